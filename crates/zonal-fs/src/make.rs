@@ -101,6 +101,16 @@ pub enum MakeError {
 }
 
 impl MakeError {
+    /// Whether the file system is there and a repair may help: it may be possible to [`look`] at it.
+    pub fn needs_repair(&self) -> bool {
+        matches!(
+            self,
+            MakeError::Open(OpenError::Zones(_) | OpenError::Fs(_))
+                | MakeError::Fs(_)
+                | MakeError::Backend(_)
+        )
+    }
+
     /// The drive's answer to a request for metadata, if it caused this error and may differ the next time. A zone that is
     /// offline stays so.
     pub fn passing(&self) -> Option<&RequestError> {
@@ -277,7 +287,7 @@ pub fn open(
 }
 
 /// Opens the file system of a drive to look at it: it takes no changes. Nothing is written or flushed, neither on the drive
-/// nor in the file of the metadata.
+/// nor in the file of the metadata. What needs a repair can be looked at, too, as far as it can be read and verified.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -290,8 +300,11 @@ pub fn look(
     look_because("it is only looked at", drive, waiters, beside, options)
 }
 
-/// The same, and `why` it takes no changes.
-fn look_because(
+/// The same, and `why` it takes no changes: each attempt gets an error that says so.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn look_because(
     why: &str,
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -302,15 +315,13 @@ fn look_because(
     let found = superblocks::find(drive, waiter)?;
     let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Look(&options))?;
     let superblock = found.copy.superblock;
-    let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
-    fs.forbid_changes(why);
-    Ok(fs)
+    Ok(FileSystem::look(drive.volume().clone(), rows, superblock, options, waiter, why)?)
 }
 
 /// What the rows of a file system are opened for.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// To be used and changed.
+    /// To be used and changed, once they are [let go](Rows::let_go): by opening the file system, or by the caller.
     Use(&'a MountOptions),
     /// To be looked at: changes to them stay in memory.
     Look(&'a MountOptions),
@@ -359,7 +370,9 @@ pub(crate) fn open_found(
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
     Ok(match access {
-        Access::Use(options) => Rows::open(open_store(drive, waiters, beside, found)?, options.cache_bytes)?,
+        Access::Use(options) => {
+            Rows::open_held(open_store(drive, waiters, beside, found)?, options.cache_bytes)?
+        }
         Access::Look(options) => {
             Rows::open(look_at_store(drive, waiters, beside, found)?, options.cache_bytes)?
         }

@@ -140,7 +140,7 @@ impl Serve for Least {
         length: usize,
         _waiter: &MountWaiter<'_>,
     ) -> io::Result<()> {
-        let Buffer { memory, reply } = buffer;
+        let Buffer { memory, reply, .. } = buffer;
         reply.clear();
         let request =
             parse(&memory[REQUEST_AT..][..length], self.has_setxattr_ext).map_err(io::Error::other)?;

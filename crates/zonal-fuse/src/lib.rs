@@ -3,6 +3,7 @@
 //! - [`wire`] is the protocol: requests parsed, answers encoded, no I/O.
 //! - [`mount`] attaches a directory, and detaches it.
 //! - [`front`] answers each request with calls of the file system.
+//! - [`scrub`] reads and verifies everything, at a share of the drive's time.
 //! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
 //!
 //! `serve` has what a thread and its server have in common, `waiter` and `pool` let others work while a thread sleeps, `tend` syncs. `least`
@@ -19,6 +20,7 @@ pub mod front;
 pub mod least;
 pub mod mount;
 mod pool;
+pub mod scrub;
 mod serve;
 pub mod session;
 mod tend;

@@ -3,10 +3,12 @@
 use crate::waiter::MountWaiter;
 use crate::wire::layout::{InHeader, OutHeader, WriteIn};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use zerocopy::IntoBytes;
-use zonal_io::buffer::IoBuf;
+use zonal_fs::format::HEADER_BYTES;
+use zonal_io::buffer::{BufferPool, IoBuf};
 
 /// What answers requests.
 pub(crate) trait Serve: Send + Sync {
@@ -25,14 +27,17 @@ pub(crate) trait Serve: Send + Sync {
 
 /// The memory of a thread: one request at a time, and the answer to it.
 ///
-/// The head of a request lies so that the payload of a write, and of the answer to a read, begins at a block of memory.
+/// The head of a request lies so that the payload of a write begins at a block of memory, after room for the header that a drive gets before
+/// it: the file system may send the memory to the drive as it is, and leave another in its place.
 pub(crate) struct Buffer {
     pub(crate) memory: IoBuf,
     pub(crate) reply: Vec<u8>,
+    /// Where memory comes from.
+    pub(crate) pool: BufferPool,
 }
 
 /// Where payloads begin.
-pub(crate) const PAYLOAD_AT: usize = 4096;
+pub(crate) const PAYLOAD_AT: usize = HEADER_BYTES;
 
 /// Bytes of a write's request before its payload.
 const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -40,14 +45,21 @@ const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// Where requests begin.
 pub(crate) const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
 
+/// Buffers that wait for their next use at most. As many as bytes are in flight to a drive by default, in requests of a mebibyte.
+const IDLE_MAX: usize = 64;
+
 /// The least memory that the kernel takes for a request.
 const PAYLOAD_MIN: u32 = 8192;
 
+/// Memory of threads for requests with payloads of `payload` bytes.
+pub(crate) fn request_pool(payload: u32) -> BufferPool {
+    BufferPool::new(PAYLOAD_AT as u32 + payload.max(PAYLOAD_MIN), IDLE_MAX)
+}
+
 impl Buffer {
-    /// Memory for requests with payloads of `payload` bytes.
-    pub(crate) fn new(payload: u32) -> Buffer {
-        let memory = IoBuf::zeroed(PAYLOAD_AT as u32 + payload.max(PAYLOAD_MIN));
-        Buffer { memory, reply: Vec::new() }
+    /// Memory of a pool for requests.
+    pub(crate) fn new(pool: &BufferPool) -> Buffer {
+        Buffer { memory: pool.take(), reply: Vec::new(), pool: pool.clone() }
     }
 
     /// Where the next request goes.
@@ -58,7 +70,13 @@ impl Buffer {
 
 /// Gives the kernel an answer.
 pub(crate) fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
-    let pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(body)];
+    send_pieces(device, head, &[body])
+}
+
+/// The same, with a body that lies in several places.
+pub(crate) fn send_pieces(device: &OwnedFd, head: OutHeader, body: &[&[u8]]) -> io::Result<()> {
+    let pieces = std::iter::once(head.as_bytes()).chain(body.iter().copied()).map(IoSlice::new);
+    let pieces: SmallVec<[IoSlice<'_>; 8]> = pieces.collect();
     match rustix::io::writev(device, &pieces) {
         Ok(_) => Ok(()),
         // Its caller is gone.

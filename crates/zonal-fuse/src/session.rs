@@ -3,7 +3,7 @@
 use crate::front::{Front, Log, Options};
 use crate::least::{Least, Work};
 use crate::pool::{Next, Pool};
-use crate::serve::{Buffer, Serve};
+use crate::serve::{Buffer, Serve, request_pool};
 use crate::tend::{Changed, tend};
 use crate::waiter::MountWaiter;
 use crate::wire::init::{Agreed, PAGE_BYTES, Wanted, negotiate};
@@ -19,6 +19,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 use zonal_fs::FileSystem;
 use zonal_fs::waiter::Polling;
+use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
 
 /// Requests of the page cache under way at most, and direct ones that their callers do not wait for: enough for a deep queue of a
@@ -53,7 +54,8 @@ struct Shared {
     front: Box<dyn Serve>,
     pool: Pool,
     clock: Clock,
-    payload: u32,
+    /// Memory of threads.
+    buffers: BufferPool,
     log: Log,
     changed: Arc<Changed>,
     life: Mutex<Life>,
@@ -126,7 +128,7 @@ impl Session {
             front: make(agreed),
             pool: Pool::new(threads),
             clock,
-            payload,
+            buffers: request_pool(payload),
             log,
             changed,
             life: Mutex::default(),
@@ -220,7 +222,7 @@ impl Shared {
     }
 
     fn work(self: &Arc<Self>) {
-        let mut buffer = Buffer::new(self.payload);
+        let mut buffer = Buffer::new(&self.buffers);
         let start = || {
             // Without another thread requests wait until this one is back.
             if let Err(error) = self.start() {

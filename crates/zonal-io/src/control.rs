@@ -9,6 +9,7 @@
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
 //! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
 //! {"request":"connections"}    {"connections":[...]}, those of hosts that the volume is exported to, or null where it is not
+//! {"request":"scrub","order":"start","share":25,"from":0}    {"scrub":{...}}, how it stands, or null where no mount can be scrubbed
 //! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
 //! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are
 //! anything else         {"error":"unknown variant ..."}
@@ -37,11 +38,11 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, connections, files, info, list, plugs, set_options, set_zones, stat};
+pub use client::{Endpoint, ask, connections, files, info, list, plugs, scrub, set_options, set_zones, stat};
 pub use errands::{Attendance, Errands};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
 pub use place::directory;
-pub use server::{ControlServer, Teller};
+pub use server::{ControlServer, ScrubTeller, Teller};
 
 use crate::changes::ZoneSetting;
 use crate::volume::{PlugStatus, Statistics};
@@ -82,6 +83,8 @@ pub enum Query {
     Files,
     /// The connections of hosts.
     Connections,
+    /// To scrub the file system on the volume, or to look how far that is.
+    Scrub(ScrubQuery),
     /// To change options.
     Set {
         /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
@@ -96,6 +99,31 @@ pub enum Query {
         /// What becomes of them.
         set: ZoneSetting,
     },
+}
+
+/// What is asked of a scrub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct ScrubQuery {
+    /// What to do.
+    pub order: ScrubOrder,
+    /// Percent of the drive's time that it takes, 1 to 100.
+    pub share: u8,
+    /// Findings that the caller has heard of before, which are left out.
+    pub from: u64,
+}
+
+/// What a scrub is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScrubOrder {
+    /// To begin, or to continue where it stopped; one that runs goes on with the new share.
+    Start,
+    /// The same, from the beginning.
+    Restart,
+    /// To stop, and to keep where it is.
+    Stop,
+    /// Nothing: to say how it stands.
+    Look,
 }
 
 /// What is answered.
@@ -113,6 +141,8 @@ pub enum Answer {
     Files(Option<serde_json::Value>),
     /// To [`Query::Connections`], in the export's own words.
     Connections(Option<serde_json::Value>),
+    /// To [`Query::Scrub`], in the mount's own words.
+    Scrub(Option<serde_json::Value>),
     /// To [`Query::Zone`], what the zones are set to now.
     Zone(ZoneSetting),
     /// To what is no question.

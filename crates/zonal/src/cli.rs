@@ -3,7 +3,7 @@
 use crate::commands::files::{df, dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
-    serve, stat, unmount, zone,
+    scrub, serve, stat, unmount, zone,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -70,6 +70,7 @@ pub(crate) enum Command {
     Mount(mount::Mount),
     Unmount(unmount::Unmount),
     Sync(unmount::Sync),
+    Scrub(scrub::Scrub),
     Serve(serve::Serve),
     Mode(mode::Mode),
     Zone(zone::Zone),

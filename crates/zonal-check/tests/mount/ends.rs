@@ -227,7 +227,7 @@ fn scratch_is_a_file_system_for_the_time_of_the_mount() {
 fn full_drive_is_told_to_the_write_or_to_the_sync() {
     for options in ["writethrough", "writeback"] {
         let place = Place::new("64M");
-        let mut mounted = place.mount(options);
+        let mut mounted = place.mount(&format!("dirty=1M,{options}"));
         let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
         let block = bytes(1, 1 << 20);
         let written = (0..128).take_while(|n| file.write_all_at(&block, n << 20).is_ok()).count();
@@ -251,6 +251,43 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
         let told = mounted.log();
         assert_eq!(told.contains("/f (file 2): bytes "), options == "writeback", "{told}");
     }
+}
+
+/// The file is opened while there is less space than the kernel may have promised to others: its bytes go past the page cache.
+#[test]
+fn file_opened_on_a_nearly_full_drive_hears_of_it_from_the_write() {
+    let place = Place::new("64M");
+    let mounted = place.mount("dirty=1M");
+    let filler = open(&mounted.at("filler"), OFlags::RDWR | OFlags::CREATE);
+    let block = bytes(1, 256 << 10);
+    // Less than `dirty` and a zone of 4 MiB.
+    let has_space = || rustix::fs::statvfs(place.dir()).unwrap().f_bavail >= (5 << 20) / 4096;
+    for n in (0..).take_while(|_| has_space()) {
+        filler.write_all_at(&block, n * block.len() as u64).unwrap();
+        filler.sync_all().unwrap();
+    }
+    let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
+    let before = open(&mounted.at("f"), OFlags::RDONLY);
+    file.write_all_at(&bytes(2, 100_000), 0).unwrap();
+    let mut read = vec![0; 100_000];
+    before.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == bytes(2, 100_000));
+    // What another handle has in the page cache is what was written last.
+    file.write_all_at(&bytes(3, 50_000), 123).unwrap();
+    before.read_exact_at(&mut read, 0).unwrap();
+    assert!(read[123..50_123] == bytes(3, 50_000) && read[50_123..] == bytes(2, 100_000)[50_123..]);
+    let written = (1..64).take_while(|n| file.write_all_at(&block, n * block.len() as u64).is_ok()).count();
+    assert!(written < 24, "{written}");
+    let refused = file.write_all_at(&block, 63 * block.len() as u64).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    file.sync_all().unwrap();
+    let mut read = vec![0; block.len()];
+    for n in 1..=written as u64 {
+        file.read_exact_at(&mut read, n * block.len() as u64).unwrap();
+        assert!(read == block, "piece {n} of {written}");
+    }
+    drop((file, before, filler));
+    mounted.end();
 }
 
 #[test]

@@ -11,4 +11,5 @@ mod listing;
 mod mounted;
 mod outside;
 mod programs;
+mod scrub;
 mod trouble;

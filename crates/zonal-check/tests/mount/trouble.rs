@@ -5,6 +5,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn plan(place: &Place, text: &str) {
@@ -71,6 +72,93 @@ fn writes_that_fail_here_and_there_are_written_elsewhere() {
     place.check();
     place.zonal("get image:d.img f copy");
     assert!(fs::read(place.home().join("copy")).unwrap() == data);
+}
+
+#[test]
+fn zones_that_become_read_only_are_evacuated_while_a_program_writes() {
+    let place = Place::new("256M");
+    let mounted = place.mount("");
+    for n in 0..6 {
+        fs::write(mounted.at(&format!("old{n}")), bytes(n, 10 << 20)).unwrap();
+        place.zonal("sync m");
+    }
+    let is_over = AtomicBool::new(false);
+    let (left, rounds) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let file = open(&mounted.at("new"), OFlags::RDWR | OFlags::CREATE);
+                file.write_all_at(&bytes(rounds, 3 << 20), 0).unwrap();
+                file.sync_all().unwrap();
+                rounds += 1;
+            }
+            rounds
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        place.zonal("zone m --zone 8-10 --set read-only");
+        let begin = Instant::now();
+        let live = || {
+            let told: serde_json::Value = serde_json::from_str(&place.zonal("stat m --json")).unwrap();
+            (told["files"]["zones"]["read_only"].as_u64(), told["files"]["read_only_bytes"].as_u64())
+        };
+        while live() != (Some(3), Some(0)) && begin.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let left = live();
+        is_over.store(true, Ordering::Relaxed);
+        (left, writer.join().unwrap())
+    });
+    assert_eq!(left, (Some(3), Some(0)), "zones that are read-only, and bytes in them");
+    assert!(rounds > 3, "{rounds}");
+    for n in 0..6 {
+        assert!(fs::read(mounted.at(&format!("old{n}"))).unwrap() == bytes(n, 10 << 20), "old{n}");
+    }
+    assert!(fs::read(mounted.at("new")).unwrap() == bytes(rounds - 1, 3 << 20));
+    mounted.end();
+}
+
+#[test]
+fn file_system_that_needs_a_repair_is_mounted_ro_and_never_written() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    for n in 0..4 {
+        fs::write(mounted.at(&n.to_string()), bytes(n, 6 << 20)).unwrap();
+        place.zonal("sync m");
+    }
+    mounted.end();
+    // Another program resets a zone with data: zone 7.
+    place.zonal("reset image:d.img --offset 57344");
+    let before = fs::read(place.home().join("d.img")).unwrap();
+    let mut mounted = place.mount("");
+    let damaged = (0..4).filter(|n| match fs::read(mounted.at(&n.to_string())) {
+        Ok(read) => {
+            assert!(read == bytes(*n, 6 << 20), "file {n}");
+            false
+        }
+        Err(error) => {
+            assert_eq!(number(&error), Some(Errno::IO), "file {n}");
+            true
+        }
+    });
+    let damaged = damaged.count();
+    assert!((1..=2).contains(&damaged), "{damaged}");
+    assert_eq!(number(&fs::write(mounted.at("new"), b"").unwrap_err()), Some(Errno::ROFS));
+    assert_eq!(number(&fs::remove_file(mounted.at("0")).unwrap_err()), Some(Errno::ROFS));
+    let told: serde_json::Value = serde_json::from_str(&place.zonal("stat m --json")).unwrap();
+    let why = told["files"]["read_only"].as_str().unwrap().to_owned();
+    assert!(why.contains("fsck") && why.contains("zone 7: "), "{why}");
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+    let said = mounted.log();
+    let line = format!("image:d.img: mounted ro: {why}");
+    assert_eq!(said.lines().filter(|said| said.contains(&line)).count(), 1, "{said}");
+    assert!(fs::read(place.home().join("d.img")).unwrap() == before, "it was written");
+    // What is lost stays lost, and the rest is writable after a repair.
+    let _ = zonal_check::program::run(place.home(), "fsck --repair image:d.img");
+    let mounted = place.mount("");
+    fs::write(mounted.at("new"), bytes(9, 100_000)).unwrap();
+    assert!(fs::read(mounted.at("new")).unwrap() == bytes(9, 100_000));
+    place.zonal("unmount m");
 }
 
 #[test]

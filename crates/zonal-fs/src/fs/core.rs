@@ -41,7 +41,7 @@ use std::sync::Arc;
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::device::Output;
-use zonal_io::volume::{Channel, Completion, Request};
+use zonal_io::volume::{Channel, Completion, Events, Request};
 
 /// A unit's answer, as the completion function leaves it.
 pub(super) struct UnitAnswer {
@@ -94,6 +94,8 @@ impl Default for MountOptions {
 /// What is shared between the threads, or coroutines, that work with a file system.
 pub(super) struct Shared {
     pub(super) drive: Drive,
+    /// What the drive tells of its zones.
+    pub(super) events: Events,
     pub(super) superblock: Superblock,
     pub(super) options: MountOptions,
     /// Idle channels whose answers go to `answers`: one submitter uses a channel at a time.

@@ -164,6 +164,18 @@ impl FsError {
         }
     }
 
+    /// The file whose data it is about, if it is about one.
+    pub fn file(&self) -> Option<u64> {
+        match self {
+            FsError::Write { ino, .. }
+            | FsError::Read { ino, .. }
+            | FsError::Gone { ino, .. }
+            | FsError::Checksum { ino, .. }
+            | FsError::Unit { ino, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Whether space is missing, for data or for metadata: ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, FsError::NoSpace | FsError::MetadataFull { .. })

@@ -131,6 +131,7 @@ impl Shared {
     }
 
     fn step_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+        self.hear_of_zones()?;
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);

@@ -1,6 +1,6 @@
 //! Zones that the drive will not write any more, or not even read.
 //!
-//! The drive says so in the answer to a write, a read or a reset. The collector moves live data out of a read-only zone.
+//! The drive says so in the answer to a write, a read or a reset, or tells of it in an event. The collector moves live data out of a read-only zone.
 //! The data of an offline zone is lost, and the error of a read names the zone.
 
 use super::core::{Core, Shared};
@@ -9,6 +9,7 @@ use crate::drive;
 use crate::space::zone::{Lost, ZoneState};
 use crate::waiter::Waiter;
 use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
+use zonal_io::volume::DeviceEvent;
 
 /// How its zone is lost by an answer, if it is.
 pub(super) fn lost_by(error: &RequestError) -> Option<Lost> {
@@ -25,6 +26,19 @@ fn lost(condition: ZoneCondition) -> Option<Lost> {
 }
 
 impl Shared {
+    /// Takes in what the drive has told of its zones. For the thread that does a step: no zone is reset meanwhile.
+    pub(super) fn hear_of_zones(&self) -> Result<(), FsError> {
+        while let Some(event) = self.events.next() {
+            let DeviceEvent::Zone { zone, condition } = event else { continue };
+            let Some(how) = lost(condition) else { continue };
+            let mut core = self.lock();
+            if core.book.zone(zone)?.state != ZoneState::Reserved {
+                core.lose_zone(zone, how)?;
+            }
+        }
+        Ok(())
+    }
+
     /// After a read that failed. If its answer says that the zone is lost, this asks the drive what the zone is now.
     pub(super) fn note_lost_zone(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
         let FsError::Read { zone, error, .. } = error else { return Ok(()) };

@@ -180,7 +180,15 @@ pub(crate) struct Live {
 
 /// What files still have of a zone, in the order of the zone.
 pub(crate) fn live(rows: &impl View, zone: u32) -> Result<Vec<Live>, FsError> {
-    let (from, end) = key::runs(zone);
+    live_in(rows, zone, &(0..u32::MAX))
+}
+
+/// The same, of all runs that touch `blocks` of the zone.
+pub(crate) fn live_in(rows: &impl View, zone: u32, blocks: &Range<u32>) -> Result<Vec<Live>, FsError> {
+    let (mut from, end) = (key::run(zone, blocks.start), key::run(zone, blocks.end));
+    if let Some((before, _)) = rows.last(&key::run(zone, 0), &from)? {
+        from = before;
+    }
     let mut runs = Vec::new();
     let mut damaged = None;
     rows.scan(&from, &end, |key, value| match Run::decode(key, value) {

@@ -29,6 +29,7 @@ mod ranges;
 mod read;
 mod readers;
 mod room;
+mod scrub;
 mod seat;
 mod segments;
 mod setattr;
@@ -40,6 +41,7 @@ mod unit_sums;
 mod waiting;
 mod write;
 mod write_buffer;
+mod write_in_place;
 mod writers;
 mod xattr;
 
@@ -54,9 +56,10 @@ pub use open_file::OpenFile;
 pub use open_or_create::{IfThere, OpenedFile};
 pub use ranges::{Seek, ZeroEnd};
 pub use read::Target;
+pub use scrub::Scrub;
 pub use setattr::{Changes, SetIds, SetTime};
 pub use stats::{Statistics, Usage};
-pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
+pub use status::{Activity, KeptScrub, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
 pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 
@@ -65,10 +68,12 @@ use crate::format::{Attributes, Entry, Position, Superblock};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use core::Shared;
+use mount::Purpose;
 use room::Touched;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
+use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
@@ -101,9 +106,33 @@ impl FileSystem {
         has_data: bool,
         waiter: &dyn Waiter,
     ) -> Result<FileSystem, OpenError> {
-        let shared = Arc::new(mount::open(volume, rows, superblock, options, has_data, waiter)?);
+        let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
+        Ok(FileSystem::attached(shared))
+    }
+
+    /// Opens it to be looked at: it takes no changes, and each attempt gets an error that says `why`. Zones that contradict the metadata
+    /// are no error: what can be read and verified, can be.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`], apart from that.
+    pub fn look(
+        volume: Arc<Volume>,
+        rows: Rows,
+        superblock: Superblock,
+        options: MountOptions,
+        waiter: &dyn Waiter,
+        why: &str,
+    ) -> Result<FileSystem, OpenError> {
+        let shared = mount::open(volume, rows, superblock, options, true, waiter, Purpose::Look)?;
+        let fs = FileSystem::attached(shared);
+        fs.forbid_changes(why);
+        Ok(fs)
+    }
+
+    fn attached(shared: Shared) -> FileSystem {
+        let shared = Arc::new(shared);
         shared.attach_store();
-        Ok(FileSystem(shared))
+        FileSystem(shared)
     }
 
     /// What it was made with.
@@ -432,6 +461,42 @@ impl FileSystem {
         set_ids: SetIds,
     ) -> Result<u64, FsError> {
         self.0.write(waiter, ino, offset, payload, set_ids)
+    }
+
+    /// Writes the `length` bytes of `buf` that begin at [`HEADER_BYTES`](crate::format::HEADER_BYTES). The drive takes long writes of whole
+    /// blocks out of `buf` itself: then another buffer of `pool`, whose buffers are as long, is in its place. Where the device keeps no
+    /// data, the bytes do not count.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    ///
+    /// # Panics
+    /// If `buf` is shorter.
+    pub fn write_in_place(
+        &self,
+        waiter: &dyn Waiter,
+        (ino, offset): (u64, u64),
+        (buf, length): (&mut IoBuf, usize),
+        pool: &BufferPool,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        self.0.write_in_place(waiter, (ino, offset), (buf, length), pool, set_ids)
+    }
+
+    /// Reads `length` bytes from `offset` on, or those that there are before the file's end, and shows them as they lie in memory, piece by
+    /// piece, holes as zeroes. They are not copied.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read`]; nothing is shown then.
+    pub fn read_in_place<R>(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        length: u64,
+        show: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Result<R, FsError> {
+        self.0.read_in_place(waiter, ino, offset, length, show)
     }
 
     /// Reads from `offset` on, and returns how many bytes there were before the file's end. Bytes of `target` after these stay as they

@@ -105,8 +105,18 @@ fn next_file(rows: &Rows) -> Result<u64, FsError> {
     Ok(counted.max(largest.max(ROOT) + 1))
 }
 
-/// Each zone's account, by its row. A row that cannot be read is an error: taken for empty, its zone would be reset.
-fn accounts(rows: &Rows, zones: u32) -> Result<Vec<Account>, FsError> {
+/// What a file system is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// To be used. What contradicts itself is an error.
+    Use,
+    /// To be looked at. What contradicts itself is taken for what is safe to read.
+    Look,
+}
+
+/// Each zone's account, by its row. A row that cannot be read is an error: taken for empty, its zone would be reset. Where nothing is
+/// written, it may be taken for that.
+fn accounts(rows: &Rows, zones: u32, purpose: Purpose) -> Result<Vec<Account>, FsError> {
     let mut accounts = vec![Account::default(); zones as usize];
     let (from, end) = key::zones();
     let mut damaged = None;
@@ -119,7 +129,10 @@ fn accounts(rows: &Rows, zones: u32) -> Result<Vec<Account>, FsError> {
         }
         ControlFlow::Continue(())
     })?;
-    damaged.map_or(Ok(accounts), |error| Err(error.into()))
+    match damaged.filter(|_| purpose == Purpose::Use) {
+        Some(error) => Err(error.into()),
+        None => Ok(accounts),
+    }
 }
 
 /// What the drive and the rows say of each zone.
@@ -193,6 +206,7 @@ pub(super) fn open(
     options: MountOptions,
     has_data: bool,
     waiter: &dyn Waiter,
+    purpose: Purpose,
 ) -> Result<Shared, OpenError> {
     check_drive(&volume, &superblock)?;
     let own = rows.get(&key::counter("superblock")).map_err(FsError::from)?;
@@ -200,15 +214,19 @@ pub(super) fn open(
         return Err(OpenError::OtherMetadata);
     }
     let drive = Drive::new(volume);
+    // Before the report: what a zone becomes meanwhile is told.
+    let events = drive.volume().events();
     let report = drive.report(waiter).map_err(FsError::from)?;
     let device = device_limit(drive.volume(), &superblock);
     let taken = rows.backend().log().map(Log::zones).unwrap_or_default().into_iter().collect();
-    let accounts = accounts(&rows, report.len() as u32)?;
+    let accounts = accounts(&rows, report.len() as u32, purpose)?;
     // Small pieces take more headers than large ones: the accounts reckon with units of the smallest.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
-    let book =
-        ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
-    let mut book = book.map_err(OpenError::Zones)?;
+    let (least, found) = (superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
+    let mut book = match purpose {
+        Purpose::Use => ZoneBook::load(least, found).map_err(OpenError::Zones)?,
+        Purpose::Look => ZoneBook::load_to_look(least, found),
+    };
     for (zone, account) in (0..).map(ZoneIndex).zip(&accounts) {
         book.set_resets(zone, account.resets).map_err(FsError::from)?;
     }
@@ -227,6 +245,7 @@ pub(super) fn open(
     let unit_sums = UnitSums::new(report.len() as u32, options.sums_bytes);
     let mut shared = Shared {
         drive,
+        events,
         superblock,
         options,
         channels,
@@ -243,8 +262,13 @@ pub(super) fn open(
     };
     // No other thread has it yet.
     let core = shared.core.get_mut();
-    core.destroy_orphans()?;
+    match core.destroy_orphans() {
+        // They have no names: to be looked at, they may stay.
+        Err(_) if purpose == Purpose::Look => {}
+        destroyed => destroyed?,
+    }
     core.rows.publish();
+    core.rows.let_go();
     Ok(shared)
 }
 

@@ -65,7 +65,65 @@ impl Shared {
         offset: u64,
         mut target: Target<'_>,
     ) -> Result<u64, FsError> {
-        let end = offset.saturating_add(target.len());
+        let Some(pinned) = self.pin_spans(waiter, ino, offset, target.len())? else { return Ok(0) };
+        let length = pinned.end - offset;
+        let mut into = match &mut target {
+            Target::Bytes(bytes) => Some(&mut bytes[..length as usize]),
+            Target::Length(_) => None,
+        };
+        if let Some(into) = &mut into {
+            clear_holes(pinned.shown(self), offset, into);
+        }
+        let result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
+        if let (Err(_), Some(into)) = (&result, into) {
+            // Some of it may be wrong, or what an earlier read left in a buffer.
+            into.fill(0);
+        }
+        self.unpin_spans(waiter, &pinned, &result)?;
+        result.map(|()| length)
+    }
+
+    /// Reads at most `length` bytes from `offset` on, and shows them where they were read to, with zeroes for holes.
+    pub(super) fn read_in_place<R>(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        length: u64,
+        show: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Result<R, FsError> {
+        let Some(pinned) = self.pin_spans(waiter, ino, offset, length)? else { return Ok(show(&[])) };
+        let mut batches = Vec::new();
+        let mut left = &pinned.spans[..];
+        let mut result = Ok(());
+        while !left.is_empty() && result.is_ok() {
+            let (batch, rest) = split_batch(self.source(), left);
+            left = rest;
+            let mut fetched = self.source().fetch(waiter, batch);
+            result = batch.iter().try_for_each(|span| fetched.verify(span));
+            batches.push((batch, fetched));
+        }
+        self.unpin_spans(waiter, &pinned, &result)?;
+        result?;
+        let mut pieces = Pieces { at: offset, end: pinned.end, list: SmallVec::new() };
+        if self.has_data() {
+            for (batch, fetched) in &batches {
+                batch.iter().for_each(|span| pieces.add(span.block * BLOCK, fetched.data(span)));
+            }
+        }
+        pieces.add_zeroes(pinned.end);
+        Ok(show(&pieces.list))
+    }
+
+    /// The spans of a file's bytes, with their zones pinned; `None` if the file has none of them.
+    fn pin_spans(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<PinnedSpans>, FsError> {
+        let end = offset.saturating_add(length);
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let version = self.reader.map_version(ino);
         let mut found = None;
@@ -77,49 +135,43 @@ impl Shared {
         if matches!(quick, Quick::Unknown) {
             quick = self.pin_without_core(ino, offset..end, found.as_deref(), version, &mut spans);
         }
-        let is_quick = matches!(quick, Quick::Pinned(_));
-        let end = if let Quick::Pinned(end) = quick {
-            end
-        } else {
-            drop(self.lock_with_file(ino));
-            let mut core = self.lock_completed(waiter, ino, &blocks)?;
-            let file = core.attributes(ino)?;
-            check_kind(&file)?;
-            let end = end.min(file.size);
-            // Before anything is pinned: the end may lie in the midst of a block that is there.
-            if end <= offset {
-                return Ok(0);
-            }
-            let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            let found = match found.filter(|_| self.reader.map_version(ino) == version) {
-                Some(found) => found,
-                // Files have changed meanwhile, and the rows are in memory.
-                None => map::extents(&core.rows, ino, &blocks)?,
-            };
-            spans = core.pinned_spans(ino, &found, &blocks)?;
-            end
+        if let Quick::Pinned(end) = quick {
+            return Ok(Some(PinnedSpans { spans, end, is_quick: true }));
+        }
+        drop(self.lock_with_file(ino));
+        let mut core = self.lock_completed(waiter, ino, &blocks)?;
+        let file = core.attributes(ino)?;
+        check_kind(&file)?;
+        let end = end.min(file.size);
+        // Before anything is pinned: the end may lie in the midst of a block that is there.
+        if end <= offset {
+            return Ok(None);
+        }
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        let found = match found.filter(|_| self.reader.map_version(ino) == version) {
+            Some(found) => found,
+            // Files have changed meanwhile, and the rows are in memory.
+            None => map::extents(&core.rows, ino, &blocks)?,
         };
-        if let Target::Bytes(bytes) = &mut target {
-            let shown = if self.has_data() { &spans[..] } else { &[] };
-            clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
+        let spans = core.pinned_spans(ino, &found, &blocks)?;
+        Ok(Some(PinnedSpans { spans, end, is_quick: false }))
+    }
+
+    /// Ends a read that has had this result.
+    fn unpin_spans(
+        &self,
+        waiter: &dyn Waiter,
+        pinned: &PinnedSpans,
+        result: &Result<(), FsError>,
+    ) -> Result<(), FsError> {
+        match pinned.is_quick {
+            true => self.readers.unpin(&pinned.spans),
+            false => self.lock().unpin(&pinned.spans)?,
         }
-        let mut into = match &mut target {
-            Target::Bytes(bytes) => Some(&mut bytes[..(end - offset) as usize]),
-            Target::Length(_) => None,
-        };
-        let result = fetch_all(self.source(), waiter, &spans, offset, into.as_deref_mut());
-        if let (Err(_), Some(into)) = (&result, into) {
-            // Some of it may be wrong, or what an earlier read left in a buffer.
-            into.fill(0);
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => self.note_lost_zone(waiter, error),
         }
-        match is_quick {
-            true => self.readers.unpin(&spans),
-            false => self.lock().unpin(&spans)?,
-        }
-        if let Err(error) = &result {
-            self.note_lost_zone(waiter, error)?;
-        }
-        result.map(|()| end - offset)
     }
 
     /// The core, once no `blocks` of a file are in its write buffer or in flight.
@@ -174,12 +226,7 @@ fn fetch_all(
 ) -> Result<(), FsError> {
     let mut left = spans;
     while !left.is_empty() {
-        let mut blocks = 0;
-        let few = left.iter().take_while(|span| {
-            blocks += span.blocks;
-            blocks <= source.superblock.unit_blocks * DEPTH as u32
-        });
-        let (batch, rest) = left.split_at(few.count().max(1));
+        let (batch, rest) = split_batch(source, left);
         left = rest;
         let mut fetched = source.fetch(waiter, batch);
         for span in batch {
@@ -190,6 +237,64 @@ fn fetch_all(
         }
     }
     Ok(())
+}
+
+/// As many spans as are read at once, and the rest.
+fn split_batch<'a>(source: Source<'_>, spans: &'a [Span]) -> (&'a [Span], &'a [Span]) {
+    let mut blocks = 0;
+    let few = spans.iter().take_while(|span| {
+        blocks += span.blocks;
+        blocks <= source.superblock.unit_blocks * DEPTH as u32
+    });
+    spans.split_at(few.count().max(1))
+}
+
+/// Spans whose zones are pinned.
+struct PinnedSpans {
+    spans: Spans,
+    /// Where the bytes end that were asked for, or the file.
+    end: u64,
+    /// They were pinned without the core.
+    is_quick: bool,
+}
+
+impl PinnedSpans {
+    /// Those that have bytes to show.
+    fn shown(&self, shared: &Shared) -> &[Span] {
+        if shared.has_data() { &self.spans } else { &[] }
+    }
+}
+
+/// What holes are shown as.
+static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Bytes of a file one after the other, as they lie in memory.
+struct Pieces<'a> {
+    /// Where the next begins.
+    at: u64,
+    end: u64,
+    list: SmallVec<[&'a [u8]; 8]>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Adds what of `bytes`, which are at `from` of the file, is wanted, and zeroes before it.
+    fn add(&mut self, from: u64, bytes: &'a [u8]) {
+        self.add_zeroes(from);
+        let to = self.end.min(from + bytes.len() as u64);
+        if self.at < to {
+            self.list.push(&bytes[(self.at - from) as usize..(to - from) as usize]);
+            self.at = to;
+        }
+    }
+
+    fn add_zeroes(&mut self, to: u64) {
+        let to = to.min(self.end);
+        while self.at < to {
+            let length = (to - self.at).min(ZEROES.len() as u64);
+            self.list.push(&ZEROES[..length as usize]);
+            self.at += length;
+        }
+    }
 }
 
 /// Fills what lies in none of `spans` with zeroes, in `into`, which is at `offset`. The spans are in order.

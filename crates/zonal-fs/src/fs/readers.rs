@@ -50,7 +50,7 @@ impl Readers {
     }
 
     /// Pins the zone of each span; false, and nothing is pinned, if a row names a zone that there is not.
-    fn pin(&self, spans: &[Span]) -> bool {
+    pub(super) fn pin(&self, spans: &[Span]) -> bool {
         let zones = self.own();
         if spans.iter().any(|span| span.place.zone as usize >= zones.len()) {
             return false;

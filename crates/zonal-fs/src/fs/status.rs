@@ -25,6 +25,10 @@ pub struct Status {
     pub available: u64,
     /// Bytes of data that files have.
     pub used: u64,
+    /// Bytes of data in zones that became read-only, which are moved elsewhere.
+    pub read_only_bytes: u64,
+    /// Bytes of data that are lost with zones that are offline.
+    pub offline_bytes: u64,
     /// Zones for data, by what they are.
     pub zones: ZoneCounts,
     /// Zones that are being written.
@@ -33,10 +37,23 @@ pub struct Status {
     pub victims: Histogram,
     /// How often zones for data were reset.
     pub resets: Resets,
+    /// The scrub that was kept last, if there was one.
+    pub scrub: Option<KeptScrub>,
     /// Why nothing is changed any more.
     pub read_only: Option<String>,
     /// What has happened since it was opened; nothing if it is only looked at.
     pub activity: Option<Activity>,
+}
+
+/// A scrub that has ended, or was kept while it ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct KeptScrub {
+    /// Bytes that were verified.
+    pub bytes: u64,
+    /// What was found damaged.
+    pub damaged: u64,
+    /// When it had seen everything, in nanoseconds since 1970; `None`: it stopped before.
+    pub ended: Option<i64>,
 }
 
 /// Zones for data.
@@ -134,6 +151,7 @@ fn bytes(blocks: impl Into<u64>) -> u64 {
 impl Shared {
     /// The status of this moment. It takes in no answers: threads that use the file system do that.
     pub(super) fn status(&self) -> Status {
+        let scrub = self.kept_scrub().ok().flatten();
         let core = self.core.lock();
         let usage = core.usage();
         let low_space = self.options.low_space_percent;
@@ -164,10 +182,17 @@ impl Shared {
             free: bytes(usage.free),
             available: bytes(usage.available),
             used: bytes(usage.used),
+            read_only_bytes: bytes(usage.read_only),
+            offline_bytes: bytes(usage.offline),
             zones,
             open_zones: space.open.iter().map(OpenZoneStatus::of).collect(),
             victims: space.histogram,
             resets,
+            scrub: scrub.map(|scrub| KeptScrub {
+                bytes: scrub.bytes,
+                damaged: scrub.damaged,
+                ended: scrub.ended,
+            }),
             read_only: core.dead.clone(),
             activity: Some(Activity::of(&core.statistics, &space)),
         }

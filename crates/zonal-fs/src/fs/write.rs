@@ -126,7 +126,7 @@ impl Blocks<'_> {
 }
 
 /// The right to change a file's data: other threads wait until it is dropped.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     shared: &'a Shared,
     ino: u64,
 }
@@ -164,7 +164,7 @@ impl Core {
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
+    pub(super) fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
@@ -198,6 +198,18 @@ impl Shared {
             return Ok(0);
         }
         let is_open = self.lock().note_write(ino, change)?;
+        self.write_held(waiter, ino, offset, payload, is_open)
+    }
+
+    /// Writes at `offset` of a file that is held, whose attributes tell of the write.
+    pub(super) fn write_held(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        is_open: bool,
+    ) -> Result<u64, FsError> {
         let mut room = CallRoom::new(self);
         match is_open {
             true => self.put_open(waiter, ino, offset, payload, &mut room),
@@ -254,6 +266,27 @@ impl Shared {
         blocks: Option<&Blocks<'_>>,
         room: &mut CallRoom<'_>,
     ) -> Result<u32, FsError> {
+        let (append, first) = self.take_up(waiter, ino, range, end, room)?;
+        let taken = append.blocks();
+        let wanted = if self.superblock.is_summed { Sums::Wanted } else { Sums::None };
+        let mut sums = Vec::new();
+        let buf = self.buffer(|data| {
+            let blocks = blocks.expect("a device that keeps data is given some");
+            sums = blocks.fill(first, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
+        });
+        self.send_with_sums(waiter, append, buf, sums);
+        Ok(taken)
+    }
+
+    /// Makes a place for a unit with as many of the blocks `range` as it takes. Returns the unit, which is to be sent, and its first block.
+    pub(super) fn take_up(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+        end: u64,
+        room: &mut CallRoom<'_>,
+    ) -> Result<(AppendUnit, u64), FsError> {
         let rest = range.end - range.start;
         let mut grant = room.take(waiter, rest.min(u64::from(self.unit_blocks() - 1)), rest)?;
         // Where space is short the grant is less.
@@ -272,16 +305,8 @@ impl Shared {
         let part = range.start..range.start + u64::from(taken);
         let number = core.takes_up(ino, &part, end)?;
         core.cache_zone(ino, opened)?;
-        drop(core);
-        let wanted = if self.superblock.is_summed { Sums::Wanted } else { Sums::None };
-        let mut sums = Vec::new();
-        let buf = self.buffer(|data| {
-            let blocks = blocks.expect("a device that keeps data is given some");
-            sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
-        });
         let carried = Carried { ino, block: part.start, blocks: taken, number, source: Source::Write };
-        self.send_with_sums(waiter, AppendUnit::new(opened.zone, vec![carried]), buf, sums);
-        Ok(taken)
+        Ok((AppendUnit::new(opened.zone, vec![carried]), part.start))
     }
 
     /// Room for a unit of a file, once few enough bytes are dirty and no other file has the turn.

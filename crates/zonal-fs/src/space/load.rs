@@ -40,20 +40,37 @@ impl ZoneBook {
     /// # Panics
     /// If a unit has no room for data, or there are more zones than indexes.
     pub fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> Result<ZoneBook, Vec<Finding>> {
-        let mut book = ZoneBook::empty(unit_blocks);
-        let mut findings = Vec::new();
-        for (index, found) in found.into_iter().enumerate() {
-            let zone = ZoneIndex(u32::try_from(index).expect("a zone has an index of 32 bits"));
-            match account(found) {
-                Ok(account) => book.push(account),
-                Err(fault) => {
-                    findings.push(Finding { zone, fault });
-                    book.push(Zone::new(0, ZoneState::Reserved));
-                }
-            }
-        }
+        let (book, findings) = load(unit_blocks, found);
         if findings.is_empty() { Ok(book) } else { Err(findings) }
     }
+
+    /// The same, to be read only: a zone that contradicts its account counts as read-only and full.
+    ///
+    /// # Panics
+    /// As [`ZoneBook::load`].
+    pub fn load_to_look(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> ZoneBook {
+        load(unit_blocks, found).0
+    }
+}
+
+fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> (ZoneBook, Vec<Finding>) {
+    let mut book = ZoneBook::empty(unit_blocks);
+    let mut findings = Vec::new();
+    for (index, found) in found.into_iter().enumerate() {
+        let zone = ZoneIndex(u32::try_from(index).expect("a zone has an index of 32 bits"));
+        book.push(account(found).unwrap_or_else(|fault| {
+            findings.push(Finding { zone, fault });
+            unsure(found)
+        }));
+    }
+    (book, findings)
+}
+
+/// The account of a zone that contradicts what is known of it: there may be something to read.
+fn unsure(found: Found) -> Zone {
+    let Found::Data { capacity, used, .. } = found else { return Zone::new(0, ZoneState::Reserved) };
+    let used = used.min(capacity);
+    Zone { allocated: capacity, written: capacity, used, ..Zone::new(capacity, ZoneState::ReadOnly) }
 }
 
 fn account(found: Found) -> Result<Zone, Fault> {

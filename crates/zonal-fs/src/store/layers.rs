@@ -7,6 +7,7 @@
 //! A range is read in pieces. The reader reads some rows of the database without the lock, and then takes the lock to look at the
 //! layers. If a commit has replaced the view meanwhile, the piece is read again.
 
+use super::backend::Backend;
 use super::draft::{Change, Draft, Layer, Totals};
 use super::gauge::bytes_of;
 use super::locked::{InOrder, Rank};
@@ -383,6 +384,11 @@ pub(crate) trait View {
 pub(crate) struct Reader(pub(super) Arc<Layers>);
 
 impl Reader {
+    /// Where the rows are kept.
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        self.0.site.backend()
+    }
+
     /// Shows the changes of a draft to all readers. The caller has the right to change these rows until then.
     pub(crate) fn publish(&self, draft: Draft) {
         self.0.publish(draft);

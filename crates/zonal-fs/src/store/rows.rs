@@ -93,7 +93,21 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        Rows::of(Site::open(Arc::new(backend), cache_bytes)?)
+        Rows::of(Site::open(Arc::new(backend), cache_bytes, false)?)
+    }
+
+    /// The same. A database writes when it is opened; nothing of that becomes durable before the rows are [let go](Rows::let_go), so
+    /// that they can be looked at first.
+    ///
+    /// # Errors
+    /// As [`Rows::open`].
+    pub fn open_held(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        Rows::of(Site::open(Arc::new(backend), cache_bytes, true)?)
+    }
+
+    /// What was and is written becomes durable with the next commit.
+    pub fn let_go(&self) {
+        self.layers.site.let_go();
     }
 
     fn of(site: Site) -> Result<Rows, StoreError> {

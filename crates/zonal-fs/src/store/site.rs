@@ -47,9 +47,15 @@ fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, St
 }
 
 impl Site {
-    /// Opens the database that `backend` holds, or makes one where it is empty.
-    pub(super) fn open(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Site, StoreError> {
+    /// Opens the database that `backend` holds, or makes one where it is empty. If it is held, nothing becomes durable before it is
+    /// [let go](Site::let_go).
+    pub(super) fn open(
+        backend: Arc<dyn Backend>,
+        cache_bytes: usize,
+        is_held: bool,
+    ) -> Result<Site, StoreError> {
         let handle = Handle::new(backend);
+        handle.hold(is_held);
         let database = open(handle.clone(), cache_bytes)?;
         Ok(Site::of(database, handle, cache_bytes))
     }
@@ -58,6 +64,11 @@ impl Site {
     pub(super) fn of(database: Database, handle: Handle<dyn Backend>, cache_bytes: usize) -> Site {
         let database = RwLock::new(Arc::new(database));
         Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck: AtomicBool::new(false) }
+    }
+
+    /// What is written becomes durable from now on.
+    pub(super) fn let_go(&self) {
+        self.handle.hold(false);
     }
 
     pub(super) fn backend(&self) -> &Arc<dyn Backend> {

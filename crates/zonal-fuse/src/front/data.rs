@@ -1,43 +1,45 @@
 //! Data: reads, writes, ranges, and what makes them durable.
 
-use super::{Answer, Front, Outcome, Refusal, body};
+use super::handles::How;
+use super::{Answer, Front, Outcome, Payload, Refusal, body};
+use crate::serve::send_pieces;
 use crate::waiter::MountWaiter;
 use crate::wire::layout::{
-    CopyFileRangeIn, CopyFileRangeOut, FallocateIn, LseekIn, LseekOut, NotifyInvalInode, OutHeader, ReadIn,
-    WriteIn, WriteOut,
+    CopyFileRangeIn, CopyFileRangeOut, FallocateIn, InHeader, LseekIn, LseekOut, NotifyInvalInode, OutHeader,
+    ReadIn, WriteIn, WriteOut,
 };
 use crate::wire::numbers::{fallocate, lseek, notify, write};
+use crate::wire::reply;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use zerocopy::IntoBytes;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{Changes, FsError, Payload, ROOT, Seek, SetIds, SetTime, Target, ZeroEnd};
+use zonal_fs::{Changes, FsError, ROOT, Seek, SetIds, SetTime, ZeroEnd};
 
 /// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 impl Front {
-    /// Reads into `data`, and answers with that.
+    /// Reads, and gives the answer out of the buffers that it was read into.
     pub(super) fn read(
         &self,
-        ino: u64,
+        header: &InHeader,
         asked: &ReadIn,
-        data: &mut [u8],
         waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
     ) -> Outcome {
-        let target = data.get_mut(..asked.size as usize).ok_or(Errno::INVAL)?;
-        let read = match self.keeps_data {
-            true => self.fs.read(waiter, ino, asked.offset, Target::Bytes(target))?,
-            false => {
-                target.fill(0);
-                self.fs.read(waiter, ino, asked.offset, Target::Length(asked.size.into()))?
+        let (ino, length) = (header.nodeid, asked.size.into());
+        let given = self.fs.read_in_place(waiter, ino, asked.offset, length, |pieces| {
+            let length = pieces.iter().map(|piece| piece.len()).sum();
+            // Before the answer: the reader may look at once.
+            if self.options.relatime && length > 0 {
+                self.note_read(ino, waiter);
             }
-        };
-        if self.options.relatime && read > 0 {
-            self.note_read(ino, waiter);
-        }
-        Ok(Answer::Data(read as usize))
+            waiter.come_back();
+            send_pieces(device, reply::header(header.unique, length), pieces)
+        })?;
+        Ok(Answer::Given(given))
     }
 
     /// Changes the time of the last read, if it is old. A read does not fail because of that.
@@ -59,29 +61,34 @@ impl Front {
         &self,
         ino: u64,
         asked: &WriteIn,
-        bytes: &[u8],
+        payload: Payload<'_>,
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
     ) -> Outcome {
         self.lose_capabilities(ino, waiter)?;
         let flags = asked.write_flags;
         let set_ids = if flags & write::KILL_SUIDGID != 0 { SetIds::Clear } else { SetIds::Keep };
-        let payload =
-            if self.keeps_data { Payload::Bytes(bytes) } else { Payload::Length(bytes.len() as u64) };
-        let written = self.fs.write_with(waiter, ino, asked.offset, payload, set_ids);
+        let Payload { length, memory, pool } = payload;
+        let written = self.fs.write_in_place(waiter, (ino, asked.offset), (memory, length), pool, set_ids);
         if flags & write::CACHE == 0 {
+            if self.handles.how(asked.fh) == Some(How::Direct) {
+                // Before the write the kernel has dropped what it had cached of these bytes, and another handle may have read since.
+                let bytes = NotifyInvalInode { ino, off: asked.offset as i64, len: length as i64 };
+                waiter.away(|| invalidate(device, &bytes))?;
+            }
             return body(&WriteOut { size: written? as u32, padding: 0 }, reply);
         }
         // Of the page cache: the caller has been told that it is written, so all of it has to be. The kernel tells the next `fsync` or
         // `close` of an error.
-        let written = written.and_then(|written| match written < bytes.len() as u64 {
+        let written = written.and_then(|written| match written < length as u64 {
             true => Err(FsError::NoSpace),
             false => Ok(written),
         });
         match written {
             Ok(written) => body(&WriteOut { size: written as u32, padding: 0 }, reply),
             Err(error) => {
-                let range = asked.offset..asked.offset + bytes.len() as u64;
+                let range = asked.offset..asked.offset + length as u64;
                 (self.log)(&format!(
                     "{}: bytes {} to {} that programs had written are lost: {error}",
                     self.named(ino),
@@ -143,7 +150,8 @@ impl Front {
         };
         // The kernel asks without writing what it has cached: that would be taken for a hole.
         if self.options.writeback && self.handles.has_writers(ino) {
-            waiter.away(|| write_cached(device, ino))?;
+            let all = NotifyInvalInode { ino, off: 0, len: 0 };
+            waiter.away(|| invalidate(device, &all))?;
         }
         body(&LseekOut { offset: self.fs.seek(ino, asked.offset, what)? }, reply)
     }
@@ -170,12 +178,11 @@ impl Front {
     }
 }
 
-/// Has the kernel write what it has cached of a file, and wait for that.
-fn write_cached(device: &OwnedFd, ino: u64) -> Result<(), Refusal> {
-    let note = NotifyInvalInode { ino, off: 0, len: 0 };
+/// Has the kernel write what it has cached of a file's bytes, wait for that, and drop it.
+fn invalidate(device: &OwnedFd, bytes: &NotifyInvalInode) -> Result<(), Refusal> {
     let length = size_of::<OutHeader>() + size_of::<NotifyInvalInode>();
     let head = OutHeader { len: length as u32, error: notify::INVAL_INODE, unique: 0 };
-    match rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(note.as_bytes())]) {
+    match rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(bytes.as_bytes())]) {
         // The kernel has forgotten the file.
         Ok(_) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

@@ -21,22 +21,32 @@ struct Inner {
 struct Handle {
     file: OpenFile,
     writes: bool,
+    how: How,
+}
+
+/// How a file is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// Its bytes are read and written by way of the kernel's page cache.
+    Cached,
+    /// They go past it.
+    Direct,
 }
 
 impl Handles {
     /// Keeps a file open; the number of its handle.
-    pub(super) fn put(&self, file: OpenFile, writes: bool) -> u64 {
+    pub(super) fn put(&self, file: OpenFile, writes: bool, how: How) -> u64 {
         let mut inner = self.0.lock();
         if writes {
             *inner.writers.entry(file.ino()).or_default() += 1;
         }
-        inner.open.insert(Handle { file, writes }) as u64
+        inner.open.insert(Handle { file, writes, how }) as u64
     }
 
     /// The file of a handle, which is a handle no more.
     pub(super) fn take(&self, handle: u64) -> Option<OpenFile> {
         let mut inner = self.0.lock();
-        let Handle { file, writes } = inner.open.try_remove(usize::try_from(handle).ok()?)?;
+        let Handle { file, writes, .. } = inner.open.try_remove(usize::try_from(handle).ok()?)?;
         if writes {
             let ino = file.ino();
             let left = inner.writers.get_mut(&ino).map_or(0, |count| {
@@ -49,6 +59,11 @@ impl Handles {
             }
         }
         Some(file)
+    }
+
+    /// How the file of a handle is open.
+    pub(super) fn how(&self, handle: u64) -> Option<How> {
+        Some(self.0.lock().open.get(usize::try_from(handle).ok()?)?.how)
     }
 
     /// Whether the kernel may have bytes of a file that were not written yet.

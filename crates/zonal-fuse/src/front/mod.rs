@@ -10,7 +10,7 @@ mod directory;
 mod handles;
 pub(crate) mod names;
 
-use crate::serve::{Buffer, PAYLOAD_AT, REQUEST_AT, Serve, send};
+use crate::serve::{Buffer, REQUEST_AT, Serve, send};
 use crate::tend::Changed;
 use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
@@ -25,6 +25,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zerocopy::{Immutable, IntoBytes};
 use zonal_fs::{FileSystem, FsError};
+use zonal_io::buffer::{BufferPool, IoBuf};
 
 /// How a file system looks through a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +40,9 @@ pub struct Options {
     pub gid: Option<u32>,
     /// Permission bits that no file shows.
     pub umask: Option<u16>,
+    /// Files that are opened to be written while the file system has less than this left, in bytes, are written through: a program
+    /// hears from the write that there is no space. Linux can do that since 6.6.
+    pub write_through_below: u64,
     /// A read changes the time of the last read, if that is not after the last change, or is a day old. Reads out of the kernel's page
     /// cache do not count.
     pub relatime: bool,
@@ -50,7 +54,6 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 /// The answering side of a mount.
 pub(crate) struct Front {
     fs: FileSystem,
-    keeps_data: bool,
     options: Options,
     agreed: Agreed,
     handles: Handles,
@@ -64,8 +67,8 @@ enum Answer {
     None,
     /// The body is in the reply of the [`Buffer`].
     Body,
-    /// The body is in its memory, where payloads begin, and has this many bytes.
-    Data(usize),
+    /// It has been given; or the device has not taken it.
+    Given(io::Result<()>),
 }
 
 /// Why a request fails.
@@ -86,6 +89,14 @@ impl From<Errno> for Refusal {
     }
 }
 
+/// What a program writes, where payloads begin in a thread's memory.
+struct Payload<'a> {
+    length: usize,
+    memory: &'a mut IoBuf,
+    /// Where other memory comes from, if the file system keeps this.
+    pool: &'a BufferPool,
+}
+
 type Outcome = Result<Answer, Refusal>;
 
 impl Front {
@@ -96,16 +107,11 @@ impl Front {
         changed: Arc<Changed>,
         log: Log,
     ) -> Front {
-        let keeps_data = zonal_io::volume::keeps_data(&**fs.volume().device());
-        Front { fs, keeps_data, options, agreed, handles: Handles::default(), changed, log }
+        Front { fs, options, agreed, handles: Handles::default(), changed, log }
     }
 
-    /// A file for the log: its path, and its number.
     fn named(&self, ino: u64) -> String {
-        match self.fs.path(ino) {
-            Some(path) => format!("/{} (file {ino})", path.escape_ascii()),
-            None => format!("file {ino}"),
-        }
+        named(&self.fs, ino)
     }
 
     /// The number of an error, which is told if it is not a caller's.
@@ -131,7 +137,7 @@ impl Serve for Front {
         length: usize,
         waiter: &MountWaiter<'_>,
     ) -> io::Result<()> {
-        let Buffer { memory, reply } = buffer;
+        let Buffer { memory, reply, pool } = buffer;
         reply.clear();
         let has_ext = self.agreed.has(init::SETXATTR_EXT);
         let request = match parse(&memory[REQUEST_AT..][..length], has_ext) {
@@ -145,8 +151,12 @@ impl Serve for Front {
         let header = request.header;
         let may_change = may_change(&request.operation);
         let outcome = match request.operation {
-            // The answer goes where the request was.
-            Operation::Read(asked) => self.read(header.nodeid, &asked, &mut memory[PAYLOAD_AT..], waiter),
+            Operation::Read(asked) => self.read(&header, &asked, waiter, device),
+            // The memory may go to the drive.
+            Operation::Write { asked, bytes } => {
+                let payload = Payload { length: bytes.len(), memory, pool };
+                self.write(header.nodeid, &asked, payload, reply, waiter, device)
+            }
             operation => self.answer(&header, operation, reply, waiter, device),
         };
         waiter.come_back();
@@ -157,10 +167,7 @@ impl Serve for Front {
         match outcome {
             Ok(Answer::None) => Ok(()),
             Ok(Answer::Body) => send(device, encode::header(header.unique, reply.len()), reply),
-            Ok(Answer::Data(bytes)) => {
-                let body = &memory[PAYLOAD_AT..][..bytes];
-                send(device, encode::header(header.unique, bytes), body)
-            }
+            Ok(Answer::Given(result)) => result,
             Err(refusal) => send(device, encode::error(header.unique, self.errno(&header, refusal)), &[]),
         }
     }
@@ -211,8 +218,7 @@ impl Front {
             Operation::Open(asked) => self.open(ino, asked.flags, reply),
             Operation::Create { asked, name } => self.create(header, name, &asked, reply, waiter),
             Operation::Tmpfile { asked } => self.tmpfile(header, &asked, reply, waiter),
-            Operation::Read(_) => unreachable!("it was answered before"),
-            Operation::Write { asked, bytes } => self.write(ino, &asked, bytes, reply, waiter),
+            Operation::Read(_) | Operation::Write { .. } => unreachable!("it was answered before"),
             Operation::Statfs => self.statfs(reply),
             Operation::Release(asked) => self.release(ino, asked.fh, waiter),
             Operation::Fsync(_) => self.fsync(ino, waiter),
@@ -225,7 +231,7 @@ impl Front {
             Operation::Listxattr { size } => self.listxattr(header, size, reply),
             Operation::Removexattr { name } => self.removexattr(ino, name, waiter),
             // The kernel counts who has a directory open; here a directory that it knows stays.
-            Operation::Opendir(_) => opened(0, 0, reply),
+            Operation::Opendir(_) => body(&OpenOut::default(), reply),
             Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
             Operation::Releasedir(_) => Ok(Answer::Body),
             Operation::Fallocate(asked) => self.fallocate(ino, &asked, waiter),
@@ -286,13 +292,16 @@ fn may_change(operation: &Operation<'_>) -> bool {
     }
 }
 
+/// A file for the log: its path, and its number.
+pub(crate) fn named(fs: &FileSystem, ino: u64) -> String {
+    match fs.path(ino) {
+        Some(path) => format!("/{} (file {ino})", path.escape_ascii()),
+        None => format!("file {ino}"),
+    }
+}
+
 /// The type of a directory in a mode.
 const S_IFDIR: u32 = 0o040_000;
-
-/// The answer that a file is open.
-fn opened(fh: u64, open_flags: u32, reply: &mut Vec<u8>) -> Outcome {
-    body(&OpenOut { fh, open_flags, padding: 0 }, reply)
-}
 
 /// An answer of one structure.
 fn body<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) -> Outcome {

@@ -1,6 +1,7 @@
 //! Names: look-ups, and files that are made, renamed and removed.
 
-use super::{Answer, Front, Outcome, Refusal, body, opened};
+use super::handles::How;
+use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
 use crate::waiter::MountWaiter;
 use crate::wire::layout::{CreateIn, InHeader, OpenOut};
@@ -9,7 +10,7 @@ use crate::wire::reply;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 use zonal_fs::format::{Attributes, FileKind};
-use zonal_fs::{Changes, FoundFile, FsError, IfThere, NewFile, OpenFile, Rename, SetIds};
+use zonal_fs::{BLOCK_BYTES, Changes, FoundFile, FsError, IfThere, NewFile, OpenFile, Rename, SetIds};
 
 const O_ACCMODE: u32 = 0o3;
 const O_EXCL: u32 = 0o200;
@@ -176,17 +177,30 @@ impl Front {
     /// Opens a file that is there.
     pub(super) fn open(&self, ino: u64, flags: u32, reply: &mut Vec<u8>) -> Outcome {
         let file = self.fs.open_file(ino)?;
-        opened(self.keep(file, flags), FLAGS, reply)
+        body(&self.keep(file, flags), reply)
     }
 
     /// The handle of a file that was opened with `flags`.
-    fn keep(&self, file: OpenFile, flags: u32) -> u64 {
+    fn keep(&self, file: OpenFile, flags: u32) -> OpenOut {
         let (ino, writes) = (file.ino(), flags & O_ACCMODE != 0);
-        let handle = self.handles.put(file, writes);
+        let how = if writes && self.is_nearly_full() { How::Direct } else { How::Cached };
+        let fh = self.handles.put(file, writes, how);
         if writes && self.has_capabilities(ino) {
             self.handles.note_capabilities(ino);
         }
-        handle
+        let open_flags = match how {
+            How::Cached => FLAGS,
+            How::Direct => FLAGS | open::DIRECT_IO,
+        };
+        OpenOut { fh, open_flags, padding: 0 }
+    }
+
+    /// Whether what a program writes now may find no space once the kernel writes it.
+    fn is_nearly_full(&self) -> bool {
+        // Without the flag a file that is open so cannot be mapped and shared.
+        self.options.writeback
+            && self.agreed.has(init::DIRECT_IO_ALLOW_MMAP)
+            && self.fs.usage().free * u64::from(BLOCK_BYTES) < self.options.write_through_below
     }
 
     /// Opens a file, and makes it if it is not there.
@@ -224,7 +238,7 @@ impl Front {
 
     fn tell_opened(&self, file: OpenFile, flags: u32, reply: &mut Vec<u8>) -> Outcome {
         let found = self.know(file.ino())?;
-        let out = OpenOut { fh: self.keep(file, flags), open_flags: FLAGS, padding: 0 };
+        let out = self.keep(file, flags);
         reply.extend_from_slice(self.entry(&found).as_bytes());
         body(&out, reply)
     }

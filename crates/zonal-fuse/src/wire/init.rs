@@ -76,7 +76,7 @@ pub fn negotiate(asked: &InitIn, wanted: &Wanted) -> Result<Agreed, String> {
         | SETXATTR_EXT
         | INIT_EXT;
     if wanted.writeback {
-        takes |= WRITEBACK_CACHE;
+        takes |= WRITEBACK_CACHE | DIRECT_IO_ALLOW_MMAP;
     }
     let second = if u64::from(asked.flags) & INIT_EXT != 0 { asked.flags2 } else { 0 };
     let flags = takes & (u64::from(asked.flags) | u64::from(second) << 32);

@@ -1,7 +1,7 @@
 //! The asking side.
 
 use super::place::{self, Found};
-use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, VolumeFacts};
+use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, ScrubQuery, VolumeFacts};
 use crate::changes::ZoneSetting;
 use crate::volume::{OptionChanges, PlugStatus, Statistics};
 use std::io::{ErrorKind, Read, Write};
@@ -100,6 +100,17 @@ pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlErro
     }
 }
 
+/// Asks something of the scrub of the mount behind the socket at `path`, and how it stands; `None`: no mount is there.
+///
+/// # Errors
+/// As [`ask`].
+pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>, ControlError> {
+    match ask(path, Query::Scrub(query))? {
+        Answer::Scrub(scrub) => Ok(scrub),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
 /// Changes options of the volume behind the socket at `path`, and waits until they are in force, but no longer than
 /// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the change is [pending](VolumeFacts::pending).
 ///
@@ -133,6 +144,7 @@ fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
         Answer::Zone(_) => "it has set zones, which was not the question",
         Answer::Files(_) => "it describes a file system, which was not the question",
         Answer::Connections(_) => "it lists connections, which was not the question",
+        Answer::Scrub(_) => "it tells of a scrub, which was not the question",
     };
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
 }

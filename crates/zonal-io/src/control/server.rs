@@ -4,7 +4,7 @@ use super::errands::Errands;
 use super::place::{self, Found};
 use super::{
     Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX,
-    VolumeFacts,
+    ScrubQuery, VolumeFacts,
 };
 use crate::changes::set_zones;
 use crate::sync::Arc;
@@ -37,11 +37,15 @@ const LOOK_TIME: Duration = Duration::from_millis(1);
 /// the server's.
 pub type Teller = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
+/// Does what is asked of a scrub, and says how it stands.
+pub type ScrubTeller = Arc<dyn Fn(ScrubQuery) -> serde_json::Value + Send + Sync>;
+
 /// What a server can tell of what is above its volume.
 #[derive(Clone, Default)]
 pub(super) struct Tellers {
     pub(super) files: Option<Teller>,
     pub(super) connections: Option<Teller>,
+    pub(super) scrub: Option<ScrubTeller>,
 }
 
 /// Answers questions about a volume until it is dropped, which removes the socket.
@@ -69,6 +73,19 @@ impl ControlServer {
     /// As [`ControlServer::start`].
     pub fn start_of_export(volume: Arc<Volume>, connections: Teller) -> Result<ControlServer, ControlError> {
         let tellers = Tellers { connections: Some(connections), ..Tellers::default() };
+        ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
+    }
+
+    /// The same, of a volume with a file system that is mounted.
+    ///
+    /// # Errors
+    /// As [`ControlServer::start`].
+    pub fn start_of_mount(
+        volume: Arc<Volume>,
+        files: Teller,
+        scrub: ScrubTeller,
+    ) -> Result<ControlServer, ControlError> {
+        let tellers = Tellers { files: Some(files), scrub: Some(scrub), ..Tellers::default() };
         ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
     }
 
@@ -246,6 +263,10 @@ impl Service {
             Ok(Query::Connections) => {
                 let connections = self.tellers.connections.clone();
                 self.ask(move |_| Answer::Connections(connections.map(|tell| tell())))
+            }
+            Ok(Query::Scrub(query)) => {
+                let scrub = self.tellers.scrub.clone();
+                self.ask(move |_| Answer::Scrub(scrub.map(|tell| tell(query))))
             }
             Ok(Query::Zone { first, last, set }) => self
                 .ask(move |volume| set_zones(&**volume.device(), first..=last, set))

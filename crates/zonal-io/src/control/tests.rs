@@ -80,15 +80,19 @@ fn what_is_above_the_volume_is_told_in_its_own_words() {
         ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     assert_eq!(files(without.path()).unwrap(), None);
     assert_eq!(connections(without.path()).unwrap(), None);
+    let query = ScrubQuery { order: ScrubOrder::Look, share: 25, from: 0 };
+    assert_eq!(scrub(without.path(), query).unwrap(), None);
     let used = Arc::new(AtomicU64::new(1));
     let told = used.clone();
     let tell = Arc::new(move || serde_json::json!({ "used": told.load(Ordering::Relaxed) }));
     let list = Arc::new(|| serde_json::json!([{ "queue": 1 }]));
-    let tellers = Tellers { files: Some(tell), connections: Some(list) };
+    let scrubs = Arc::new(|query: ScrubQuery| serde_json::json!({ "share": query.share }));
+    let tellers = Tellers { files: Some(tell), connections: Some(list), scrub: Some(scrubs) };
     let with = ControlServer::start_in(dir.path(), volume(), tellers, Errands::default()).unwrap();
     used.store(7, Ordering::Relaxed);
     assert_eq!(files(with.path()).unwrap(), Some(serde_json::json!({ "used": 7 })));
     assert_eq!(connections(with.path()).unwrap(), Some(serde_json::json!([{ "queue": 1 }])));
+    assert_eq!(scrub(with.path(), query).unwrap(), Some(serde_json::json!({ "share": 25 })));
 }
 
 #[test]

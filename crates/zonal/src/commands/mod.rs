@@ -15,6 +15,7 @@ pub(crate) mod plugs;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod results;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod unmount;
@@ -48,6 +49,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Mount(arguments) => mount::run(&arguments, out),
         Command::Unmount(arguments) => unmount::run(&arguments),
         Command::Sync(arguments) => unmount::run_sync(&arguments),
+        Command::Scrub(arguments) => scrub::run(&arguments, out),
         Command::Serve(arguments) => serve::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Zone(arguments) => zone::run(&arguments, out),

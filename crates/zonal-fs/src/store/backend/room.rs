@@ -6,7 +6,7 @@ use redb::StorageBackend;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file for a database, with bounds.
 pub trait Backend: StorageBackend {
@@ -41,21 +41,29 @@ impl Backend for redb::backends::InMemoryBackend {}
 pub(in crate::store) struct Handle<B: ?Sized> {
     backend: Arc<B>,
     locked_reads: Arc<AtomicU64>,
+    /// Syncs do nothing.
+    is_held: Arc<AtomicBool>,
 }
 
 impl<B: ?Sized> Clone for Handle<B> {
     fn clone(&self) -> Handle<B> {
-        Handle { backend: self.backend.clone(), locked_reads: self.locked_reads.clone() }
+        let Handle { backend, locked_reads, is_held } = self;
+        Handle { backend: backend.clone(), locked_reads: locked_reads.clone(), is_held: is_held.clone() }
     }
 }
 
 impl<B: ?Sized> Handle<B> {
     pub(in crate::store) fn new(backend: Arc<B>) -> Handle<B> {
-        Handle { backend, locked_reads: Arc::default() }
+        Handle { backend, locked_reads: Arc::default(), is_held: Arc::default() }
     }
 
     pub(in crate::store) fn backend(&self) -> &Arc<B> {
         &self.backend
+    }
+
+    /// Whether syncs do nothing from now on. What is written meanwhile becomes durable with the first sync after that, or never.
+    pub(in crate::store) fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::Release);
     }
 
     /// Reads by threads that had the file system's lock.
@@ -81,7 +89,7 @@ impl<B: StorageBackend + ?Sized> StorageBackend for Handle<B> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.backend.sync_data()
+        if self.is_held.load(Ordering::Acquire) { Ok(()) } else { self.backend.sync_data() }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -139,6 +139,7 @@ impl Job<'_> {
         if found.iter().any(Finding::can_be_mended) {
             let mounted = MountOptions::default();
             let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
+            rows.let_go();
             found = self.mend(&mut rows, found)?;
             self.print(out, &rows, &found, Stage::Left)?;
         }

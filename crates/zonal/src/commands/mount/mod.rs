@@ -23,16 +23,17 @@ use std::time::Duration;
 use zonal_core::{Sector, ZoneCondition, ZoneType};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Metadata, Superblock};
-use zonal_fs::make::{self, unit_blocks_max};
+use zonal_fs::make::{self, MakeError, unit_blocks_max};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::{Polling, Waiter, polling};
 use zonal_fs::{FileSystem, FsError};
 use zonal_fuse::front::{self, Log};
 use zonal_fuse::mount::{self, IfBusy};
+use zonal_fuse::scrub::Scrubber;
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::clock::Clock;
-use zonal_io::control::{ControlServer, Errands};
+use zonal_io::control::{ControlServer, ScrubOrder, ScrubQuery};
 use zonal_io::device::Device;
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
@@ -84,13 +85,17 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let log = log::open(arguments.log.as_deref())?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
-    let fs = open(arguments, &options, clock)?;
+    let (fs, is_read_only) = open(arguments, &options, clock, &log)?;
     let mut how = options.mount.clone();
     how.source.clone_from(&arguments.device);
-    how.read_only |= fs.volume().info().read_only;
+    how.read_only |= is_read_only;
     let device = mount::mount(&dir, &how).with_context(|| shown_word(dir.as_os_str()))?;
     let session = SessionOptions {
-        front: front::Options { read_only: how.read_only, ..options.front },
+        front: front::Options {
+            read_only: how.read_only,
+            write_through_below: options.fs.dirty_bytes + fs.superblock().capacity_sectors * 512,
+            ..options.front
+        },
         threads: options.threads,
         sync_every: options.sync_every,
         log: log.clone(),
@@ -102,7 +107,8 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
             return Err(anyhow::Error::new(error).context(shown_word(dir.as_os_str())).into());
         }
     };
-    let control = serve_questions(&fs, &dir);
+    let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
+    let control = serve_questions(&fs, &dir, &scrubber);
     if let Err(error) = &control {
         log(&format!("no control socket: {error}"));
     }
@@ -124,6 +130,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     handle.close();
     let _ = ended_by_signal.join();
     drop(control);
+    scrubber.end();
     if session.has_panicked() {
         return Err(anyhow!("{}: a thread of the mount has failed, which is a bug", arguments.device).into());
     }
@@ -151,8 +158,13 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
     }
 }
 
-/// Opens the file system, or makes one in memory.
-fn open(arguments: &Mount, options: &Options, clock: Clock) -> Result<FileSystem, Failure> {
+/// Opens the file system, or makes one in memory. Whether it takes no changes.
+fn open(
+    arguments: &Mount,
+    options: &Options,
+    clock: Clock,
+    log: &Log,
+) -> Result<(FileSystem, bool), Failure> {
     let name = &arguments.device;
     let device = device::open_in_real_time(name, options.mount.read_only)?;
     let has_data = keeps_data(&*device);
@@ -168,12 +180,29 @@ fn open(arguments: &Mount, options: &Options, clock: Clock) -> Result<FileSystem
     let waiters = polling(clock);
     if options.scratch {
         check_empty(&**volume.device(), name)?;
-        return scratch(volume, options, has_data, &*waiters()).map_err(|e| e.context(name.clone()).into());
+        let fs = scratch(volume, options, has_data, &*waiters()).map_err(|e| e.context(name.clone()))?;
+        return Ok((fs, false));
     }
+    let is_read_only = options.mount.read_only || volume.info().read_only;
     let drive = Arc::new(Drive::new(volume));
     let open = if options.mount.read_only { make::look } else { make::open };
-    let fs = open(&drive, &waiters, arguments.metadata.clone(), options.fs);
-    fs.map_err(|error| anyhow::Error::new(error).context(name.clone())).or_exit(Exit::Device)
+    let error = match open(&drive, &waiters, arguments.metadata.clone(), options.fs) {
+        Ok(fs) => return Ok((fs, is_read_only)),
+        Err(error) => error,
+    };
+    let failed = |error: MakeError| anyhow::Error::new(error).context(name.clone());
+    if is_read_only || !error.needs_repair() {
+        return Err(failed(error)).or_exit(Exit::Device);
+    }
+    let why = format!("it needs a repair, see `zonal fsck`: {error}");
+    match make::look_because(&why, &drive, &waiters, arguments.metadata.clone(), options.fs) {
+        Ok(fs) => {
+            log(&format!("{name}: mounted ro: {why}"));
+            Ok((fs, true))
+        }
+        // The first error says more.
+        Err(_) => Err(failed(error)).or_exit(Exit::Device),
+    }
 }
 
 /// An error if anything was written to a device.
@@ -204,7 +233,11 @@ fn scratch(
 }
 
 /// Answers what `zonal stat` and others ask of the mount.
-fn serve_questions(fs: &FileSystem, dir: &Path) -> Result<ControlServer, zonal_io::control::ControlError> {
+fn serve_questions(
+    fs: &FileSystem,
+    dir: &Path,
+    scrubber: &Scrubber,
+) -> Result<ControlServer, zonal_io::control::ControlError> {
     let (fs, dir) = (fs.clone(), dir.to_string_lossy().into_owned());
     let volume = fs.volume().clone();
     let teller = move || {
@@ -212,7 +245,22 @@ fn serve_questions(fs: &FileSystem, dir: &Path) -> Result<ControlServer, zonal_i
         told["mounted"] = dir.clone().into();
         told
     };
-    ControlServer::start_with(volume, Some(Arc::new(teller)), Errands::default())
+    let scrubber = scrubber.clone();
+    let scrub = move |query: ScrubQuery| {
+        let done = match query.order {
+            ScrubOrder::Start => scrubber.start(query.share),
+            ScrubOrder::Restart => scrubber.restart(query.share),
+            ScrubOrder::Stop => {
+                scrubber.stop();
+                Ok(())
+            }
+            ScrubOrder::Look => Ok(()),
+        };
+        let mut status = scrubber.status(query.from);
+        status.error = done.err().map(|error| error.to_string()).or(status.error);
+        serde_json::to_value(status).unwrap_or_default()
+    };
+    ControlServer::start_of_mount(volume, Arc::new(teller), Arc::new(scrub))
 }
 
 /// Starts the same command as a process of its own, and waits until its directory can be used.

@@ -7,7 +7,7 @@ use crate::text::shown;
 use crate::value::human;
 use std::io::Write;
 use std::path::PathBuf;
-use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Status, make};
+use zonal_fs::{Activity, KeptScrub, MountOptions, OpenZoneStatus, Status, make};
 
 /// Open zones that are shown a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
@@ -55,13 +55,32 @@ fn lines(status: &Status) -> Vec<(&'static str, String)> {
         ("live tenths", victims(status)),
         ("zone resets", format!("{}; {} to {} a zone{most}", resets.total, resets.least, resets.most)),
     ];
+    for (name, bytes, what) in [
+        ("to move", status.read_only_bytes, "in zones that became read-only"),
+        ("lost", status.offline_bytes, "in zones that are offline"),
+    ] {
+        if bytes > 0 {
+            lines.push((name, format!("{} {what}", human(bytes))));
+        }
+    }
     lines.extend(status.open_zones.iter().take(SHOWN_MAX).map(|zone| ("open zone", open_zone(zone))));
     if let Some(more) = status.open_zones.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
         lines.push(("open zones", format!("and {more} more")));
     }
+    lines.extend(status.scrub.iter().map(|kept| ("scrub", scrub(kept))));
     lines.extend(status.read_only.iter().map(|why| ("read-only", why.clone())));
     lines.extend(status.activity.iter().flat_map(activity));
     lines
+}
+
+/// The last scrub.
+fn scrub(kept: &KeptScrub) -> String {
+    let KeptScrub { bytes, damaged, ended } = kept;
+    let seen = format!("{} verified, {damaged} pieces damaged", human(*bytes));
+    match ended {
+        Some(_) => seen,
+        None => format!("{seen}, and not at its end"),
+    }
 }
 
 /// Full zones by tenths of what makes collecting them vain.

@@ -1,0 +1,246 @@
+//! Everything that a file system has, read from the drive and verified while it is in use.
+//!
+//! A scrub reads the pages of the metadata store first, and then the zones, in the order of the drive. Of a zone it reads what files have
+//! there, and the headers of those units; what no file has any more is passed over. The runs of a zone say what was written where, so no
+//! other file is looked at.
+//!
+//! A scrub goes in steps of a few mebibytes, and the caller decides when the next one is due. Where it is, is kept in rows, so that the
+//! next opening continues there.
+//!
+//! # Why a step never reads what came after a reset
+//! It pins the zone, and then looks up what files have there: see [`readers`](super::readers).
+
+use super::FileSystem;
+use super::core::Shared;
+use super::error::FsError;
+use super::fetch::{Source, Span};
+use super::map;
+use super::read;
+use super::room::Touched;
+use crate::BLOCK_BYTES;
+use crate::format::{Place, key};
+use crate::store::{StoreError, View};
+use crate::waiter::Waiter;
+use zonal_core::{DeviceError, RequestError};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks of a zone, or pages of the metadata, that one step looks at: 8 MiB are read in a fraction of a second, and a disk's move
+/// to them counts for little.
+const STEP_BLOCKS: u32 = 2048;
+
+/// Commands of a step in flight at once: what programs read meanwhile does not queue after many.
+const DEPTH: usize = 4;
+
+/// Blocks between two pieces that are read along: most of what lies in a zone is wanted.
+const ALONG_MAX: u32 = 64;
+
+/// Rows that keep a scrub.
+const ROWS: [&str; 4] = ["scrub", "scrub-bytes", "scrub-damaged", "scrub-ended"];
+
+/// Set in the number of a place in a zone.
+const IN_ZONE: u64 = 1 << 63;
+
+/// Where a scrub continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    /// A page of the metadata.
+    Page(u64),
+    /// A block of a zone.
+    Zone { zone: u32, block: u32 },
+}
+
+/// A scrub, between two steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scrub {
+    at: At,
+    /// Bytes that were verified.
+    pub bytes: u64,
+    /// What was found damaged: pages of the metadata, and pieces of files in one unit.
+    pub damaged: u64,
+    /// When it had seen everything, in nanoseconds since 1970.
+    pub ended: Option<i64>,
+}
+
+impl Default for Scrub {
+    /// One at the beginning.
+    fn default() -> Scrub {
+        Scrub { at: At::Page(0), bytes: 0, damaged: 0, ended: None }
+    }
+}
+
+impl FileSystem {
+    /// The scrub that was kept last, if there is one: it has ended, or it was interrupted.
+    ///
+    /// # Errors
+    /// [`FsError::Store`].
+    pub fn scrub(&self) -> Result<Option<Scrub>, FsError> {
+        self.0.kept_scrub()
+    }
+
+    /// Keeps a scrub for later: it is durable with the next sync.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`].
+    pub fn keep_scrub(&self, waiter: &dyn Waiter, scrub: &Scrub) -> Result<(), FsError> {
+        let at = match scrub.at {
+            At::Page(page) => page,
+            At::Zone { zone, block } => IN_ZONE | u64::from(zone) << 32 | u64::from(block),
+        };
+        let numbers = [at, scrub.bytes, scrub.damaged, scrub.ended.unwrap_or(0) as u64];
+        self.change(waiter, Touched::Changed, |core| {
+            for (name, number) in ROWS.into_iter().zip(numbers) {
+                core.rows.put(key::counter(name), number.to_le_bytes().to_vec());
+            }
+            Ok(())
+        })
+    }
+
+    /// Bytes that a scrub of all that is here now verifies.
+    pub fn scrub_bytes(&self) -> u64 {
+        self.0.stored_bytes() + self.usage().used * BLOCK
+    }
+
+    /// Does a step of a scrub: reads some mebibytes and verifies them. `show` is told of what is damaged.
+    ///
+    /// # Errors
+    /// The drive's, if it answers nothing any more; [`FsError::Store`] and [`FsError::Row`] if it cannot be known what lies in a zone.
+    pub fn scrub_step(
+        &self,
+        waiter: &dyn Waiter,
+        scrub: &mut Scrub,
+        mut show: impl FnMut(&FsError),
+    ) -> Result<(), FsError> {
+        let mut damaged = 0;
+        let mut note = |error: &FsError| {
+            damaged += 1;
+            show(error);
+        };
+        let (bytes, next) = match scrub.at {
+            At::Page(page) => self.0.scrub_pages(page, &mut note)?,
+            At::Zone { zone, block } => self.0.scrub_zone(waiter, zone, block, &mut note)?,
+        };
+        scrub.bytes += bytes;
+        scrub.damaged += damaged;
+        match next {
+            Some(next) => scrub.at = next,
+            None => scrub.ended = Some(waiter.wall()),
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// The scrub that was kept last.
+    pub(super) fn kept_scrub(&self) -> Result<Option<Scrub>, FsError> {
+        let mut numbers = [0; ROWS.len()];
+        for (name, number) in ROWS.into_iter().zip(&mut numbers) {
+            let row = self.reader.get(&key::counter(name))?;
+            let Some(found) = row.and_then(|row| row.try_into().ok()) else { return Ok(None) };
+            *number = u64::from_le_bytes(found);
+        }
+        let [at, bytes, damaged, ended] = numbers;
+        let at = match at & IN_ZONE {
+            0 => At::Page(at),
+            _ => At::Zone { zone: ((at & !IN_ZONE) >> 32) as u32, block: at as u32 },
+        };
+        Ok(Some(Scrub { at, bytes, damaged, ended: (ended != 0).then_some(ended as i64) }))
+    }
+
+    /// Bytes of the metadata.
+    fn stored_bytes(&self) -> u64 {
+        self.reader.backend().len().unwrap_or(0)
+    }
+
+    /// Reads some pages of the metadata.
+    fn scrub_pages(&self, first: u64, show: &mut dyn FnMut(&FsError)) -> Result<(u64, Option<At>), FsError> {
+        let backend = self.reader.backend();
+        let all = self.stored_bytes() / BLOCK;
+        let pages = first..(first + u64::from(STEP_BLOCKS)).min(all);
+        let mut bytes = vec![0; ((pages.end.saturating_sub(pages.start)) * BLOCK) as usize];
+        if backend.read(first * BLOCK, &mut bytes).is_err() {
+            for page in pages.clone() {
+                // The store may be shorter by now.
+                let still = page < self.stored_bytes() / BLOCK;
+                match backend.read(page * BLOCK, &mut bytes[..BLOCK as usize]) {
+                    Err(error) if still => {
+                        let error = FsError::from(StoreError::from(redb::StorageError::Io(error)));
+                        if is_gone(error.answer()) {
+                            return Err(error);
+                        }
+                        show(&error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let next = if pages.end < all { At::Page(pages.end) } else { At::Zone { zone: 0, block: 0 } };
+        Ok((bytes.len() as u64, Some(next)))
+    }
+
+    /// Reads what files have in a part of a zone.
+    fn scrub_zone(
+        &self,
+        waiter: &dyn Waiter,
+        zone: u32,
+        block: u32,
+        show: &mut dyn FnMut(&FsError),
+    ) -> Result<(u64, Option<At>), FsError> {
+        let blocks = block..block.saturating_add(STEP_BLOCKS);
+        let pinned = [Span { ino: 0, block: 0, place: Place { zone, unit: block, index: 0 }, blocks: 0 }];
+        if !self.readers.pin(&pinned) {
+            return Ok((0, None));
+        }
+        let verified = map::live_in(&self.reader, zone, &blocks).and_then(|live| {
+            let spans = live.iter().flat_map(|piece| read::spans(piece.ino, &piece.at));
+            let spans: Vec<Span> = spans.filter(|span| blocks.contains(&span.place.block())).collect();
+            self.verify(waiter, &spans, show)
+        });
+        self.readers.unpin(&pinned);
+        let bytes = verified?;
+        // The account may be newer than what was read: a zone that is written meanwhile is seen as far as it came.
+        let written = self.lock().book.zone(zonal_core::ZoneIndex(zone)).map_or(0, |account| account.written);
+        let next = match blocks.end < written {
+            true => At::Zone { zone, block: blocks.end },
+            false => At::Zone { zone: zone + 1, block: 0 },
+        };
+        Ok((bytes, Some(next)))
+    }
+
+    /// Reads spans of a zone that is pinned, and returns how many bytes there were.
+    fn verify(
+        &self,
+        waiter: &dyn Waiter,
+        spans: &[Span],
+        show: &mut dyn FnMut(&FsError),
+    ) -> Result<u64, FsError> {
+        if spans.is_empty() {
+            return Ok(0);
+        }
+        // Headers are to be read, too.
+        let source = Source { depth: DEPTH, along_max: ALONG_MAX, known: None, ..self.source() };
+        let mut fetched = source.fetch(waiter, spans);
+        let mut lost = None;
+        for span in spans {
+            match fetched.verify(span) {
+                Ok(()) => {}
+                Err(FsError::Read { error, .. }) if is_gone(Some(&error)) => {
+                    return Err(FsError::Drive(error));
+                }
+                Err(error) => {
+                    show(&error);
+                    lost = Some(error);
+                }
+            }
+        }
+        if let Some(error) = lost {
+            self.note_lost_zone(waiter, &error)?;
+        }
+        Ok(spans.iter().map(|span| u64::from(span.blocks) * BLOCK).sum())
+    }
+}
+
+/// Whether a drive answers nothing any more.
+fn is_gone(answer: Option<&RequestError>) -> bool {
+    matches!(answer, Some(RequestError::Device(DeviceError::Gone)))
+}

@@ -1,0 +1,88 @@
+//! Writes whose bytes go to the drive out of the caller's buffer.
+//!
+//! A write copies its bytes into a unit's buffer, because the caller's memory is its own again when the call returns, and the drive may
+//! still work. A caller that has its bytes in a buffer with room for a header gives that buffer away instead, and gets an empty one. The
+//! bytes are summed where they lie. That pays for long writes; short ones are collected with others, and are copied for that.
+
+use super::core::Shared;
+use super::credit::CallRoom;
+use super::error::FsError;
+use super::room::Touched;
+use super::setattr::{SetIds, note_change_of_data};
+use super::write::Payload;
+use crate::BLOCK_BYTES;
+use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX};
+use crate::waiter::Waiter;
+use zonal_io::buffer::{BufferPool, IoBuf};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks of a unit that is sent without waiting for more: with fewer, its header and its command would cost too much.
+const BLOCKS_MIN: u64 = 128;
+
+impl Shared {
+    /// Writes `length` bytes of `buf`, which begin after room for a header. If the file system keeps the buffer, another one of `pool` is in
+    /// its place.
+    pub(super) fn write_in_place(
+        &self,
+        waiter: &dyn Waiter,
+        (ino, offset): (u64, u64),
+        (buf, length): (&mut IoBuf, usize),
+        pool: &BufferPool,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        let bytes = length as u64;
+        let fits =
+            self.is_unit(offset, bytes) && offset.checked_add(bytes).is_some_and(|end| end <= SIZE_MAX);
+        if !fits {
+            return self.write(waiter, ino, offset, payload(self, buf, length), set_ids);
+        }
+        let change = |file: &mut Attributes| note_change_of_data(file, set_ids, waiter.wall());
+        if self.write_without_core(waiter, ino, offset, payload(self, buf, length), change)? {
+            return Ok(bytes);
+        }
+        let _held = self.hold(waiter, ino)?;
+        let (is_open, has_tail) = {
+            let mut core = self.lock();
+            let is_open = core.note_write(ino, change)?;
+            (is_open, core.nodes.here(ino).is_some_and(|node| !node.write_buffer.is_nothing()))
+        };
+        if has_tail {
+            return self.write_held(waiter, ino, offset, payload(self, buf, length), is_open);
+        }
+        self.admit(waiter, Touched::Added)?;
+        let (first, end) = (offset / BLOCK, offset + bytes);
+        let mut room = CallRoom::new(self);
+        let (append, _) = self.take_up(waiter, ino, first..end / BLOCK, end, &mut room)?;
+        // A zone may end in the midst of it.
+        let taken = u64::from(append.blocks()) * BLOCK;
+        let rest = (taken < bytes).then(|| buf[HEADER_BYTES..][taken as usize..length].to_vec());
+        let own = std::mem::replace(buf, pool.take());
+        self.send(waiter, append, own);
+        let Some(rest) = rest else { return Ok(bytes) };
+        match self.put(waiter, ino, offset + taken, Payload::Bytes(&rest), Touched::Added, &mut room) {
+            Err(error) if error.is_no_space() => Ok(taken),
+            other => other.map(|put| taken + put),
+        }
+    }
+
+    /// Whether a write may be a unit of its own.
+    fn is_unit(&self, offset: u64, bytes: u64) -> bool {
+        let (blocks, most) = (bytes / BLOCK, u64::from(self.unit_blocks() - 1));
+        // On a rotational drive files take turns, whole units at a time.
+        let is_long_enough = blocks >= BLOCKS_MIN && !self.drive.volume().info().rotational;
+        self.has_data()
+            && offset.is_multiple_of(BLOCK)
+            && bytes.is_multiple_of(BLOCK)
+            && blocks <= most
+            && (blocks == most || is_long_enough)
+    }
+}
+
+/// The bytes of a write in `buf`.
+fn payload<'a>(shared: &Shared, buf: &'a IoBuf, length: usize) -> Payload<'a> {
+    match shared.has_data() {
+        true => Payload::Bytes(&buf[HEADER_BYTES..][..length]),
+        false => Payload::Length(length as u64),
+    }
+}

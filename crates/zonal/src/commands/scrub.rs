@@ -1,0 +1,113 @@
+//! `zonal scrub`.
+
+use super::plugs::endpoint_of;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::text::shown_word;
+use crate::value::human;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use zonal_fuse::scrub::ScrubStatus;
+use zonal_io::control::{self, ScrubOrder, ScrubQuery};
+
+/// How often it is asked how far a scrub is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Read and verify everything in a directory of `zonal mount`, while programs use it
+///
+/// Metadata come first, and then data in the order of the drive. What is damaged gets a line with the path of the file. The exit is 3 then.
+/// Ctrl-C stops it; the next scrub continues there, also after another mount. A scrub whose command was killed runs on, and the next
+/// command shows it.
+#[derive(Args, Debug)]
+pub(crate) struct Scrub {
+    /// The directory
+    dir: PathBuf,
+    /// Percent of the drive's time that it takes, at most
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
+    share: u8,
+    /// Begin at the beginning, wherever the last one stopped
+    #[arg(long)]
+    restart: bool,
+}
+
+pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure> {
+    let Scrub { dir, share, restart } = arguments;
+    let name = shown_word(dir.as_os_str());
+    let found = std::fs::canonicalize(dir).with_context(|| name.clone())?;
+    let endpoint = endpoint_of(&found).ok_or_else(|| anyhow!("{name}: no `zonal mount` has it"))?;
+    let interrupt = Interrupt::listen().context("cannot listen to signals")?;
+    let flag = interrupt.flag();
+    let mut order = if *restart { ScrubOrder::Restart } else { ScrubOrder::Start };
+    // What earlier commands were told is not told again.
+    let mut from =
+        ask(&endpoint.path, ScrubQuery { order: ScrubOrder::Look, share: *share, from: u64::MAX })?.next;
+    loop {
+        let status = ask(&endpoint.path, ScrubQuery { order, share: *share, from })?;
+        for line in &status.found {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()?;
+        from = status.next;
+        if !status.runs && status.found.is_empty() {
+            return ended(&name, &status, &interrupt, out);
+        }
+        show_progress(&status);
+        order = if flag.load(Ordering::Acquire) { ScrubOrder::Stop } else { ScrubOrder::Look };
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn ask(socket: &Path, query: ScrubQuery) -> Result<ScrubStatus, Failure> {
+    let told = control::scrub(socket, query)?.ok_or_else(|| anyhow!("the process has nothing to scrub"))?;
+    Ok(serde_json::from_value(told).context("the process answers what is no scrub")?)
+}
+
+/// What is said of a scrub that runs no more.
+fn ended(
+    name: &str,
+    status: &ScrubStatus,
+    interrupt: &Interrupt,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let ScrubStatus { bytes, total_bytes, damaged, ended, error, .. } = status;
+    clear_progress();
+    if let Some(error) = error {
+        return Err(anyhow!("{name}: the scrub cannot continue: {error}").into());
+    }
+    let seen = human(*bytes);
+    if ended.is_none() {
+        let left =
+            format!("{seen} of {} are verified, and the next scrub continues there", human(*total_bytes));
+        interrupt.check(|| left.clone())?;
+        return Err(anyhow!("{name}: stopped by another command; {left}").into());
+    }
+    match damaged {
+        0 => Ok(writeln!(out, "{name}: {seen} verified; nothing is damaged")?),
+        damaged => {
+            let error = anyhow!("{name}: {seen} read; damaged pieces: {damaged}");
+            Err(Failure { exit: Exit::Verify, error })
+        }
+    }
+}
+
+fn show_progress(status: &ScrubStatus) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let ScrubStatus { bytes, total_bytes, damaged, .. } = status;
+    let percent = (bytes * 100).checked_div(*total_bytes).unwrap_or(100).min(100);
+    let line =
+        format!("{percent}%: {} of {} verified, {damaged} damaged", human(*bytes), human(*total_bytes));
+    // Standard error may be closed.
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+}
+
+fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
