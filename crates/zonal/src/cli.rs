@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::files::{df, dump, fsck, get, ls, mkfs, put, rm};
+use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
     scrub, serve, stat, unmount, zone,
@@ -62,7 +62,10 @@ pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
     Put(put::Put),
     Get(get::Get),
+    Cat(get::Cat),
     Ls(ls::Ls),
+    Mkdir(mkdir::Mkdir),
+    Mv(mkdir::Mv),
     Rm(rm::Rm),
     Df(df::Df),
     Fsck(fsck::Fsck),

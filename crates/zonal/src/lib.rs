@@ -18,6 +18,7 @@ mod exit;
 mod interrupt;
 mod kept;
 mod output;
+mod progress;
 mod text;
 mod topics;
 mod value;

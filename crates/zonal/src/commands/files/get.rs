@@ -1,29 +1,38 @@
 //! `zonal get`.
 
+use super::get_tree::{GetTree, copy_out};
+use super::kept::{keep_on_host, xattrs};
 use super::pipe::{piece_bytes, pipe};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::progress::Progress;
 use crate::text::shown_word;
 use crate::whole::Whole;
 use anyhow::Context;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use zonal_fs::format::Kind;
+use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
+use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
 
-/// Copy a file out of a file system, verified
+/// Copy a file out of a file system, verified, or with -r a directory
 ///
-/// The file is there as a whole, with the permissions and times that it has in the file system, or, if anything fails or a signal ends the
-/// command, as it was before. An image, a block device, and metadata of a file system are never replaced.
+/// The file is there as a whole, with the permissions, times, extended attributes and holes that it has in the file system, for root also
+/// with its owner, or, if anything fails or a signal ends the command, as it was before. A FILE that ends with a slash is a directory: the
+/// file goes there under its own name. An image, a block device, and metadata of a file system are never replaced.
+///
+/// With -r FILE becomes the directory, or gets what is in it if it is there. Hard and symbolic links stay what they are, and no link is
+/// followed. Pipes, sockets and devices are told and skipped. A file that cannot be copied is told, the others are copied, and the exit is 1, or 3
+/// if data is damaged. Each file is there as a whole or not at all.
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     #[command(flatten)]
@@ -33,20 +42,73 @@ pub(crate) struct Get {
     /// Where it goes; `-` is standard output
     file: OsString,
     /// Go on where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
-    #[arg(long)]
+    #[arg(long, conflicts_with = "recursive")]
     salvage: bool,
+    /// A directory with all that is in it
+    #[arg(long, short)]
+    recursive: bool,
+}
+
+/// Print files of a file system, verified, one after the other
+#[derive(Args, Debug)]
+pub(crate) struct Cat {
+    #[command(flatten)]
+    on: On,
+    /// Which files
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+pub(crate) fn run_cat(arguments: &Cat, out: &mut dyn Write) -> Result<(), Failure> {
+    let Opened { fs, .. } = arguments.on.look()?;
+    for path in &arguments.paths {
+        let (ino, waiter) = (file_at(&fs, path)?.0, Polling::new(Clock::start()));
+        let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: None, interrupt: None };
+        copy(source, OsStr::new("-"), out)?;
+    }
+    Ok(())
+}
+
+/// The file with data that a path names.
+fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> {
+    let ino = fs.resolve(&names(path)?.join(&b'/')).map_err(|e| failed(path, e))?;
+    let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
+    match attributes.kind {
+        Kind::File => Ok((ino, attributes)),
+        Kind::Directory => {
+            Err(anyhow::anyhow!("{}: it is a directory; get -r copies it", shown_word(path)).into())
+        }
+        _ => Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into()),
+    }
+}
+
+/// A directory with all that is in it.
+fn get_tree(on: &On, path: &OsStr, target: &Path) -> Result<(), Failure> {
+    let opened = on.look()?;
+    let names = names(path)?.join(&b'/');
+    let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
+    GetTree::new(&opened)?.get(ino, &names, target)
 }
 
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
-    let Get { on, path, file, salvage } = arguments;
-    let names = names(path)?.join(&b'/');
+    let Get { on, path, file, salvage, recursive } = arguments;
+    let mut target = PathBuf::from(file);
+    if file.as_bytes().ends_with(b"/") {
+        // The root has no name of its own: what is in it goes there.
+        target.extend(names(path)?.last().map(|own| OsStr::from_bytes(own)));
+        let above = if names(path)?.is_empty() { None } else { target.parent() };
+        above.map_or(Ok(()), std::fs::create_dir_all).with_context(|| shown_word(file))?;
+    }
+    if *recursive {
+        if file == "-" {
+            return Err(Failure::usage("-: a directory has no place on standard output"));
+        }
+        return get_tree(on, path, &target);
+    }
+    let file = &target.into_os_string();
     let place = Place::of(file, on.metadata.as_deref())?;
     let Opened { fs, waiter } = on.look()?;
-    let ino = fs.resolve(&names).map_err(|e| failed(path, e))?;
-    let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
-    if attributes.kind != Kind::File {
-        return Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into());
-    }
+    let (ino, attributes) = file_at(&fs, path)?;
     let lost = AtomicU64::new(0);
     let lost_if_wanted = salvage.then_some(&lost);
     let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: lost_if_wanted, interrupt: None };
@@ -56,20 +118,31 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             let mut stream = File::options().write(true).open(path).with_context(|| shown_word(file))?;
             copy(source, file, &mut stream)
         }
-        Place::File(path) => {
+        Place::File(to) => {
             // From now on a signal is an error like another, after which nothing is left behind.
             let interrupt = Interrupt::listen()?;
             let source = Source { interrupt: Some((&interrupt, file)), ..source };
-            let mut whole = Whole::create(path, 0o600).with_context(|| shown_word(file))?;
-            copy(source, file, whole.file())?;
+            let mut whole = Whole::create(to, 0o600).with_context(|| shown_word(file))?;
+            if *salvage {
+                copy(source, file, whole.file())?;
+            } else {
+                let mut buffer = vec![0; piece_bytes(&fs)];
+                let mut progress = Progress::new("get");
+                let copied = copy_out(&fs, (ino, attributes.size), &*whole.file(), &mut buffer, |bytes| {
+                    progress.bytes(bytes);
+                    check(&interrupt, file)
+                });
+                copied.map_err(|error| match error.downcast::<FsError>() {
+                    Ok(error) => failed(path, error),
+                    Err(error) if error.is::<Interrupted>() => error.into(),
+                    Err(error) => error.context(shown_word(file)).into(),
+                })?;
+            }
             check(&interrupt, file)?;
             // As it is in the file system, which is how it was put.
-            let mode = Permissions::from_mode(attributes.mode.into());
-            let times =
-                FileTimes::new().set_accessed(time(attributes.atime)).set_modified(time(attributes.mtime));
-            let set = whole.file().set_times(times).and_then(|()| whole.file().set_permissions(mode));
-            let placed = set.and_then(|()| whole.commit());
-            Ok(placed.with_context(|| shown_word(file))?)
+            let kept = xattrs(&fs, ino).map_err(|e| failed(path, e))?;
+            keep_on_host(&*whole.file(), &attributes, &kept).with_context(|| shown_word(file))?;
+            Ok(whole.commit().with_context(|| shown_word(file))?)
         }
     }?;
     match lost.into_inner() {
@@ -82,12 +155,6 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             ),
         }),
     }
-}
-
-/// A time of the file system's: nanoseconds since 1970, below zero before.
-fn time(nanos: i64) -> SystemTime {
-    let distance = Duration::from_nanos(nanos.unsigned_abs());
-    if nanos < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
 /// An error once a signal has come.

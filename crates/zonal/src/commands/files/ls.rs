@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::{FileSystem, FsError};
 
-/// List files of a file system: permissions, links, bytes, and names
+/// List files of a file system: permissions, links, bytes, and names; with -l owners and dates, too
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     #[command(flatten)]
@@ -23,20 +23,36 @@ pub(crate) struct Ls {
     /// Directories with all that is in them
     #[arg(long, short = 'R')]
     recursive: bool,
+    /// Owners and groups by their numbers, the time of the last change in UTC, and what symbolic links point to, as well
+    #[arg(long, short, conflicts_with = "json")]
+    long: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
+/// How files are shown.
+#[derive(Clone, Copy)]
+enum Form {
+    Short,
+    Long,
+    Json,
+}
+
 pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
-    let Ls { on, path, recursive, json } = arguments;
+    let Ls { on, path, recursive, long, json } = arguments;
+    let form = match (long, json) {
+        (_, true) => Form::Json,
+        (true, _) => Form::Long,
+        _ => Form::Short,
+    };
     let names = names(path)?;
     let Opened { fs, .. } = on.look()?;
     let from = names.join(&b'/');
     let ino = fs.resolve(&from).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     if attributes.kind != Kind::Directory {
-        return print(out, &from, &attributes, *json);
+        return print(out, &fs, (&from, ino), &attributes, form);
     }
     let mut todo = vec![(ino, Vec::new())];
     let mut seen = HashSet::from([ino]);
@@ -45,7 +61,7 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
         for (name, ino) in entries(&fs, directory).map_err(|e| failed(path, e))? {
             let name = [&prefix[..], &name[..]].concat();
             let attributes = fs.attributes(ino).map_err(|e| failed(OsStr::from_bytes(&name), e))?;
-            print(out, &name, &attributes, *json)?;
+            print(out, &fs, (&name, ino), &attributes, form)?;
             if *recursive && attributes.kind == Kind::Directory {
                 if !seen.insert(ino) {
                     return Err(anyhow::anyhow!("{}: the directory has another name", shown(&name)).into());
@@ -67,22 +83,79 @@ pub(super) fn entries(fs: &FileSystem, directory: u64) -> Result<Vec<(Vec<u8>, u
     Ok(entries)
 }
 
-fn print(out: &mut dyn Write, name: &[u8], attributes: &Attributes, json: bool) -> Result<(), Failure> {
-    let Attributes { kind, mode, links, size, mtime, .. } = attributes;
-    if json {
-        let object = serde_json::json!({
-            "name": String::from_utf8_lossy(name),
-            "kind": format!("{kind:?}").to_lowercase(),
-            "mode": format!("{mode:04o}"),
-            "links": links,
-            "bytes": size,
-            "mtime_ns": mtime,
-        });
-        return Ok(writeln!(out, "{object}")?);
+fn print(
+    out: &mut dyn Write,
+    fs: &FileSystem,
+    (name, ino): (&[u8], u64),
+    attributes: &Attributes,
+    form: Form,
+) -> Result<(), Failure> {
+    let Attributes { kind, mode, links, size, mtime, uid, gid, .. } = attributes;
+    let target = match (kind, form) {
+        (Kind::Symlink, Form::Long | Form::Json) => {
+            Some(fs.target(ino).map_err(|e| failed(OsStr::from_bytes(name), e))?)
+        }
+        _ => None,
+    };
+    match form {
+        Form::Json => {
+            let object = serde_json::json!({
+                "name": String::from_utf8_lossy(name),
+                "kind": format!("{kind:?}").to_lowercase(),
+                "mode": format!("{mode:04o}"),
+                "links": links,
+                "uid": uid,
+                "gid": gid,
+                "bytes": size,
+                "mtime_ns": mtime,
+                "target": target.as_deref().map(String::from_utf8_lossy),
+            });
+            writeln!(out, "{object}")?;
+        }
+        Form::Short => {
+            writeln!(out, "{}{} {links:>3} {size:>15} {}", letter(*kind), permissions(*mode), shown(name))?;
+        }
+        Form::Long => {
+            let time = time(*mtime);
+            let target = target.map_or(String::new(), |target| format!(" -> {}", shown(&target)));
+            let permissions = permissions(*mode);
+            writeln!(
+                out,
+                "{}{permissions} {links:>3} {uid:>5} {gid:>5} {size:>15} {time} {}{target}",
+                letter(*kind),
+                shown(name)
+            )?;
+        }
     }
-    let permissions: String =
-        (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect();
-    Ok(writeln!(out, "{}{permissions} {links:>3} {size:>15} {}", letter(*kind), shown(name))?)
+    Ok(())
+}
+
+/// Permissions as `ls` shows them, set-id and sticky bits included.
+fn permissions(mode: u16) -> String {
+    let of_class = |class: u16, special: u16, set: [char; 2]| {
+        let bits = mode >> (3 * class) & 0o7;
+        let last = match (mode & special != 0, bits & 1 != 0) {
+            (false, true) => 'x',
+            (false, false) => '-',
+            (true, runs) => set[usize::from(runs)],
+        };
+        [if bits & 4 != 0 { 'r' } else { '-' }, if bits & 2 != 0 { 'w' } else { '-' }, last]
+    };
+    let classes =
+        [of_class(2, 0o4000, ['S', 's']), of_class(1, 0o2000, ['S', 's']), of_class(0, 0o1000, ['T', 't'])];
+    classes.iter().flatten().collect()
+}
+
+/// A time in UTC to the minute, or in seconds since 1970 where a year has more than four digits.
+fn time(nanos: i64) -> String {
+    let seconds = nanos.div_euclid(1_000_000_000);
+    match time::OffsetDateTime::from_unix_timestamp(seconds) {
+        Ok(at) => {
+            let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+            format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", at.hour(), at.minute())
+        }
+        Err(_) => format!("{seconds:>16}"),
+    }
 }
 
 fn letter(kind: Kind) -> char {
@@ -94,5 +167,37 @@ fn letter(kind: Kind) -> char {
         Kind::Socket => 's',
         Kind::Character => 'c',
         Kind::Block => 'b',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_those_of_ls() {
+        for (mode, expected) in [
+            (0o755, "rwxr-xr-x"),
+            (0o4755, "rwsr-xr-x"),
+            (0o2640, "rw-r-S---"),
+            (0o1777, "rwxrwxrwt"),
+            (0o7000, "--S--S--T"),
+            (0, "---------"),
+        ] {
+            assert_eq!(permissions(mode), expected);
+        }
+    }
+
+    #[test]
+    fn times_are_utc() {
+        for (nanos, expected) in [
+            (0, "1970-01-01 00:00"),
+            (-1, "1969-12-31 23:59"),
+            (981_173_106_789_012_345, "2001-02-03 04:05"),
+            (i64::MAX, "2262-04-11 23:47"),
+            (i64::MIN, "1677-09-21 00:12"),
+        ] {
+            assert_eq!(time(nanos), expected);
+        }
     }
 }

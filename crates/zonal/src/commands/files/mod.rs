@@ -1,13 +1,18 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `df`, `fsck`, `dump`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `cat`, `ls`, `mkdir`, `mv`, `rm`, `df`, `fsck`, `dump`.
 
 pub(crate) mod df;
 pub(crate) mod dump;
 pub(crate) mod fsck;
 pub(crate) mod get;
+mod get_tree;
+mod journey;
+mod kept;
 pub(crate) mod ls;
+pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 mod pipe;
 pub(crate) mod put;
+mod put_tree;
 mod rebuild;
 pub(crate) mod rm;
 

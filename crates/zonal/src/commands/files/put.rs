@@ -1,24 +1,31 @@
 //! `zonal put`.
 
 use super::pipe::{piece_bytes, pipe};
+use super::put_tree::{PutTree, enter};
 use super::{OnToWrite, Opened, failed, names};
 use crate::exit::Failure;
+use crate::interrupt::Interrupted;
 use crate::text::shown_word;
 use anyhow::Context;
 use clap::Args;
-use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use rustix::process::{getegid, geteuid};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use zonal_fs::format::Kind;
-use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, SetTime};
+use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
 
-/// Copy a file into a file system, replacing what has its name
+/// Copy a file into a file system, replacing what has its name, or with -r a directory
 ///
-/// One file: a directory is refused. Directories that are missing on the way are made. The file keeps its permissions, and the times of
-/// its last read and change. It is there as a whole or, if anything fails or a signal ends the
-/// command, not at all, and what had its name is as it was; when the command ends it is durable.
+/// Directories that are missing on the way are made. A path that ends with a slash is a directory: the file goes there under its own name.
+/// The file keeps its permissions, owner, extended attributes and holes, and the times of its last read and change. It is there as a whole
+/// or, if anything fails or a signal ends the command, not at all, and what had its name is as it was; when the command ends it is durable.
+///
+/// With -r PATH becomes the directory, or gets what is in it if it is there; directories are merged. Hard and symbolic links stay what they
+/// are. Pipes, sockets and devices are told and skipped. A file that cannot be copied is told, the others are copied, and the exit is 1. Each file
+/// is there as a whole or not at all; all are durable when the command ends.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     #[command(flatten)]
@@ -27,53 +34,95 @@ pub(crate) struct Put {
     file: OsString,
     /// Where it goes
     path: OsString,
+    /// A directory with all that is in it
+    #[arg(long, short)]
+    recursive: bool,
 }
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
-    let Put { on, file, path } = arguments;
-    let names = names(path)?;
-    let Some((name, directories)) = names.split_last() else {
-        return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path))));
-    };
-    let (mut source, kept): (Box<dyn Read + Send>, Changes) = match file.as_bytes() {
-        b"-" => (Box::new(io::stdin()), Changes { mode: Some(0o644), ..Changes::default() }),
-        _ => {
-            let opened = File::open(file).with_context(|| shown_word(file))?;
-            let kept = kept(&opened.metadata().with_context(|| shown_word(file))?);
-            (Box::new(opened), kept)
+    let Put { on, file, path, recursive } = arguments;
+    let mut names = names(path)?;
+    let is_input = file == "-";
+    // A directory called `a/.` stands for what is in it.
+    let is_content = file == "." || file.as_bytes().ends_with(b"/.");
+    let own = if is_input || is_content { None } else { Path::new(file).file_name() };
+    if path.as_bytes().ends_with(b"/") {
+        match own {
+            Some(own) => names.push(own.as_bytes()),
+            None if *recursive && is_content => {}
+            None => return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path)))),
         }
+    }
+    let source = if is_input { None } else { Some(Path::new(file)) };
+    let kind = source.map(|source| source.metadata().with_context(|| shown_word(file))).transpose()?;
+    let is_directory = kind.as_ref().is_some_and(|kind| kind.is_dir());
+    if is_directory && !recursive {
+        return Err(anyhow::anyhow!(
+            "{}: Is a directory; -r copies it with all that is in it",
+            shown_word(file)
+        )
+        .into());
+    }
+    let Some((name, directories)) = names.split_last().filter(|_| !is_directory) else {
+        let (Some(source), true) = (source, is_directory) else {
+            return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path))));
+        };
+        let opened = on.open()?;
+        let made = names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));
+        let ino = made.map_err(|e| failed(path, e))?;
+        let put = PutTree::new(&opened)?.put_directory(source, ino, &names.join(&b'/'));
+        let synced = opened.fs.sync(&opened.waiter);
+        return put.and_then(|()| synced.map_err(|e| failed(path, e)));
     };
     let opened = on.open()?;
     let Opened { fs, waiter } = &opened;
     check(fs, directories, name).map_err(|e| failed(path, e))?;
+    let place = || directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));
+    let put = match (source, kind) {
+        (Some(source), Some(kind)) if kind.is_file() => {
+            PutTree::new(&opened)?.put_file(source, &names.join(&b'/'), place).map_err(|error| {
+                let error = match error.downcast::<FsError>() {
+                    Ok(error) => return failed(path, error),
+                    Err(error) => error,
+                };
+                // A signal says what is left.
+                if error.is::<Interrupted>() { error.into() } else { error.context(shown_word(file)).into() }
+            })
+        }
+        _ => stream(&opened, source, (path, &names.join(&b'/')), || Ok((place()?, name.to_vec()))),
+    };
+    put.and_then(|()| fs.sync(waiter).map_err(|e| failed(path, e)))
+}
+
+/// Copies what comes out of standard input, or of a pipe or a device.
+fn stream(
+    opened: &Opened,
+    source: Option<&Path>,
+    (path, full): (&OsStr, &[u8]),
+    place: impl Fn() -> Result<(u64, Vec<u8>), FsError>,
+) -> Result<(), Failure> {
+    let Opened { fs, waiter } = opened;
+    let mut from: Box<dyn Read + Send> = match source {
+        None => Box::new(io::stdin()),
+        Some(source) => Box::new(File::open(source).with_context(|| shown_word(source.as_os_str()))?),
+    };
     // Until it is whole it has no name: of a command that is killed nothing is left.
-    let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600)).map_err(|e| failed(path, e))?;
-    let copied = copy(&opened, new.ino(), &names.join(&b'/'), &mut *source).map_err(|e| match e {
-        Trouble::Read(e) => anyhow::Error::new(e).context(shown_word(file)).into(),
+    let owner = (geteuid().as_raw(), getegid().as_raw());
+    let new = NewFile { uid: owner.0, gid: owner.1, ..NewFile::new(Kind::File, 0o644) };
+    let new = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
+    let copied = copy(opened, new.ino(), full, &mut *from).map_err(|e| match e {
+        Trouble::Read(e) => {
+            anyhow::Error::new(e).context(shown_word(source.map_or(OsStr::new("-"), Path::as_os_str))).into()
+        }
         Trouble::Fs(e) => failed(path, e),
     });
     let placed = copied.and_then(|()| {
-        // Writes change the times, and take set-id bits away.
-        let kept = fs.set_attributes(waiter, new.ino(), &kept);
-        kept.and_then(|_| place(&opened, new.ino(), directories, name)).map_err(|e| failed(path, e))
+        let (parent, name) = place().map_err(|e| failed(path, e))?;
+        fs.link_over(waiter, new.ino(), parent, &name).map_err(|e| failed(path, e))
     });
     // What got no name goes with this. The first error is the one to tell.
-    let closed = new.close(waiter).and_then(|()| fs.sync(waiter));
+    let closed = new.close(waiter);
     placed.and_then(|()| closed.map_err(|e| failed(path, e)))
-}
-
-/// What the copy keeps of the file, apart from its bytes.
-fn kept(metadata: &Metadata) -> Changes {
-    // A time that does not fit is the first or the last that does.
-    let time = |seconds: i64, nanos: i64| {
-        Some(SetTime::At(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)))
-    };
-    Changes {
-        mode: Some((metadata.mode() & 0o7777) as u16),
-        atime: time(metadata.atime(), metadata.atime_nsec()),
-        mtime: time(metadata.mtime(), metadata.mtime_nsec()),
-        ..Changes::default()
-    }
 }
 
 /// An error if the file cannot have its place, as things are: that is said before all of it is copied.
@@ -90,22 +139,6 @@ fn check(fs: &FileSystem, directories: &[&[u8]], name: &[u8]) -> Result<(), FsEr
         found => fs.attributes(found?)?,
     };
     if there.kind == Kind::Directory { Err(FsError::IsDirectory) } else { Ok(()) }
-}
-
-/// The directory of this name, made if it is missing.
-fn enter(opened: &Opened, parent: u64, name: &[u8]) -> Result<u64, FsError> {
-    match opened.fs.lookup(parent, name) {
-        Err(FsError::NotFound) => {
-            opened.fs.create(&opened.waiter, parent, name, &NewFile::new(Kind::Directory, 0o755))
-        }
-        other => other,
-    }
-}
-
-/// Gives a file its name, in place of another's, and makes the directories that are missing.
-fn place(opened: &Opened, ino: u64, directories: &[&[u8]], name: &[u8]) -> Result<(), FsError> {
-    let parent = directories.iter().try_fold(ROOT, |at, name| enter(opened, at, name))?;
-    opened.fs.link_over(&opened.waiter, ino, parent, name)
 }
 
 enum Trouble {

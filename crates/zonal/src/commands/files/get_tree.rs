@@ -1,0 +1,270 @@
+//! A directory of a file system with all that is in it, out to the host.
+//!
+//! A name of the file system, or a link that is in the way, leads nowhere else: each directory is entered by its descriptor, and no link is
+//! followed. What a file replaces is replaced in one step once the file is whole.
+
+use super::Opened;
+use super::journey::Journey;
+use super::kept::{HostName, keep_of_link, keep_on_host, skipped, xattrs};
+use super::ls::entries;
+use super::pipe::{piece_bytes, pipe};
+use crate::exit::Failure;
+use crate::text::shown;
+use anyhow::{Context, bail};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, ftruncate, linkat, mkdirat, openat, openat2,
+    renameat, statat, symlinkat, unlinkat,
+};
+use rustix::io::{Errno, pwrite};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::waiter::Polling;
+use zonal_fs::{FileSystem, FsError, Seek, Target};
+use zonal_io::clock::Clock;
+use zonal_io::image::is_image;
+
+/// Copies files out.
+pub(super) struct GetTree<'a> {
+    opened: &'a Opened,
+    journey: Journey,
+    /// Files with several names that were copied: where the first is, from the directory that all go to.
+    linked: HashMap<u64, PathBuf>,
+    buffer: Vec<u8>,
+    spare: u32,
+}
+
+/// A directory that is being copied.
+struct Frame {
+    to: OwnedFd,
+    ino: u64,
+    attributes: Attributes,
+    /// From the directory that all go to.
+    path: PathBuf,
+    left: Vec<(Vec<u8>, u64)>,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl<'a> GetTree<'a> {
+    pub(super) fn new(opened: &'a Opened) -> Result<GetTree<'a>, Failure> {
+        let journey = Journey::begin("get")?;
+        let buffer = vec![0; piece_bytes(&opened.fs)];
+        Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, spare: 0 })
+    }
+
+    /// Copies all that is in directory `ino` to the directory `target`, which is made if it is missing, and what the directory has itself.
+    pub(super) fn get(mut self, ino: u64, path: &[u8], target: &Path) -> Result<(), Failure> {
+        let name = || shown(target.as_os_str().as_bytes());
+        match std::fs::create_dir(target) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(anyhow::Error::new(error).context(name()).into());
+            }
+            _ => {}
+        }
+        let root = openat(CWD, target, DIRECTORY, Mode::empty()).with_context(name)?;
+        let first = self.frame(dup(&root).with_context(name)?, ino, PathBuf::new());
+        let mut frames = vec![first.with_context(|| shown(path))?];
+        let mut seen = HashSet::from([ino]);
+        while let Some(frame) = frames.last_mut() {
+            self.journey.check()?;
+            let Some((name, ino)) = frame.left.pop() else {
+                let done = frames.pop().expect("it is the last");
+                self.finish(&done)?;
+                continue;
+            };
+            let name = OsString::from_vec(name);
+            let at = frame.path.join(&name);
+            match self.entry(&root, frame, &name, ino) {
+                Ok(Some(below)) if !seen.insert(below.ino) => {
+                    self.journey.failed(
+                        at.as_os_str().as_bytes(),
+                        anyhow::anyhow!("the directory has another name"),
+                    )?;
+                }
+                Ok(below) => frames.extend(below),
+                Err(error) => self.journey.failed(at.as_os_str().as_bytes(), error)?,
+            }
+        }
+        self.journey.end()
+    }
+
+    fn frame(&self, to: OwnedFd, ino: u64, path: PathBuf) -> anyhow::Result<Frame> {
+        let fs = &self.opened.fs;
+        let attributes = fs.attributes(ino)?;
+        let mut left = entries(fs, ino)?;
+        // The last comes first.
+        left.reverse();
+        Ok(Frame { to, ino, attributes, path, left })
+    }
+
+    /// What a directory has itself, after all that is in it was made.
+    fn finish(&mut self, done: &Frame) -> Result<(), Failure> {
+        let keep = || -> anyhow::Result<()> {
+            keep_on_host(&done.to, &done.attributes, &xattrs(&self.opened.fs, done.ino)?)
+        };
+        keep().or_else(|error| self.journey.failed(done.path.as_os_str().as_bytes(), error))
+    }
+
+    /// Copies an entry; a directory is to be copied next.
+    fn entry(
+        &mut self,
+        root: &OwnedFd,
+        frame: &Frame,
+        name: &OsStr,
+        ino: u64,
+    ) -> anyhow::Result<Option<Frame>> {
+        let attributes = self.opened.fs.attributes(ino)?;
+        let path = frame.path.join(name);
+        if name.as_bytes().contains(&b'/') || matches!(name.as_bytes(), b"" | b"." | b"..") {
+            bail!("this cannot be a name");
+        }
+        match attributes.kind {
+            Kind::Directory => {
+                match mkdirat(&frame.to, name, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                let to = openat(&frame.to, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+                return Ok(Some(self.frame(to, ino, path)?));
+            }
+            Kind::File => self.file(root, frame, name, (ino, &attributes), path)?,
+            Kind::Symlink => {
+                let target = self.opened.fs.target(ino)?;
+                let xattrs = xattrs(&self.opened.fs, ino)?;
+                self.replace(&frame.to, name, |_, spare| {
+                    symlinkat(OsStr::from_bytes(&target), &frame.to, spare)?;
+                    keep_of_link(HostName { directory: &frame.to, name: spare }, &attributes, &xattrs)
+                })?;
+            }
+            kind => self.journey.skipped(path.as_os_str().as_bytes(), skipped(kind)),
+        }
+        Ok(None)
+    }
+
+    fn file(
+        &mut self,
+        root: &OwnedFd,
+        frame: &Frame,
+        name: &OsStr,
+        (ino, attributes): (u64, &Attributes),
+        path: PathBuf,
+    ) -> anyhow::Result<()> {
+        let linked = self.linked.get(&ino).cloned();
+        self.replace(&frame.to, name, |tree, spare| match &linked {
+            Some(first) => link(root, first, &frame.to, spare),
+            None => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat(&frame.to, spare, flags, Mode::RUSR | Mode::WUSR)?;
+                tree.copy(ino, attributes.size, &file)?;
+                keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
+            }
+        })?;
+        if attributes.links > 1 && linked.is_none() {
+            self.linked.insert(ino, path);
+        }
+        self.journey.progress.file();
+        Ok(())
+    }
+
+    /// Makes something under a spare name, and gives it its own in place of what is there.
+    fn replace(
+        &mut self,
+        to: &OwnedFd,
+        name: &OsStr,
+        make: impl FnOnce(&mut Self, &OsStr) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        check_replaced(to, name)?;
+        let spare = OsString::from(format!(".zonal.{}.{}", std::process::id(), self.spare));
+        self.spare += 1;
+        let made = make(self, &spare).and_then(|()| Ok(renameat(to, &spare, to, name)?));
+        // It is still there if it did not get its name, or is another name of what had that already.
+        let _ = unlinkat(to, &spare, AtFlags::empty());
+        made
+    }
+
+    /// Copies data, and leaves holes out.
+    fn copy(&mut self, ino: u64, size: u64, file: &OwnedFd) -> anyhow::Result<()> {
+        let GetTree { opened: Opened { fs, .. }, journey, buffer, .. } = self;
+        copy_out(fs, (ino, size), file, buffer, |bytes| {
+            journey.progress.bytes(bytes);
+            journey.check()
+        })
+    }
+}
+
+/// Copies the data of a file, and leaves holes out; `done` hears of each piece.
+pub(super) fn copy_out(
+    fs: &FileSystem,
+    (ino, size): (u64, u64),
+    file: impl AsFd,
+    buffer: &mut [u8],
+    mut done: impl FnMut(u64) -> Result<(), Failure>,
+) -> anyhow::Result<()> {
+    let mut at = 0;
+    while at < size {
+        let data = match fs.seek(ino, at, Seek::Data) {
+            Err(FsError::NothingThere) => break,
+            data => data?,
+        };
+        let hole = fs.seek(ino, data, Seek::Hole)?.min(size);
+        at = data;
+        let (mut from, waiter) = (data, Polling::new(Clock::start()));
+        let mut fill = move |into: &mut [u8]| {
+            let wanted = (hole - from).min(into.len() as u64) as usize;
+            let read = fs.read(&waiter, ino, from, Target::Bytes(&mut into[..wanted]))?;
+            from += read;
+            anyhow::Ok(read as usize)
+        };
+        let mut empty = |mut piece: &[u8]| {
+            let length = piece.len() as u64;
+            while !piece.is_empty() {
+                let written = pwrite(&file, piece, at)?;
+                (piece, at) = (&piece[written..], at + written as u64);
+            }
+            done(length).map_err(|failure| failure.error)
+        };
+        if hole - data > buffer.len() as u64 {
+            pipe(buffer.len(), fill, empty)?;
+        } else {
+            let read = fill(&mut buffer[..])?;
+            empty(&buffer[..read])?;
+        }
+        at = hole;
+    }
+    Ok(ftruncate(file, size)?)
+}
+
+fn dup(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    openat(descriptor, ".", DIRECTORY, Mode::empty())
+}
+
+/// Gives a file that was copied another name.
+fn link(root: &OwnedFd, first: &Path, to: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let first = openat2(root, first, flags, Mode::empty(), within)?;
+    let path = format!("/proc/self/fd/{}", first.as_raw_fd());
+    Ok(linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// An error if something is there that no file replaces.
+fn check_replaced(to: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
+    let stat = match statat(to, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(()),
+        stat => stat?,
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let path = PathBuf::from(format!("/proc/self/fd/{}", to.as_raw_fd())).join(name);
+            if is_image(&path) { bail!("an image is there, which no file replaces") } else { Ok(()) }
+        }
+        FileType::Symlink => Ok(()),
+        FileType::Directory => bail!("a directory is there"),
+        _ => bail!("a special file is there"),
+    }
+}

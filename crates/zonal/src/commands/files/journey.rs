@@ -1,0 +1,72 @@
+//! What copies of whole trees have in common: files that fail are told and the others are copied, and a terminal sees how far it is.
+
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::text::shown;
+use anyhow::anyhow;
+use std::io::{self, Write};
+use zonal_fs::FsError;
+
+/// A copy of a tree under way.
+pub(super) struct Journey {
+    interrupt: Interrupt,
+    pub(super) progress: Progress,
+    failed: u64,
+    /// Data was not what was written.
+    is_damaged: bool,
+}
+
+impl Journey {
+    pub(super) fn begin(what: &'static str) -> Result<Journey, Failure> {
+        let interrupt = Interrupt::listen()?;
+        Ok(Journey { interrupt, progress: Progress::new(what), failed: 0, is_damaged: false })
+    }
+
+    /// An error once a signal has come.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.interrupt.check(|| "what was copied until then is there".to_owned())
+    }
+
+    /// A file that could not be copied: it is told, and the others are copied. An error that would be each file's ends it.
+    pub(super) fn failed(&mut self, path: &[u8], error: anyhow::Error) -> Result<(), Failure> {
+        let of_files = error.downcast_ref::<FsError>();
+        let is_general =
+            of_files.is_some_and(|error| error.is_no_space() || matches!(error, FsError::ReadOnly(_)));
+        if is_general {
+            return Err(error.context(shown(path)).into());
+        }
+        self.is_damaged |= of_files.is_some_and(|error| {
+            matches!(
+                error,
+                FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. }
+            )
+        });
+        self.failed += 1;
+        self.tell(&format!("{}: {error:#}", shown(path)));
+        Ok(())
+    }
+
+    /// A file that is not copied because of what it is.
+    pub(super) fn skipped(&mut self, path: &[u8], what: &str) {
+        self.tell(&format!("{}: {what}, skipped", shown(path)));
+    }
+
+    fn tell(&mut self, line: &str) {
+        self.progress.clear();
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "zonal: {line}");
+    }
+
+    /// An error if anything could not be copied.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.progress.clear();
+        match self.failed {
+            0 => Ok(()),
+            failed => {
+                let exit = if self.is_damaged { Exit::Verify } else { Exit::Failed };
+                Err(Failure { exit, error: anyhow!("{failed} could not be copied; the rest is there") })
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a copy keeps of a file apart from its bytes: permissions, owner, times and extended attributes, between the host's file system
+//! and this one.
+//!
+//! Files of the host are reached through the descriptor of their directory, and no link on the way is followed.
+
+use anyhow::Context;
+use rustix::fs::{
+    AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr,
+    futimens, lgetxattr, llistxattr, lsetxattr, utimensat,
+};
+use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::waiter::Waiter;
+use zonal_fs::{Changes, FileSystem, FsError, SetIds, SetTime};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Extended attributes that are kept begin so.
+const NAME_SPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
+
+/// A name in a directory of the host.
+#[derive(Clone, Copy)]
+pub(super) struct HostName<'a> {
+    pub(super) directory: &'a OwnedFd,
+    pub(super) name: &'a OsStr,
+}
+
+impl HostName<'_> {
+    /// A path to it for calls that take no descriptor.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd())).join(self.name)
+    }
+
+    /// Extended attributes, by their names.
+    fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+        let path = self.path();
+        let mut names = vec![0; 1 << 16];
+        let length = match llistxattr(&path, &mut names[..]) {
+            Err(Errno::OPNOTSUPP) => 0,
+            length => length?,
+        };
+        let mut found = Vec::new();
+        for name in names[..length].split_inclusive(|byte| *byte == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            if !NAME_SPACES.iter().any(|space| name.to_bytes().starts_with(space)) {
+                continue;
+            }
+            let mut value = vec![0; 1 << 16];
+            match lgetxattr(&path, name, &mut value[..]) {
+                Ok(length) => {
+                    value.truncate(length);
+                    found.push((name.to_bytes().to_vec(), value));
+                }
+                // It has gone meanwhile, or is not the caller's to see.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Nanoseconds since 1970. A time that does not fit is the first or the last that does.
+fn nanos(seconds: i64, nanos: i64) -> i64 {
+    seconds.saturating_mul(SECOND).saturating_add(nanos)
+}
+
+/// Gives a file of the file system what one of the host has, set-id bits included.
+pub(super) fn keep(
+    fs: &FileSystem,
+    waiter: &dyn Waiter,
+    (from, stat): (HostName<'_>, &Stat),
+    ino: u64,
+) -> anyhow::Result<()> {
+    for (name, value) in from.xattrs()? {
+        fs.set_xattr(waiter, ino, &name, &value)
+            .with_context(|| format!("attribute {}", name.escape_ascii()))?;
+    }
+    let changes = Changes {
+        mode: Some((stat.st_mode & 0o7777) as u16),
+        uid: Some(stat.st_uid),
+        gid: Some(stat.st_gid),
+        atime: Some(SetTime::At(nanos(stat.st_atime, stat.st_atime_nsec as i64))),
+        mtime: Some(SetTime::At(nanos(stat.st_mtime, stat.st_mtime_nsec as i64))),
+        set_ids: SetIds::Keep,
+        ..Changes::default()
+    };
+    fs.set_attributes(waiter, ino, &changes)?;
+    Ok(())
+}
+
+/// Extended attributes of a file of the file system.
+pub(super) fn xattrs(fs: &FileSystem, ino: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FsError> {
+    fs.xattrs(ino)?.into_iter().map(|name| Ok((name.clone(), fs.xattr(ino, &name)?))).collect()
+}
+
+/// Gives an open file or directory of the host what one of the file system has: the owner, and attributes of the system's name spaces, as
+/// far as the caller may set them.
+pub(super) fn keep_on_host(
+    file: impl AsFd,
+    attributes: &Attributes,
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+) -> anyhow::Result<()> {
+    if let Some((owner, group)) = owner(attributes) {
+        fchown(&file, Some(owner), Some(group)).context("its owner")?;
+    }
+    fchmod(&file, Mode::from_raw_mode(attributes.mode.into())).context("its permissions")?;
+    for (name, value) in xattrs {
+        let set = fsetxattr(&file, OsStr::from_bytes(name), value, XattrFlags::empty());
+        allowed(name, set)?;
+    }
+    futimens(&file, &times(attributes)).context("its times")
+}
+
+/// The same of a symbolic link, which has no permissions.
+pub(super) fn keep_of_link(
+    to: HostName<'_>,
+    attributes: &Attributes,
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+) -> anyhow::Result<()> {
+    let HostName { directory, name } = to;
+    if let Some((owner, group)) = owner(attributes) {
+        chownat(directory, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW).context("its owner")?;
+    }
+    for (name, value) in xattrs {
+        allowed(name, lsetxattr(to.path(), OsStr::from_bytes(name), value, XattrFlags::empty()))?;
+    }
+    utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW).context("its times")
+}
+
+/// The owner that a file gets, if the caller may give files away.
+fn owner(attributes: &Attributes) -> Option<(Uid, Gid)> {
+    let owner = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+    rustix::process::geteuid().is_root().then_some(owner)
+}
+
+/// An error if an attribute was not set that the caller may set.
+fn allowed(name: &[u8], set: Result<(), Errno>) -> anyhow::Result<()> {
+    match set {
+        Err(Errno::PERM | Errno::OPNOTSUPP) if !name.starts_with(b"user.") => Ok(()),
+        set => set.with_context(|| format!("attribute {}", name.escape_ascii())),
+    }
+}
+
+fn times(attributes: &Attributes) -> Timestamps {
+    let time =
+        |nanos: i64| Timespec { tv_sec: nanos.div_euclid(SECOND), tv_nsec: nanos.rem_euclid(SECOND) as _ };
+    Timestamps { last_access: time(attributes.atime), last_modification: time(attributes.mtime) }
+}
+
+/// What a mode says that a file is.
+pub(super) fn kind_of(stat: &Stat) -> Kind {
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::Directory => Kind::Directory,
+        rustix::fs::FileType::Symlink => Kind::Symlink,
+        rustix::fs::FileType::Fifo => Kind::Pipe,
+        rustix::fs::FileType::Socket => Kind::Socket,
+        rustix::fs::FileType::CharacterDevice => Kind::Character,
+        rustix::fs::FileType::BlockDevice => Kind::Block,
+        _ => Kind::File,
+    }
+}
+
+/// A kind that is not copied, in words.
+pub(super) fn skipped(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Pipe => "a pipe",
+        Kind::Socket => "a socket",
+        Kind::Character | Kind::Block => "a device",
+        Kind::File | Kind::Directory | Kind::Symlink => "no special file",
+    }
+}

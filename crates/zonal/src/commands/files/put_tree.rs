@@ -1,0 +1,287 @@
+//! Files of the host into a file system: one, or a directory with all that is in it.
+
+use super::Opened;
+use super::journey::Journey;
+use super::kept::{HostName, keep, kind_of, skipped};
+use super::pipe::{piece_bytes, pipe};
+use crate::exit::Failure;
+use anyhow::{Context, bail};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, readlinkat, seek, statat};
+use rustix::io::{Errno, pread};
+use rustix::process::{getegid, geteuid};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use zonal_fs::format::Kind;
+use zonal_fs::{Changes, FsError, NewFile, Payload, Rename, SetIds};
+
+/// Copies files into a file system.
+pub(super) struct PutTree<'a> {
+    opened: &'a Opened,
+    journey: Journey,
+    /// Files with several names that were copied: by device and number, the file here.
+    linked: HashMap<(u64, u64), u64>,
+    buffer: Vec<u8>,
+    spare: u32,
+}
+
+/// A directory that is being copied.
+struct Frame {
+    from: OwnedFd,
+    /// Its name in the directory above, and what it was when the copy began.
+    name: OsString,
+    stat: Stat,
+    ino: u64,
+    path: Vec<u8>,
+    /// Its path in the file system.
+    to: Vec<u8>,
+    left: Vec<OsString>,
+}
+
+impl<'a> PutTree<'a> {
+    pub(super) fn new(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
+        let journey = Journey::begin("put")?;
+        let buffer = vec![0; piece_bytes(&opened.fs)];
+        Ok(PutTree { opened, journey, linked: HashMap::new(), buffer, spare: 0 })
+    }
+
+    /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
+    pub(super) fn put_file(
+        mut self,
+        source: &Path,
+        to: &[u8],
+        place: impl Fn() -> Result<u64, FsError>,
+    ) -> anyhow::Result<()> {
+        // As a directory's entry, so that all else is alike.
+        let source = source.canonicalize()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = openat(CWD, source.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
+        let from = HostName { directory: &above, name: source.file_name().unwrap_or_default() };
+        self.file(from, to, &place)
+    }
+
+    /// Copies all that is in the directory `source` to the directory `ino`, whose path is `to`, and what it has itself.
+    pub(super) fn put_directory(mut self, source: &Path, ino: u64, to: &[u8]) -> Result<(), Failure> {
+        self.directory(source, ino, to)?;
+        self.journey.end()
+    }
+
+    /// A directory with all that is in it, and then what it has itself: what is made in it changes its times.
+    fn directory(&mut self, source: &Path, ino: u64, to: &[u8]) -> Result<(), Failure> {
+        let shown = || crate::text::shown(source.as_os_str().as_bytes());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let from = openat(CWD, source, flags, Mode::empty()).with_context(shown)?;
+        let above = openat(&from, "..", flags, Mode::empty()).with_context(shown)?;
+        let own = source.canonicalize().with_context(shown)?;
+        let own = own.file_name().unwrap_or(OsStr::new(".")).to_owned();
+        let root = frame(from, own, ino, (source.as_os_str().as_bytes(), to)).with_context(shown)?;
+        let mut frames = vec![root];
+        while let Some(frame) = frames.last_mut() {
+            self.journey.check()?;
+            let Some(name) = frame.left.pop() else {
+                let done = frames.pop().expect("it is the last");
+                let directory = frames.last().map_or(&above, |frame| &frame.from);
+                let from = HostName { directory, name: &done.name };
+                let Opened { fs, waiter } = self.opened;
+                if let Err(error) = keep(fs, waiter, (from, &done.stat), done.ino) {
+                    self.journey.failed(&done.path, error)?;
+                }
+                continue;
+            };
+            let path = [&frame.path[..], b"/", name.as_bytes()].concat();
+            match self.entry(frame, &name, &path) {
+                Ok(below) => frames.extend(below),
+                Err(error) => self.journey.failed(&path, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies an entry of a directory; a directory is to be copied next.
+    fn entry(&mut self, frame: &Frame, name: &OsStr, path: &[u8]) -> anyhow::Result<Option<Frame>> {
+        let from = HostName { directory: &frame.from, name };
+        let slash: &[u8] = if frame.to.is_empty() { b"" } else { b"/" };
+        let to = [&frame.to[..], slash, name.as_bytes()].concat();
+        let stat = statat(&frame.from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match kind_of(&stat) {
+            Kind::Directory => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let below = openat(&frame.from, name, flags, Mode::empty())?;
+                let ino = enter(self.opened, frame.ino, name.as_bytes(), 0o700)?;
+                return Ok(Some(self::frame(below, name.to_owned(), ino, (path, &to))?));
+            }
+            Kind::File => self.file(from, &to, &|| Ok(frame.ino))?,
+            Kind::Symlink => self.link(from, &stat, frame.ino)?,
+            kind => self.journey.skipped(path, skipped(kind)),
+        }
+        Ok(None)
+    }
+
+    /// A file with data. It gets its name when it is whole.
+    fn file(
+        &mut self,
+        from: HostName<'_>,
+        to: &[u8],
+        place: &dyn Fn() -> Result<u64, FsError>,
+    ) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        // What has become a pipe meanwhile is not waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(from.directory, from.name, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if kind_of(&stat) != Kind::File {
+            bail!("it is no file with data any more");
+        }
+        let name = to.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let id = (stat.st_dev, stat.st_ino);
+        if let Some(ino) = self.linked.get(&id) {
+            fs.link_over(waiter, *ino, place()?, name)?;
+            self.journey.progress.file();
+            return Ok(());
+        }
+        let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600))?;
+        let ino = new.ino();
+        fs.announce(ino, to)?;
+        let copied = self.copy(&file, ino, stat.st_size as u64).and_then(|()| {
+            keep(fs, waiter, (from, &stat), ino)?;
+            Ok(fs.link_over(waiter, ino, place()?, name)?)
+        });
+        // What got no name goes with this. The first error is the one to tell.
+        let closed = new.close(waiter);
+        copied?;
+        closed?;
+        if stat.st_nlink > 1 {
+            self.linked.insert(id, ino);
+        }
+        self.journey.progress.file();
+        Ok(())
+    }
+
+    /// Copies data, and leaves holes out.
+    fn copy(&mut self, file: &OwnedFd, ino: u64, size: u64) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        let mut at = 0;
+        while at < size {
+            let data = match seek(file, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => break,
+                // All of it counts as data.
+                Err(_) => at,
+            };
+            let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(size).clamp(data, size.max(data));
+            at = data;
+            self.copy_data(file, ino, at..hole, |length| at += length)?;
+            if at < hole {
+                // It was cut meanwhile.
+                return Ok(());
+            }
+        }
+        if at < size {
+            let changes = Changes { size: Some(size), set_ids: SetIds::Keep, ..Changes::default() };
+            fs.set_attributes(waiter, ino, &changes)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a range without holes; `done` hears of each piece.
+    fn copy_data(
+        &mut self,
+        file: &OwnedFd,
+        ino: u64,
+        range: Range<u64>,
+        mut done: impl FnMut(u64),
+    ) -> anyhow::Result<()> {
+        let PutTree { opened: Opened { fs, waiter }, journey, buffer, .. } = self;
+        let (mut from, mut at) = (range.start, range.start);
+        let mut fill = |into: &mut [u8]| {
+            let wanted = (range.end - from).min(into.len() as u64) as usize;
+            let read = pread(file, &mut into[..wanted], from).context("cannot be read")?;
+            from += read as u64;
+            anyhow::Ok(read)
+        };
+        let mut empty = |piece: &[u8]| {
+            journey.check().map_err(|failure| failure.error)?;
+            let length = piece.len() as u64;
+            if fs.write(waiter, ino, at, Payload::Bytes(piece))? < length {
+                return Err(FsError::NoSpace.into());
+            }
+            at += length;
+            journey.progress.bytes(length);
+            done(length);
+            Ok(())
+        };
+        if range.end - range.start > buffer.len() as u64 {
+            return pipe(buffer.len(), fill, empty);
+        }
+        loop {
+            match fill(&mut buffer[..])? {
+                0 => return Ok(()),
+                read => empty(&buffer[..read])?,
+            }
+        }
+    }
+
+    /// A symbolic link, as it is. What has the name is replaced in one step.
+    fn link(&mut self, from: HostName<'_>, stat: &Stat, parent: u64) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        let target = readlinkat(from.directory, from.name, Vec::new())?.into_bytes();
+        let new = NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
+        let name = from.name.as_bytes();
+        let ino = match fs.create(waiter, parent, name, &new) {
+            Err(FsError::Exists) => {
+                let spare = loop {
+                    let spare = format!(".zonal.{}", self.spare).into_bytes();
+                    self.spare += 1;
+                    match fs.create(waiter, parent, &spare, &new) {
+                        Err(FsError::Exists) => {}
+                        made => break made.map(|ino| (spare, ino)),
+                    }
+                };
+                let (spare, ino) = spare?;
+                let renamed = fs.rename(waiter, (parent, &spare), (parent, name), Rename::Replace);
+                if renamed.is_err() {
+                    fs.unlink(waiter, parent, &spare)?;
+                }
+                renamed.map(|()| ino)?
+            }
+            made => made?,
+        };
+        keep(fs, waiter, (from, stat), ino)
+    }
+}
+
+/// A directory about to be copied, with the names in it.
+fn frame(from: OwnedFd, name: OsString, ino: u64, (path, to): (&[u8], &[u8])) -> anyhow::Result<Frame> {
+    let stat = fstat(&from)?;
+    let mut left = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&from)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            left.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    // The last comes first.
+    left.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(Frame { from, name, stat, ino, path: path.to_vec(), to: to.to_vec(), left })
+}
+
+/// The directory of this name, made if it is missing.
+pub(super) fn enter(opened: &Opened, parent: u64, name: &[u8], mode: u16) -> Result<u64, FsError> {
+    let Opened { fs, waiter } = opened;
+    let ino = match fs.lookup(parent, name) {
+        Err(FsError::NotFound) => {
+            let new = NewFile {
+                uid: geteuid().as_raw(),
+                gid: getegid().as_raw(),
+                ..NewFile::new(Kind::Directory, mode)
+            };
+            return fs.create(waiter, parent, name, &new);
+        }
+        found => found?,
+    };
+    if fs.attributes(ino)?.kind == Kind::Directory { Ok(ino) } else { Err(FsError::NotDirectory) }
+}
