@@ -334,6 +334,11 @@ fn progress_is_for_terminals() {
     let shown = feed("put -r fault:plan=plan+image:d tree t");
     assert!(shown.contains("put: ") && shown.contains(" MiB"), "{shown:?}");
     assert!(shown.ends_with("\r\u{1b}[K"), "the line stays: {shown:?}");
+    let late = "[[rule]]\non = \"read\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"20ms\"\n";
+    fs::write(dir.path().join("plan"), late).unwrap();
+    let shown = feed("fsck --data fault:plan=plan+image:d");
+    assert!(shown.contains("fsck: ") && shown.contains("MiB/s\r\u{1b}[K"), "{shown:?}");
+    assert!(shown.contains(": clean; "), "{shown:?}");
     let said = program::run(dir.path(), "put -r fault:plan=plan+image:d tree u");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
 }

@@ -4,7 +4,11 @@
 
 use crate::value::human;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zonal_io::volume::Volume;
 
 /// A command that takes less says nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -77,5 +81,40 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Shows how much a command has read and written, while it is at work in one long call.
+pub(crate) struct Watch(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Watch {
+    /// Of all that goes through `volume` from now on.
+    pub(crate) fn begin(what: &'static str, volume: &Arc<Volume>) -> Watch {
+        let mut progress = Progress::new(what);
+        if !progress.is_terminal {
+            return Watch(None);
+        }
+        let (stop, stopped) = mpsc::channel();
+        let volume = volume.clone();
+        let bytes = move || volume.statistics().sectors * 512;
+        let mut seen = bytes();
+        let work = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(EVERY) {
+                let now = bytes();
+                progress.bytes(now - std::mem::replace(&mut seen, now));
+            }
+        };
+        // Without a thread nothing is shown.
+        let thread = std::thread::Builder::new().name("zonal-progress".into()).spawn(work);
+        Watch(thread.ok().map(|thread| (stop, thread)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.0.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
     }
 }

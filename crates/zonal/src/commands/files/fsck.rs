@@ -3,6 +3,7 @@
 use super::rebuild::MadeWith;
 use super::{OnToWrite, drive_to_read, drive_to_write, hinted, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::progress::Watch;
 use crate::text::{harmless, shown, shown_word};
 use clap::Args;
 use rustix::io::Errno;
@@ -122,6 +123,7 @@ impl Job<'_> {
 
     fn look(&self, rows: &Rows) -> Result<Vec<Finding>, Failure> {
         let options = Options { data: self.arguments.data };
+        let _watch = Watch::begin("fsck", self.drive.volume());
         let found = check(rows, &self.superblock, &self.drive, &*(self.waiters)(), options);
         Ok(found.map_err(|e| named(self.device(), e))?)
     }

@@ -2,6 +2,7 @@
 
 use super::{OnToWrite, drive_to_write, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::progress::Watch;
 use crate::value;
 use clap::Args;
 use std::io::Write;
@@ -58,7 +59,10 @@ pub(super) fn run(
         depth,
         made_with: made_with.options(),
     };
-    let rebuilt = rebuild(&drive_to_write(&on.device, write_path)?, &waiters(), &options);
+    let drive = drive_to_write(&on.device, write_path)?;
+    let watch = Watch::begin("rebuild", drive.volume());
+    let rebuilt = rebuild(&drive, &waiters(), &options);
+    drop(watch);
     let rebuilt = rebuilt.map_err(|error| {
         let exit = match error {
             RebuildError::Fs(_) | RebuildError::File { .. } => Exit::Failed,
