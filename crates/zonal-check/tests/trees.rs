@@ -3,7 +3,7 @@
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -289,17 +289,20 @@ fn interrupted_copy_leaves_whole_files() {
     let dir = drive();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
+    assert!(Command::new("mkfifo").arg(tree.join("!pipe")).status().unwrap().success());
     for n in 0..2000 {
         fs::write(tree.join(format!("{n:04}")), vec![n as u8; 50_000]).unwrap();
     }
     let mut command = program::command(dir.path(), "put -r d tree t");
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // It has begun when it tells of the pipe, which comes first.
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
     assert!(said.contains("what was copied until then is there"), "{said}");
     zonal(dir.path(), "get -r d t out");
     let there = fs::read_dir(dir.path().join("out")).unwrap().count();
