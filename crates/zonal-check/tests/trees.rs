@@ -3,6 +3,7 @@
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -36,7 +37,8 @@ struct Kept {
     mtime: (i64, i64),
     /// The file among those with the same number, by its first path.
     first: PathBuf,
-    data: Option<Vec<u8>>,
+    /// Its length, and a number that tells contents apart.
+    data: Option<(usize, u64)>,
     target: Option<PathBuf>,
     xattr: Option<Vec<u8>>,
 }
@@ -53,20 +55,34 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Kept> {
             names.sort();
             todo.extend(names.into_iter().rev().map(|name| path.join(name)));
         }
-        let mut value = vec![0; 100];
+        let mut value = [0; 100];
         let xattr = rustix::fs::lgetxattr(&at, "user.key", &mut value[..]);
         let kept = Kept {
             mode: meta.mode(),
             owner: (meta.uid(), meta.gid()),
             mtime: (meta.mtime(), meta.mtime_nsec()),
             first: first.entry(meta.ino()).or_insert_with(|| path.clone()).clone(),
-            data: meta.is_file().then(|| fs::read(&at).unwrap()),
+            data: meta.is_file().then(|| digest(&fs::read(&at).unwrap())),
             target: meta.is_symlink().then(|| fs::read_link(&at).unwrap()),
             xattr: xattr.ok().map(|length| value[..length].to_vec()),
         };
         found.insert(path, kept);
     }
     found
+}
+
+fn digest(data: &[u8]) -> (usize, u64) {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    (data.len(), hasher.finish())
+}
+
+/// Two trees are the same; of others it says what differs first.
+fn same(found: &BTreeMap<PathBuf, Kept>, expected: &BTreeMap<PathBuf, Kept>, what: &str) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
+    for (path, kept) in found {
+        assert_eq!(kept, &expected[path], "{what}: {}", path.display());
+    }
 }
 
 fn set_time(path: &Path, seconds: i64, nanos: i64) {
@@ -112,7 +128,7 @@ fn tree_comes_back_as_it_was() {
     make_tree(&dir.path().join("in"));
     assert_eq!(zonal(dir.path(), "put -r d in kept/tree"), "");
     assert_eq!(zonal(dir.path(), "get -r d kept/tree out"), "");
-    assert_eq!(tree(&dir.path().join("out")), tree(&dir.path().join("in")));
+    same(&tree(&dir.path().join("out")), &tree(&dir.path().join("in")), "out");
     let blocks = |path: &str| fs::metadata(dir.path().join(path)).unwrap().blocks();
     assert!(blocks("in/a/b/sparse") < 100 && blocks("out/a/b/sparse") < 100);
     let df: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "df d --json")).unwrap();
@@ -122,7 +138,7 @@ fn tree_comes_back_as_it_was() {
     zonal(dir.path(), "put -r d in kept/tree");
     zonal(dir.path(), "get -r d kept/tree out");
     assert_eq!(zonal(dir.path(), "ls -R d"), before);
-    assert_eq!(tree(&dir.path().join("out")), tree(&dir.path().join("in")));
+    same(&tree(&dir.path().join("out")), &tree(&dir.path().join("in")), "out");
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
 
@@ -344,4 +360,201 @@ fn progress_is_for_terminals() {
     assert!(shown.contains(": clean; "), "{shown:?}");
     let said = program::run(dir.path(), "put -r fault:plan=plan+image:d tree u");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}
+
+/// GNU tar in `dir`.
+fn gnu_tar(dir: &Path, line: &str) {
+    let output = Command::new("tar").args(line.split_whitespace()).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "tar {line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What `zonal tar -c` writes.
+fn archive(dir: &Path, path: &str) -> Vec<u8> {
+    let said = program::run(dir, &format!("tar -c d {path}"));
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    said.out
+}
+
+/// Reads an archive.
+fn extract(dir: &Path, archive: &[u8], path: &str) -> program::Said {
+    fs::write(dir.join("archive"), archive).unwrap();
+    program::run_with(dir, &format!("tar -x d {path}"), "archive")
+}
+
+#[test]
+fn archive_is_read_by_gnu_tar_and_by_this() {
+    let dir = drive();
+    make_tree(&dir.path().join("in"));
+    let long = "a-name-of-fifty-letters-which-is-half-of-a-field-x/".repeat(4);
+    fs::create_dir_all(dir.path().join("in").join(&long)).unwrap();
+    symlink(&long, dir.path().join("in").join(&long).join("link")).unwrap();
+    set_time(&dir.path().join("in"), -5, 1);
+    zonal(dir.path(), "put -r d in t");
+    let written = archive(dir.path(), "t");
+    assert!(written.len() < 12 << 20, "holes are in it: {}", written.len());
+    fs::write(dir.path().join("a.tar"), &written).unwrap();
+    fs::create_dir(dir.path().join("out")).unwrap();
+    gnu_tar(dir.path(), "--xattrs --xattrs-include=* -p --same-owner -C out -xf a.tar");
+    same(&tree(&dir.path().join("out")), &tree(&dir.path().join("in")), "out");
+    assert!(fs::metadata(dir.path().join("out/a/b/sparse")).unwrap().blocks() < 100);
+    let said = extract(dir.path(), &written, "again/and");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    zonal(dir.path(), "get -r d again/and out2");
+    same(&tree(&dir.path().join("out2")), &tree(&dir.path().join("in")), "out2");
+    assert!(archive(dir.path(), "again/and") == written, "the same tree is another archive");
+    assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
+}
+
+#[test]
+fn archives_of_gnu_tar_go_in() {
+    let dir = drive();
+    make_tree(&dir.path().join("in"));
+    let long = "a-name-of-fifty-letters-which-is-half-of-a-field-x/".repeat(4);
+    fs::create_dir_all(dir.path().join("in").join(&long)).unwrap();
+    fs::write(dir.path().join("in").join(&long).join("f"), "deep").unwrap();
+    let expected = tree(&dir.path().join("in"));
+    for (n, options) in [
+        "--format=pax --sparse --xattrs --xattrs-include=*",
+        "--format=pax --sparse --sparse-version=0.1 --xattrs --xattrs-include=*",
+        "--format=pax --sparse --sparse-version=0.0 --xattrs --xattrs-include=*",
+        "--format=gnu --sparse",
+        "--format=gnu",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        gnu_tar(dir.path(), &format!("{options} -C in -cf a.tar ."));
+        let said = extract(dir.path(), &fs::read(dir.path().join("a.tar")).unwrap(), &format!("t{n}"));
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{options}");
+        zonal(dir.path(), &format!("get -r d t{n} out{n}"));
+        let mut found = tree(&dir.path().join(format!("out{n}")));
+        for (path, kept) in &mut found {
+            // That format has whole seconds, and no attributes.
+            if options.contains("=gnu") {
+                kept.mtime.1 = expected[path].mtime.1;
+                kept.xattr.clone_from(&expected[path].xattr);
+            }
+        }
+        same(&found, &expected, options);
+        let blocks = fs::metadata(dir.path().join(format!("out{n}/a/b/sparse"))).unwrap().blocks();
+        assert_eq!(options.contains("--sparse"), blocks < 100, "{options}: {blocks}");
+    }
+    assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
+}
+
+/// An archive made by hand: each entry's name, type, link and data.
+fn by_hand(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, kind, link, data) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(tar::EntryType::new(*kind));
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+        archive.extend_from_slice(data);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
+}
+
+#[test]
+fn archive_leads_nowhere_but_into_its_directory() {
+    let dir = drive();
+    fs::write(dir.path().join("f"), "precious").unwrap();
+    zonal(dir.path(), "put d f outside/f");
+    let said = extract(
+        dir.path(),
+        &by_hand(&[
+            ("../outside/f", b'0', "", b"bad"),
+            ("a/../../outside/f", b'0', "", b"bad"),
+            ("/absolute", b'0', "", b"good"),
+            ("link", b'2', "../outside", b""),
+            ("link/f", b'0', "", b"bad"),
+            ("hard", b'1', "../outside/f", b""),
+            ("pipe", b'6', "", b""),
+            ("odd", b'Z', "", b"data of what is not known"),
+            ("good", b'0', "", b"good"),
+        ]),
+        "t",
+    );
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "zonal: ../outside/f: a name with .. leads elsewhere",
+            "zonal: a/../../outside/f: a name with .. leads elsewhere",
+            "zonal: link/f: not a directory",
+            "zonal: hard: a name with .. leads elsewhere",
+            "zonal: pipe: a pipe, skipped",
+            "zonal: odd: of type 'Z', skipped",
+            "zonal: 4 could not be copied; the rest is there"
+        ]
+    );
+    assert_eq!(zonal(dir.path(), "cat d outside/f"), "precious");
+    assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "link"]);
+}
+
+/// Archives that end early or were changed: one clear error, no panic, and a sound file system.
+#[test]
+fn damaged_archives_are_refused_and_do_no_harm() {
+    let dir = drive();
+    let tree = dir.path().join("in");
+    fs::create_dir_all(tree.join("a")).unwrap();
+    fs::write(tree.join("a/f"), vec![7; 3000]).unwrap();
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    sparse.write_all_at(b"x", 600_000).unwrap();
+    rustix::fs::setxattr(tree.join("a/f"), "user.key", b"v", XattrFlags::empty()).unwrap();
+    let mut archives = Vec::new();
+    for format in ["pax", "gnu"] {
+        gnu_tar(dir.path(), &format!("--format={format} --sparse --xattrs -C in -cf a.tar ."));
+        archives.push(fs::read(dir.path().join("a.tar")).unwrap());
+    }
+    let mut wrong = archives[0].clone();
+    wrong[100] ^= 1;
+    let said = extract(dir.path(), &wrong, "t");
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (Some(1), "zonal: byte 0 of the archive: this is no header of tar\n")
+    );
+    let mut state = 7u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut refused = 0;
+    for round in 0..120 {
+        let mut archive = archives[round % 2].clone();
+        let used = archive.iter().rposition(|byte| *byte != 0).unwrap();
+        if round % 4 < 2 {
+            archive.truncate(random(used));
+        } else {
+            for _ in 0..=random(3) {
+                let at = random(used);
+                archive[at] = random(256) as u8;
+                // Most headers stay sound, so that what they say is read.
+                let header = at / 512 * 512;
+                if random(3) > 0 && archive.len() >= header + 512 {
+                    let block = &mut archive[header..header + 512];
+                    block[148..156].fill(b' ');
+                    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+                    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+                }
+            }
+        }
+        let said = extract(dir.path(), &archive, &format!("t{}", round % 5));
+        assert!([Some(0), Some(1)].contains(&said.code), "round {round}: {:?} {}", said.code, said.err);
+        assert!(said.err.lines().all(|line| line.starts_with("zonal: ")), "round {round}: {}", said.err);
+        refused += u32::from(said.code == Some(1));
+    }
+    assert!(refused > 30, "{refused}");
+    assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }

@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm};
+use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm, tar};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
     scrub, serve, stat, unmount, zone,
@@ -66,6 +66,7 @@ pub(crate) enum Command {
     Ls(ls::Ls),
     Mkdir(mkdir::Mkdir),
     Mv(mkdir::Mv),
+    Tar(tar::Tar),
     Rm(rm::Rm),
     Df(df::Df),
     Fsck(fsck::Fsck),

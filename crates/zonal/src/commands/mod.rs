@@ -42,6 +42,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Put(arguments) => files::put::run(&arguments),
         Command::Get(arguments) => files::get::run(&arguments, out),
         Command::Cat(arguments) => files::get::run_cat(&arguments, out),
+        Command::Tar(arguments) => files::tar::run(&arguments, out),
         Command::Mkdir(arguments) => files::mkdir::run(&arguments),
         Command::Mv(arguments) => files::mkdir::run_mv(&arguments),
         Command::Ls(arguments) => files::ls::run(&arguments, out),

@@ -3,11 +3,12 @@
 use super::plugs::endpoint_of;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::progress::Progress;
 use crate::text::shown_word;
 use crate::value::human;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,21 +42,26 @@ pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure>
     let endpoint = endpoint_of(&found).ok_or_else(|| anyhow!("{name}: no `zonal mount` has it"))?;
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let flag = interrupt.flag();
+    let mut progress = Progress::new("scrub");
     let mut order = if *restart { ScrubOrder::Restart } else { ScrubOrder::Start };
     // What earlier commands were told is not told again.
     let mut from =
         ask(&endpoint.path, ScrubQuery { order: ScrubOrder::Look, share: *share, from: u64::MAX })?.next;
     loop {
         let status = ask(&endpoint.path, ScrubQuery { order, share: *share, from })?;
+        if !status.found.is_empty() {
+            progress.clear();
+        }
         for line in &status.found {
             writeln!(out, "{line}")?;
         }
         out.flush()?;
         from = status.next;
         if !status.runs && status.found.is_empty() {
+            progress.clear();
             return ended(&name, &status, &interrupt, out);
         }
-        show_progress(&status);
+        show(&mut progress, &status);
         order = if flag.load(Ordering::Acquire) { ScrubOrder::Stop } else { ScrubOrder::Look };
         std::thread::sleep(LOOK_EVERY);
     }
@@ -74,7 +80,6 @@ fn ended(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let ScrubStatus { bytes, total_bytes, damaged, ended, error, .. } = status;
-    clear_progress();
     if let Some(error) = error {
         return Err(anyhow!("{name}: the scrub cannot continue: {error}").into());
     }
@@ -94,20 +99,8 @@ fn ended(
     }
 }
 
-fn show_progress(status: &ScrubStatus) {
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
+fn show(progress: &mut Progress, status: &ScrubStatus) {
     let ScrubStatus { bytes, total_bytes, damaged, .. } = status;
     let percent = (bytes * 100).checked_div(*total_bytes).unwrap_or(100).min(100);
-    let line =
-        format!("{percent}%: {} of {} verified, {damaged} damaged", human(*bytes), human(*total_bytes));
-    // Standard error may be closed.
-    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-}
-
-fn clear_progress() {
-    if std::io::stderr().is_terminal() {
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
-    }
+    progress.show(|| format!("{percent}%, {} of {}, {damaged} damaged", human(*bytes), human(*total_bytes)));
 }

@@ -17,10 +17,13 @@ use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{Changes, FileSystem, FsError, SetIds, SetTime};
 
-const SECOND: i64 = 1_000_000_000;
+pub(super) const SECOND: i64 = 1_000_000_000;
 
 /// Extended attributes that are kept begin so.
 const NAME_SPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
+
+/// An extended attribute: its name and its value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// A name in a directory of the host.
 #[derive(Clone, Copy)]
@@ -36,7 +39,7 @@ impl HostName<'_> {
     }
 
     /// Extended attributes, by their names.
-    fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
         let path = self.path();
         let mut names = vec![0; 1 << 16];
         let length = match llistxattr(&path, &mut names[..]) {
@@ -46,7 +49,7 @@ impl HostName<'_> {
         let mut found = Vec::new();
         for name in names[..length].split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-            if !NAME_SPACES.iter().any(|space| name.to_bytes().starts_with(space)) {
+            if !is_kept(name.to_bytes()) {
                 continue;
             }
             let mut value = vec![0; 1 << 16];
@@ -93,18 +96,19 @@ pub(super) fn keep(
     Ok(())
 }
 
+/// Whether an extended attribute is kept.
+pub(super) fn is_kept(name: &[u8]) -> bool {
+    NAME_SPACES.iter().any(|space| name.starts_with(space))
+}
+
 /// Extended attributes of a file of the file system.
-pub(super) fn xattrs(fs: &FileSystem, ino: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FsError> {
+pub(super) fn xattrs(fs: &FileSystem, ino: u64) -> Result<Vec<Xattr>, FsError> {
     fs.xattrs(ino)?.into_iter().map(|name| Ok((name.clone(), fs.xattr(ino, &name)?))).collect()
 }
 
 /// Gives an open file or directory of the host what one of the file system has: the owner, and attributes of the system's name spaces, as
 /// far as the caller may set them.
-pub(super) fn keep_on_host(
-    file: impl AsFd,
-    attributes: &Attributes,
-    xattrs: &[(Vec<u8>, Vec<u8>)],
-) -> anyhow::Result<()> {
+pub(super) fn keep_on_host(file: impl AsFd, attributes: &Attributes, xattrs: &[Xattr]) -> anyhow::Result<()> {
     if let Some((owner, group)) = owner(attributes) {
         fchown(&file, Some(owner), Some(group)).context("its owner")?;
     }
@@ -120,7 +124,7 @@ pub(super) fn keep_on_host(
 pub(super) fn keep_of_link(
     to: HostName<'_>,
     attributes: &Attributes,
-    xattrs: &[(Vec<u8>, Vec<u8>)],
+    xattrs: &[Xattr],
 ) -> anyhow::Result<()> {
     let HostName { directory, name } = to;
     if let Some((owner, group)) = owner(attributes) {

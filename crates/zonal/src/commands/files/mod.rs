@@ -1,4 +1,4 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `cat`, `ls`, `mkdir`, `mv`, `rm`, `df`, `fsck`, `dump`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `cat`, `ls`, `mkdir`, `mv`, `tar`, `rm`, `df`, `fsck`, `dump`.
 
 pub(crate) mod df;
 pub(crate) mod dump;
@@ -15,6 +15,7 @@ pub(crate) mod put;
 mod put_tree;
 mod rebuild;
 pub(crate) mod rm;
+pub(crate) mod tar;
 
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};

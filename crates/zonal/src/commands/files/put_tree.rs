@@ -25,7 +25,6 @@ pub(super) struct PutTree<'a> {
     /// Files with several names that were copied: by device and number, the file here.
     linked: HashMap<(u64, u64), u64>,
     buffer: Vec<u8>,
-    spare: u32,
 }
 
 /// A directory that is being copied.
@@ -45,7 +44,7 @@ impl<'a> PutTree<'a> {
     pub(super) fn new(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
         let journey = Journey::begin("put")?;
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        Ok(PutTree { opened, journey, linked: HashMap::new(), buffer, spare: 0 })
+        Ok(PutTree { opened, journey, linked: HashMap::new(), buffer })
     }
 
     /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
@@ -228,27 +227,7 @@ impl<'a> PutTree<'a> {
     fn link(&mut self, from: HostName<'_>, stat: &Stat, parent: u64) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
         let target = readlinkat(from.directory, from.name, Vec::new())?.into_bytes();
-        let new = NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
-        let name = from.name.as_bytes();
-        let ino = match fs.create(waiter, parent, name, &new) {
-            Err(FsError::Exists) => {
-                let spare = loop {
-                    let spare = format!(".zonal.{}", self.spare).into_bytes();
-                    self.spare += 1;
-                    match fs.create(waiter, parent, &spare, &new) {
-                        Err(FsError::Exists) => {}
-                        made => break made.map(|ino| (spare, ino)),
-                    }
-                };
-                let (spare, ino) = spare?;
-                let renamed = fs.rename(waiter, (parent, &spare), (parent, name), Rename::Replace);
-                if renamed.is_err() {
-                    fs.unlink(waiter, parent, &spare)?;
-                }
-                renamed.map(|()| ino)?
-            }
-            made => made?,
-        };
+        let ino = replace_link(self.opened, parent, from.name.as_bytes(), target)?;
         keep(fs, waiter, (from, stat), ino)
     }
 }
@@ -267,6 +246,34 @@ fn frame(from: OwnedFd, name: OsString, ino: u64, (path, to): (&[u8], &[u8])) ->
     // The last comes first.
     left.sort_unstable_by(|a, b| b.cmp(a));
     Ok(Frame { from, name, stat, ino, path: path.to_vec(), to: to.to_vec(), left })
+}
+
+/// A symbolic link in the place of a file that has the name, in one step.
+pub(super) fn replace_link(
+    opened: &Opened,
+    parent: u64,
+    name: &[u8],
+    target: Vec<u8>,
+) -> Result<u64, FsError> {
+    let Opened { fs, waiter } = opened;
+    let new = NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
+    match fs.create(waiter, parent, name, &new) {
+        Err(FsError::Exists) => {}
+        made => return made,
+    }
+    let made = (0..).find_map(|n| {
+        let spare = format!(".zonal.{n}").into_bytes();
+        match fs.create(waiter, parent, &spare, &new) {
+            Err(FsError::Exists) => None,
+            made => Some(made.map(|ino| (spare, ino))),
+        }
+    });
+    let (spare, ino) = made.expect("numbers do not end")?;
+    let renamed = fs.rename(waiter, (parent, &spare), (parent, name), Rename::Replace);
+    if renamed.is_err() {
+        fs.unlink(waiter, parent, &spare)?;
+    }
+    renamed.map(|()| ino)
 }
 
 /// The directory of this name, made if it is missing.

@@ -1,0 +1,63 @@
+//! `zonal tar`: trees as streams.
+//!
+//! Archives are written in the format of POSIX (pax), with extended attributes and sparse files as GNU tar has them. Read are those, the
+//! older formats, and the long names and sparse files of GNU tar.
+
+mod pax;
+mod read;
+mod write;
+
+use super::journey::Journey;
+use super::{OnToWrite, failed, names};
+use crate::exit::Failure;
+use clap::Args;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use zonal_fs::ROOT;
+
+/// Write a directory of a file system as a tar archive to standard output, or put one from standard input into it
+///
+/// Times to the nanosecond, owners, permissions, extended attributes, hard and symbolic links and holes are kept. Pipes, sockets and devices
+/// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
+///
+/// An archive leads nowhere but into the directory: a name with `..` is refused, a leading slash does not count, and no link is followed. A file that
+/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct Tar {
+    #[command(flatten)]
+    on: OnToWrite,
+    /// The directory; with -x it is made if it is missing
+    #[arg(default_value = "/")]
+    path: OsString,
+    /// Write an archive to standard output
+    #[arg(long, short, group = "what")]
+    create: bool,
+    /// Read an archive from standard input
+    #[arg(long, short = 'x', group = "what")]
+    extract: bool,
+}
+
+/// Bytes of a block of an archive.
+const BLOCK: usize = 512;
+
+pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
+    let Tar { on, path, create, .. } = arguments;
+    let names = names(path)?;
+    let mut journey = Journey::begin("tar")?;
+    if *create {
+        let opened = on.on.look()?;
+        let ino = opened.fs.resolve(&names.join(&b'/')).map_err(|e| failed(path, e))?;
+        write::archive(&opened, ino, out, &mut journey)?;
+        return journey.end();
+    }
+    let opened = on.open()?;
+    let made = names.iter().try_fold(ROOT, |at, name| super::put_tree::enter(&opened, at, name, 0o755));
+    let root = made.map_err(|e| failed(path, e))?;
+    let read =
+        read::Extract::new(&opened, root, names.join(&b'/')).all(&mut io::stdin().lock(), &mut journey);
+    let synced = opened.fs.sync(&opened.waiter);
+    read?;
+    journey.end()?;
+    synced.map_err(|e| failed(path, e))
+}

@@ -1,0 +1,168 @@
+//! Records of POSIX that say what a header has no room for: `LENGTH KEY=VALUE` and a newline, where the length counts all of it. A value may
+//! have any bytes.
+
+use super::super::kept::{SECOND, is_kept};
+
+/// Before the name of an extended attribute, as GNU tar and others have it.
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+/// What records say of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Records {
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) link: Option<Vec<u8>>,
+    /// Bytes in the archive.
+    pub(super) size: Option<u64>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    /// Nanoseconds since 1970.
+    pub(super) mtime: Option<i64>,
+    pub(super) atime: Option<i64>,
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of a sparse file: its size.
+    pub(super) real_size: Option<u64>,
+    /// Where data lies in it, and how long it is, if records say that.
+    pub(super) map: Vec<(u64, u64)>,
+    /// The map is at the beginning of the data.
+    pub(super) has_map_in_data: bool,
+}
+
+/// Adds a record to `into`.
+pub(super) fn put(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let rest = 3 + key.len() + value.len();
+    let mut length = rest + 1;
+    while rest + length.to_string().len() > length {
+        length = rest + length.to_string().len();
+    }
+    into.extend_from_slice(format!("{length} ").as_bytes());
+    into.extend_from_slice(key);
+    into.push(b'=');
+    into.extend_from_slice(value);
+    into.push(b'\n');
+}
+
+/// The same of an extended attribute.
+pub(super) fn put_xattr(into: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    put(into, &[XATTR, name].concat(), value);
+}
+
+/// A time as a record has it: seconds since 1970 with a fraction.
+pub(super) fn time(nanos: i64) -> String {
+    let (seconds, rest) = (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND));
+    match (seconds < 0, rest) {
+        (_, 0) => seconds.to_string(),
+        (false, rest) => format!("{seconds}.{rest:09}"),
+        // The sign is of the whole number.
+        (true, rest) => format!("-{}.{:09}", -(seconds + 1), SECOND - rest),
+    }
+}
+
+fn parse_time(text: &str) -> Option<i64> {
+    let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    let nanos = seconds.parse::<u64>().ok()?;
+    let nanos = i128::from(nanos) * i128::from(SECOND) + i128::from(digits.parse::<u32>().ok()?);
+    let nanos = if is_negative { -nanos } else { nanos };
+    // A time that does not fit is the first or the last that does.
+    Some(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+}
+
+impl Records {
+    /// Takes in records; those that come later count.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+        while !bytes.is_empty() && bytes[0] != 0 {
+            let wrong = || "a record of it has no sound length".to_owned();
+            let space = bytes.iter().position(|byte| *byte == b' ').ok_or_else(wrong)?;
+            let length =
+                std::str::from_utf8(&bytes[..space]).ok().and_then(|text| text.parse::<usize>().ok());
+            let length =
+                length.filter(|length| (space + 2..=bytes.len()).contains(length)).ok_or_else(wrong)?;
+            let (record, rest) = bytes.split_at(length);
+            let record = record[space + 1..].strip_suffix(b"\n").ok_or_else(wrong)?;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
+            self.add_one(&record[..equals], &record[equals + 1..])?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn add_one(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let text = || std::str::from_utf8(value).map_err(|_| wrong(key));
+        let number = || text()?.parse::<u64>().map_err(|_| wrong(key));
+        match key {
+            b"path" | b"GNU.sparse.name" => self.path = Some(value.to_vec()),
+            b"linkpath" => self.link = Some(value.to_vec()),
+            b"size" => self.size = Some(number()?),
+            b"uid" => self.uid = Some(number()?.try_into().map_err(|_| wrong(key))?),
+            b"gid" => self.gid = Some(number()?.try_into().map_err(|_| wrong(key))?),
+            b"mtime" => self.mtime = Some(parse_time(text()?).ok_or_else(|| wrong(key))?),
+            b"atime" => self.atime = Some(parse_time(text()?).ok_or_else(|| wrong(key))?),
+            b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.real_size = Some(number()?),
+            b"GNU.sparse.major" => self.has_map_in_data = number()? == 1,
+            b"GNU.sparse.offset" => self.map.push((number()?, 0)),
+            b"GNU.sparse.numbytes" => self.map.last_mut().ok_or_else(|| wrong(key))?.1 = number()?,
+            b"GNU.sparse.map" => {
+                let numbers: Result<Vec<u64>, _> = text()?.split(',').map(str::parse).collect();
+                let numbers = numbers.map_err(|_| wrong(key))?;
+                self.map = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+            }
+            _ => {
+                if let Some(name) = key.strip_prefix(XATTR).filter(|name| is_kept(name)) {
+                    self.xattrs.retain(|(other, _)| other != name);
+                    self.xattrs.push((name.to_vec(), value.to_vec()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(key: &[u8]) -> String {
+    format!("record {} makes no sense", key.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut bytes = Vec::new();
+        // Lengths whose own digits make them longer.
+        for length in [0, 1, 80, 85, 86, 87, 88, 89, 90, 970, 980, 990, 3000] {
+            let value: Vec<u8> = (0..length).map(|i| (i * 7 + 10) as u8).collect();
+            bytes.clear();
+            put(&mut bytes, b"path", &value);
+            put_xattr(&mut bytes, b"user.a=b", &value);
+            put(&mut bytes, b"uid", b"4000000000");
+            let mut records = Records::default();
+            records.add(&bytes).unwrap();
+            assert_eq!((records.path.as_ref(), records.uid), (Some(&value), Some(4_000_000_000)));
+            // The name of an attribute ends at the first sign.
+            assert_eq!(records.xattrs, [(b"user.a".to_vec(), [b"b=", &value[..]].concat())]);
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_they_were_written() {
+        for nanos in [0, 1, -1, 1_500_000_000, -1_500_000_000, SECOND, -SECOND, i64::MAX, i64::MIN] {
+            assert_eq!(parse_time(&time(nanos)), Some(nanos), "{}", time(nanos));
+        }
+        assert_eq!(parse_time("12.5"), Some(12_500_000_000));
+        assert_eq!(parse_time("99999999999999999"), Some(i64::MAX));
+        assert_eq!((parse_time("x"), parse_time("")), (None, None));
+    }
+
+    #[test]
+    fn wrong_records_are_refused() {
+        for wrong in
+            ["x", "5 a", "99 a=b\n", "3 a=b\n", "6 a=bc", "12 uid=minus\n", "26 GNU.sparse.numbytes=1\n"]
+        {
+            assert!(Records::default().add(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! An archive into a directory.
+
+use super::super::journey::Journey;
+use super::super::kept::{Xattr, skipped};
+use super::super::put_tree::{enter, replace_link};
+use super::super::{Opened, pipe::piece_bytes};
+use super::BLOCK;
+use super::pax::Records;
+use crate::exit::Failure;
+use anyhow::{Context, anyhow, bail};
+use std::io::Read;
+use tar::{EntryType, GnuExtSparseHeader, Header};
+use zonal_fs::format::Kind;
+use zonal_fs::{Changes, FsError, NewFile, Payload, SetIds, SetTime};
+
+/// Bytes of records, and of long names, at most.
+const RECORDS_MAX: u64 = 1 << 20;
+
+/// Pieces of a sparse file at most.
+const PIECES_MAX: u64 = 1 << 20;
+
+/// Puts an archive into a directory.
+pub(super) struct Extract<'a> {
+    opened: &'a Opened,
+    root: u64,
+    /// Path of the directory.
+    at: Vec<u8>,
+    /// What directories are to have once all is in them.
+    directories: Vec<(u64, Vec<u8>, Kept)>,
+    buffer: Vec<u8>,
+}
+
+/// What a file is to have.
+struct Kept {
+    changes: Changes,
+    xattrs: Vec<Xattr>,
+}
+
+/// An archive that is being read.
+struct Input<'a> {
+    from: &'a mut dyn Read,
+    at: u64,
+}
+
+impl Input<'_> {
+    /// Reads all of `into`; or nothing, at the end of the archive.
+    fn block(&mut self, into: &mut [u8]) -> anyhow::Result<bool> {
+        let mut length = 0;
+        while length < into.len() {
+            match self.from.read(&mut into[length..]) {
+                Ok(0) if length == 0 => return Ok(false),
+                Ok(0) => {
+                    bail!("the archive ends at byte {}, in the midst of something", self.at + length as u64)
+                }
+                Ok(read) => length += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("the archive cannot be read"),
+            }
+        }
+        self.at += length as u64;
+        Ok(true)
+    }
+
+    fn exact(&mut self, into: &mut [u8]) -> anyhow::Result<()> {
+        match into.is_empty() || self.block(into)? {
+            true => Ok(()),
+            false => bail!("the archive ends at byte {}, in the midst of something", self.at),
+        }
+    }
+
+    /// Reads `size` bytes, which is no more than `most`, and what fills up the last block.
+    fn text(&mut self, size: u64, most: u64) -> anyhow::Result<Vec<u8>> {
+        if size > most {
+            bail!(
+                "byte {} of the archive: {size} bytes of a name or of records, at most {most} are read",
+                self.at
+            );
+        }
+        let mut text = vec![0; (size as usize).next_multiple_of(BLOCK)];
+        self.exact(&mut text)?;
+        text.truncate(size as usize);
+        Ok(text)
+    }
+
+    fn skip(&mut self, bytes: u64, buffer: &mut [u8]) -> anyhow::Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(buffer.len() as u64) as usize;
+            self.exact(&mut buffer[..length])?;
+            left -= length as u64;
+        }
+        Ok(())
+    }
+}
+
+/// A file of an archive, without its data.
+struct Entry {
+    kind: EntryType,
+    path: Vec<u8>,
+    link: Vec<u8>,
+    /// Bytes in the archive.
+    size: u64,
+    kept: Kept,
+    /// Of a sparse file: its size, and where data lies in it.
+    sparse: Option<(u64, Vec<(u64, u64)>)>,
+    /// The map is before the data.
+    has_map_in_data: bool,
+}
+
+impl<'a> Extract<'a> {
+    pub(super) fn new(opened: &'a Opened, root: u64, at: Vec<u8>) -> Extract<'a> {
+        let buffer = vec![0; piece_bytes(&opened.fs)];
+        Extract { opened, root, at, directories: Vec::new(), buffer }
+    }
+
+    /// Puts all that `from` has into the directory.
+    pub(super) fn all(mut self, from: &mut dyn Read, journey: &mut Journey) -> Result<(), Failure> {
+        let mut input = Input { from, at: 0 };
+        let read = self.entries(&mut input, journey);
+        // Also after an archive that ends early: what is there is as it should be.
+        for (ino, path, kept) in std::mem::take(&mut self.directories).into_iter().rev() {
+            if let Err(error) = self.keep(ino, &kept) {
+                journey.failed(&path, error)?;
+            }
+        }
+        read
+    }
+
+    fn entries(&mut self, input: &mut Input<'_>, journey: &mut Journey) -> Result<(), Failure> {
+        let mut general = Records::default();
+        while let Some(entry) = next(input, &mut general)? {
+            journey.check()?;
+            let end = input.at + entry.size.next_multiple_of(BLOCK as u64);
+            let put = self.entry(input, &entry, journey);
+            if let Err(error) = put {
+                // A stream that ends has no next file.
+                let rest = end.checked_sub(input.at);
+                journey.failed(&entry.path, error)?;
+                match rest {
+                    Some(rest) => input.skip(rest, &mut self.buffer)?,
+                    None => {
+                        return Err(anyhow!("byte {} of the archive: it contradicts itself", input.at).into());
+                    }
+                }
+                continue;
+            }
+            journey.progress.file();
+            input.skip(end - input.at, &mut self.buffer)?;
+        }
+        // Whoever writes the archive is to end as well.
+        while input.block(&mut self.buffer[..BLOCK]).unwrap_or(false) {}
+        Ok(())
+    }
+
+    /// The names of a path; an error if it leads out of the directory.
+    fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
+        let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        let names: Vec<&[u8]> = names.collect();
+        if names.contains(&&b".."[..]) { bail!("a name with .. leads elsewhere") } else { Ok(names) }
+    }
+
+    fn entry(&mut self, input: &mut Input<'_>, entry: &Entry, journey: &mut Journey) -> anyhow::Result<()> {
+        let opened = self.opened;
+        let names = Self::names(&entry.path)?;
+        let is_directory = entry.kind.is_dir() || entry.kind.is_file() && entry.path.ends_with(b"/");
+        let (directories, name) = match names.split_last() {
+            Some((name, directories)) if !is_directory => (directories, *name),
+            None if !is_directory => bail!("it has no name"),
+            _ => (&names[..], &b""[..]),
+        };
+        let parent = directories.iter().try_fold(self.root, |at, name| enter(opened, at, name, 0o755));
+        match entry.kind {
+            _ if is_directory => {
+                let kept = Kept { changes: entry.kept.changes.clone(), xattrs: entry.kept.xattrs.clone() };
+                self.directories.push((parent?, entry.path.clone(), kept));
+            }
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.file(input, entry, parent?, name, journey)?;
+            }
+            EntryType::Link => {
+                let target = Self::names(&entry.link)?;
+                let found = target.iter().try_fold(self.root, |at, name| opened.fs.lookup(at, name));
+                let ino = found.with_context(|| format!("{}", entry.link.escape_ascii()))?;
+                opened.fs.link_over(&opened.waiter, ino, parent?, name)?;
+            }
+            EntryType::Symlink => {
+                let ino = replace_link(opened, parent?, name, entry.link.clone())?;
+                self.keep(ino, &entry.kept)?;
+            }
+            EntryType::Fifo => journey.skipped(&entry.path, skipped(Kind::Pipe)),
+            EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(Kind::Character)),
+            kind => journey.skipped(&entry.path, &format!("of type {:?}", char::from(kind.as_byte()))),
+        }
+        Ok(())
+    }
+
+    fn keep(&self, ino: u64, kept: &Kept) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        for (name, value) in &kept.xattrs {
+            fs.set_xattr(waiter, ino, name, value)
+                .with_context(|| format!("attribute {}", name.escape_ascii()))?;
+        }
+        fs.set_attributes(waiter, ino, &kept.changes)?;
+        Ok(())
+    }
+
+    /// A file with data. It gets its name when it is whole.
+    fn file(
+        &mut self,
+        input: &mut Input<'_>,
+        entry: &Entry,
+        parent: u64,
+        name: &[u8],
+        journey: &mut Journey,
+    ) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        let mut left = entry.size;
+        let (size, map) = match &entry.sparse {
+            None => (entry.size, vec![(0, entry.size)]),
+            Some((size, _)) if entry.has_map_in_data => (*size, map_of_data(input, &mut left)?),
+            Some((size, map)) => (*size, map.clone()),
+        };
+        let stored = map.iter().try_fold(0u64, |sum, (_, length)| sum.checked_add(*length));
+        let is_within = map.iter().all(|(at, length)| at.checked_add(*length).is_some_and(|end| end <= size));
+        if stored != Some(left) || !is_within {
+            bail!("its map of data contradicts its size");
+        }
+        let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600))?;
+        let ino = new.ino();
+        let slash: &[u8] = if self.at.is_empty() { b"" } else { b"/" };
+        fs.announce(ino, &[&self.at[..], slash, &Self::names(&entry.path)?.join(&b'/')].concat())?;
+        let mut copy = || -> anyhow::Result<()> {
+            for (at, length) in &map {
+                let mut done = 0;
+                while done < *length {
+                    journey.check().map_err(|failure| failure.error)?;
+                    let wanted = (length - done).min(self.buffer.len() as u64) as usize;
+                    input.exact(&mut self.buffer[..wanted])?;
+                    if fs.write(waiter, ino, at + done, Payload::Bytes(&self.buffer[..wanted]))?
+                        < wanted as u64
+                    {
+                        return Err(FsError::NoSpace.into());
+                    }
+                    done += wanted as u64;
+                    journey.progress.bytes(wanted as u64);
+                }
+            }
+            // A piece without bytes, which ends most maps, makes no file longer.
+            let written = map.iter().filter(|(_, length)| *length > 0).map(|(at, length)| at + length).max();
+            if written.unwrap_or(0) < size {
+                let changes = Changes { size: Some(size), set_ids: SetIds::Keep, ..Changes::default() };
+                fs.set_attributes(waiter, ino, &changes)?;
+            }
+            Ok(())
+        };
+        let copied = copy();
+        let placed = copied.and_then(|()| {
+            self.keep(ino, &entry.kept)?;
+            Ok(fs.link_over(waiter, ino, parent, name)?)
+        });
+        // What got no name goes with this. The first error is the one to tell.
+        let closed = new.close(waiter);
+        placed?;
+        Ok(closed?)
+    }
+}
+
+/// The map at the beginning of a sparse file's data: decimal numbers, a line each. What is `left` of the data comes after it.
+fn map_of_data(input: &mut Input<'_>, left: &mut u64) -> anyhow::Result<Vec<(u64, u64)>> {
+    let mut text = Vec::new();
+    let mut numbers: Vec<u64> = Vec::new();
+    let wrong = || anyhow!("its map of data makes no sense");
+    loop {
+        let mut block = [0; BLOCK];
+        *left = left.checked_sub(BLOCK as u64).ok_or_else(wrong)?;
+        input.exact(&mut block)?;
+        text.extend_from_slice(&block);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).take(end).collect();
+            let number = std::str::from_utf8(&line).ok().and_then(|line| line.parse().ok());
+            numbers.push(number.ok_or_else(wrong)?);
+            let pieces = numbers[0];
+            if pieces > PIECES_MAX {
+                return Err(wrong());
+            }
+            if numbers.len() as u64 == 1 + 2 * pieces {
+                return Ok(numbers[1..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect());
+            }
+        }
+    }
+}
+
+/// The next file of an archive, with all that headers before its own say; `None` at the end.
+fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<Entry>> {
+    let mut records = general.clone();
+    let (mut long_name, mut long_link) = (None, None);
+    loop {
+        let begin = input.at;
+        let mut block = [0; BLOCK];
+        if !input.block(&mut block)? || block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let wrong = |what: &str| anyhow!("byte {begin} of the archive: {what}");
+        let header = Header::from_byte_slice(&block);
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        // The sum is made with blanks in its own place.
+        let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
+        if header.cksum().ok() != Some(sum - own + 8 * u32::from(b' ')) {
+            return Err(wrong("this is no header of tar"));
+        }
+        let sized = header.entry_size().map_err(|_| wrong("its size is no number"))?;
+        match header.entry_type() {
+            EntryType::XHeader => {
+                records.add(&input.text(sized, RECORDS_MAX)?).map_err(|what| wrong(&what))?;
+                continue;
+            }
+            EntryType::XGlobalHeader => {
+                general.add(&input.text(sized, RECORDS_MAX)?).map_err(|what| wrong(&what))?;
+                records = general.clone();
+                continue;
+            }
+            EntryType::GNULongName => {
+                long_name = Some(without_zeroes(input.text(sized, RECORDS_MAX)?));
+                continue;
+            }
+            EntryType::GNULongLink => {
+                long_link = Some(without_zeroes(input.text(sized, RECORDS_MAX)?));
+                continue;
+            }
+            _ => {}
+        }
+        let path = records.path.take().or(long_name).unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = records.link.take().or(long_link);
+        let link =
+            link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
+        let kind = header.entry_type();
+        // Links have no data, whatever their size says.
+        let has_data = !matches!(kind, EntryType::Link | EntryType::Symlink | EntryType::Directory);
+        let size = if has_data { records.size.unwrap_or(sized) } else { 0 };
+        if size > i64::MAX as u64 {
+            return Err(wrong("it is larger than any file"));
+        }
+        let mtime = records.mtime.or_else(|| {
+            let seconds = i64::try_from(header.mtime().ok()?).ok()?;
+            Some(seconds.saturating_mul(1_000_000_000))
+        });
+        let id = |id: std::io::Result<u64>| id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        let changes = Changes {
+            mode: Some((header.mode().unwrap_or(0o644) & 0o7777) as u16),
+            uid: Some(records.uid.unwrap_or_else(|| id(header.uid()))),
+            gid: Some(records.gid.unwrap_or_else(|| id(header.gid()))),
+            mtime: mtime.map(SetTime::At),
+            atime: records.atime.or(mtime).map(SetTime::At),
+            set_ids: SetIds::Keep,
+            ..Changes::default()
+        };
+        let mut sparse = records.real_size.map(|size| (size, records.map));
+        if kind == EntryType::GNUSparse {
+            sparse = Some(old_map(input, header).map_err(|error| error.context(wrong("a sparse file")))?);
+        }
+        let kept = Kept { changes, xattrs: records.xattrs };
+        let has_map_in_data = records.has_map_in_data && sparse.is_some();
+        return Ok(Some(Entry { kind, path, link, size, kept, sparse, has_map_in_data }));
+    }
+}
+
+/// The map of a sparse file in GNU tar's own format: in its header, and in blocks after it.
+fn old_map(input: &mut Input<'_>, header: &Header) -> anyhow::Result<(u64, Vec<(u64, u64)>)> {
+    let gnu = header.as_gnu().context("not in the format of GNU tar")?;
+    let size = gnu.real_size()?;
+    let mut map = Vec::new();
+    let mut add = |pieces: &[tar::GnuSparseHeader]| -> anyhow::Result<()> {
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            map.push((piece.offset()?, piece.length()?));
+        }
+        if map.len() as u64 > PIECES_MAX { bail!("it has too many pieces") } else { Ok(()) }
+    };
+    add(&gnu.sparse)?;
+    let mut is_extended = gnu.is_extended();
+    while is_extended {
+        let mut more = GnuExtSparseHeader::new();
+        input.exact(more.as_mut_bytes())?;
+        add(more.sparse())?;
+        is_extended = more.is_extended();
+    }
+    Ok((size, map))
+}
+
+/// A long name ends at its first zero.
+fn without_zeroes(mut name: Vec<u8>) -> Vec<u8> {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    name.truncate(end);
+    name
+}
