@@ -73,6 +73,14 @@ struct Life {
     has_panicked: bool,
 }
 
+/// What a session asks the kernel for.
+struct How {
+    writeback: bool,
+    threads: usize,
+    /// Pages of a request at most.
+    pages: u16,
+}
+
 impl Session {
     /// Serves `fs` on the kernel's device, once the kernel has said what it can.
     ///
@@ -90,7 +98,10 @@ impl Session {
             let (fs, changed, log) = (fs.clone(), changed.clone(), log.clone());
             |agreed| Box::new(Front::new(fs, front, agreed, changed, log)) as Box<dyn Serve>
         };
-        let session = Session::start_with(device, clock, (front.writeback, threads), (changed, log), made)?;
+        // What the kernel writes at once is a unit, which the drive takes from where it lies.
+        let pages = pages_limit().min(u16::try_from(fs.superblock().unit_blocks - 1).unwrap_or(u16::MAX));
+        let how = How { writeback: front.writeback, threads, pages };
+        let session = Session::start_with(device, clock, how, (changed, log), made)?;
         let tended = session.0.clone();
         session.0.spawn("zonal-tend", move || {
             tend(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
@@ -109,18 +120,18 @@ impl Session {
         options: &SessionOptions,
     ) -> io::Result<Session> {
         let common = (Arc::default(), options.log.clone());
-        let how = (options.front.writeback, options.threads);
+        let how = How { writeback: options.front.writeback, threads: options.threads, pages: pages_limit() };
         Session::start_with(device, clock, how, common, |agreed| Box::new(Least::new(work, &agreed)))
     }
 
     fn start_with(
         device: OwnedFd,
         clock: Clock,
-        (writeback, threads): (bool, usize),
+        How { writeback, threads, pages }: How,
         (changed, log): (Arc<Changed>, Log),
         make: impl FnOnce(Agreed) -> Box<dyn Serve>,
     ) -> io::Result<Session> {
-        let wanted = Wanted { writeback, pages: pages_limit(), background: BACKGROUND };
+        let wanted = Wanted { writeback, pages, background: BACKGROUND };
         let agreed = first_request(&device, &wanted)?;
         let payload = agreed.max_write().max(u32::from(agreed.answer.max_pages) * PAGE_BYTES);
         let shared = Arc::new(Shared {
