@@ -101,14 +101,16 @@ pub enum MakeError {
 }
 
 impl MakeError {
-    /// Whether the file system is there and a repair may help: it may be possible to [`look`] at it.
+    /// Whether the file system is there and a repair may help: it may be possible to [`look`] at it. A drive that may answer otherwise the
+    /// next time needs none.
     pub fn needs_repair(&self) -> bool {
-        matches!(
+        let is_of_metadata = matches!(
             self,
             MakeError::Open(OpenError::Zones(_) | OpenError::Fs(_))
                 | MakeError::Fs(_)
                 | MakeError::Backend(_)
-        )
+        );
+        is_of_metadata && self.passing().is_none()
     }
 
     /// The drive's answer to a request for metadata, if it caused this error and may differ the next time. A zone that is

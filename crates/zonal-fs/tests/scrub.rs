@@ -4,7 +4,10 @@ mod common;
 
 use common::interleaved::Interleaved;
 use common::{bytes, device, make, settle, volume, waiter};
-use zonal_fs::format::Kind;
+use std::ops::ControlFlow;
+use zonal_fs::format::{Kind, key};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Scrub};
 
@@ -76,6 +79,38 @@ fn zones_that_are_collected_and_written_again_meanwhile_are_no_damage() {
         assert_eq!(scrub(&fs, &waiter(), &mut Scrub::default()), [""; 0], "turn {turn}");
     }
     assert!(resets > 100, "{resets}");
+}
+
+/// A row that says what lies in a zone is damaged: that is told, and the other zones are seen.
+#[test]
+fn zone_whose_rows_are_damaged_keeps_no_other_from_being_seen() {
+    let volume = volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll"));
+    let (superblock, memory) = (common::superblock(&volume, 0, 8), Memory::new());
+    let options = MountOptions::default();
+    let fs = common::make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 200 * BLOCK))).unwrap();
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    let mut rows = Rows::open(memory.clone(), 1 << 22).unwrap();
+    let mut run = None;
+    let (from, end) = key::runs(1);
+    rows.scan(&from, &end, |key, _| {
+        run = Some(key.to_vec());
+        ControlFlow::Break(())
+    })
+    .unwrap();
+    rows.put(run.expect("zone 1 has data"), vec![1]);
+    let committed = rows.seal().unwrap().commit().unwrap();
+    rows.settled(committed);
+    drop(rows);
+    let fs = common::reopen(volume, superblock, memory, options).unwrap();
+    let mut seen = Scrub::default();
+    let damaged = scrub(&fs, &waiter(), &mut seen);
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    // One of the four zones is left out.
+    let all = fs.scrub_bytes();
+    assert!(seen.bytes < all && seen.bytes > all - 64 * BLOCK as u64, "{} of {all}", seen.bytes);
 }
 
 #[test]

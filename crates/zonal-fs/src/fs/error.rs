@@ -1,5 +1,6 @@
 //! Why an operation of the file system fails.
 
+use super::xattr::ATTRIBUTE_MAX;
 use crate::format::{RowError, UnitError};
 use crate::store::StoreError;
 use zonal_core::RequestError;
@@ -43,8 +44,8 @@ pub enum FsError {
     /// No extended attribute can have this name.
     #[error("the name of an attribute has 1 to 255 bytes")]
     AttributeName,
-    /// The value of an extended attribute has more than 65,536 bytes.
-    #[error("the value of an attribute has at most 65536 bytes")]
+    /// The value of an extended attribute has more than [`ATTRIBUTE_MAX`] bytes.
+    #[error("the value of an attribute has at most {ATTRIBUTE_MAX} bytes")]
     AttributeTooLarge,
     /// The name is longer than 255 bytes.
     #[error("the name is longer than 255 bytes")]
@@ -174,6 +175,12 @@ impl FsError {
             | FsError::Unit { ino, .. } => Some(*ino),
             _ => None,
         }
+    }
+
+    /// Whether data cannot be read, or is not what was written: other data may be sound.
+    pub fn is_damage(&self) -> bool {
+        use FsError::*;
+        matches!(self, Read { .. } | Checksum { .. } | Unit { .. } | Gone { .. })
     }
 
     /// Whether space is missing, for data or for metadata: ENOSPC.

@@ -320,7 +320,7 @@ impl Shared {
         for (span, number) in spans.iter().zip(numbers) {
             match fetched.verify(span) {
                 Ok(()) => sound.push_back(live_of(span, number)),
-                Err(error) if is_damage(&error) => damaged += u64::from(span.blocks),
+                Err(error) if error.is_damage() => damaged += u64::from(span.blocks),
                 Err(error) => return Err(error),
             }
         }
@@ -375,10 +375,6 @@ impl Shared {
         let blocks: u64 = pieces.map(|piece| u64::from(piece.at.extent.blocks)).sum();
         blocks.min(u64::from(most)) as u32
     }
-}
-
-fn is_damage(error: &FsError) -> bool {
-    matches!(error, FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. })
 }
 
 fn blocks_of<'a>(pieces: impl IntoIterator<Item = &'a Live>) -> u32 {

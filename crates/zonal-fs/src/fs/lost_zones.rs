@@ -1,7 +1,7 @@
 //! Zones that the drive will not write any more, or not even read.
 //!
-//! The drive says so in the answer to a write, a read or a reset, or tells of it in an event. The collector moves live data out of a read-only zone.
-//! The data of an offline zone is lost, and the error of a read names the zone.
+//! The drive says so in the answer to a write, a read or a reset, or tells of it in an event. The collector moves live data out of a
+//! read-only zone. The data of an offline zone is lost, and the error of a read names the zone.
 
 use super::core::{Core, Shared};
 use super::error::FsError;

@@ -59,8 +59,9 @@ pub use read::Target;
 pub use scrub::Scrub;
 pub use setattr::{Changes, SetIds, SetTime};
 pub use stats::{Statistics, Usage};
-pub use status::{Activity, KeptScrub, OpenZoneStatus, Resets, Status, ZoneCounts};
+pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
+pub use write_in_place::IN_PLACE_BLOCKS_MIN;
 pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 
 pub use crate::format::SIZE_MAX;

@@ -51,21 +51,21 @@ enum At {
 }
 
 /// A scrub, between two steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Scrub {
+    #[serde(skip)]
     at: At,
     /// Bytes that were verified.
     pub bytes: u64,
     /// What was found damaged: pages of the metadata, and pieces of files in one unit.
     pub damaged: u64,
-    /// When it had seen everything, in nanoseconds since 1970.
+    /// When it had seen everything, in nanoseconds since 1970; `None`: it has not.
     pub ended: Option<i64>,
 }
 
-impl Default for Scrub {
-    /// One at the beginning.
-    fn default() -> Scrub {
-        Scrub { at: At::Page(0), bytes: 0, damaged: 0, ended: None }
+impl Default for At {
+    fn default() -> At {
+        At::Page(0)
     }
 }
 
@@ -104,7 +104,7 @@ impl FileSystem {
     /// Does a step of a scrub: reads some mebibytes and verifies them. `show` is told of what is damaged.
     ///
     /// # Errors
-    /// The drive's, if it answers nothing any more; [`FsError::Store`] and [`FsError::Row`] if it cannot be known what lies in a zone.
+    /// The drive's, if it answers nothing any more.
     pub fn scrub_step(
         &self,
         waiter: &dyn Waiter,
@@ -191,11 +191,19 @@ impl Shared {
         if !self.readers.pin(&pinned) {
             return Ok((0, None));
         }
-        let verified = map::live_in(&self.reader, zone, &blocks).and_then(|live| {
-            let spans = live.iter().flat_map(|piece| read::spans(piece.ino, &piece.at));
-            let spans: Vec<Span> = spans.filter(|span| blocks.contains(&span.place.block())).collect();
-            self.verify(waiter, &spans, show)
-        });
+        let verified = match map::live_in(&self.reader, zone, &blocks) {
+            Ok(live) => {
+                let spans = live.iter().flat_map(|piece| read::spans(piece.ino, &piece.at));
+                let spans: Vec<Span> = spans.filter(|span| blocks.contains(&span.place.block())).collect();
+                self.verify(waiter, &spans, show)
+            }
+            Err(error) if is_gone(error.answer()) => Err(error),
+            // What lies there cannot be known: the rest can.
+            Err(error) => {
+                show(&error);
+                Ok(0)
+            }
+        };
         self.readers.unpin(&pinned);
         let bytes = verified?;
         // The account may be newer than what was read: a zone that is written meanwhile is seen as far as it came.
@@ -220,7 +228,7 @@ impl Shared {
         // Headers are to be read, too.
         let source = Source { depth: DEPTH, along_max: ALONG_MAX, known: None, ..self.source() };
         let mut fetched = source.fetch(waiter, spans);
-        let mut lost = None;
+        let mut unread = None;
         for span in spans {
             match fetched.verify(span) {
                 Ok(()) => {}
@@ -229,11 +237,14 @@ impl Shared {
                 }
                 Err(error) => {
                     show(&error);
-                    lost = Some(error);
+                    if matches!(error, FsError::Read { .. }) {
+                        unread = Some(error);
+                    }
                 }
             }
         }
-        if let Some(error) = lost {
+        // All of them are of one zone, which may be lost.
+        if let Some(error) = unread {
             self.note_lost_zone(waiter, &error)?;
         }
         Ok(spans.iter().map(|span| u64::from(span.blocks) * BLOCK).sum())

@@ -3,6 +3,7 @@
 //! docs/FS.md says what each field is.
 
 use super::core::Shared;
+use super::scrub::Scrub;
 use crate::BLOCK_BYTES;
 use crate::space::victims::{Histogram, Reason};
 use crate::space::zone::ZoneState;
@@ -38,22 +39,11 @@ pub struct Status {
     /// How often zones for data were reset.
     pub resets: Resets,
     /// The scrub that was kept last, if there was one.
-    pub scrub: Option<KeptScrub>,
+    pub scrub: Option<Scrub>,
     /// Why nothing is changed any more.
     pub read_only: Option<String>,
     /// What has happened since it was opened; nothing if it is only looked at.
     pub activity: Option<Activity>,
-}
-
-/// A scrub that has ended, or was kept while it ran.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct KeptScrub {
-    /// Bytes that were verified.
-    pub bytes: u64,
-    /// What was found damaged.
-    pub damaged: u64,
-    /// When it had seen everything, in nanoseconds since 1970; `None`: it stopped before.
-    pub ended: Option<i64>,
 }
 
 /// Zones for data.
@@ -188,11 +178,7 @@ impl Shared {
             open_zones: space.open.iter().map(OpenZoneStatus::of).collect(),
             victims: space.histogram,
             resets,
-            scrub: scrub.map(|scrub| KeptScrub {
-                bytes: scrub.bytes,
-                damaged: scrub.damaged,
-                ended: scrub.ended,
-            }),
+            scrub,
             read_only: core.dead.clone(),
             activity: Some(Activity::of(&core.statistics, &space)),
         }

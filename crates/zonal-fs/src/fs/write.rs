@@ -164,7 +164,7 @@ impl Core {
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    pub(super) fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
+    fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
@@ -185,20 +185,35 @@ impl Shared {
         payload: Payload<'_>,
         set_ids: SetIds,
     ) -> Result<u64, FsError> {
+        match self.begin_write(waiter, ino, offset, payload, set_ids)? {
+            None => Ok(payload.len()),
+            Some((_held, is_open)) => self.write_held(waiter, ino, offset, payload, is_open),
+        }
+    }
+
+    /// Begins a write, and holds the file for the rest of it; with that, whether the file is open. `None`: that was all.
+    pub(super) fn begin_write(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        set_ids: SetIds,
+    ) -> Result<Option<(Held<'_>, bool)>, FsError> {
         let length = payload.len();
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(FsError::TooLarge);
         }
         let change = |file: &mut Attributes| note_change_of_data(file, set_ids, waiter.wall());
         if length > 0 && self.write_without_core(waiter, ino, offset, payload, change)? {
-            return Ok(length);
+            return Ok(None);
         }
-        let _held = self.hold(waiter, ino)?;
+        let held = self.hold(waiter, ino)?;
         if length == 0 {
-            return Ok(0);
+            return Ok(None);
         }
         let is_open = self.lock().note_write(ino, change)?;
-        self.write_held(waiter, ino, offset, payload, is_open)
+        Ok(Some((held, is_open)))
     }
 
     /// Writes at `offset` of a file that is held, whose attributes tell of the write.

@@ -8,17 +8,17 @@ use super::core::Shared;
 use super::credit::CallRoom;
 use super::error::FsError;
 use super::room::Touched;
-use super::setattr::{SetIds, note_change_of_data};
+use super::setattr::SetIds;
 use super::write::Payload;
 use crate::BLOCK_BYTES;
-use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX};
+use crate::format::HEADER_BYTES;
 use crate::waiter::Waiter;
 use zonal_io::buffer::{BufferPool, IoBuf};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Blocks of a unit that is sent without waiting for more: with fewer, its header and its command would cost too much.
-const BLOCKS_MIN: u64 = 128;
+pub const IN_PLACE_BLOCKS_MIN: u32 = 128;
 
 impl Shared {
     /// Writes `length` bytes of `buf`, which begin after room for a header. If the file system keeps the buffer, another one of `pool` is in
@@ -32,23 +32,13 @@ impl Shared {
         set_ids: SetIds,
     ) -> Result<u64, FsError> {
         let bytes = length as u64;
-        let fits =
-            self.is_unit(offset, bytes) && offset.checked_add(bytes).is_some_and(|end| end <= SIZE_MAX);
-        if !fits {
-            return self.write(waiter, ino, offset, payload(self, buf, length), set_ids);
-        }
-        let change = |file: &mut Attributes| note_change_of_data(file, set_ids, waiter.wall());
-        if self.write_without_core(waiter, ino, offset, payload(self, buf, length), change)? {
+        let payload = |buf| payload(self, buf, length);
+        let Some((_held, is_open)) = self.begin_write(waiter, ino, offset, payload(buf), set_ids)? else {
             return Ok(bytes);
-        }
-        let _held = self.hold(waiter, ino)?;
-        let (is_open, has_tail) = {
-            let mut core = self.lock();
-            let is_open = core.note_write(ino, change)?;
-            (is_open, core.nodes.here(ino).is_some_and(|node| !node.write_buffer.is_nothing()))
         };
-        if has_tail {
-            return self.write_held(waiter, ino, offset, payload(self, buf, length), is_open);
+        let has_tail = || self.lock().nodes.here(ino).is_some_and(|node| !node.write_buffer.is_nothing());
+        if !self.is_unit(offset, bytes) || has_tail() {
+            return self.write_held(waiter, ino, offset, payload(buf), is_open);
         }
         self.admit(waiter, Touched::Added)?;
         let (first, end) = (offset / BLOCK, offset + bytes);
@@ -70,7 +60,7 @@ impl Shared {
     fn is_unit(&self, offset: u64, bytes: u64) -> bool {
         let (blocks, most) = (bytes / BLOCK, u64::from(self.unit_blocks() - 1));
         // On a rotational drive files take turns, whole units at a time.
-        let is_long_enough = blocks >= BLOCKS_MIN && !self.drive.volume().info().rotational;
+        let is_long_enough = blocks >= IN_PLACE_BLOCKS_MIN.into() && !self.drive.volume().info().rotational;
         self.has_data()
             && offset.is_multiple_of(BLOCK)
             && bytes.is_multiple_of(BLOCK)
