@@ -84,8 +84,7 @@ impl Scrubber {
         Scrubber(Arc::new(Shared { fs, clock, log, state: Mutex::new(state), news: Condvar::new() }))
     }
 
-    /// Begins a scrub, or continues the one that was interrupted, with `share` percent of the drive's time. One that runs goes on with
-    /// the new share.
+    /// Begins a scrub, or continues the interrupted one, with `share` percent of the drive's time. A scrub that runs gets the new share.
     ///
     /// # Errors
     /// The operating system's, if it gives no thread.

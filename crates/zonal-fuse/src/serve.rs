@@ -73,8 +73,14 @@ pub(crate) fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result
     send_pieces(device, head, &[body])
 }
 
+/// Pieces that one call writes at most: `IOV_MAX` of Linux is 1024.
+const PIECES_MAX: usize = 1000;
+
 /// The same, with a body that lies in several places.
 pub(crate) fn send_pieces(device: &OwnedFd, head: OutHeader, body: &[&[u8]]) -> io::Result<()> {
+    if body.len() > PIECES_MAX {
+        return send(device, head, &body.concat());
+    }
     let pieces = std::iter::once(head.as_bytes()).chain(body.iter().copied()).map(IoSlice::new);
     let pieces: SmallVec<[IoSlice<'_>; 8]> = pieces.collect();
     match rustix::io::writev(device, &pieces) {
@@ -82,5 +88,26 @@ pub(crate) fn send_pieces(device: &OwnedFd, head: OutHeader, body: &[&[u8]]) -> 
         // Its caller is gone.
         Err(Errno::NOENT | Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A file whose every second block is a hole is more pieces than a call takes.
+    #[test]
+    fn answer_of_any_number_of_pieces_is_one() {
+        for count in [0, 1, PIECES_MAX, PIECES_MAX + 1, 3000] {
+            let kind = SocketType::SEQPACKET;
+            let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::empty(), None).unwrap();
+            let bytes: Vec<u8> = (0..count).map(|n| n as u8).collect();
+            let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+            send_pieces(&ours, crate::wire::reply::header(7, count), &pieces).unwrap();
+            let mut got = vec![0; 8000];
+            let length = rustix::io::read(&theirs, &mut got[..]).unwrap();
+            assert!(got[size_of::<OutHeader>()..length] == bytes, "{count}");
+        }
     }
 }

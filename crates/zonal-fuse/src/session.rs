@@ -17,8 +17,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;
-use zonal_fs::FileSystem;
 use zonal_fs::waiter::Polling;
+use zonal_fs::{FileSystem, IN_PLACE_BLOCKS_MIN};
 use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
 
@@ -98,9 +98,7 @@ impl Session {
             let (fs, changed, log) = (fs.clone(), changed.clone(), log.clone());
             |agreed| Box::new(Front::new(fs, front, agreed, changed, log)) as Box<dyn Serve>
         };
-        // What the kernel writes at once is a unit, which the drive takes from where it lies.
-        let pages = pages_limit().min(u16::try_from(fs.superblock().unit_blocks - 1).unwrap_or(u16::MAX));
-        let how = How { writeback: front.writeback, threads, pages };
+        let how = How { writeback: front.writeback, threads, pages: pages_of(&fs) };
         let session = Session::start_with(device, clock, how, (changed, log), made)?;
         let tended = session.0.clone();
         session.0.spawn("zonal-tend", move || {
@@ -183,6 +181,15 @@ impl Session {
 fn pages_limit() -> u16 {
     let said = std::fs::read_to_string(PAGES_LIMIT).ok().and_then(|text| text.trim().parse().ok());
     said.unwrap_or(PAGES_DEFAULT).clamp(1, PAGES_MAX)
+}
+
+/// Pages of a request at most: where units are long, what the kernel writes at once is a unit, which the drive takes from where it lies.
+fn pages_of(fs: &FileSystem) -> u16 {
+    let unit = fs.superblock().unit_blocks - 1;
+    match u16::try_from(unit) {
+        Ok(pages) if unit >= IN_PLACE_BLOCKS_MIN => pages_limit().min(pages),
+        _ => pages_limit(),
+    }
 }
 
 /// Answers the request that comes before all others.

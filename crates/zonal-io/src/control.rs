@@ -116,7 +116,7 @@ pub struct ScrubQuery {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScrubOrder {
-    /// To begin, or to continue where it stopped; one that runs goes on with the new share.
+    /// To begin, or to continue where it stopped. A scrub that runs gets the new share.
     Start,
     /// The same, from the beginning.
     Restart,
