@@ -29,6 +29,23 @@ fn drive() -> TempDir {
     dir
 }
 
+/// Makes a plan: the drive answers commands of this kind late, by this many milliseconds.
+fn late(dir: &Path, kind: &str, milliseconds: u32) {
+    let plan = format!(
+        "[[rule]]\non = \"{kind}\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"{milliseconds}ms\"\n"
+    );
+    fs::write(dir.join("plan"), plan).unwrap();
+}
+
+/// Changes a byte in the image where it has `data`.
+fn damage(dir: &Path, data: &[u8]) {
+    let path = dir.join("d");
+    let image = fs::read(&path).unwrap();
+    let at = image.chunks_exact(4096).position(|there| there == data).expect("it is on the drive") as u64;
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[!data[100]], at * 4096 + 100).unwrap();
+}
+
 /// All that a copy keeps of a file.
 #[derive(PartialEq, Eq, Debug)]
 struct Kept {
@@ -240,8 +257,80 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     fs::create_dir_all(dir.path().join("out/z")).unwrap();
     let said = program::run(dir.path(), "get -r d t out");
     assert_eq!(said.code, Some(1), "{}", said.err);
-    assert!(said.err.starts_with("zonal: z: a directory is there\n"), "{}", said.err);
+    assert!(said.err.starts_with("zonal: t/z: a directory is there\n"), "{}", said.err);
     assert_eq!(fs::read_to_string(dir.path().join("out/a/small")).unwrap(), "changed");
+}
+
+/// `length` bytes in which no block is another's.
+fn blocks(seed: u64, length: usize) -> Vec<u8> {
+    let word = |n: u64| (seed << 40 | n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    (0..length.div_ceil(8) as u64).flat_map(word).take(length).collect()
+}
+
+#[test]
+fn damaged_file_is_told_and_the_others_are_copied() {
+    let dir = drive();
+    let tree = dir.path().join("in");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..3 {
+        fs::write(tree.join(n.to_string()), blocks(n, 9 << 20)).unwrap();
+    }
+    zonal(dir.path(), "put -r d in t");
+    damage(dir.path(), &blocks(1, 9 << 20)[..4096]);
+    let said = program::run(dir.path(), "get -r d t out");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.starts_with("zonal: t/1: ") && said.err.lines().count() == 2, "{}", said.err);
+    let names = |path: &str| {
+        let names = fs::read_dir(dir.path().join(path)).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("out"), ["0", "2"]);
+    assert!(fs::read(dir.path().join("out/2")).unwrap() == blocks(2, 9 << 20));
+    // At the beginning of a file, damage costs an archive that file alone.
+    let said = program::run(dir.path(), "tar -c d t");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    fs::write(dir.path().join("a.tar"), &said.out).unwrap();
+    fs::create_dir(dir.path().join("out2")).unwrap();
+    gnu_tar(dir.path(), "-C out2 -xf a.tar");
+    assert_eq!(names("out2"), ["0", "2"]);
+    // In the midst of one it ends the archive, which says so.
+    damage(dir.path(), &blocks(2, 9 << 20)[8 << 20..][..4096]);
+    let said = program::run(dir.path(), "tar -c d t");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.lines().last().unwrap().starts_with("zonal: ./2: file "), "{}", said.err);
+}
+
+/// A single file that a signal ends leaves what had its name.
+#[test]
+fn interrupted_put_leaves_what_was_there() {
+    let dir = drive();
+    fs::write(dir.path().join("old"), "old").unwrap();
+    zonal(dir.path(), "put d old f");
+    fs::write(dir.path().join("big"), vec![1; 200 << 20]).unwrap();
+    late(dir.path(), "writes", 700);
+    let mut command = program::command(dir.path(), "put fault:plan=plan+image:d big f");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once it listens to the signal.
+    let listens = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
+        u64::from_str_radix(&mask, 16).unwrap() & 2 != 0
+    };
+    while !listens() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), said.as_str()),
+        (Some(130), "zonal: interrupted; what had the name is as it was before\n")
+    );
+    assert_eq!(zonal(dir.path(), "cat d f"), "old");
+    assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
 
 /// Links that lie where the copy goes lead it nowhere else.
@@ -260,7 +349,7 @@ fn no_link_on_the_way_out_is_followed() {
     symlink(elsewhere.join("g"), dir.path().join("out/g")).unwrap();
     let said = program::run(dir.path(), "get -r d t out");
     assert_eq!(said.code, Some(1), "{}", said.err);
-    assert!(said.err.starts_with("zonal: a: "), "{}", said.err);
+    assert!(said.err.starts_with("zonal: t/a: "), "{}", said.err);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(elsewhere.join("g")).unwrap(), "old");
     assert!(fs::symlink_metadata(dir.path().join("out/g")).unwrap().is_file());
@@ -270,7 +359,11 @@ fn no_link_on_the_way_out_is_followed() {
     fs::create_dir(dir.path().join("out/a")).unwrap();
     zonal(dir.path(), "create out/a/f --size 64M --zone-size 4M");
     let said = program::run(dir.path(), "get -r d t out");
-    assert!(said.err.starts_with("zonal: a/f: an image is there, which no file replaces\n"), "{}", said.err);
+    assert!(
+        said.err.starts_with("zonal: t/a/f: an image is there, which no file replaces\n"),
+        "{}",
+        said.err
+    );
 }
 
 #[test]
@@ -309,7 +402,8 @@ fn interrupted_copy_leaves_whole_files() {
     for n in 0..2000 {
         fs::write(tree.join(format!("{n:04}")), vec![n as u8; 50_000]).unwrap();
     }
-    let mut command = program::command(dir.path(), "put -r d tree t");
+    late(dir.path(), "writes", 500);
+    let mut command = program::command(dir.path(), "put -r fault:plan=plan+image:d tree t");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // It has begun when it tells of the pipe, which comes first.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -319,7 +413,9 @@ fn interrupted_copy_leaves_whole_files() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     stderr.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("what was copied until then is there"), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let [_, last] = lines[..] else { panic!("{said}") };
+    assert_eq!(last, "zonal: interrupted; what was copied until then is there");
     zonal(dir.path(), "get -r d t out");
     let there = fs::read_dir(dir.path().join("out")).unwrap().count();
     assert!(there < 2000, "it was over");
@@ -345,16 +441,11 @@ fn progress_is_for_terminals() {
     fs::create_dir(dir.path().join("tree")).unwrap();
     let big = File::create(dir.path().join("tree/f")).unwrap();
     (&big).write_all(&vec![1; 200 << 20]).unwrap();
-    fs::write(
-        dir.path().join("plan"),
-        "[[rule]]\non = \"writes\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"400ms\"\n",
-    )
-    .unwrap();
+    late(dir.path(), "writes", 700);
     let shown = feed("put -r fault:plan=plan+image:d tree t");
     assert!(shown.contains("put: ") && shown.contains(" MiB"), "{shown:?}");
     assert!(shown.ends_with("\r\u{1b}[K"), "the line stays: {shown:?}");
-    let late = "[[rule]]\non = \"read\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"20ms\"\n";
-    fs::write(dir.path().join("plan"), late).unwrap();
+    late(dir.path(), "read", 20);
     let shown = feed("fsck --data fault:plan=plan+image:d");
     assert!(shown.contains("fsck: ") && shown.contains("MiB/s\r\u{1b}[K"), "{shown:?}");
     assert!(shown.contains(": clean; "), "{shown:?}");
@@ -525,6 +616,14 @@ fn damaged_archives_are_refused_and_do_no_harm() {
         (said.code, said.err.as_str()),
         (Some(1), "zonal: byte 0 of the archive: this is no header of tar\n")
     );
+    // What follows the end of an archive is not read for ever, nor more attributes than a file has.
+    let mut command = program::command(dir.path(), "tar -x d t");
+    assert!(command.stdin(File::open("/dev/zero").unwrap()).status().unwrap().success());
+    let mut many = Vec::new();
+    (0..2000)
+        .for_each(|n| many.extend(format!("27 SCHILY.xattr.user.{n:04}\n").replace("\n", "=\n").bytes()));
+    let said = extract(dir.path(), &by_hand(&[("x", b'x', "", &many), ("f", b'0', "", b"")]), "t");
+    assert!(said.code == Some(1) && said.err.contains("too many"), "{:?} {}", said.code, said.err);
     let mut state = 7u64;
     let mut random = move |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

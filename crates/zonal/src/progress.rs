@@ -35,13 +35,13 @@ impl Progress {
         Progress { what, is_terminal, begun, next: begun + PATIENCE, is_shown: false, bytes: 0, files: 0 }
     }
 
-    /// So many bytes more are done.
+    /// This number of bytes more is done.
     pub(crate) fn bytes(&mut self, more: u64) {
         self.bytes += more;
         self.show_if_due();
     }
 
-    /// A file more is done.
+    /// One file more is done.
     pub(crate) fn file(&mut self) {
         self.files += 1;
         self.show_if_due();

@@ -107,7 +107,7 @@ fn link(file: &File, name: &Path) -> io::Result<()> {
 }
 
 /// Makes something under a name of this process that is free in `directory`.
-fn spare<T>(directory: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
+pub(crate) fn spare<T>(directory: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     let mut number = 0u32;
     loop {
         let beside = directory.join(format!(".zonal.{}.{number}", std::process::id()));

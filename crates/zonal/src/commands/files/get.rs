@@ -87,7 +87,7 @@ fn get_tree(on: &On, path: &OsStr, target: &Path) -> Result<(), Failure> {
     let opened = on.look()?;
     let names = names(path)?.join(&b'/');
     let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
-    GetTree::new(&opened)?.get(ino, &names, target)
+    GetTree::new(&opened, names)?.get(ino, target)
 }
 
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
@@ -235,7 +235,7 @@ impl Source<'_> {
         let Source { fs, waiter, ino, path, offset, lost, interrupt } = self;
         interrupt.map_or(Ok(()), |(interrupt, file)| check(interrupt, file))?;
         let read = match (fs.read(waiter, *ino, *offset, Target::Bytes(buffer)), *lost) {
-            (Err(error), Some(lost)) if is_lost(&error) => self.read_by_blocks(buffer, lost)?,
+            (Err(error), Some(lost)) if error.is_damage() => self.read_by_blocks(buffer, lost)?,
             (read, _) => read.map_err(|e| failed(path, e))?,
         };
         self.offset += read;
@@ -250,7 +250,7 @@ impl Source<'_> {
         let blocks = buffer[..length as usize].chunks_mut(BLOCK_BYTES as usize);
         for (at, block) in (*offset..).step_by(BLOCK_BYTES as usize).zip(blocks) {
             match fs.read(waiter, *ino, at, Target::Bytes(block)) {
-                Err(error) if is_lost(&error) => {
+                Err(error) if error.is_damage() => {
                     block.fill(0);
                     lost.fetch_add(1, Ordering::Relaxed);
                     // Standard error may be closed.
@@ -261,14 +261,6 @@ impl Source<'_> {
         }
         Ok(length)
     }
-}
-
-/// Whether data is not there, or not what was written, and the rest of the file may be.
-fn is_lost(error: &FsError) -> bool {
-    matches!(
-        error,
-        FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. }
-    )
 }
 
 fn copy(mut source: Source<'_>, file: &OsStr, out: &mut dyn Write) -> Result<(), Failure> {

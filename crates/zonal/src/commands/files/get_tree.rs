@@ -10,7 +10,8 @@ use super::ls::entries;
 use super::pipe::{piece_bytes, pipe};
 use crate::exit::Failure;
 use crate::text::shown;
-use anyhow::{Context, bail};
+use crate::whole::spare;
+use anyhow::{Context, anyhow, bail};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, ftruncate, linkat, mkdirat, openat, openat2,
     renameat, statat, symlinkat, unlinkat,
@@ -34,7 +35,8 @@ pub(super) struct GetTree<'a> {
     /// Files with several names that were copied: where the first is, from the directory that all go to.
     linked: HashMap<u64, PathBuf>,
     buffer: Vec<u8>,
-    spare: u32,
+    /// Path of the directory in the file system.
+    from: Vec<u8>,
 }
 
 /// A directory that is being copied.
@@ -50,14 +52,16 @@ struct Frame {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl<'a> GetTree<'a> {
-    pub(super) fn new(opened: &'a Opened) -> Result<GetTree<'a>, Failure> {
-        let journey = Journey::begin("get")?;
+    /// A copy of the directory with this path.
+    pub(super) fn new(opened: &'a Opened, from: Vec<u8>) -> Result<GetTree<'a>, Failure> {
+        let journey = Journey::of_many("get")?;
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, spare: 0 })
+        Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, from })
     }
 
-    /// Copies all that is in directory `ino` to the directory `target`, which is made if it is missing, and what the directory has itself.
-    pub(super) fn get(mut self, ino: u64, path: &[u8], target: &Path) -> Result<(), Failure> {
+    /// Copies all that is in the directory, whose number is `ino`, to the directory `target`, which is made if it is missing, and what the
+    /// directory has itself.
+    pub(super) fn get(mut self, ino: u64, target: &Path) -> Result<(), Failure> {
         let name = || shown(target.as_os_str().as_bytes());
         match std::fs::create_dir(target) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -67,7 +71,7 @@ impl<'a> GetTree<'a> {
         }
         let root = openat(CWD, target, DIRECTORY, Mode::empty()).with_context(name)?;
         let first = self.frame(dup(&root).with_context(name)?, ino, PathBuf::new());
-        let mut frames = vec![first.with_context(|| shown(path))?];
+        let mut frames = vec![first.with_context(|| shown(&self.from))?];
         let mut seen = HashSet::from([ino]);
         while let Some(frame) = frames.last_mut() {
             self.journey.check()?;
@@ -80,16 +84,23 @@ impl<'a> GetTree<'a> {
             let at = frame.path.join(&name);
             match self.entry(&root, frame, &name, ino) {
                 Ok(Some(below)) if !seen.insert(below.ino) => {
-                    self.journey.failed(
-                        at.as_os_str().as_bytes(),
-                        anyhow::anyhow!("the directory has another name"),
-                    )?;
+                    self.failed(&at, anyhow!("the directory has another name"))?;
                 }
                 Ok(below) => frames.extend(below),
-                Err(error) => self.journey.failed(at.as_os_str().as_bytes(), error)?,
+                Err(error) => self.failed(&at, error)?,
             }
         }
         self.journey.end()
+    }
+
+    /// Where the file that goes to `path` lies in the file system.
+    fn in_file_system(&self, path: &Path) -> Vec<u8> {
+        Path::new(OsStr::from_bytes(&self.from)).join(path).into_os_string().into_vec()
+    }
+
+    fn failed(&mut self, path: &Path, error: anyhow::Error) -> Result<(), Failure> {
+        let path = self.in_file_system(path);
+        self.journey.failed(&path, error)
     }
 
     fn frame(&self, to: OwnedFd, ino: u64, path: PathBuf) -> anyhow::Result<Frame> {
@@ -106,7 +117,7 @@ impl<'a> GetTree<'a> {
         let keep = || -> anyhow::Result<()> {
             keep_on_host(&done.to, &done.attributes, &xattrs(&self.opened.fs, done.ino)?)
         };
-        keep().or_else(|error| self.journey.failed(done.path.as_os_str().as_bytes(), error))
+        keep().or_else(|error| self.failed(&done.path, error))
     }
 
     /// Copies an entry; a directory is to be copied next.
@@ -135,12 +146,15 @@ impl<'a> GetTree<'a> {
             Kind::Symlink => {
                 let target = self.opened.fs.target(ino)?;
                 let xattrs = xattrs(&self.opened.fs, ino)?;
-                self.replace(&frame.to, name, |_, spare| {
-                    symlinkat(OsStr::from_bytes(&target), &frame.to, spare)?;
+                let make = |spare: &OsStr| symlinkat(OsStr::from_bytes(&target), &frame.to, spare);
+                self.replace(&frame.to, name, make, |_, (), spare| {
                     keep_of_link(HostName { directory: &frame.to, name: spare }, &attributes, &xattrs)
                 })?;
             }
-            kind => self.journey.skipped(path.as_os_str().as_bytes(), skipped(kind)),
+            kind => {
+                let path = self.in_file_system(&path);
+                self.journey.skipped(&path, skipped(kind));
+            }
         }
         Ok(None)
     }
@@ -154,16 +168,22 @@ impl<'a> GetTree<'a> {
         path: PathBuf,
     ) -> anyhow::Result<()> {
         let linked = self.linked.get(&ino).cloned();
-        self.replace(&frame.to, name, |tree, spare| match &linked {
-            Some(first) => link(root, first, &frame.to, spare),
-            None => {
-                let flags =
-                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = openat(&frame.to, spare, flags, Mode::RUSR | Mode::WUSR)?;
-                tree.copy(ino, attributes.size, &file)?;
-                keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
+        match &linked {
+            Some(first) => {
+                let make = |spare: &OsStr| link(root, first, &frame.to, spare);
+                self.replace(&frame.to, name, make, |_, (), _| Ok(()))?;
             }
-        })?;
+            None => {
+                let make = |spare: &OsStr| {
+                    let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                    openat(&frame.to, spare, OFlags::WRONLY | OFlags::CLOEXEC | new, Mode::RUSR | Mode::WUSR)
+                };
+                self.replace(&frame.to, name, make, |tree, file, _| {
+                    tree.copy(ino, attributes.size, &file)?;
+                    keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
+                })?;
+            }
+        }
         if attributes.links > 1 && linked.is_none() {
             self.linked.insert(ino, path);
         }
@@ -171,20 +191,21 @@ impl<'a> GetTree<'a> {
         Ok(())
     }
 
-    /// Makes something under a spare name, and gives it its own in place of what is there.
-    fn replace(
+    /// Makes something under a spare name, fills it, and gives it its own name in place of what is there.
+    fn replace<T>(
         &mut self,
         to: &OwnedFd,
         name: &OsStr,
-        make: impl FnOnce(&mut Self, &OsStr) -> anyhow::Result<()>,
+        make: impl Fn(&OsStr) -> Result<T, Errno>,
+        fill: impl FnOnce(&mut Self, T, &OsStr) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         check_replaced(to, name)?;
-        let spare = OsString::from(format!(".zonal.{}.{}", std::process::id(), self.spare));
-        self.spare += 1;
-        let made = make(self, &spare).and_then(|()| Ok(renameat(to, &spare, to, name)?));
+        let (made, spare) = spare(Path::new(""), |spare| Ok(make(spare.as_os_str())?))?;
+        let filled = fill(self, made, spare.as_os_str());
+        let placed = filled.and_then(|()| Ok(renameat(to, &spare, to, name)?));
         // It is still there if it did not get its name, or is another name of what had that already.
         let _ = unlinkat(to, &spare, AtFlags::empty());
-        made
+        placed
     }
 
     /// Copies data, and leaves holes out.
@@ -244,12 +265,12 @@ fn dup(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 /// Gives a file that was copied another name.
-fn link(root: &OwnedFd, first: &Path, to: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
+fn link(root: &OwnedFd, first: &Path, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let first = openat2(root, first, flags, Mode::empty(), within)?;
     let path = format!("/proc/self/fd/{}", first.as_raw_fd());
-    Ok(linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)?)
+    linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// An error if something is there that no file replaces.

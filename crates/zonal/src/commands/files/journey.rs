@@ -1,7 +1,7 @@
 //! What copies of whole trees have in common: files that fail are told and the others are copied, and a terminal sees how far it is.
 
 use crate::exit::{Exit, Failure};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
 use crate::text::shown;
 use anyhow::anyhow;
@@ -11,6 +11,8 @@ use zonal_fs::FsError;
 /// A copy of a tree under way.
 pub(super) struct Journey {
     interrupt: Interrupt,
+    /// What a signal leaves.
+    left: &'static str,
     pub(super) progress: Progress,
     failed: u64,
     /// Data was not what was written.
@@ -18,30 +20,34 @@ pub(super) struct Journey {
 }
 
 impl Journey {
-    pub(super) fn begin(what: &'static str) -> Result<Journey, Failure> {
+    /// One that does `what`; a signal leaves what is `left`.
+    pub(super) fn begin(what: &'static str, left: &'static str) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
-        Ok(Journey { interrupt, progress: Progress::new(what), failed: 0, is_damaged: false })
+        Ok(Journey { interrupt, left, progress: Progress::new(what), failed: 0, is_damaged: false })
+    }
+
+    /// One that copies many files.
+    pub(super) fn of_many(what: &'static str) -> Result<Journey, Failure> {
+        Journey::begin(what, "what was copied until then is there")
     }
 
     /// An error once a signal has come.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        self.interrupt.check(|| "what was copied until then is there".to_owned())
+        self.interrupt.check(|| self.left.to_owned())
     }
 
     /// A file that could not be copied: it is told, and the others are copied. An error that would be each file's ends it.
     pub(super) fn failed(&mut self, path: &[u8], error: anyhow::Error) -> Result<(), Failure> {
+        if error.is::<Interrupted>() {
+            return Err(error.into());
+        }
         let of_files = error.downcast_ref::<FsError>();
         let is_general =
             of_files.is_some_and(|error| error.is_no_space() || matches!(error, FsError::ReadOnly(_)));
         if is_general {
             return Err(error.context(shown(path)).into());
         }
-        self.is_damaged |= of_files.is_some_and(|error| {
-            matches!(
-                error,
-                FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. }
-            )
-        });
+        self.is_damaged |= of_files.is_some_and(FsError::is_damage);
         self.failed += 1;
         self.tell(&format!("{}: {error:#}", shown(path)));
         Ok(())
@@ -56,6 +62,13 @@ impl Journey {
         self.progress.clear();
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "zonal: {line}");
+    }
+
+    /// The failure of a copy that `error` ends in the midst of a file.
+    pub(super) fn ended_by(path: &[u8], error: anyhow::Error) -> Failure {
+        let is_damage = error.downcast_ref::<FsError>().is_some_and(FsError::is_damage);
+        let exit = if is_damage { Exit::Verify } else { Exit::Failed };
+        Failure { exit, error: error.context(shown(path)) }
     }
 
     /// An error if anything could not be copied.

@@ -1,15 +1,14 @@
 //! `zonal mkdir` and `zonal mv`.
 
 use super::put_tree::enter;
-use super::{OnToWrite, Opened, failed, names};
+use super::{OnToWrite, Opened, failed, names, own};
 use crate::exit::Failure;
 use crate::text::shown_word;
 use clap::Args;
-use rustix::process::{getegid, geteuid};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::Kind;
-use zonal_fs::{FsError, NewFile, ROOT, Rename};
+use zonal_fs::{FsError, ROOT, Rename};
 
 /// Make a directory in a file system
 #[derive(Args, Debug)]
@@ -45,11 +44,7 @@ pub(crate) fn run(arguments: &Mkdir) -> Result<(), Failure> {
         (_, true) => names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755)).map(drop),
         (None, false) => Err(FsError::Exists),
         (Some((name, directories)), false) => {
-            let new = NewFile {
-                uid: geteuid().as_raw(),
-                gid: getegid().as_raw(),
-                ..NewFile::new(Kind::Directory, 0o755)
-            };
+            let new = own(Kind::Directory, 0o755);
             let parent = directories.iter().try_fold(ROOT, |at, name| fs.lookup(at, name));
             parent.and_then(|parent| fs.create(waiter, parent, name, &new)).map(drop)
         }

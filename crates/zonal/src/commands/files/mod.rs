@@ -22,14 +22,16 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::write_path::WritePathAndMode;
 use clap::Args;
+use rustix::process::{getegid, geteuid};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{self, MakeError};
 use zonal_fs::waiter::{Polling, Waiters, polling};
-use zonal_fs::{FileSystem, FsError, MountOptions};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile};
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::volume::{Volume, VolumeOptions};
@@ -137,6 +139,11 @@ fn names(path: &OsStr) -> Result<Vec<&[u8]>, Failure> {
         return Err(Failure::usage(format!("{path}: a path is from the root, without ..")));
     }
     Ok(names)
+}
+
+/// A file that belongs to the caller.
+fn own(kind: FileKind, mode: u16) -> NewFile {
+    NewFile { uid: geteuid().as_raw(), gid: getegid().as_raw(), ..NewFile::new(kind, mode) }
 }
 
 /// The ways into a file system that no job needs to know.

@@ -2,20 +2,19 @@
 
 use super::pipe::{piece_bytes, pipe};
 use super::put_tree::{PutTree, enter};
-use super::{OnToWrite, Opened, failed, names};
+use super::{OnToWrite, Opened, failed, names, own};
 use crate::exit::Failure;
 use crate::interrupt::Interrupted;
 use crate::text::shown_word;
 use anyhow::Context;
 use clap::Args;
-use rustix::process::{getegid, geteuid};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use zonal_fs::format::Kind;
-use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
+use zonal_fs::{FileSystem, FsError, Payload, ROOT};
 
 /// Copy a file into a file system, replacing what has its name, or with -r a directory
 ///
@@ -45,10 +44,10 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let is_input = file == "-";
     // A directory called `a/.` stands for what is in it.
     let is_content = file == "." || file.as_bytes().ends_with(b"/.");
-    let own = if is_input || is_content { None } else { Path::new(file).file_name() };
+    let own_name = if is_input || is_content { None } else { Path::new(file).file_name() };
     if path.as_bytes().ends_with(b"/") {
-        match own {
-            Some(own) => names.push(own.as_bytes()),
+        match own_name {
+            Some(own_name) => names.push(own_name.as_bytes()),
             None if *recursive && is_content => {}
             None => return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path)))),
         }
@@ -80,7 +79,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let place = || directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));
     let put = match (source, kind) {
         (Some(source), Some(kind)) if kind.is_file() => {
-            PutTree::new(&opened)?.put_file(source, &names.join(&b'/'), place).map_err(|error| {
+            PutTree::of_one(&opened)?.put_file(source, &names.join(&b'/'), place).map_err(|error| {
                 let error = match error.downcast::<FsError>() {
                     Ok(error) => return failed(path, error),
                     Err(error) => error,
@@ -107,9 +106,7 @@ fn stream(
         Some(source) => Box::new(File::open(source).with_context(|| shown_word(source.as_os_str()))?),
     };
     // Until it is whole it has no name: of a command that is killed nothing is left.
-    let owner = (geteuid().as_raw(), getegid().as_raw());
-    let new = NewFile { uid: owner.0, gid: owner.1, ..NewFile::new(Kind::File, 0o644) };
-    let new = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
+    let new = fs.create_unnamed(waiter, &own(Kind::File, 0o644)).map_err(|e| failed(path, e))?;
     let copied = copy(opened, new.ino(), full, &mut *from).map_err(|e| match e {
         Trouble::Read(e) => {
             anyhow::Error::new(e).context(shown_word(source.map_or(OsStr::new("-"), Path::as_os_str))).into()

@@ -1,14 +1,13 @@
 //! Files of the host into a file system: one, or a directory with all that is in it.
 
-use super::Opened;
 use super::journey::Journey;
 use super::kept::{HostName, keep, kind_of, skipped};
 use super::pipe::{piece_bytes, pipe};
+use super::{Opened, own};
 use crate::exit::Failure;
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, fstat, openat, readlinkat, seek, statat};
 use rustix::io::{Errno, pread};
-use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -41,10 +40,19 @@ struct Frame {
 }
 
 impl<'a> PutTree<'a> {
+    /// A copy of many files.
     pub(super) fn new(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
-        let journey = Journey::begin("put")?;
+        Ok(PutTree::with(opened, Journey::of_many("put")?))
+    }
+
+    /// A copy of one file.
+    pub(super) fn of_one(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
+        Ok(PutTree::with(opened, Journey::begin("put", "what had the name is as it was before")?))
+    }
+
+    fn with(opened: &'a Opened, journey: Journey) -> PutTree<'a> {
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        Ok(PutTree { opened, journey, linked: HashMap::new(), buffer })
+        PutTree { opened, journey, linked: HashMap::new(), buffer }
     }
 
     /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
@@ -74,9 +82,9 @@ impl<'a> PutTree<'a> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let from = openat(CWD, source, flags, Mode::empty()).with_context(shown)?;
         let above = openat(&from, "..", flags, Mode::empty()).with_context(shown)?;
-        let own = source.canonicalize().with_context(shown)?;
-        let own = own.file_name().unwrap_or(OsStr::new(".")).to_owned();
-        let root = frame(from, own, ino, (source.as_os_str().as_bytes(), to)).with_context(shown)?;
+        let name = source.canonicalize().with_context(shown)?;
+        let name = name.file_name().unwrap_or(OsStr::new(".")).to_owned();
+        let root = frame(from, name, ino, (source.as_os_str().as_bytes(), to)).with_context(shown)?;
         let mut frames = vec![root];
         while let Some(frame) = frames.last_mut() {
             self.journey.check()?;
@@ -280,14 +288,7 @@ pub(super) fn replace_link(
 pub(super) fn enter(opened: &Opened, parent: u64, name: &[u8], mode: u16) -> Result<u64, FsError> {
     let Opened { fs, waiter } = opened;
     let ino = match fs.lookup(parent, name) {
-        Err(FsError::NotFound) => {
-            let new = NewFile {
-                uid: geteuid().as_raw(),
-                gid: getegid().as_raw(),
-                ..NewFile::new(Kind::Directory, mode)
-            };
-            return fs.create(waiter, parent, name, &new);
-        }
+        Err(FsError::NotFound) => return fs.create(waiter, parent, name, &own(Kind::Directory, mode)),
         found => found?,
     };
     if fs.attributes(ino)?.kind == Kind::Directory { Ok(ino) } else { Err(FsError::NotDirectory) }

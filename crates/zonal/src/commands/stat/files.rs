@@ -7,7 +7,7 @@ use crate::text::shown;
 use crate::value::human;
 use std::io::Write;
 use std::path::PathBuf;
-use zonal_fs::{Activity, KeptScrub, MountOptions, OpenZoneStatus, Status, make};
+use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Scrub, Status, make};
 
 /// Open zones that are shown a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
@@ -74,8 +74,8 @@ fn lines(status: &Status) -> Vec<(&'static str, String)> {
 }
 
 /// The last scrub.
-fn scrub(kept: &KeptScrub) -> String {
-    let KeptScrub { bytes, damaged, ended } = kept;
+fn scrub(kept: &Scrub) -> String {
+    let Scrub { bytes, damaged, ended, .. } = kept;
     let seen = format!("{} verified, {damaged} pieces damaged", human(*bytes));
     match ended {
         Some(_) => seen,

@@ -21,7 +21,8 @@ use zonal_fs::ROOT;
 /// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
 ///
 /// An archive leads nowhere but into the directory: a name with `..` is refused, a leading slash does not count, and no link is followed. A file that
-/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged.
+/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged. Damage in the midst of a file ends the archive
+/// that is written: its header has promised all of the data.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Tar {
@@ -38,13 +39,16 @@ pub(crate) struct Tar {
     extract: bool,
 }
 
+/// Pieces of a sparse file at most.
+const PIECES_MAX: u64 = 1 << 20;
+
 /// Bytes of a block of an archive.
 const BLOCK: usize = 512;
 
 pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
     let Tar { on, path, create, .. } = arguments;
     let names = names(path)?;
-    let mut journey = Journey::begin("tar")?;
+    let mut journey = Journey::of_many("tar")?;
     if *create {
         let opened = on.on.look()?;
         let ino = opened.fs.resolve(&names.join(&b'/')).map_err(|e| failed(path, e))?;

@@ -1,10 +1,15 @@
 //! Records of POSIX that say what a header has no room for: `LENGTH KEY=VALUE` and a newline, where the length counts all of it. A value may
 //! have any bytes.
 
-use super::super::kept::{SECOND, is_kept};
+use super::super::kept::{SECOND, Xattr, is_kept};
+use super::PIECES_MAX;
 
 /// Before the name of an extended attribute, as GNU tar and others have it.
 const XATTR: &[u8] = b"SCHILY.xattr.";
+
+/// Attributes of a file at most, and bytes of one: Linux has no longer ones.
+const XATTRS_MAX: usize = 1000;
+const XATTR_MAX: usize = 1 << 16;
 
 /// What records say of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,7 +23,7 @@ pub(super) struct Records {
     /// Nanoseconds since 1970.
     pub(super) mtime: Option<i64>,
     pub(super) atime: Option<i64>,
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) xattrs: Vec<Xattr>,
     /// Of a sparse file: its size.
     pub(super) real_size: Option<u64>,
     /// Where data lies in it, and how long it is, if records say that.
@@ -103,6 +108,7 @@ impl Records {
             b"atime" => self.atime = Some(parse_time(text()?).ok_or_else(|| wrong(key))?),
             b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.real_size = Some(number()?),
             b"GNU.sparse.major" => self.has_map_in_data = number()? == 1,
+            b"GNU.sparse.offset" if self.map.len() as u64 >= PIECES_MAX => return Err(wrong(key)),
             b"GNU.sparse.offset" => self.map.push((number()?, 0)),
             b"GNU.sparse.numbytes" => self.map.last_mut().ok_or_else(|| wrong(key))?.1 = number()?,
             b"GNU.sparse.map" => {
@@ -113,6 +119,9 @@ impl Records {
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR).filter(|name| is_kept(name)) {
                     self.xattrs.retain(|(other, _)| other != name);
+                    if self.xattrs.len() >= XATTRS_MAX || value.len() > XATTR_MAX {
+                        return Err(format!("attribute {}: too long, or too many", name.escape_ascii()));
+                    }
                     self.xattrs.push((name.to_vec(), value.to_vec()));
                 }
             }

@@ -4,8 +4,8 @@ use super::super::journey::Journey;
 use super::super::kept::{Xattr, skipped};
 use super::super::put_tree::{enter, replace_link};
 use super::super::{Opened, pipe::piece_bytes};
-use super::BLOCK;
 use super::pax::Records;
+use super::{BLOCK, PIECES_MAX};
 use crate::exit::Failure;
 use anyhow::{Context, anyhow, bail};
 use std::io::Read;
@@ -16,8 +16,8 @@ use zonal_fs::{Changes, FsError, NewFile, Payload, SetIds, SetTime};
 /// Bytes of records, and of long names, at most.
 const RECORDS_MAX: u64 = 1 << 20;
 
-/// Pieces of a sparse file at most.
-const PIECES_MAX: u64 = 1 << 20;
+/// Bytes after the end of an archive that are read at most: a record of GNU tar, which has 10 KiB unless its user asks for more.
+const RECORD_MAX: usize = 1 << 20;
 
 /// Puts an archive into a directory.
 pub(super) struct Extract<'a> {
@@ -25,8 +25,8 @@ pub(super) struct Extract<'a> {
     root: u64,
     /// Path of the directory.
     at: Vec<u8>,
-    /// What directories are to have once all is in them.
-    directories: Vec<(u64, Vec<u8>, Kept)>,
+    /// Times that directories are to have once all is in them.
+    directories: Vec<(u64, Vec<u8>, Changes)>,
     buffer: Vec<u8>,
 }
 
@@ -118,9 +118,10 @@ impl<'a> Extract<'a> {
         let mut input = Input { from, at: 0 };
         let read = self.entries(&mut input, journey);
         // Also after an archive that ends early: what is there is as it should be.
-        for (ino, path, kept) in std::mem::take(&mut self.directories).into_iter().rev() {
-            if let Err(error) = self.keep(ino, &kept) {
-                journey.failed(&path, error)?;
+        let Opened { fs, waiter } = self.opened;
+        for (ino, path, times) in self.directories.iter().rev() {
+            if let Err(error) = fs.set_attributes(waiter, *ino, times) {
+                journey.failed(path, error.into())?;
             }
         }
         read
@@ -147,8 +148,11 @@ impl<'a> Extract<'a> {
             journey.progress.file();
             input.skip(end - input.at, &mut self.buffer)?;
         }
-        // Whoever writes the archive is to end as well.
-        while input.block(&mut self.buffer[..BLOCK]).unwrap_or(false) {}
+        // The program that writes the archive fills up its last record, and is to end as well.
+        let mut left = RECORD_MAX / BLOCK;
+        while left > 0 && input.block(&mut self.buffer[..BLOCK]).unwrap_or(false) {
+            left -= 1;
+        }
         Ok(())
     }
 
@@ -171,8 +175,14 @@ impl<'a> Extract<'a> {
         let parent = directories.iter().try_fold(self.root, |at, name| enter(opened, at, name, 0o755));
         match entry.kind {
             _ if is_directory => {
-                let kept = Kept { changes: entry.kept.changes.clone(), xattrs: entry.kept.xattrs.clone() };
-                self.directories.push((parent?, entry.path.clone(), kept));
+                let ino = parent?;
+                self.keep(ino, &entry.kept)?;
+                let Changes { mtime, atime, .. } = entry.kept.changes;
+                self.directories.push((
+                    ino,
+                    entry.path.clone(),
+                    Changes { mtime, atime, ..Changes::default() },
+                ));
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.file(input, entry, parent?, name, journey)?;

@@ -7,6 +7,7 @@ use super::super::ls::entries;
 use super::super::pipe::piece_bytes;
 use super::{BLOCK, pax};
 use crate::exit::Failure;
+use crate::interrupt::Interrupted;
 use anyhow::Context;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -44,7 +45,8 @@ pub(super) fn archive(
             },
             Ok(_) => {}
             Err(Trouble::File(error)) => journey.failed(&path, error.into())?,
-            Err(Trouble::Output(error)) => return Err(error.into()),
+            Err(Trouble::Output(error)) if error.is::<Interrupted>() => return Err(error.into()),
+            Err(Trouble::Output(error)) => return Err(Journey::ended_by(&path, error)),
         }
     }
     archive.out.write_all(&[0; 2 * BLOCK])?;
@@ -112,7 +114,7 @@ impl Archive<'_> {
             prefix.resize(prefix.len().next_multiple_of(BLOCK), 0);
         }
         let size = stored + prefix.len() as u64;
-        let mut first = vec![0; 0];
+        let mut first = Vec::new();
         let (rest, mut at) = match map.first() {
             // Damage is found before the header says that the file is there, if it is at the beginning.
             Some((from, length)) => {
@@ -122,10 +124,8 @@ impl Archive<'_> {
             None => (map, 0),
         };
         self.header(kind, &name, link.as_deref(), &attributes, size, records).map_err(Trouble::Output)?;
-        let damaged = |error: FsError| {
-            // The header has promised its bytes.
-            Trouble::Output(anyhow::Error::new(error).context(crate::text::shown(path)))
-        };
+        // The header has promised its bytes.
+        let damaged = |error: FsError| Trouble::Output(error.into());
         let output = |error: std::io::Error| Trouble::Output(error.into());
         self.out.write_all(&prefix).map_err(output)?;
         self.out.write_all(&first).map_err(output)?;
