@@ -403,7 +403,7 @@ pub(crate) fn look_at_store(
     found: &Found,
 ) -> Result<Overlay<Store>, MakeError> {
     let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
-    Ok(Overlay::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
+    Ok(Overlay::new(store).map_err(StoreError::from)?)
 }
 
 fn reach(

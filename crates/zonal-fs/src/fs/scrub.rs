@@ -164,7 +164,7 @@ impl Shared {
                 let still = page < self.stored_bytes() / BLOCK;
                 match backend.read(page * BLOCK, &mut bytes[..BLOCK as usize]) {
                     Err(error) if still => {
-                        let error = FsError::from(StoreError::from(redb::StorageError::Io(error)));
+                        let error = FsError::from(StoreError::from(error));
                         if is_gone(error.answer()) {
                             return Err(error);
                         }

@@ -57,9 +57,15 @@ from_redb!(
     redb::SetDurabilityError
 );
 
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> StoreError {
+        redb::StorageError::Io(error).into()
+    }
+}
+
 impl From<BackendError> for StoreError {
     fn from(error: BackendError) -> StoreError {
-        redb::StorageError::Io(error.into()).into()
+        std::io::Error::from(error).into()
     }
 }
 

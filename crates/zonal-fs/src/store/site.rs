@@ -82,7 +82,7 @@ impl Site {
 
     /// What was committed last, from a database that was opened for it.
     pub(super) fn tables_again(&self) -> Result<Tables, StoreError> {
-        let file = Overlay::new(self.handle.clone()).map_err(redb::StorageError::from)?;
+        let file = Overlay::new(self.handle.clone())?;
         let database = open(file, self.cache_bytes)?;
         Ok(Tables::of(&database.begin_read()?)?.keep(database))
     }
@@ -118,21 +118,23 @@ impl Site {
         if is_stuck { self.tables_again().ok() } else { None }
     }
 
-    /// Calls `commit` with the database. Where an earlier error of a reader was in the way, once more.
+    /// Calls `commit` with the database. Where an earlier error of a reader was in the way, once more. A commit of the database syncs
+    /// twice, its pages and then its header: here that is one sync.
     pub(super) fn commit<R>(
         &self,
         commit: impl Fn(&Database) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let _alone = self.commit.lock();
         let database = self.database.read().clone();
-        let result = match commit(&database) {
+        let as_one = |database: &Database| self.handle.as_one(|| commit(database));
+        let result = match as_one(&database) {
             Err(error) if error.is_of_earlier() => {
                 // The database before writes nothing more: each of its calls is refused.
                 let again = Arc::new(open(self.handle.clone(), self.cache_bytes)?);
                 *self.database.write() = again.clone();
                 // Readers of the one before are refused, too.
                 self.is_stuck.store(true, Ordering::Release);
-                commit(&again)
+                as_one(&again)
             }
             result => result,
         };
@@ -149,6 +151,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Bytes in memory of which some pages become unreadable.
     #[derive(Clone, Debug)]
@@ -179,6 +182,90 @@ mod tests {
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
             self.0.write(offset, data)
+        }
+    }
+
+    /// Bytes that become durable with a sync, which may fail.
+    #[derive(Clone, Debug)]
+    struct Synced {
+        bytes: Memory,
+        durable: Arc<Mutex<Vec<u8>>>,
+        syncs: Arc<AtomicU64>,
+        fails: Arc<AtomicBool>,
+    }
+
+    impl Backend for Synced {}
+
+    impl StorageBackend for Synced {
+        fn len(&self) -> io::Result<u64> {
+            self.bytes.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.bytes.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.bytes.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(io::Error::other("the sync failed"));
+            }
+            let mut bytes = vec![0; self.bytes.len()? as usize];
+            self.bytes.read(0, &mut bytes)?;
+            *self.durable.lock() = bytes;
+            Ok(())
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.bytes.write(offset, data)
+        }
+    }
+
+    impl Synced {
+        /// The rows that a cut would leave.
+        fn after_cut(&self) -> Rows {
+            let durable = self.durable.lock().clone();
+            let memory = Memory::new();
+            memory.set_len(durable.len() as u64).unwrap();
+            memory.write(0, &durable).unwrap();
+            Rows::open(memory, 1 << 20).unwrap()
+        }
+    }
+
+    #[test]
+    fn commit_syncs_once_and_one_whose_sync_fails_is_not_durable() {
+        let place = Synced {
+            bytes: Memory::new(),
+            durable: Arc::default(),
+            syncs: Arc::default(),
+            fails: Arc::default(),
+        };
+        let mut rows = Rows::open(place.clone(), 1 << 20).unwrap();
+        for number in 0..300 {
+            (0..=number % 40).for_each(|value| rows.put(key(number * 40 + value), vec![7; 100]));
+            let before = place.syncs.load(Ordering::Relaxed);
+            let sealed = rows.seal().unwrap();
+            if number % 10 == 9 {
+                place.fails.store(true, Ordering::Relaxed);
+                assert!(sealed.commit().is_err());
+                place.fails.store(false, Ordering::Relaxed);
+                assert_eq!(place.after_cut().get(&key(number * 40)).unwrap(), None);
+                // Its rows are here, and the next commit has them.
+                assert!(rows.get(&key(number * 40)).unwrap().is_some());
+            } else {
+                let committed = sealed.commit().unwrap();
+                rows.settled(committed);
+                assert_eq!(place.syncs.load(Ordering::Relaxed), before + 1);
+                assert!(place.after_cut().get(&key(number * 40)).unwrap().is_some());
+                continue;
+            }
+            let committed = sealed.commit().unwrap();
+            rows.settled(committed);
+            assert!(place.after_cut().get(&key(number * 40)).unwrap().is_some());
         }
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A file for a database, with bounds.
+/// A file for a database, with bounds. A sync makes durable all that was written before it, or nothing of it.
 pub trait Backend: StorageBackend {
     /// How full the file is; `None` if nothing bounds it.
     fn room(&self) -> Option<Room> {
@@ -66,9 +66,37 @@ impl<B: ?Sized> Handle<B> {
         self.is_held.store(is_held, Ordering::Release);
     }
 
+    /// Does what syncs several times, and syncs once, after it. Each sync is atomic, so the others order nothing.
+    pub(in crate::store) fn as_one<R, E: From<io::Error>>(
+        &self,
+        act: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        B: StorageBackend,
+    {
+        let result = {
+            let _held = Held { is_held: &self.is_held, was_held: self.is_held.swap(true, Ordering::AcqRel) };
+            act()?
+        };
+        self.sync_data()?;
+        Ok(result)
+    }
+
     /// Reads by threads that had the file system's lock.
     pub(in crate::store) fn locked_reads(&self) -> u64 {
         self.locked_reads.load(Ordering::Relaxed)
+    }
+}
+
+/// Syncs do nothing before it is dropped.
+struct Held<'a> {
+    is_held: &'a AtomicBool,
+    was_held: bool,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.is_held.store(self.was_held, Ordering::Release);
     }
 }
 
