@@ -1,5 +1,6 @@
 //! The `zonal` program and the repository, for tests that use them from outside.
 
+pub mod mounted;
 pub mod served;
 
 use std::path::{Path, PathBuf};

@@ -2,14 +2,16 @@
 //!
 //! Root asks the kernel. Other users ask `fusermount3`, which is set-uid root, and gives the device back over a socket.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::CString;
+use std::fs;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -172,6 +174,21 @@ pub fn unmount(dir: &Path, if_busy: IfBusy) -> Result<(), MountError> {
     helper.arg("-u").args((if_busy == IfBusy::Detach).then_some("-z")).arg("--").arg(dir);
     let output = helper.stdin(Stdio::null()).output().map_err(MountError::NoHelper)?;
     if output.status.success() { Ok(()) } else { Err(MountError::Helper(said_by(&output.stderr))) }
+}
+
+/// Lets a mount have as many dirty pages as other file systems.
+///
+/// The kernel gives a FUSE mount one percent of what it gives others: who mounts it need not be trusted. Only root changes that.
+///
+/// # Errors
+/// The kernel's, with the place of its setting.
+pub fn allow_dirty_pages(dir: &Path) -> io::Result<()> {
+    let device = fs::metadata(dir)?.dev();
+    let place = format!("/sys/class/bdi/{}:{}", major(device), minor(device));
+    // Without this one the share counts as a bound of its own.
+    let _ = fs::write(format!("{place}/strict_limit"), "0");
+    fs::write(format!("{place}/max_ratio"), "100")
+        .map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))
 }
 
 impl MountError {

@@ -55,7 +55,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 23] = [
+    let parts: [(&str, Part<'_>); 25] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
@@ -94,12 +94,9 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             callers::small_data(effort, r);
             callers::two_threads(effort, r);
         }),
-        ("mount", &|r| {
-            mount::in_a_row(effort, r);
-            mount::at_random(effort, r);
-            mount::names(effort, r);
-            mount::two_threads(effort, r);
-        }),
+        ("mount", &|r| mount::rows(effort, r)),
+        ("mount-streams", &|r| mount::streams(effort, r)),
+        ("mount-on-disk", &|r| mount::on_disk(effort, r)),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
         ("served", &|r| served::rows(effort, r)),
     ];

@@ -1,12 +1,12 @@
-//! A directory that is mounted, for a test.
+//! A directory that a process of `zonal mount` has mounted.
 
+use crate::program;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use zonal_check::program;
 
 /// Longest that a mount may take to end.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -17,15 +17,27 @@ pub struct Place {
 }
 
 impl Place {
-    /// A drive of `size` with a new file system.
+    /// A drive of `size` in zones of 4 MiB, with a new file system.
+    ///
+    /// # Panics
+    /// If it cannot be made, as all that is here.
     pub fn new(size: &str) -> Place {
+        Place::with_zones(size, "4M")
+    }
+
+    /// The same in zones of this size.
+    ///
+    /// # Panics
+    /// As [`Place::new`].
+    pub fn with_zones(size: &str, zone: &str) -> Place {
         let place = Place { home: tempfile::tempdir().unwrap() };
-        place.zonal(&format!("create --size {size} --zone-size 4M d.img"));
+        place.zonal(&format!("create --size {size} --zone-size {zone} d.img"));
         place.zonal("mkfs image:d.img");
         std::fs::create_dir(place.dir()).unwrap();
         place
     }
 
+    /// Where the drive, the directory and the control sockets are.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
@@ -36,15 +48,25 @@ impl Place {
     }
 
     /// Runs a command that has to succeed; what it prints.
+    ///
+    /// # Panics
+    /// If it does not, or says something on standard error.
     pub fn zonal(&self, line: &str) -> String {
         String::from_utf8(program::run(self.home.path(), line).done()).unwrap()
     }
 
     /// Mounts it with these options, or none.
+    ///
+    /// # Panics
+    /// If it is not ready.
     pub fn mount(&self, options: &str) -> Mounted<'_> {
         self.mount_device("image:d.img", options)
     }
 
+    /// The same of this device.
+    ///
+    /// # Panics
+    /// If it is not ready.
     pub fn mount_device(&self, device: &str, options: &str) -> Mounted<'_> {
         let options = if options.is_empty() { String::new() } else { format!("-o {options}") };
         let mut command = program::command(self.home.path(), &format!("mount {device} m {options}"));
@@ -61,6 +83,9 @@ impl Place {
     }
 
     /// The file system is sound, and so are all of its data.
+    ///
+    /// # Panics
+    /// If they are not.
     pub fn check(&self) {
         let said = program::run(self.home.path(), "fsck --data image:d.img");
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", String::from_utf8_lossy(&said.out));
@@ -89,11 +114,15 @@ impl Mounted<'_> {
         self.place.dir().join(name)
     }
 
+    /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits for its end.
+    ///
+    /// # Panics
+    /// If that takes more than half a minute.
     pub fn wait(&mut self) -> ExitStatus {
         let begin = Instant::now();
         loop {
@@ -116,6 +145,9 @@ impl Mounted<'_> {
     }
 
     /// Unmounts it, and checks what is there.
+    ///
+    /// # Panics
+    /// If it fails, or the file system is not sound.
     pub fn end(mut self) {
         self.place.zonal("unmount m");
         assert!(self.wait().success());
@@ -123,6 +155,9 @@ impl Mounted<'_> {
     }
 
     /// Ends the process at once.
+    ///
+    /// # Panics
+    /// If it has ended before.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -143,6 +178,9 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// A file of the directory, opened with these flags.
+///
+/// # Panics
+/// If it cannot be opened.
 pub fn open(path: &Path, flags: rustix::fs::OFlags) -> File {
     use rustix::fs::{Mode, OFlags};
     let flags = flags | OFlags::CLOEXEC;

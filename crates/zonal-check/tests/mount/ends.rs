@@ -1,6 +1,5 @@
 //! How mounts end and are refused, and what is there afterwards.
 
-use crate::mounted::{Place, bytes, open};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zonal_check::program;
+use zonal_check::program::mounted::{Place, bytes, open};
 
 fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();

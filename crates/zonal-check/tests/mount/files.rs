@@ -1,6 +1,5 @@
 //! What programs do with files.
 
-use crate::mounted::{Place, bytes, open};
 use rustix::fs::{
     AtFlags, FallocateFlags, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, getxattr, linkat,
     listxattr, removexattr, setxattr,
@@ -11,6 +10,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use zonal_check::program::mounted::{Place, bytes, open};
 
 #[test]
 fn files_are_there_with_all_that_they_have_after_another_mount() {

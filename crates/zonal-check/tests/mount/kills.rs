@@ -3,7 +3,6 @@
 //! `ZONAL_MOUNT_KILLS` sets how often under each program, `ZONAL_MOUNT_SEED` where random numbers begin. A seed gives the same files and moments; what the
 //! kernel has done by then it does not give.
 
-use crate::mounted::{Mounted, Place, bytes};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
@@ -12,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use zonal_check::program::mounted::{Mounted, Place, bytes};
 
 /// Kills of the ordinary test under each program, of which there are four.
 const KILLS: u64 = 6;

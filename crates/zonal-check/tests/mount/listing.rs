@@ -1,41 +1,113 @@
 //! Directories that are listed while they change.
 
-use crate::mounted::Place;
+use rustix::fs::{Dir, Mode, OFlags};
 use std::collections::HashSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use zonal_check::program::mounted::Place;
 
 /// Names that stay.
 const NAMES: usize = 5000;
 
-#[test]
-fn names_that_stay_are_seen_once_while_others_come_and_go() {
-    let place = Place::new("256M");
-    let mounted = place.mount("");
-    fs::create_dir(mounted.at("d")).unwrap();
-    let at = |name: String| mounted.at("d").join(name);
-    for n in 0..NAMES {
-        fs::write(at(format!("stays{n}")), b"").unwrap();
+/// A directory with names that stay, while two programs have others come and go.
+fn while_others_change(place: &Place, names: usize, look: impl FnOnce(&Path)) {
+    let dir = place.dir().join("d");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..names {
+        fs::File::create(dir.join(format!("stays{n}"))).unwrap();
     }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for n in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                let comes = at(format!("comes{}", n % 100));
-                fs::write(&comes, b"").unwrap();
-                fs::rename(&comes, at(format!("goes{}", n % 50))).unwrap();
-                fs::remove_file(at(format!("goes{}", n % 50))).unwrap();
-            }
-        });
+        for program in 0..2 {
+            let (dir, is_over) = (&dir, &is_over);
+            scope.spawn(move || {
+                let at = |what: &str, n: u64| -> PathBuf { dir.join(format!("{what}{program}-{n}")) };
+                for n in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    fs::write(at("comes", n % 100), b"").unwrap();
+                    fs::rename(at("comes", n % 100), at("goes", n % 50)).unwrap();
+                    fs::remove_file(at("goes", n % 50)).unwrap();
+                }
+            });
+        }
+        // The programs end, whatever the look comes to.
+        let end = when_dropped(|| is_over.store(true, Ordering::Relaxed));
+        look(&dir);
+        drop(end);
+    });
+}
+
+/// Calls `act` when it is dropped.
+fn when_dropped<F: FnMut()>(act: F) -> impl Drop {
+    struct Guard<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    Guard(act)
+}
+
+fn stays(name: &[u8]) -> bool {
+    name.starts_with(b"stays")
+}
+
+#[test]
+fn names_that_stay_are_seen_once_while_others_come_and_go() {
+    let names = std::env::var("ZONAL_MOUNT_NAMES").map_or(NAMES, |names| names.parse().unwrap());
+    let place = Place::new("1G");
+    let mounted = place.mount("");
+    while_others_change(&place, names, |dir| {
         for _ in 0..5 {
             let mut seen = HashSet::new();
-            for entry in fs::read_dir(mounted.at("d")).unwrap() {
-                let name = entry.unwrap().file_name().into_string().unwrap();
-                assert!(!name.starts_with("stays") || seen.insert(name), "a name is seen twice");
+            for entry in fs::read_dir(dir).unwrap() {
+                let name = entry.unwrap().file_name().into_encoded_bytes();
+                assert!(!stays(&name) || seen.insert(name), "a name is seen twice");
             }
-            assert_eq!(seen.iter().filter(|name| name.starts_with("stays")).count(), NAMES);
+            assert_eq!(seen.len(), names);
         }
-        is_over.store(true, Ordering::Relaxed);
+    });
+    mounted.end();
+}
+
+/// Two programs read a directory, go back to positions that were told them, and read on from there.
+#[test]
+fn positions_of_two_programs_lead_to_the_same_names_while_others_come_and_go() {
+    let place = Place::new("256M");
+    let mounted = place.mount("");
+    while_others_change(&place, NAMES, |dir| {
+        let program = |seed: usize| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let mut dir = Dir::new(rustix::fs::open(dir, flags, Mode::empty()).unwrap()).unwrap();
+            // Each name that stays, and the position after it.
+            let mut told = Vec::new();
+            while let Some(entry) = dir.read() {
+                let entry = entry.unwrap();
+                if stays(entry.file_name().to_bytes()) {
+                    told.push((entry.file_name().to_owned(), entry.offset()));
+                }
+            }
+            assert_eq!(told.len(), NAMES);
+            for step in 0..500 {
+                let at = (step * 7919 + seed) % (NAMES - 1);
+                dir.seek(told[at].1).unwrap();
+                let next = loop {
+                    let entry = dir.read().unwrap().unwrap();
+                    if stays(entry.file_name().to_bytes()) {
+                        break entry.file_name().to_owned();
+                    }
+                };
+                assert_eq!(next, told[at + 1].0, "after {:?}", told[at].0);
+            }
+            dir.seek(told[NAMES - 1].1).unwrap();
+            let rest = std::iter::from_fn(|| dir.read());
+            let rest = rest.map(|entry| entry.unwrap()).find(|entry| stays(entry.file_name().to_bytes()));
+            assert!(rest.is_none(), "{rest:?}");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| program(3));
+            program(1234);
+        });
     });
     mounted.end();
 }

@@ -8,7 +8,6 @@ mod ends;
 mod files;
 mod kills;
 mod listing;
-mod mounted;
 mod outside;
 mod programs;
 mod scrub;

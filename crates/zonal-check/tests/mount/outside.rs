@@ -2,9 +2,9 @@
 //!
 //! `scripts/setup.sh` installs them into `out/tools`. Without them these tests fail.
 
-use crate::mounted::Place;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use zonal_check::program::mounted::Place;
 use zonal_check::program::repository;
 
 /// Operations of each run of fsx.

@@ -1,8 +1,8 @@
 //! Ordinary programs on a mount, and what they find afterwards.
 
-use crate::mounted::Place;
 use std::path::Path;
 use std::process::Command;
+use zonal_check::program::mounted::Place;
 
 /// Runs a script of a shell that has to succeed.
 fn shell(dir: &Path, script: &str) -> String {

@@ -1,6 +1,5 @@
 //! Scrubs of a mount: while programs work, of damaged data, and stopped in between.
 
-use crate::mounted::{Place, bytes, open};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -9,6 +8,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_check::program;
+use zonal_check::program::mounted::{Place, bytes, open};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,12 +1,12 @@
 //! Drives that fail under a mount.
 
-use crate::mounted::{Place, bytes, open};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use zonal_check::program::mounted::{Place, bytes, open};
 
 fn plan(place: &Place, text: &str) {
     fs::write(place.home().join("plan"), text).unwrap();

@@ -1,14 +1,19 @@
-//! A mount against a server that does the least on the same kind of mount, and two mounts against one with two threads.
+//! A mount against a server that does the least on the same kind of mount, two mounts against one with two threads, and what programs
+//! see of the disk that an image lies on.
 //!
 //! Server and load are in one process, and each request goes through the kernel. Where the drive is memory, it was written before: what
-//! is measured is not the kernel that gives memory.
+//! is measured is not the kernel that gives memory. The rows of [`disk`] are those of the program.
+
+mod cached;
+mod calls;
+mod disk;
 
 use super::Effort;
-use super::files::{BLOCK, PIECE, bytes, random, rate};
-use super::measure::{Case, Samples, interleave, time};
+use super::files::{PIECE, bytes};
+use super::measure::Samples;
 use super::report::{Bound, Report};
 use rustix::fs::{Mode, OFlags};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,17 +27,44 @@ use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_fuse::front;
 use zonal_fuse::least::Work;
-use zonal_fuse::mount::{IfBusy, MountOptions as How, mount, unmount};
+use zonal_fuse::mount::{IfBusy, MountOptions as How, allow_dirty_pages, mount, unmount};
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
+use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
 /// Pieces of a file that is written in a row: beyond the caches.
 const PIECES: u64 = 128;
 
-/// Zones of a drive: room for two such files, each written twice.
-const DRIVE: &str = "size=1G,zone_size=16M";
+/// Bytes of a command that takes a unit of a mebibyte and its header.
+const UNIT_MAX: u64 = 1028 << 10;
+
+/// Measures all rows.
+pub(super) fn rows(effort: Effort, report: &mut Report) {
+    calls::in_a_row(effort, report);
+    calls::shorter_units(effort, report);
+    calls::at_random(effort, report);
+    calls::names(effort, report);
+    calls::two_threads(effort, report);
+    cached::small_writes(effort, report);
+}
+
+/// Measures streams to a slow disk.
+pub(super) fn streams(effort: Effort, report: &mut Report) {
+    cached::streams(effort, report);
+}
+
+/// Measures the rows of a mount that lies on a disk.
+pub(super) fn on_disk(effort: Effort, report: &mut Report) {
+    disk::syncs(effort, report);
+    disk::archive(effort, report);
+}
+
+/// A drive of this kind with room for two files of [`PIECES`], each written twice.
+fn drive(kind: &str, command_max: u64) -> String {
+    format!("{kind}:size=1G,zone_size=16M,max_sectors={}", command_max >> 9)
+}
 
 /// A directory that is mounted.
 struct Mounted {
@@ -64,14 +96,16 @@ impl Mounted {
         };
         let (device, clock) = (mount(dir.path(), &how).expect("FUSE is there"), Clock::start());
         let (session, fs) = serve(device, clock);
+        allow_dirty_pages(dir.path()).expect("this is root");
         Mounted { dir, session, fs, waiter: Polling::new(clock) }
     }
 
-    /// A file system on this device, with its metadata in memory. Its commands have `max` bytes at most.
-    fn files(device: &str, max: u64) -> Mounted {
+    /// A file system on this device, with its metadata in memory.
+    fn files(device: &str) -> Mounted {
         Mounted::new(|kernel, clock| {
-            let name = format!("{device}:{DRIVE},max_sectors={}", max >> 9);
-            let device = zonal_io::registry::Registry::default().open(&name).expect("it is there");
+            let mut registry = Registry::default();
+            zonal_sim::register(&mut registry);
+            let device = registry.open(device).expect("it is there");
             let has_data = keeps_data(&*device);
             let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
             let volume = Arc::new(Volume::open(device, options).expect("it opens"));
@@ -146,166 +180,4 @@ fn write_in_a_row(file: &File, count: u64, memory: &[u8]) {
 
 fn against(report: &mut Report, name: &str, baseline: &str, ours: &Samples, theirs: &Samples, bound: Bound) {
     report.add(name, baseline, &ours.against(theirs, |ours, theirs| theirs / ours), "x", bound);
-}
-
-/// Direct writes and reads of a mebibyte in a row.
-pub(super) fn in_a_row(effort: Effort, report: &mut Report) {
-    let count = if effort.operations < 100_000 { 4 } else { PIECES };
-    let rounds = effort.rounds.min(9);
-    let memory = aligned(32 << 20);
-    let cases = [
-        ("null", 1028 << 10, Work::Sum, "a server that sums", Bound::AtLeast(0.85)),
-        (
-            "ram",
-            1028 << 10,
-            Work::SumAndCopy(PIECES as usize),
-            "a server that sums and copies",
-            Bound::AtLeast(0.85),
-        ),
-    ];
-    for (device, max, work, baseline, bound) in cases {
-        let (ours, least) = (Mounted::files(device, max), Mounted::least(work));
-        let [a, b] = [&ours, &least].map(|mounted| mounted.direct("file"));
-        ours.touch(&a, count, &memory);
-        let mut cases = [
-            Case::new("ours", || {
-                let ns = time(count, || write_in_a_row(&a, count, &memory));
-                ours.settle();
-                ns
-            }),
-            Case::new("least", || time(count, || write_in_a_row(&b, count, &memory))),
-        ];
-        let samples = interleave(rounds, &mut cases);
-        drop(cases);
-        let name = format!("mount: 1 MiB direct writes in a row, {device}:");
-        against(report, &name, baseline, &samples[0], &samples[1], bound);
-        report.add("  their rate", "", &rate(&samples[0], PIECE), "GB/s", Bound::None);
-        if device == "null" {
-            continue;
-        }
-        let mut into = IoBuf::zeroed(PIECE as u32);
-        let mut read = |file: &File| {
-            time(count, || {
-                (0..count).for_each(|i| file.read_exact_at(&mut into, i * PIECE).expect("it is there"));
-            })
-        };
-        let samples: Vec<Samples> = {
-            let mut all = [Samples { rounds: Vec::new() }, Samples { rounds: Vec::new() }];
-            for _ in 0..rounds {
-                all[0].rounds.push(read(&a));
-                all[1].rounds.push(read(&b));
-            }
-            all.into()
-        };
-        let name = "mount: 1 MiB direct reads in a row, verified";
-        against(report, name, baseline, &samples[0], &samples[1], Bound::None);
-        report.add("  their rate", "", &rate(&samples[0], PIECE), "GB/s", Bound::None);
-    }
-}
-
-/// Direct writes and reads of 4 KiB at random.
-pub(super) fn at_random(effort: Effort, report: &mut Report) {
-    let (operations, rounds) = (effort.operations / 100, effort.rounds.min(9));
-    let count = if effort.operations < 100_000 { 4 } else { PIECES };
-    let memory = aligned(PIECE);
-    let (ours, least) =
-        (Mounted::files("ram", 1028 << 10), Mounted::least(Work::SumAndCopy(PIECES as usize)));
-    let files = [&ours, &least].map(|mounted| mounted.direct("file"));
-    ours.touch(&files[0], count, &memory);
-    write_in_a_row(&files[1], count, &memory);
-    let blocks = count * PIECE / BLOCK;
-    for (name, writes) in [
-        ("mount: 4 KiB direct random overwrites", true),
-        ("mount: 4 KiB direct random reads, verified", false),
-    ] {
-        let mut all = [Samples { rounds: Vec::new() }, Samples { rounds: Vec::new() }];
-        let mut block = IoBuf::zeroed(BLOCK as u32);
-        for round in 0..=rounds {
-            for (file, samples) in files.iter().zip(&mut all) {
-                let mut seed = round as u64;
-                let ns = time(operations, || {
-                    for _ in 0..operations {
-                        let at = random(&mut seed, blocks) * BLOCK;
-                        match writes {
-                            true => file.write_all_at(&block, at).expect("there is room"),
-                            false => file.read_exact_at(&mut block, at).expect("it is there"),
-                        }
-                    }
-                });
-                if round > 0 {
-                    samples.rounds.push(ns);
-                }
-            }
-            ours.settle();
-        }
-        against(report, name, "a server that sums and copies", &all[0], &all[1], Bound::AtLeast(0.7));
-        report.add("  their time", "", &all[0], "ns", Bound::None);
-    }
-}
-
-/// Files that are made, looked at and removed.
-pub(super) fn names(effort: Effort, report: &mut Report) {
-    let (count, rounds) = (effort.operations / 200, effort.rounds.min(7));
-    let (ours, least) = (Mounted::files("ram", 1028 << 10), Mounted::least(Work::Discard));
-    let mut all: [[Samples; 2]; 3] =
-        std::array::from_fn(|_| std::array::from_fn(|_| Samples { rounds: Vec::new() }));
-    for round in 0..=rounds {
-        for (side, mounted) in [&ours, &least].into_iter().enumerate() {
-            let at = |n: u64| mounted.at(&format!("{round}-{n}"));
-            let made =
-                time(count, || (0..count).for_each(|n| drop(File::create(at(n)).expect("there is room"))));
-            let seen = time(count, || (0..count).for_each(|n| assert!(fs::metadata(at(n)).is_ok())));
-            let gone = time(count, || (0..count).for_each(|n| fs::remove_file(at(n)).expect("it is there")));
-            if round > 0 {
-                for (samples, ns) in all.iter_mut().zip([made, seen, gone]) {
-                    samples[side].rounds.push(ns);
-                }
-            }
-        }
-        ours.settle();
-    }
-    for (name, [a, b]) in ["creates", "stats", "removals"].into_iter().zip(&all) {
-        let baseline = "a server that does nothing";
-        against(report, &format!("mount: {name}"), baseline, a, b, Bound::AtLeast(0.5));
-        report.add("  their time", "", a, "ns", Bound::None);
-    }
-}
-
-/// Two threads on one mount against two mounts with a thread each, both with direct writes of a mebibyte.
-pub(super) fn two_threads(effort: Effort, report: &mut Report) {
-    let count = if effort.operations < 100_000 { 4 } else { PIECES / 2 };
-    let memory = aligned(32 << 20);
-    let mounts = [Mounted::files("ram", 1028 << 10), Mounted::files("ram", 1028 << 10)];
-    let together = Mounted::files("ram", 1028 << 10);
-    let apart = [0, 1].map(|n| mounts[n].direct("file"));
-    let files = ["a", "b"].map(|name| together.direct(name));
-    let both = |files: &[File; 2]| {
-        time(2 * count, || {
-            std::thread::scope(|scope| {
-                for file in files {
-                    scope.spawn(|| write_in_a_row(file, count, &memory));
-                }
-            });
-        })
-    };
-    for (mounted, file) in
-        [(&mounts[0], &apart[0]), (&mounts[1], &apart[1]), (&together, &files[0]), (&together, &files[1])]
-    {
-        mounted.touch(file, count, &memory);
-    }
-    let mut cases = [
-        Case::new("apart", || {
-            let ns = both(&apart);
-            mounts.iter().for_each(Mounted::settle);
-            ns
-        }),
-        Case::new("together", || {
-            let ns = both(&files);
-            together.settle();
-            ns
-        }),
-    ];
-    let samples = interleave(effort.rounds.min(9), &mut cases);
-    let name = "mount: two threads' 1 MiB direct writes";
-    against(report, name, "two mounts", &samples[1], &samples[0], Bound::AtLeast(0.85));
 }

@@ -3,10 +3,9 @@
 use crate::exit::Failure;
 use crate::text::shown_word;
 use anyhow::{Context, anyhow};
-use rustix::fs::{Mode, OFlags, major, minor};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
@@ -35,26 +34,15 @@ pub(super) fn write_cached(dir: &Path) {
     }
 }
 
-/// Share of the memory for dirty pages that a mount may have, in percent: as other file systems.
-const RATIO: u32 = 100;
-
 /// Lets a mount have as many dirty pages as other file systems, where that is allowed; what there is to say of it.
-///
-/// The kernel gives a FUSE mount one percent of what it gives others: who mounts it need not be trusted. Only root changes that.
 pub(super) fn allow_dirty_pages(dir: &Path, writeback: bool) -> Option<String> {
     if !writeback || !rustix::process::geteuid().is_root() {
         return None;
     }
-    let device = fs::metadata(dir).ok()?.dev();
-    let place = format!("/sys/class/bdi/{}:{}", major(device), minor(device));
-    // Without this one the share counts as a bound of its own.
-    let _ = fs::write(format!("{place}/strict_limit"), "0");
-    match fs::write(format!("{place}/max_ratio"), RATIO.to_string()) {
-        Ok(()) => Some(format!(
-            "dirty pages: up to {RATIO}% of what the kernel allows all file systems, instead of 1%"
-        )),
-        Err(error) => Some(format!(
-            "dirty pages stay at 1% of what the kernel allows all file systems: {place}: {error}"
-        )),
-    }
+    Some(match zonal_fuse::mount::allow_dirty_pages(dir) {
+        Ok(()) => {
+            "dirty pages: up to 100% of what the kernel allows all file systems, instead of 1%".to_owned()
+        }
+        Err(error) => format!("dirty pages stay at 1% of what the kernel allows all file systems: {error}"),
+    })
 }

@@ -1,0 +1,97 @@
+//! Writes that go through the kernel's page cache.
+
+use super::super::Effort;
+use super::super::files::{BLOCK, PIECE};
+use super::super::measure::{Case, Samples, interleave, time};
+use super::super::report::{Bound, Report};
+use super::{Mounted, PIECES, UNIT_MAX, against, aligned, drive};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use zonal_fs::FileSystem;
+use zonal_fuse::least::Work;
+use zonal_sim::Profile;
+
+/// Writes of 4 KiB in a row and a sync, and what they are on the drive.
+pub fn small_writes(effort: Effort, report: &mut Report) {
+    let pieces = if effort.operations < 100_000 { 4 } else { PIECES };
+    let (ours, least) =
+        (Mounted::files(&drive("ram", UNIT_MAX)), Mounted::least(Work::SumAndCopy(PIECES as usize)));
+    let memory = aligned(BLOCK);
+    let files = [&ours, &least].map(|mounted| File::create(mounted.at("file")).expect("there is room"));
+    ours.touch(&ours.direct("touched"), pieces, &aligned(32 << 20));
+    fs::remove_file(ours.at("touched")).expect("it is there");
+    ours.settle();
+    let count = pieces * PIECE / BLOCK;
+    let write = |file: &File| {
+        time(count, || {
+            (0..count).for_each(|i| file.write_all_at(&memory, i * BLOCK).expect("there is room"));
+            file.sync_data().expect("the drive takes it");
+        })
+    };
+    let fs = ours.fs.as_ref().expect("it is ours");
+    let before = moved(fs);
+    let mut cases = [
+        Case::new("ours", || {
+            let ns = write(&files[0]);
+            ours.settle();
+            ns
+        }),
+        Case::new("least", || write(&files[1])),
+    ];
+    let rounds = effort.rounds.min(9);
+    let samples = interleave(rounds, &mut cases);
+    let name = "mount: 4 KiB buffered writes in a row and fdatasync";
+    against(report, name, "a server that sums and copies", &samples[0], &samples[1], Bound::AtLeast(0.8));
+    report.add("  their time", "", &samples[0], "ns", Bound::None);
+    // One round was not counted.
+    let bytes = (rounds as u64 + 1) * count * BLOCK;
+    let on_drive = (moved(fs) - before) as f64 / bytes as f64;
+    report.add_one("  bytes on the drive for each", "", on_drive, "", Bound::AtMost(1.1));
+}
+
+/// Bytes that went to the drive, or came from it.
+fn moved(fs: &FileSystem) -> u64 {
+    fs.volume().statistics().sectors * 512
+}
+
+/// Programs that stream to a disk in its own time. The rate is that between the moment at which the disk is busy and the end.
+pub fn streams(effort: Effort, report: &mut Report) {
+    const DISK: &str = "smr-hdd-30t";
+    let (begin, length) = if effort.operations < 100_000 { (0.1, 0.5) } else { (5.0, 15.0) };
+    let (begin, length) = (Duration::from_secs_f64(begin), Duration::from_secs_f64(length));
+    let values = Profile::quantities(DISK, &[]).expect("it is there");
+    let rate = values.iter().find(|v| v.key == "outer_rate_mb_s").expect("disks have one").value * 1e6;
+    for writers in [1, 8] {
+        let mounted = Mounted::files(&format!(
+            "timing:{DISK}+null:size=28T,zone_size=256M,rotational=1,zone_append_max_sectors=0"
+        ));
+        let fs = mounted.fs.as_ref().expect("it is ours");
+        let (memory, is_over) = (aligned(PIECE), AtomicBool::new(false));
+        let samples = std::thread::scope(|scope| {
+            for n in 0..writers {
+                let file = File::create(mounted.at(&n.to_string())).expect("there is room");
+                let (memory, is_over) = (&memory, &is_over);
+                scope.spawn(move || {
+                    let mut at = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        file.write_all_at(memory, at).expect("there is room");
+                        at += PIECE;
+                    }
+                    // What the kernel has cached of it is not written.
+                    file.set_len(0).expect("nothing fails");
+                });
+            }
+            std::thread::sleep(begin);
+            let (from, started) = (moved(fs), Instant::now());
+            std::thread::sleep(length);
+            let rate = (moved(fs) - from) as f64 / started.elapsed().as_secs_f64();
+            is_over.store(true, Ordering::Relaxed);
+            rate
+        });
+        let samples = Samples { rounds: vec![samples / rate] };
+        let name = format!("mount: {writers} streams to a disk of SMR");
+        report.add(&name, "its media's rate", &samples, "x", Bound::AtLeast(0.95));
+    }
+}
