@@ -3,10 +3,14 @@
 use crate::program;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use zonal_fuse::front::{self, Log};
+use zonal_fuse::mount::{MountOptions, mount};
+use zonal_fuse::session::SessionOptions;
 
 /// Longest that a mount may take to end.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -99,6 +103,28 @@ impl Drop for Place {
             || Command::new("umount").args(["-q", "-l"]).arg(self.dir()).stderr(Stdio::null()).status();
         while unmount().is_ok_and(|status| status.success()) {}
     }
+}
+
+/// Mounts a file system at `dir` that this process serves from then on.
+///
+/// # Panics
+/// If the kernel has no FUSE.
+pub fn mount_here(dir: &Path) -> OwnedFd {
+    let how = MountOptions {
+        source: "zonal-check".to_owned(),
+        read_only: false,
+        no_suid: true,
+        no_dev: true,
+        no_exec: false,
+        allow_other: false,
+    };
+    mount(dir, &how).expect("FUSE is there")
+}
+
+/// How this process serves what it mounts.
+pub fn session_options(log: Log) -> SessionOptions {
+    let front = front::Options { writeback: true, ..front::Options::default() };
+    SessionOptions { front, threads: 2, sync_every: Duration::from_secs(5), log }
 }
 
 /// A mount that is served by a process of the test's.

@@ -1,8 +1,12 @@
-//! The process of a mount is killed while programs write: what they were told is durable is there after the next mount.
+//! The process of a mount is killed while programs write, or the power of its drive fails: what they were told is durable is there after
+//! the next mount.
 //!
 //! `ZONAL_MOUNT_KILLS` sets how often under each program, `ZONAL_MOUNT_SEED` where random numbers begin. A seed gives the same files and moments; what the
 //! kernel has done by then it does not give.
+//!
+//! Where the power fails, the test's process serves the mount, and its image lies in memory that forgets what was not synced.
 
+use super::power::Powered;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
@@ -11,7 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use zonal_check::program::mounted::{Mounted, Place, bytes};
+use zonal_check::program::mounted::{Place, bytes};
 
 /// Kills of the ordinary test under each program, of which there are four.
 const KILLS: u64 = 6;
@@ -26,37 +30,69 @@ fn number(name: &str, or: u64) -> u64 {
     std::env::var(name).ok().map_or(or, |text| text.parse().expect("it is a number"))
 }
 
-/// Kills the process of a mount after some time.
-fn kill(mut mounted: Mounted<'_>, random: &mut Pcg64Mcg) {
-    std::thread::sleep(Duration::from_millis(random.random_range(20..400)));
-    mounted.kill();
+/// What ends a mount under a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// Its process is killed.
+    Kill,
+    /// The drive's power fails.
+    Cut,
 }
 
-/// Runs `work` while a mount is killed again and again; then `check` looks at what is there.
-fn under_kills<S: Send>(
-    seed: u64,
-    mut state: S,
-    work: impl Fn(&Path, &mut S) + Sync,
-    check: impl Fn(&Path, &mut S),
-) {
-    let place = Place::new("256M");
-    let mut random = Pcg64Mcg::seed_from_u64(number("ZONAL_MOUNT_SEED", 0) << 8 | seed);
-    for round in 0..number("ZONAL_MOUNT_KILLS", KILLS) {
-        let mounted = place.mount(if round % 2 == 0 { "writeback" } else { "writethrough" });
-        let dir = place.dir();
-        if round > 0 {
-            check(&dir, &mut state);
+impl End {
+    /// Runs `work` while mounts end again and again; after each, `check` looks at what is there.
+    fn again_and_again<S: Send>(
+        self,
+        seed: u64,
+        mut state: S,
+        work: impl Fn(&Path, &mut S) + Sync,
+        check: impl Fn(&Path, &mut S),
+    ) {
+        let mut random = Pcg64Mcg::seed_from_u64(number("ZONAL_MOUNT_SEED", 0) << 8 | seed);
+        let rounds = number("ZONAL_MOUNT_KILLS", KILLS);
+        match self {
+            End::Kill => {
+                let place = Place::new("256M");
+                for round in 0..rounds {
+                    let mut mounted = place.mount(if round % 2 == 0 { "writeback" } else { "writethrough" });
+                    let dir = place.dir();
+                    check(&dir, &mut state);
+                    std::thread::scope(|scope| {
+                        let worker = scope.spawn(|| work(&dir, &mut state));
+                        std::thread::sleep(moment(&mut random));
+                        mounted.kill();
+                        worker.join().unwrap();
+                    });
+                    place.check();
+                }
+                let mounted = place.mount("");
+                check(&place.dir(), &mut state);
+                mounted.end();
+            }
+            End::Cut => {
+                let mut drive = Powered::new();
+                for round in 0..rounds {
+                    let mounted = drive.mount(round % 2 == 0);
+                    let dir = mounted.dir.path();
+                    check(dir, &mut state);
+                    std::thread::scope(|scope| {
+                        let worker = scope.spawn(|| work(dir, &mut state));
+                        std::thread::sleep(moment(&mut random));
+                        drive.cut(&mut random);
+                        worker.join().unwrap();
+                    });
+                    drop(mounted);
+                    drive.restart(&mut random);
+                }
+                check(drive.mount(true).dir.path(), &mut state);
+            }
         }
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| work(&dir, &mut state));
-            kill(mounted, &mut random);
-            worker.join().unwrap();
-        });
-        place.check();
     }
-    let mounted = place.mount("");
-    check(&place.dir(), &mut state);
-    mounted.end();
+}
+
+/// Some time after which a mount ends.
+fn moment(random: &mut Pcg64Mcg) -> Duration {
+    Duration::from_millis(random.random_range(20..400))
 }
 
 /// What a file may have: what was made durable last, and what came after that.
@@ -82,6 +118,15 @@ fn replace(dir: &Path, name: &str, number: u64) -> std::io::Result<()> {
 
 #[test]
 fn files_that_were_replaced_durably_are_there() {
+    replaced_files(End::Kill);
+}
+
+#[test]
+fn files_that_were_replaced_durably_are_there_after_power_cuts() {
+    replaced_files(End::Cut);
+}
+
+fn replaced_files(end: End) {
     let work = |dir: &Path, states: &mut Vec<BTreeMap<String, Written>>| {
         std::thread::scope(|scope| {
             for (writer, state) in states.iter_mut().enumerate() {
@@ -118,7 +163,7 @@ fn files_that_were_replaced_durably_are_there() {
             (written.durable, written.last) = (number, number);
         }
     };
-    under_kills(1, vec![BTreeMap::new(); WRITERS as usize], work, check);
+    end.again_and_again(1, vec![BTreeMap::new(); WRITERS as usize], work, check);
 }
 
 /// Runs SQLite on a database with these statements, and shows each line that it prints; what it says of errors.
@@ -144,6 +189,15 @@ fn sqlite(database: &Path, statements: &str, mut line: impl FnMut(&str)) -> Stri
 
 #[test]
 fn transactions_of_a_database_are_there() {
+    transactions(End::Kill);
+}
+
+#[test]
+fn transactions_of_a_database_are_there_after_power_cuts() {
+    transactions(End::Cut);
+}
+
+fn transactions(end: End) {
     for (seed, journal) in [(2, "wal"), (3, "delete")] {
         let work = move |dir: &Path, last: &mut u64| {
             // Less than EXTRA does not make the removal of a journal durable, which is what commits.
@@ -174,7 +228,7 @@ fn transactions_of_a_database_are_there() {
             assert_eq!(said[0], "ok");
             assert!(said[1].parse::<u64>().unwrap() >= *last, "{said:?}, {last} was told");
         };
-        under_kills(seed, 0, work, check);
+        end.again_and_again(seed, 0, work, check);
     }
 }
 
@@ -193,6 +247,15 @@ fn git(dir: &Path, line: &str) -> Option<String> {
 
 #[test]
 fn commits_of_a_repository_are_there() {
+    commits(End::Kill);
+}
+
+#[test]
+fn commits_of_a_repository_are_there_after_power_cuts() {
+    commits(End::Cut);
+}
+
+fn commits(end: End) {
     assert!(git(Path::new("/"), "--version").is_some(), "scripts/setup.sh installs git");
     let work = |dir: &Path, heads: &mut Vec<String>| {
         let repository = dir.join("r");
@@ -226,5 +289,5 @@ fn commits_of_a_repository_are_there() {
         let ancestor = format!("merge-base --is-ancestor {last} HEAD");
         assert!(git(&repository, &ancestor).is_some(), "{last} is gone");
     };
-    under_kills(4, Vec::new(), work, check);
+    end.again_and_again(4, Vec::new(), work, check);
 }

@@ -9,6 +9,7 @@ mod files;
 mod kills;
 mod listing;
 mod outside;
+mod power;
 mod programs;
 mod scrub;
 mod trouble;

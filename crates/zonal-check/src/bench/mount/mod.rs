@@ -12,12 +12,12 @@ use super::Effort;
 use super::files::{PIECE, bytes};
 use super::measure::Samples;
 use super::report::{Bound, Report};
+use crate::program::mounted::{mount_here, session_options};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tempfile::TempDir;
 use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::make::unit_blocks_max;
@@ -25,9 +25,8 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, MountOptions};
-use zonal_fuse::front;
 use zonal_fuse::least::Work;
-use zonal_fuse::mount::{IfBusy, MountOptions as How, allow_dirty_pages, mount, unmount};
+use zonal_fuse::mount::{IfBusy, allow_dirty_pages, unmount};
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
@@ -74,27 +73,14 @@ struct Mounted {
     waiter: Polling,
 }
 
-fn session_options() -> SessionOptions {
-    SessionOptions {
-        front: front::Options { writeback: true, ..front::Options::default() },
-        threads: 2,
-        sync_every: Duration::from_secs(5),
-        log: Arc::new(|line| eprintln!("mount: {line}")),
-    }
+fn loud() -> SessionOptions {
+    session_options(Arc::new(|line| eprintln!("mount: {line}")))
 }
 
 impl Mounted {
     fn new(serve: impl FnOnce(std::os::fd::OwnedFd, Clock) -> (Session, Option<FileSystem>)) -> Mounted {
         let dir = tempfile::tempdir().expect("a directory");
-        let how = How {
-            source: "zonal-check".to_owned(),
-            read_only: false,
-            no_suid: true,
-            no_dev: true,
-            no_exec: false,
-            allow_other: false,
-        };
-        let (device, clock) = (mount(dir.path(), &how).expect("FUSE is there"), Clock::start());
+        let (device, clock) = (mount_here(dir.path()), Clock::start());
         let (session, fs) = serve(device, clock);
         allow_dirty_pages(dir.path()).expect("this is root");
         Mounted { dir, session, fs, waiter: Polling::new(clock) }
@@ -118,14 +104,14 @@ impl Mounted {
             let options = MountOptions::default();
             let fs =
                 FileSystem::open(volume, rows, superblock, options, has_data, &waiter).expect("it opens");
-            let session = Session::start(kernel, fs.clone(), clock, session_options());
+            let session = Session::start(kernel, fs.clone(), clock, loud());
             (session.expect("the kernel speaks FUSE"), Some(fs))
         })
     }
 
     fn least(work: Work) -> Mounted {
         Mounted::new(|kernel, clock| {
-            let session = Session::start_least(kernel, clock, work, &session_options());
+            let session = Session::start_least(kernel, clock, work, &loud());
             (session.expect("the kernel speaks FUSE"), None)
         })
     }

@@ -1,0 +1,98 @@
+//! A drive whose power fails, and mounts of it that the test's process serves.
+
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use zonal_check::program::mounted::{mount_here, session_options};
+use zonal_fs::drive::Drive;
+use zonal_fs::fsck::{Options, check};
+use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
+use zonal_fs::waiter::polling;
+use zonal_fs::{FileSystem, MountOptions};
+use zonal_fuse::front;
+use zonal_fuse::mount::{IfBusy, unmount};
+use zonal_fuse::session::{Session, SessionOptions};
+use zonal_io::clock::Clock;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::volume::{Volume, VolumeOptions};
+
+/// Calls of the backing within which the power fails.
+const CALLS: u64 = 20;
+
+/// An image in memory that forgets what was not synced.
+pub struct Powered {
+    backing: Arc<CutBacking>,
+}
+
+/// A mount of it.
+pub struct Mounted {
+    pub dir: TempDir,
+    session: Session,
+    _fs: FileSystem,
+}
+
+impl Powered {
+    /// A drive with a new file system.
+    pub fn new() -> Powered {
+        let options =
+            ImageOptions { size: Some(256 << 20), zone_size: Some(4 << 20), ..ImageOptions::default() };
+        let drive = Powered { backing: Arc::new(CutBacking::new(1)) };
+        options.format(&*drive.backing).unwrap();
+        drive.backing.sync().unwrap();
+        make(&drive.open(), &polling(Clock::start()), *b"zonal-check-cuts", &MakeOptions::default()).unwrap();
+        drive
+    }
+
+    fn open(&self) -> Arc<Drive> {
+        let device =
+            ImageDevice::open_backing(Path::new("cut"), self.backing.clone(), &OpenOptions::default());
+        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        Arc::new(Drive::new(Arc::new(Volume::open(Arc::new(device.unwrap()), options).unwrap())))
+    }
+
+    /// Mounts it.
+    pub fn mount(&self, writeback: bool) -> Mounted {
+        let clock = Clock::start();
+        let fs = open(&self.open(), &polling(clock), None, MountOptions::default());
+        let fs = fs.unwrap_or_else(|error| panic!("{error}"));
+        let dir = tempfile::tempdir().unwrap();
+        // Whatever fails after the power has failed is no news.
+        let options = session_options(Arc::new(|_| {}));
+        let options = SessionOptions { front: front::Options { writeback, ..options.front }, ..options };
+        let session = Session::start(mount_here(dir.path()), fs.clone(), clock, options).unwrap();
+        Mounted { dir, session, _fs: fs }
+    }
+
+    /// Cuts the power in the midst of one of the next calls.
+    pub fn cut(&self, random: &mut Pcg64Mcg) {
+        self.backing.cut_at(self.backing.calls() + random.random_range(0..CALLS));
+        let begin = Instant::now();
+        while self.backing.is_on() && begin.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Where no more calls come, now.
+        self.backing.cut();
+    }
+
+    /// The power returns, and the file system is sound.
+    pub fn restart(&mut self, random: &mut Pcg64Mcg) {
+        self.backing = Arc::new(self.backing.restart(random.random()));
+        let (drive, waiters) = (self.open(), polling(Clock::start()));
+        let superblock = superblock(&drive, &*waiters()).unwrap();
+        let rows = open_rows(&drive, &waiters, None, &superblock, Access::Verify).unwrap();
+        let found = check(&rows, &superblock, &drive, &*waiters(), Options { data: true }).unwrap();
+        assert_eq!(found, []);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = unmount(self.dir.path(), IfBusy::Detach);
+        self.session.join();
+    }
+}
