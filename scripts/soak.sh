@@ -11,7 +11,7 @@
 #              takes
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
-#              that takes; and a million names listed while others come and go
+#              that takes; a million names listed while others come and go; and a hundred writers for all of the minutes
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -58,6 +58,8 @@ mounts() {
         -- kills >"$out/soak-mounts.txt" 2>&1 || bad=1
     ZONAL_MOUNT_NAMES=1000000 cargo test --release --quiet --package zonal-check --test mount \
         -- listing >>"$out/soak-mounts.txt" 2>&1 || bad=1
+    ZONAL_MOUNT_SECONDS=$((minutes * 60)) cargo test --release --quiet --package zonal-check --test mount \
+        -- --nocapture crowd >>"$out/soak-mounts.txt" 2>&1 || bad=1
     row mounts "$(grouped $((4 * kills))) mounts killed and as many power cuts under a writer, SQLite with both journals, and git" "$seed" $bad
 }
 

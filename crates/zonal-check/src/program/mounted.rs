@@ -145,6 +145,16 @@ impl Mounted<'_> {
         self.child.id()
     }
 
+    /// Bytes of memory that the process has.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        line.and_then(|kib| kib.parse::<u64>().ok()).expect("it has memory") << 10
+    }
+
     /// Waits for its end.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use super::super::Effort;
 use super::super::measure::Samples;
 use super::super::report::{Bound, Report};
-use crate::program::mounted::{Mounted, Place};
+use crate::program::mounted::Place;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -100,13 +100,6 @@ pub fn archive(effort: Effort, report: &mut Report) {
     report.add(name, "the disk's own file system", &ratio, "x", Bound::AtMost(1.5));
     report.add("  its time", "", &ours, "ns", Bound::None);
     report.add("  theirs", "", &theirs, "ns", Bound::None);
-    report.add_one("  its memory", "", resident(&mounted) / 1048576.0, "MiB", Bound::AtMost(400.0));
+    report.add_one("  its memory", "", mounted.resident() as f64 / 1048576.0, "MiB", Bound::AtMost(400.0));
     mounted.end();
-}
-
-/// Bytes of memory that a process has.
-fn resident(mounted: &Mounted<'_>) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", mounted.pid())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok()).expect("it says so") * 1024.0
 }
