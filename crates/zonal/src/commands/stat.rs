@@ -120,8 +120,8 @@ fn look(arguments: &Stat, device: &str, nobody: Failure) -> Result<Seen, Failure
     let looked = files::look(device, arguments.metadata.clone());
     let status = looked.map_err(|why| {
         let error =
-            anyhow::anyhow!("{}; nor is there a file system to be looked at: {:#}", nobody.error, why.error);
-        Failure { exit: nobody.exit, error }
+            anyhow::anyhow!("{}; nor is there a file system to be looked at: {}", nobody.error, why.line());
+        Failure { exit: why.exit, error }
     })?;
     Ok(Seen { device: device.to_owned(), volume: None, files: Some(status), connections: None })
 }
