@@ -288,6 +288,17 @@ fn damaged_file_is_told_and_the_others_are_copied() {
     };
     assert_eq!(names("out"), ["0", "2"]);
     assert!(fs::read(dir.path().join("out/2")).unwrap() == blocks(2, 9 << 20));
+    // Where that is wanted, what can be read of it is there, and the rest is zeroes.
+    let said = program::run(dir.path(), "get -r d t out --salvage");
+    assert_eq!((said.code, said.err.lines().count()), (Some(3), 3), "{}", said.err);
+    let told: Vec<_> = said.err.lines().collect();
+    assert!(told[0].starts_with("zonal: t/1: file "), "{}", said.err);
+    assert_eq!(told[1], "zonal: t/1: 1 blocks of 4 KiB are lost, and zeroes in the copy");
+    assert_eq!(told[2], "zonal: 1 have zeroes for what is lost; the rest is there");
+    let mut expected = blocks(1, 9 << 20);
+    expected[..4096].fill(0);
+    assert!(fs::read(dir.path().join("out/1")).unwrap() == expected);
+    fs::remove_file(dir.path().join("out/1")).unwrap();
     // At the beginning of a file, damage costs an archive that file alone.
     let said = program::run(dir.path(), "tar -c d t");
     assert_eq!(said.code, Some(3), "{}", said.err);

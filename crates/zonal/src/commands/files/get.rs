@@ -3,6 +3,7 @@
 use super::get_tree::{GetTree, copy_out};
 use super::kept::{keep_on_host, xattrs};
 use super::pipe::{piece_bytes, pipe};
+use super::salvage::{self, Lost};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -17,10 +18,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::waiter::Polling;
-use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
+use zonal_fs::{FileSystem, FsError};
 use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
 
@@ -42,7 +42,7 @@ pub(crate) struct Get {
     /// Where it goes; `-` is standard output
     file: OsString,
     /// Go on where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
-    #[arg(long, conflicts_with = "recursive")]
+    #[arg(long)]
     salvage: bool,
     /// A directory with all that is in it
     #[arg(long, short)]
@@ -63,7 +63,7 @@ pub(crate) fn run_cat(arguments: &Cat, out: &mut dyn Write) -> Result<(), Failur
     let Opened { fs, .. } = arguments.on.look()?;
     for path in &arguments.paths {
         let (ino, waiter) = (file_at(&fs, path)?.0, Polling::new(Clock::start()));
-        let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: None, interrupt: None };
+        let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: None };
         copy(source, OsStr::new("-"), out)?;
     }
     Ok(())
@@ -83,11 +83,11 @@ fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> 
 }
 
 /// A directory with all that is in it.
-fn get_tree(on: &On, path: &OsStr, target: &Path) -> Result<(), Failure> {
+fn get_tree(on: &On, path: &OsStr, target: &Path, salvage: bool) -> Result<(), Failure> {
     let opened = on.look()?;
     let names = names(path)?.join(&b'/');
     let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
-    GetTree::new(&opened, names)?.get(ino, target)
+    GetTree::new(&opened, names, salvage)?.get(ino, target)
 }
 
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
@@ -103,15 +103,15 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
         if file == "-" {
             return Err(Failure::usage("-: a directory has no place on standard output"));
         }
-        return get_tree(on, path, &target);
+        return get_tree(on, path, &target, *salvage);
     }
     let file = &target.into_os_string();
     let place = Place::of(file, on.metadata.as_deref())?;
     let Opened { fs, waiter } = on.look()?;
     let (ino, attributes) = file_at(&fs, path)?;
-    let lost = AtomicU64::new(0);
+    let lost = Lost::default();
     let lost_if_wanted = salvage.then_some(&lost);
-    let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: lost_if_wanted, interrupt: None };
+    let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: lost_if_wanted };
     match place {
         Place::Output => copy(source, file, out),
         Place::Stream(path) => {
@@ -121,23 +121,20 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
         Place::File(to) => {
             // From now on a signal is an error like another, after which nothing is left behind.
             let interrupt = Interrupt::listen()?;
-            let source = Source { interrupt: Some((&interrupt, file)), ..source };
             let mut whole = Whole::create(to, 0o600).with_context(|| shown_word(file))?;
-            if *salvage {
-                copy(source, file, whole.file())?;
-            } else {
-                let mut buffer = vec![0; piece_bytes(&fs)];
-                let mut progress = Progress::new("get");
-                let copied = copy_out(&fs, (ino, attributes.size), &*whole.file(), &mut buffer, |bytes| {
-                    progress.bytes(bytes);
-                    check(&interrupt, file)
-                });
-                copied.map_err(|error| match error.downcast::<FsError>() {
-                    Ok(error) => failed(path, error),
-                    Err(error) if error.is::<Interrupted>() => error.into(),
-                    Err(error) => error.context(shown_word(file)).into(),
-                })?;
-            }
+            let mut buffer = vec![0; piece_bytes(&fs)];
+            let mut progress = Progress::new("get");
+            let from = (ino, attributes.size);
+            let copied = copy_out(&fs, from, &*whole.file(), &mut buffer, lost_if_wanted, |bytes| {
+                tell(path, &lost, &mut progress);
+                progress.bytes(bytes);
+                check(&interrupt, file)
+            });
+            copied.map_err(|error| match error.downcast::<FsError>() {
+                Ok(error) => failed(path, error),
+                Err(error) if error.is::<Interrupted>() => error.into(),
+                Err(error) => error.context(shown_word(file)).into(),
+            })?;
             check(&interrupt, file)?;
             // As it is in the file system, which is how it was put.
             let kept = xattrs(&fs, ino).map_err(|e| failed(path, e))?;
@@ -145,15 +142,22 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             Ok(whole.commit().with_context(|| shown_word(file))?)
         }
     }?;
-    match lost.into_inner() {
+    tell(path, &lost, &mut Progress::new("get"));
+    match lost.blocks() {
         0 => Ok(()),
         blocks => Err(Failure {
             exit: Exit::Verify,
-            error: anyhow::anyhow!(
-                "{}: {blocks} blocks of 4 KiB are lost, and zeroes in the copy",
-                shown_word(path)
-            ),
+            error: anyhow::anyhow!("{}: {}", shown_word(path), salvage::lost(blocks)),
         }),
+    }
+}
+
+/// Tells of blocks that were found lost.
+fn tell(path: &OsStr, lost: &Lost, progress: &mut Progress) {
+    for line in lost.take() {
+        progress.clear();
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "{}: {line}", shown_word(path));
     }
 }
 
@@ -225,41 +229,15 @@ struct Source<'a> {
     path: &'a OsStr,
     offset: u64,
     /// Blocks that were lost, if that is no reason to end.
-    lost: Option<&'a AtomicU64>,
-    /// The signals that end it, if it listens for them, and the file that is as it was then.
-    interrupt: Option<(&'a Interrupt, &'a OsStr)>,
+    lost: Option<&'a Lost>,
 }
 
 impl Source<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
-        let Source { fs, waiter, ino, path, offset, lost, interrupt } = self;
-        interrupt.map_or(Ok(()), |(interrupt, file)| check(interrupt, file))?;
-        let read = match (fs.read(waiter, *ino, *offset, Target::Bytes(buffer)), *lost) {
-            (Err(error), Some(lost)) if error.is_damage() => self.read_by_blocks(buffer, lost)?,
-            (read, _) => read.map_err(|e| failed(path, e))?,
-        };
+        let Source { fs, waiter, ino, path, offset, lost } = self;
+        let read = salvage::read(fs, waiter, (*ino, *offset), buffer, *lost).map_err(|e| failed(path, e))?;
         self.offset += read;
         Ok(read as usize)
-    }
-
-    /// Reads each block by itself; those that cannot be are zeroes.
-    fn read_by_blocks(&self, buffer: &mut [u8], lost: &AtomicU64) -> Result<u64, Failure> {
-        let Source { fs, waiter, ino, path, offset, .. } = self;
-        let size = fs.attributes(*ino).map_err(|e| failed(path, e))?.size;
-        let length = size.saturating_sub(*offset).min(buffer.len() as u64);
-        let blocks = buffer[..length as usize].chunks_mut(BLOCK_BYTES as usize);
-        for (at, block) in (*offset..).step_by(BLOCK_BYTES as usize).zip(blocks) {
-            match fs.read(waiter, *ino, at, Target::Bytes(block)) {
-                Err(error) if error.is_damage() => {
-                    block.fill(0);
-                    lost.fetch_add(1, Ordering::Relaxed);
-                    // Standard error may be closed.
-                    let _ = writeln!(io::stderr(), "{}: {error}", shown_word(path));
-                }
-                read => drop(read.map_err(|e| failed(path, e))?),
-            }
-        }
-        Ok(length)
     }
 }
 

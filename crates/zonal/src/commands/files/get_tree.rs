@@ -8,6 +8,7 @@ use super::journey::Journey;
 use super::kept::{HostName, keep_of_link, keep_on_host, skipped, xattrs};
 use super::ls::entries;
 use super::pipe::{piece_bytes, pipe};
+use super::salvage::{self, Lost};
 use crate::exit::Failure;
 use crate::text::shown;
 use crate::whole::spare;
@@ -24,7 +25,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::waiter::Polling;
-use zonal_fs::{FileSystem, FsError, Seek, Target};
+use zonal_fs::{FileSystem, FsError, Seek};
 use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
 
@@ -37,6 +38,8 @@ pub(super) struct GetTree<'a> {
     buffer: Vec<u8>,
     /// Path of the directory in the file system.
     from: Vec<u8>,
+    /// Damage is no reason to leave a file out.
+    salvage: bool,
 }
 
 /// A directory that is being copied.
@@ -53,10 +56,10 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 impl<'a> GetTree<'a> {
     /// A copy of the directory with this path.
-    pub(super) fn new(opened: &'a Opened, from: Vec<u8>) -> Result<GetTree<'a>, Failure> {
+    pub(super) fn new(opened: &'a Opened, from: Vec<u8>, salvage: bool) -> Result<GetTree<'a>, Failure> {
         let journey = Journey::of_many("get")?;
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, from })
+        Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, from, salvage })
     }
 
     /// Copies all that is in the directory, whose number is `ino`, to the directory `target`, which is made if it is missing, and what the
@@ -178,8 +181,9 @@ impl<'a> GetTree<'a> {
                     let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
                     openat(&frame.to, spare, OFlags::WRONLY | OFlags::CLOEXEC | new, Mode::RUSR | Mode::WUSR)
                 };
+                let path = self.in_file_system(&path);
                 self.replace(&frame.to, name, make, |tree, file, _| {
-                    tree.copy(ino, attributes.size, &file)?;
+                    tree.copy(&path, ino, attributes.size, &file)?;
                     keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
                 })?;
             }
@@ -209,21 +213,26 @@ impl<'a> GetTree<'a> {
     }
 
     /// Copies data, and leaves holes out.
-    fn copy(&mut self, ino: u64, size: u64, file: &OwnedFd) -> anyhow::Result<()> {
-        let GetTree { opened: Opened { fs, .. }, journey, buffer, .. } = self;
-        copy_out(fs, (ino, size), file, buffer, |bytes| {
+    fn copy(&mut self, path: &[u8], ino: u64, size: u64, file: &OwnedFd) -> anyhow::Result<()> {
+        let GetTree { opened: Opened { fs, .. }, journey, buffer, salvage, .. } = self;
+        let lost = Lost::default();
+        copy_out(fs, (ino, size), file, buffer, salvage.then_some(&lost), |bytes| {
+            journey.lost(path, &lost);
             journey.progress.bytes(bytes);
             journey.check()
-        })
+        })?;
+        journey.salvaged(path, lost.blocks());
+        Ok(())
     }
 }
 
-/// Copies the data of a file, and leaves holes out; `done` hears of each piece.
+/// Copies the data of a file, and leaves holes out; `done` hears of each piece. With `lost`, damage is no reason to fail.
 pub(super) fn copy_out(
     fs: &FileSystem,
     (ino, size): (u64, u64),
     file: impl AsFd,
     buffer: &mut [u8],
+    lost: Option<&Lost>,
     mut done: impl FnMut(u64) -> Result<(), Failure>,
 ) -> anyhow::Result<()> {
     let mut at = 0;
@@ -237,7 +246,7 @@ pub(super) fn copy_out(
         let (mut from, waiter) = (data, Polling::new(Clock::start()));
         let mut fill = move |into: &mut [u8]| {
             let wanted = (hole - from).min(into.len() as u64) as usize;
-            let read = fs.read(&waiter, ino, from, Target::Bytes(&mut into[..wanted]))?;
+            let read = salvage::read(fs, &waiter, (ino, from), &mut into[..wanted], lost)?;
             from += read;
             anyhow::Ok(read as usize)
         };

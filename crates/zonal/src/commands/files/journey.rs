@@ -1,5 +1,6 @@
 //! What copies of whole trees have in common: files that fail are told and the others are copied, and a terminal sees how far it is.
 
+use super::salvage::{self, Lost};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
@@ -15,6 +16,8 @@ pub(super) struct Journey {
     left: &'static str,
     pub(super) progress: Progress,
     failed: u64,
+    /// Files with zeroes for what is lost.
+    salvaged: u64,
     /// Data was not what was written.
     is_damaged: bool,
 }
@@ -23,7 +26,14 @@ impl Journey {
     /// One that does `what`; a signal leaves what is `left`.
     pub(super) fn begin(what: &'static str, left: &'static str) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
-        Ok(Journey { interrupt, left, progress: Progress::new(what), failed: 0, is_damaged: false })
+        Ok(Journey {
+            interrupt,
+            left,
+            progress: Progress::new(what),
+            failed: 0,
+            salvaged: 0,
+            is_damaged: false,
+        })
     }
 
     /// One that copies many files.
@@ -53,6 +63,21 @@ impl Journey {
         Ok(())
     }
 
+    /// Tells of blocks of a file that were found lost.
+    pub(super) fn lost(&mut self, path: &[u8], lost: &Lost) {
+        for line in lost.take() {
+            self.tell(&format!("{}: {line}", shown(path)));
+        }
+    }
+
+    /// A file that was copied with so many lost blocks.
+    pub(super) fn salvaged(&mut self, path: &[u8], blocks: u64) {
+        if blocks > 0 {
+            (self.salvaged, self.is_damaged) = (self.salvaged + 1, true);
+            self.tell(&format!("{}: {}", shown(path), salvage::lost(blocks)));
+        }
+    }
+
     /// A file that is not copied because of what it is.
     pub(super) fn skipped(&mut self, path: &[u8], what: &str) {
         self.tell(&format!("{}: {what}, skipped", shown(path)));
@@ -74,12 +99,15 @@ impl Journey {
     /// An error if anything could not be copied.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.progress.clear();
-        match self.failed {
-            0 => Ok(()),
-            failed => {
-                let exit = if self.is_damaged { Exit::Verify } else { Exit::Failed };
-                Err(Failure { exit, error: anyhow!("{failed} could not be copied; the rest is there") })
-            }
-        }
+        let exit = if self.is_damaged { Exit::Verify } else { Exit::Failed };
+        let error = match (self.failed, self.salvaged) {
+            (0, 0) => return Ok(()),
+            (0, salvaged) => anyhow!("{salvaged} have zeroes for what is lost; the rest is there"),
+            (failed, 0) => anyhow!("{failed} could not be copied; the rest is there"),
+            (failed, salvaged) => anyhow!(
+                "{failed} could not be copied, {salvaged} have zeroes for what is lost; the rest is there"
+            ),
+        };
+        Err(Failure { exit, error })
     }
 }

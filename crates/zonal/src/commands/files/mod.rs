@@ -15,6 +15,7 @@ pub(crate) mod put;
 mod put_tree;
 mod rebuild;
 pub(crate) mod rm;
+mod salvage;
 pub(crate) mod tar;
 
 use crate::device;

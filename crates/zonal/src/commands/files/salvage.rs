@@ -1,0 +1,70 @@
+//! Copies that continue where data is damaged: a block that cannot be read is zeroes, and is told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use zonal_fs::waiter::Polling;
+use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
+
+/// Blocks of a file that are lost. One thread reads the file, another one tells.
+#[derive(Default)]
+pub(super) struct Lost {
+    blocks: AtomicU64,
+    untold: Mutex<Vec<String>>,
+}
+
+impl Lost {
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// What was found since this was asked last, a line each.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, error: &FsError) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+    }
+}
+
+/// What can be said of a file with so many lost blocks.
+pub(super) fn lost(blocks: u64) -> String {
+    format!("{blocks} blocks of 4 KiB are lost, and zeroes in the copy")
+}
+
+/// Reads from a file. With `lost`, damage is no reason to fail.
+pub(super) fn read(
+    fs: &FileSystem,
+    waiter: &Polling,
+    (ino, at): (u64, u64),
+    buffer: &mut [u8],
+    lost: Option<&Lost>,
+) -> Result<u64, FsError> {
+    match (fs.read(waiter, ino, at, Target::Bytes(buffer)), lost) {
+        (Err(error), Some(lost)) if error.is_damage() => by_blocks(fs, waiter, (ino, at), buffer, lost),
+        (read, _) => read,
+    }
+}
+
+/// Reads each block by itself; those that cannot be are zeroes.
+fn by_blocks(
+    fs: &FileSystem,
+    waiter: &Polling,
+    (ino, at): (u64, u64),
+    buffer: &mut [u8],
+    lost: &Lost,
+) -> Result<u64, FsError> {
+    let length = fs.attributes(ino)?.size.saturating_sub(at).min(buffer.len() as u64);
+    let blocks = buffer[..length as usize].chunks_mut(BLOCK_BYTES as usize);
+    for (at, block) in (at..).step_by(BLOCK_BYTES as usize).zip(blocks) {
+        match fs.read(waiter, ino, at, Target::Bytes(block)) {
+            Err(error) if error.is_damage() => {
+                block.fill(0);
+                lost.note(&error);
+            }
+            read => drop(read?),
+        }
+    }
+    Ok(length)
+}
