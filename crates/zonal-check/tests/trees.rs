@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -57,7 +58,7 @@ struct Kept {
     /// Its length, and a number that tells contents apart.
     data: Option<(usize, u64)>,
     target: Option<PathBuf>,
-    xattr: Option<Vec<u8>>,
+    xattrs: [Option<Vec<u8>>; 2],
 }
 
 /// Everything below `root`, by its path from there; `.` is the directory itself.
@@ -72,8 +73,11 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Kept> {
             names.sort();
             todo.extend(names.into_iter().rev().map(|name| path.join(name)));
         }
-        let mut value = [0; 100];
-        let xattr = rustix::fs::lgetxattr(&at, "user.key", &mut value[..]);
+        let xattrs = ["user.key", "user.a=b%3D%"].map(|name| {
+            let mut value = [0; 100];
+            let length = rustix::fs::lgetxattr(&at, name, &mut value[..]);
+            length.ok().map(|length| value[..length].to_vec())
+        });
         let kept = Kept {
             mode: meta.mode(),
             owner: (meta.uid(), meta.gid()),
@@ -81,7 +85,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Kept> {
             first: first.entry(meta.ino()).or_insert_with(|| path.clone()).clone(),
             data: meta.is_file().then(|| digest(&fs::read(&at).unwrap())),
             target: meta.is_symlink().then(|| fs::read_link(&at).unwrap()),
-            xattr: xattr.ok().map(|length| value[..length].to_vec()),
+            xattrs,
         };
         found.insert(path, kept);
     }
@@ -120,6 +124,13 @@ fn make_tree(root: &Path) {
     let sparse = File::create(root.join("a/b/sparse")).unwrap();
     sparse.set_len(50 << 20).unwrap();
     sparse.write_all_at(b"in the midst", 20 << 20).unwrap();
+    for n in [1, 2] {
+        // A name that headers of archives have no room for, twice.
+        fs::create_dir_all(root.join(format!("s/{n}"))).unwrap();
+        let sparse = File::create(root.join(format!("s/{n}/\u{e9}"))).unwrap();
+        sparse.set_len(1 << 20).unwrap();
+        sparse.write_all_at(&[n; 8192], 4096).unwrap();
+    }
     fs::hard_link(root.join("a/small"), root.join("a/b/hard")).unwrap();
     fs::hard_link(root.join("a/small"), root.join("z")).unwrap();
     symlink("../a/small", root.join("a/link")).unwrap();
@@ -133,6 +144,7 @@ fn make_tree(root: &Path) {
     for path in ["a/small", "a/b", "big"] {
         let set = rustix::fs::setxattr(root.join(path), "user.key", path.as_bytes(), XattrFlags::empty());
         set.expect("the disk of this machine has extended attributes");
+        rustix::fs::setxattr(root.join(path), "user.a=b%3D%", b"=", XattrFlags::empty()).unwrap();
     }
     for (n, path) in ["a/small", "dangling", "big", "a/b", "a", "empty", "."].into_iter().enumerate() {
         set_time(&root.join(path), 1_000_000_000 + n as i64, 123_456_789 - n as i64);
@@ -534,7 +546,7 @@ fn archives_of_gnu_tar_go_in() {
             // That format has whole seconds, and no attributes.
             if options.contains("=gnu") {
                 kept.mtime.1 = expected[path].mtime.1;
-                kept.xattr.clone_from(&expected[path].xattr);
+                kept.xattrs.clone_from(&expected[path].xattrs);
             }
         }
         same(&found, &expected, options);
@@ -582,6 +594,9 @@ fn archive_leads_nowhere_but_into_its_directory() {
             ("hard", b'1', "../outside/f", b""),
             ("pipe", b'6', "", b""),
             ("odd", b'Z', "", b"data of what is not known"),
+            ("records", b'x', "", b"10 uid=-2\n"),
+            ("nonsense", b'0', "", b"bad"),
+            ("incremental/", b'D', "", b"Yf\0Dg\0\0"),
             ("good", b'0', "", b"good"),
         ]),
         "t",
@@ -596,12 +611,56 @@ fn archive_leads_nowhere_but_into_its_directory() {
             "zonal: link/f: not a directory",
             "zonal: hard: a name with .. leads elsewhere",
             "zonal: pipe: a pipe, skipped",
-            "zonal: odd: of type 'Z', skipped",
-            "zonal: 4 could not be copied; the rest is there"
+            "zonal: odd: it is of type 'Z'",
+            "zonal: nonsense: record uid makes no sense",
+            "zonal: 6 could not be copied; the rest is there"
         ]
     );
     assert_eq!(zonal(dir.path(), "cat d outside/f"), "precious");
-    assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "link"]);
+    assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "incremental", "link"]);
+}
+
+/// Times before 1970 and owners beyond what Linux has, as GNU tar's own format has them.
+#[test]
+fn numbers_of_archives_that_are_not_octal() {
+    let dir = drive();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    fs::write(dir.path().join("in/old"), "old").unwrap();
+    set_time(&dir.path().join("in/old"), -1_000_000_000, 0);
+    gnu_tar(dir.path(), "--format=gnu -C in -cf a.tar old");
+    let mut archive = fs::read(dir.path().join("a.tar")).unwrap();
+    let said = extract(dir.path(), &archive, "t");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    zonal(dir.path(), "get -r d t out");
+    assert_eq!(fs::metadata(dir.path().join("out/old")).unwrap().mtime(), -1_000_000_000);
+    archive[108..116].copy_from_slice(&[0x80, 0, 0, 1, 0, 0, 0, 0]);
+    archive[148..156].fill(b' ');
+    let sum: u32 = archive[..512].iter().map(|byte| u32::from(*byte)).sum();
+    archive[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let said = extract(dir.path(), &archive, "t");
+    assert_eq!((said.code, said.err.lines().next()), (Some(1), Some("zonal: old: its uid makes no sense")));
+}
+
+/// A caller who cannot give files away does not lend others his own rights.
+#[test]
+fn set_id_bits_of_other_owners_do_not_become_those_of_the_caller() {
+    let dir = drive();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    let program = dir.path().join("in/program");
+    fs::write(&program, "x").unwrap();
+    std::os::unix::fs::chown(&program, Some(1234), Some(4321)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    zonal(dir.path(), "put -r d in t");
+    for path in ["d", "."] {
+        fs::set_permissions(dir.path().join(path), fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    for (uid, gid, mode) in [(65534, 65534, 0o755), (1234, 4321, 0o6755)] {
+        let mut command = program::command(dir.path(), &format!("get -r d t out{uid}"));
+        let output = command.uid(uid).gid(gid).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found = fs::metadata(dir.path().join(format!("out{uid}/program"))).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o7777), (uid, mode));
+    }
 }
 
 /// Archives that end early or were changed: one clear error, no panic, and a sound file system.

@@ -72,15 +72,23 @@ impl Place {
     /// # Panics
     /// If it is not ready.
     pub fn mount_device(&self, device: &str, options: &str) -> Mounted<'_> {
+        self.mount_at(device, "m", options)
+    }
+
+    /// The same at this directory, from the home.
+    ///
+    /// # Panics
+    /// If it is not ready.
+    pub fn mount_at(&self, device: &str, dir: &str, options: &str) -> Mounted<'_> {
         let options = if options.is_empty() { String::new() } else { format!("-o {options}") };
-        let mut command = program::command(self.home.path(), &format!("mount {device} m {options}"));
+        let mut command = program::command(self.home.path(), &format!("mount {device} {dir} {options}"));
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let stderr = child.stderr.take();
         let mut mounted = Mounted { place: self, child, stderr };
-        if line != format!("ready {}\n", self.dir().display()) {
+        if line != format!("ready {}\n", self.home().join(dir).display()) {
             panic!("it is not ready: {line}{}", mounted.log());
         }
         mounted

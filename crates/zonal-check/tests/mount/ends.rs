@@ -318,3 +318,31 @@ fn user_without_rights_mounts_by_the_helper() {
     as_nobody("unmount m");
     place.check();
 }
+
+/// Another file system at the path of a mount stays when the mount's process is told to end, and the mount goes wherever it is.
+#[test]
+fn signal_unmounts_its_own_file_system_and_no_other() {
+    let place = Place::new("64M");
+    fs::create_dir_all(place.home().join("p/m")).unwrap();
+    let mut mounted = place.mount_at("image:d.img", "p/m", "");
+    fs::write(place.home().join("p/m/f"), b"mine").unwrap();
+    fs::rename(place.home().join("p"), place.home().join("q")).unwrap();
+    fs::create_dir_all(place.home().join("p/m")).unwrap();
+    let other = place.home().join("p/m");
+    let tmpfs = |line: &[&str]| {
+        assert!(Command::new(line[0]).args(&line[1..]).arg(&other).status().unwrap().success())
+    };
+    tmpfs(&["mount", "-t", "tmpfs", "other"]);
+    fs::write(other.join("keep"), b"precious").unwrap();
+    signal(mounted.pid(), Signal::TERM);
+    let code = mounted.wait().code();
+    let kept = fs::read(other.join("keep"));
+    tmpfs(&["umount"]);
+    assert_eq!((code, kept.unwrap().as_slice()), (Some(0), &b"precious"[..]));
+    assert_eq!(fs::read_dir(place.home().join("q/m")).unwrap().count(), 0, "it is mounted still");
+    // Two in one place cannot be told apart by their path.
+    let mounted = place.mount("");
+    let error = program::run(place.home(), "mount null: m -o scratch").refused(1);
+    assert!(error.ends_with("m: a `zonal mount` is there already"), "{error}");
+    mounted.end();
+}

@@ -79,10 +79,6 @@ pub(super) fn keep(
     (from, stat): (HostName<'_>, &Stat),
     ino: u64,
 ) -> anyhow::Result<()> {
-    for (name, value) in from.xattrs()? {
-        fs.set_xattr(waiter, ino, &name, &value)
-            .with_context(|| format!("attribute {}", name.escape_ascii()))?;
-    }
     let changes = Changes {
         mode: Some((stat.st_mode & 0o7777) as u16),
         uid: Some(stat.st_uid),
@@ -93,6 +89,10 @@ pub(super) fn keep(
         ..Changes::default()
     };
     fs.set_attributes(waiter, ino, &changes)?;
+    for (name, value) in from.xattrs()? {
+        fs.set_xattr(waiter, ino, &name, &value)
+            .with_context(|| format!("attribute {}", name.escape_ascii()))?;
+    }
     Ok(())
 }
 
@@ -112,7 +112,7 @@ pub(super) fn keep_on_host(file: impl AsFd, attributes: &Attributes, xattrs: &[X
     if let Some((owner, group)) = owner(attributes) {
         fchown(&file, Some(owner), Some(group)).context("its owner")?;
     }
-    fchmod(&file, Mode::from_raw_mode(attributes.mode.into())).context("its permissions")?;
+    fchmod(&file, permissions(attributes)).context("its permissions")?;
     for (name, value) in xattrs {
         let set = fsetxattr(&file, OsStr::from_bytes(name), value, XattrFlags::empty());
         allowed(name, set)?;
@@ -140,6 +140,16 @@ pub(super) fn keep_of_link(
 fn owner(attributes: &Attributes) -> Option<(Uid, Gid)> {
     let owner = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
     rustix::process::geteuid().is_root().then_some(owner)
+}
+
+/// The permissions that a file gets. One that does not get its owner must not lend the caller's rights to others instead.
+fn permissions(attributes: &Attributes) -> Mode {
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mode = Mode::from_raw_mode(attributes.mode.into());
+    match owner(attributes) {
+        None if own != (attributes.uid, attributes.gid) => mode - (Mode::SUID | Mode::SGID),
+        _ => mode,
+    }
 }
 
 /// An error if an attribute was not set that the caller may set.

@@ -15,6 +15,7 @@ use options::{OPTIONS, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -115,14 +116,19 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
         log(&said);
     }
+    // The number of the mounted file system: another one may be at its path later.
+    let own = std::fs::metadata(&dir).map(|there| there.dev()).unwrap_or_default();
     writeln!(out, "ready {}", dir.display())?;
     out.flush()?;
     let handle = signals.handle();
     let ended_by_signal = {
         let (dir, session, log) = (dir.clone(), session.clone(), log.clone());
         std::thread::spawn(move || {
-            if signals.forever().next().is_some() {
-                leave(&dir, &session, &log);
+            for _ in signals.forever() {
+                match place::now(own, &dir) {
+                    Some(dir) => leave(&dir, &session, &log),
+                    None => log("the signal is not followed: another file system covers the mounted one"),
+                }
             }
         })
     };

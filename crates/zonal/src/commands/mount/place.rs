@@ -5,7 +5,10 @@ use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
@@ -23,7 +26,63 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     if !metadata.is_dir() {
         return Err(anyhow!("{}: not a directory", name()).into());
     }
-    Ok(fs::canonicalize(dir).with_context(name)?)
+    let dir = fs::canonicalize(dir).with_context(name)?;
+    if mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND) {
+        return Err(anyhow!("{}: a `zonal mount` is there already", name()).into());
+    }
+    Ok(dir)
+}
+
+/// What the kernel calls file systems that `zonal mount` serves.
+const OWN_KIND: &[u8] = b"fuse.zonal";
+
+/// A file system in the tree of directories.
+struct Mount {
+    device: u64,
+    dir: PathBuf,
+    kind: Vec<u8>,
+}
+
+/// All that this process sees; none where the kernel does not tell.
+fn mounts() -> Vec<Mount> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
+}
+
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (major, minor) = std::str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
+    let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    let dir = PathBuf::from(OsString::from_vec(without_escapes(words.nth(1)?)));
+    // Before it come as many words as there are.
+    let kind = words.skip_while(|word| *word != b"-").nth(1)?.to_vec();
+    Some(Mount { device, dir, kind })
+}
+
+/// Bytes in which some are three octal digits after a backslash.
+fn without_escapes(text: &[u8]) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::new(), text);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        let (byte, after) = match digits {
+            Some(digits) => {
+                (digits.iter().fold(0u8, |byte, d| byte.wrapping_mul(8) + (d - b'0')), &after[3..])
+            }
+            None => (*first, after),
+        };
+        plain.push(byte);
+        rest = after;
+    }
+    plain
+}
+
+/// Where the file system with this number can be unmounted: at `dir`, or where it was moved to.
+pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
+    let is_here = |dir: &Path| fs::metadata(dir).is_ok_and(|there| there.dev() == device);
+    let elsewhere = || mounts().into_iter().filter(|mount| mount.device == device).map(|mount| mount.dir);
+    if is_here(dir) { Some(dir.to_owned()) } else { elsewhere().find(|dir| is_here(dir)) }
 }
 
 /// Has the kernel write what it has cached of a file system. What fails is told by the log.
@@ -45,4 +104,19 @@ pub(super) fn allow_dirty_pages(dir: &Path, writeback: bool) -> Option<String> {
         }
         Err(error) => format!("dirty pages stay at 1% of what the kernel allows all file systems: {error}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_a_mount_is_read_with_escapes() {
+        let line =
+            b"36 35 98:7 / /mnt/a\\040b\\134\\012\xff rw,noatime shared:1 master:2 - fuse.zonal image:d rw";
+        let Mount { device, dir, kind } = parse_mount(line).unwrap();
+        assert_eq!((device, kind.as_slice()), (rustix::fs::makedev(98, 7), OWN_KIND));
+        assert_eq!(dir.into_os_string().into_vec(), b"/mnt/a b\\\n\xff");
+        assert!(parse_mount(b"36 35 x / /mnt - a b").is_none() && parse_mount(b"").is_none());
+    }
 }

@@ -15,6 +15,8 @@ const XATTR_MAX: usize = 1 << 16;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Records {
     pub(super) path: Option<Vec<u8>>,
+    /// Of a sparse file: its path, while the other one is for programs that know of none.
+    pub(super) sparse_path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     /// Bytes in the archive.
     pub(super) size: Option<u64>,
@@ -30,6 +32,8 @@ pub(super) struct Records {
     pub(super) map: Vec<(u64, u64)>,
     /// The map is at the beginning of the data.
     pub(super) has_map_in_data: bool,
+    /// What makes no sense, first of all.
+    pub(super) problem: Option<String>,
 }
 
 /// Adds a record to `into`.
@@ -46,9 +50,33 @@ pub(super) fn put(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     into.push(b'\n');
 }
 
-/// The same of an extended attribute.
+/// Signs that the name of an attribute cannot have in a key, and what stands there for them.
+const ENCODED: [(u8, &[u8; 3]); 2] = [(b'%', b"%25"), (b'=', b"%3D")];
+
+/// The same of an extended attribute, whose name is encoded as GNU tar has it.
 pub(super) fn put_xattr(into: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    put(into, &[XATTR, name].concat(), value);
+    let mut key = XATTR.to_vec();
+    for sign in name {
+        match ENCODED.iter().find(|(plain, _)| plain == sign) {
+            Some((_, encoded)) => key.extend_from_slice(*encoded),
+            None => key.push(*sign),
+        }
+    }
+    put(into, &key, value);
+}
+
+/// The name of an attribute in a key.
+fn decoded(mut name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    while let Some((first, rest)) = name.split_first() {
+        let (sign, rest) = match ENCODED.iter().find(|(_, encoded)| name.starts_with(*encoded)) {
+            Some((sign, encoded)) => (*sign, &name[encoded.len()..]),
+            None => (*first, rest),
+        };
+        plain.push(sign);
+        name = rest;
+    }
+    plain
 }
 
 /// A time as a record has it: seconds since 1970 with a fraction.
@@ -74,10 +102,10 @@ fn parse_time(text: &str) -> Option<i64> {
 }
 
 impl Records {
-    /// Takes in records; those that come later count.
+    /// Takes in records; those that come later count. One that makes no sense is the [problem](Records::problem) of the file.
     ///
     /// # Errors
-    /// What is wrong with one.
+    /// Where they cannot be told apart.
     pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() && bytes[0] != 0 {
             let wrong = || "a record of it has no sound length".to_owned();
@@ -89,7 +117,9 @@ impl Records {
             let (record, rest) = bytes.split_at(length);
             let record = record[space + 1..].strip_suffix(b"\n").ok_or_else(wrong)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
-            self.add_one(&record[..equals], &record[equals + 1..])?;
+            if let Err(what) = self.add_one(&record[..equals], &record[equals + 1..]) {
+                self.problem.get_or_insert(what);
+            }
             bytes = rest;
         }
         Ok(())
@@ -99,7 +129,8 @@ impl Records {
         let text = || std::str::from_utf8(value).map_err(|_| wrong(key));
         let number = || text()?.parse::<u64>().map_err(|_| wrong(key));
         match key {
-            b"path" | b"GNU.sparse.name" => self.path = Some(value.to_vec()),
+            b"path" => self.path = Some(value.to_vec()),
+            b"GNU.sparse.name" => self.sparse_path = Some(value.to_vec()),
             b"linkpath" => self.link = Some(value.to_vec()),
             b"size" => self.size = Some(number()?),
             b"uid" => self.uid = Some(number()?.try_into().map_err(|_| wrong(key))?),
@@ -117,12 +148,12 @@ impl Records {
                 self.map = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
             }
             _ => {
-                if let Some(name) = key.strip_prefix(XATTR).filter(|name| is_kept(name)) {
-                    self.xattrs.retain(|(other, _)| other != name);
+                if let Some(name) = key.strip_prefix(XATTR).map(decoded).filter(|name| is_kept(name)) {
+                    self.xattrs.retain(|(other, _)| *other != name);
                     if self.xattrs.len() >= XATTRS_MAX || value.len() > XATTR_MAX {
                         return Err(format!("attribute {}: too long, or too many", name.escape_ascii()));
                     }
-                    self.xattrs.push((name.to_vec(), value.to_vec()));
+                    self.xattrs.push((name, value.to_vec()));
                 }
             }
         }
@@ -146,13 +177,12 @@ mod tests {
             let value: Vec<u8> = (0..length).map(|i| (i * 7 + 10) as u8).collect();
             bytes.clear();
             put(&mut bytes, b"path", &value);
-            put_xattr(&mut bytes, b"user.a=b", &value);
+            put_xattr(&mut bytes, b"user.a=b%3D%c", &value);
             put(&mut bytes, b"uid", b"4000000000");
             let mut records = Records::default();
             records.add(&bytes).unwrap();
             assert_eq!((records.path.as_ref(), records.uid), (Some(&value), Some(4_000_000_000)));
-            // The name of an attribute ends at the first sign.
-            assert_eq!(records.xattrs, [(b"user.a".to_vec(), [b"b=", &value[..]].concat())]);
+            assert_eq!(records.xattrs, [(b"user.a=b%3D%c".to_vec(), value)]);
         }
     }
 
@@ -168,10 +198,14 @@ mod tests {
 
     #[test]
     fn wrong_records_are_refused() {
-        for wrong in
-            ["x", "5 a", "99 a=b\n", "3 a=b\n", "6 a=bc", "12 uid=minus\n", "26 GNU.sparse.numbytes=1\n"]
-        {
+        for wrong in ["x", "5 a", "99 a=b\n", "3 a=b\n", "6 a=bc"] {
             assert!(Records::default().add(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+        // Where they end is known.
+        for wrong in ["13 uid=minus\n", "25 GNU.sparse.numbytes=1\n", "10 uid=-2\n", "14 mtime=1e-7\n"] {
+            let mut records = Records::default();
+            records.add(format!("{wrong}11 path=ab\n").as_bytes()).unwrap();
+            assert!(records.problem.is_some() && records.path.as_deref() == Some(b"ab"), "{wrong:?}");
         }
     }
 }

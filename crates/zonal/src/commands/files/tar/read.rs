@@ -105,6 +105,8 @@ struct Entry {
     sparse: Option<(u64, Vec<(u64, u64)>)>,
     /// The map is before the data.
     has_map_in_data: bool,
+    /// Why it cannot be copied, if the archive says what makes no sense.
+    problem: Option<String>,
 }
 
 impl<'a> Extract<'a> {
@@ -166,7 +168,13 @@ impl<'a> Extract<'a> {
     fn entry(&mut self, input: &mut Input<'_>, entry: &Entry, journey: &mut Journey) -> anyhow::Result<()> {
         let opened = self.opened;
         let names = Self::names(&entry.path)?;
-        let is_directory = entry.kind.is_dir() || entry.kind.is_file() && entry.path.ends_with(b"/");
+        if let Some(problem) = &entry.problem {
+            bail!("{problem}");
+        }
+        // GNU tar's directories of incremental archives have a list of names for data.
+        let is_directory = entry.kind.is_dir()
+            || entry.kind.as_byte() == b'D'
+            || entry.kind.is_file() && entry.path.ends_with(b"/");
         let (directories, name) = match names.split_last() {
             Some((name, directories)) if !is_directory => (directories, *name),
             None if !is_directory => bail!("it has no name"),
@@ -199,18 +207,18 @@ impl<'a> Extract<'a> {
             }
             EntryType::Fifo => journey.skipped(&entry.path, skipped(Kind::Pipe)),
             EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(Kind::Character)),
-            kind => journey.skipped(&entry.path, &format!("of type {:?}", char::from(kind.as_byte()))),
+            kind => bail!("it is of type {:?}", char::from(kind.as_byte())),
         }
         Ok(())
     }
 
     fn keep(&self, ino: u64, kept: &Kept) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
+        fs.set_attributes(waiter, ino, &kept.changes)?;
         for (name, value) in &kept.xattrs {
             fs.set_xattr(waiter, ino, name, value)
                 .with_context(|| format!("attribute {}", name.escape_ascii()))?;
         }
-        fs.set_attributes(waiter, ino, &kept.changes)?;
         Ok(())
     }
 
@@ -326,6 +334,9 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
             }
             EntryType::XGlobalHeader => {
                 general.add(&input.text(sized, RECORDS_MAX)?).map_err(|what| wrong(&what))?;
+                if let Some(problem) = &general.problem {
+                    return Err(wrong(problem));
+                }
                 records = general.clone();
                 continue;
             }
@@ -339,7 +350,12 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
             }
             _ => {}
         }
-        let path = records.path.take().or(long_name).unwrap_or_else(|| header.path_bytes().into_owned());
+        let path = records
+            .sparse_path
+            .take()
+            .or_else(|| records.path.take())
+            .or(long_name)
+            .unwrap_or_else(|| header.path_bytes().into_owned());
         let link = records.link.take().or(long_link);
         let link =
             link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
@@ -351,14 +367,23 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
             return Err(wrong("it is larger than any file"));
         }
         let mtime = records.mtime.or_else(|| {
-            let seconds = i64::try_from(header.mtime().ok()?).ok()?;
+            // A number of 64 bits with a sign, where it is not in octal.
+            let seconds = header.mtime().ok()? as i64;
             Some(seconds.saturating_mul(1_000_000_000))
         });
-        let id = |id: std::io::Result<u64>| id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        let mut id = |name: &str, id: std::io::Result<u64>| {
+            let id = id.ok().and_then(|id| u32::try_from(id).ok());
+            if id.is_none() {
+                records.problem.get_or_insert(format!("its {name} makes no sense"));
+            }
+            id.unwrap_or(0)
+        };
+        let uid = records.uid.unwrap_or_else(|| id("uid", header.uid()));
+        let gid = records.gid.unwrap_or_else(|| id("gid", header.gid()));
         let changes = Changes {
             mode: Some((header.mode().unwrap_or(0o644) & 0o7777) as u16),
-            uid: Some(records.uid.unwrap_or_else(|| id(header.uid()))),
-            gid: Some(records.gid.unwrap_or_else(|| id(header.gid()))),
+            uid: Some(uid),
+            gid: Some(gid),
             mtime: mtime.map(SetTime::At),
             atime: records.atime.or(mtime).map(SetTime::At),
             set_ids: SetIds::Keep,
@@ -370,7 +395,8 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         }
         let kept = Kept { changes, xattrs: records.xattrs };
         let has_map_in_data = records.has_map_in_data && sparse.is_some();
-        return Ok(Some(Entry { kind, path, link, size, kept, sparse, has_map_in_data }));
+        let problem = records.problem;
+        return Ok(Some(Entry { kind, path, link, size, kept, sparse, has_map_in_data, problem }));
     }
 }
 
