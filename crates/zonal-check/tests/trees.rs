@@ -620,6 +620,37 @@ fn archive_leads_nowhere_but_into_its_directory() {
     assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "incremental", "link"]);
 }
 
+/// An attribute that is too large here costs itself: the file, the directory, and the other attributes are there.
+#[test]
+fn attribute_that_is_too_large_costs_no_file() {
+    let dir = drive();
+    fs::create_dir_all(dir.path().join("in/d")).unwrap();
+    fs::write(dir.path().join("in/d/f"), "data").unwrap();
+    for path in ["in/d/f", "in/d"] {
+        let path = dir.path().join(path);
+        rustix::fs::setxattr(&path, "user.big", &[7; 3900], XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(&path, "user.key", b"small", XattrFlags::empty()).unwrap();
+        std::os::unix::fs::chown(&path, Some(55), Some(66)).unwrap();
+        set_time(&path, 1_000_000_000, 5);
+    }
+    gnu_tar(dir.path(), "--format=pax --xattrs --xattrs-include=* -C in -cf a.tar .");
+    let archive = fs::read(dir.path().join("a.tar")).unwrap();
+    for (n, said) in [program::run(dir.path(), "put -r d in t0"), extract(dir.path(), &archive, "t1")]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!((said.code, said.err.lines().count()), (Some(1), 3), "{}", said.err);
+        assert!(said.err.contains("d/f: attribute user.big: "), "{}", said.err);
+        zonal(dir.path(), &format!("get -r d t{n} out{n}"));
+        let found = tree(&dir.path().join(format!("out{n}")));
+        let mut expected = tree(&dir.path().join("in"));
+        expected.remove(Path::new("."));
+        for (path, kept) in expected {
+            assert_eq!(found[&path], kept, "{n}: {}", path.display());
+        }
+    }
+}
+
 /// Times before 1970 and owners beyond what Linux has, as GNU tar's own format has them.
 #[test]
 fn numbers_of_archives_that_are_not_octal() {

@@ -89,11 +89,42 @@ pub(super) fn keep(
         ..Changes::default()
     };
     fs.set_attributes(waiter, ino, &changes)?;
-    for (name, value) in from.xattrs()? {
-        fs.set_xattr(waiter, ino, &name, &value)
-            .with_context(|| format!("attribute {}", name.escape_ascii()))?;
+    set_xattrs(fs, waiter, ino, &from.xattrs()?)
+}
+
+/// Gives a file of the file system these attributes. One that is too large is the error once it has the others.
+pub(super) fn set_xattrs(
+    fs: &FileSystem,
+    waiter: &dyn Waiter,
+    ino: u64,
+    xattrs: &[Xattr],
+) -> anyhow::Result<()> {
+    let mut kept = Ok(());
+    for (name, value) in xattrs {
+        let set = fs.set_xattr(waiter, ino, name, value);
+        let set = set.with_context(|| format!("attribute {}", name.escape_ascii()));
+        match set {
+            Err(error) if is_of_attribute(&error) => kept = kept.and(Err(error)),
+            set => set?,
+        }
     }
-    Ok(())
+    kept
+}
+
+/// Whether all is kept but an attribute.
+fn is_of_attribute(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(FsError::AttributeTooLarge))
+}
+
+/// Gives a file its place, unless more than an attribute could not be kept; which attribute that is, is told after it.
+pub(super) fn placed(
+    kept: anyhow::Result<()>,
+    place: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match kept {
+        Err(error) if !is_of_attribute(&error) => Err(error),
+        kept => place().and(kept),
+    }
 }
 
 /// Whether an extended attribute is kept.

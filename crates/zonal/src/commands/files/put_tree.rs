@@ -1,7 +1,7 @@
 //! Files of the host into a file system: one, or a directory with all that is in it.
 
 use super::journey::Journey;
-use super::kept::{HostName, keep, kind_of, skipped};
+use super::kept::{HostName, keep, kind_of, placed, skipped};
 use super::pipe::{piece_bytes, pipe};
 use super::{Opened, own};
 use crate::exit::Failure;
@@ -153,8 +153,8 @@ impl<'a> PutTree<'a> {
         let ino = new.ino();
         fs.announce(ino, to)?;
         let copied = self.copy(&file, ino, stat.st_size as u64).and_then(|()| {
-            keep(fs, waiter, (from, &stat), ino)?;
-            Ok(fs.link_over(waiter, ino, place()?, name)?)
+            let kept = keep(fs, waiter, (from, &stat), ino);
+            placed(kept, || Ok(fs.link_over(waiter, ino, place()?, name)?))
         });
         // What got no name goes with this. The first error is the one to tell.
         let closed = new.close(waiter);

@@ -1,7 +1,7 @@
 //! An archive into a directory.
 
 use super::super::journey::Journey;
-use super::super::kept::{Xattr, skipped};
+use super::super::kept::{Xattr, placed, set_xattrs, skipped};
 use super::super::put_tree::{enter, replace_link};
 use super::super::{Opened, pipe::piece_bytes};
 use super::pax::Records;
@@ -184,13 +184,14 @@ impl<'a> Extract<'a> {
         match entry.kind {
             _ if is_directory => {
                 let ino = parent?;
-                self.keep(ino, &entry.kept)?;
+                let kept = self.keep(ino, &entry.kept);
                 let Changes { mtime, atime, .. } = entry.kept.changes;
                 self.directories.push((
                     ino,
                     entry.path.clone(),
                     Changes { mtime, atime, ..Changes::default() },
                 ));
+                kept?;
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.file(input, entry, parent?, name, journey)?;
@@ -215,11 +216,7 @@ impl<'a> Extract<'a> {
     fn keep(&self, ino: u64, kept: &Kept) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
         fs.set_attributes(waiter, ino, &kept.changes)?;
-        for (name, value) in &kept.xattrs {
-            fs.set_xattr(waiter, ino, name, value)
-                .with_context(|| format!("attribute {}", name.escape_ascii()))?;
-        }
-        Ok(())
+        set_xattrs(fs, waiter, ino, &kept.xattrs)
     }
 
     /// A file with data. It gets its name when it is whole.
@@ -272,13 +269,12 @@ impl<'a> Extract<'a> {
             Ok(())
         };
         let copied = copy();
-        let placed = copied.and_then(|()| {
-            self.keep(ino, &entry.kept)?;
-            Ok(fs.link_over(waiter, ino, parent, name)?)
+        let copied = copied.and_then(|()| {
+            placed(self.keep(ino, &entry.kept), || Ok(fs.link_over(waiter, ino, parent, name)?))
         });
         // What got no name goes with this. The first error is the one to tell.
         let closed = new.close(waiter);
-        placed?;
+        copied?;
         Ok(closed?)
     }
 }
