@@ -4,6 +4,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -327,6 +328,8 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     let mut mounted = place.mount_at("image:d.img", "p/m", "");
     fs::write(place.home().join("p/m/f"), b"mine").unwrap();
     fs::rename(place.home().join("p"), place.home().join("q")).unwrap();
+    // Who asks finds it wherever it was moved to.
+    place.zonal("sync q/m");
     fs::create_dir_all(place.home().join("p/m")).unwrap();
     let other = place.home().join("p/m");
     let tmpfs = |line: &[&str]| {
@@ -340,6 +343,15 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     tmpfs(&["umount"]);
     assert_eq!((code, kept.unwrap().as_slice()), (Some(0), &b"precious"[..]));
     assert_eq!(fs::read_dir(place.home().join("q/m")).unwrap().count(), 0, "it is mounted still");
+    // A name that is no text is one like others.
+    let name = std::ffi::OsStr::from_bytes(b"odd\xff");
+    fs::create_dir(place.home().join(name)).unwrap();
+    let mut line = program::command(place.home(), "mount image:d.img --daemon");
+    assert!(line.arg(name).output().unwrap().status.success());
+    for what in ["sync", "df", "unmount"] {
+        let output = program::command(place.home(), what).arg(name).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     // Two in one place cannot be told apart by their path.
     let mounted = place.mount("");
     let error = program::run(place.home(), "mount null: m -o scratch").refused(1);

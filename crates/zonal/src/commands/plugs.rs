@@ -4,6 +4,7 @@ use crate::exit::{Exit, Failure};
 use anyhow::anyhow;
 use clap::Args;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zonal_io::control::{self, ControlError, Endpoint};
@@ -92,11 +93,16 @@ impl Target {
     }
 }
 
+/// What a process that serves a mounted directory tells the number of its file system as.
+pub(crate) const MOUNTED: &str = "mounted_device";
+
 /// The control socket of the process that serves a mounted directory.
 pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
+    // Its number is the same wherever the directory was moved to, and is that of what is on top.
+    let device = std::fs::metadata(dir).ok()?.dev();
     control::list().unwrap_or_default().into_iter().find(|endpoint| {
         let told = control::files(&endpoint.path).ok().flatten();
-        told.is_some_and(|told| told.get("mounted").and_then(|at| at.as_str()) == dir.to_str())
+        told.is_some_and(|told| told.get(MOUNTED).and_then(|of| of.as_u64()) == Some(device))
     })
 }
 

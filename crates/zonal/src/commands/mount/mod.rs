@@ -5,6 +5,7 @@ mod log;
 mod options;
 mod place;
 
+use crate::commands::plugs::MOUNTED;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
@@ -109,15 +110,15 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         }
     };
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
-    let control = serve_questions(&fs, &dir, &scrubber);
+    // The number of the mounted file system: another one may be at its path later.
+    let own = std::fs::metadata(&dir).map(|there| there.dev()).unwrap_or_default();
+    let control = serve_questions(&fs, own, &scrubber);
     if let Err(error) = &control {
         log(&format!("no control socket: {error}"));
     }
     if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
         log(&said);
     }
-    // The number of the mounted file system: another one may be at its path later.
-    let own = std::fs::metadata(&dir).map(|there| there.dev()).unwrap_or_default();
     writeln!(out, "ready {}", dir.display())?;
     out.flush()?;
     let handle = signals.handle();
@@ -241,14 +242,14 @@ fn scratch(
 /// Answers what `zonal stat` and others ask of the mount.
 fn serve_questions(
     fs: &FileSystem,
-    dir: &Path,
+    own: u64,
     scrubber: &Scrubber,
 ) -> Result<ControlServer, zonal_io::control::ControlError> {
-    let (fs, dir) = (fs.clone(), dir.to_string_lossy().into_owned());
+    let fs = fs.clone();
     let volume = fs.volume().clone();
     let teller = move || {
         let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
-        told["mounted"] = dir.clone().into();
+        told[MOUNTED] = own.into();
         told
     };
     let scrubber = scrubber.clone();
