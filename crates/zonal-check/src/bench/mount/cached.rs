@@ -59,7 +59,8 @@ fn moved(fs: &FileSystem) -> u64 {
 /// Programs that stream to a disk in its own time. The rate is that between the moment at which the disk is busy and the end.
 pub fn streams(effort: Effort, report: &mut Report) {
     const DISK: &str = "smr-hdd-30t";
-    let (begin, length) = if effort.operations < 100_000 { (0.1, 0.5) } else { (5.0, 15.0) };
+    let is_short = effort.operations < 100_000;
+    let (begin, length) = if is_short { (0.1, 0.5) } else { (5.0, 15.0) };
     let (begin, length) = (Duration::from_secs_f64(begin), Duration::from_secs_f64(length));
     let values = Profile::quantities(DISK, &[]).expect("it is there");
     let rate = values.iter().find(|v| v.key == "outer_rate_mb_s").expect("disks have one").value * 1e6;
@@ -78,6 +79,10 @@ pub fn streams(effort: Effort, report: &mut Report) {
                     while !is_over.load(Ordering::Relaxed) {
                         file.write_all_at(memory, at).expect("there is room");
                         at += PIECE;
+                        // In a moment the kernel writes nothing of its own accord.
+                        if is_short && at.is_multiple_of(16 * PIECE) {
+                            file.sync_data().expect("the drive takes it");
+                        }
                     }
                     // What the kernel has cached of it is not written.
                     file.set_len(0).expect("nothing fails");
