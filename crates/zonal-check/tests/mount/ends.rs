@@ -352,8 +352,23 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
         let output = program::command(place.home(), what).arg(name).output().unwrap();
         assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     }
+    // Under another one it cannot be unmounted, and ends.
+    let mut covered = place.mount("");
+    let cover = |line: &[&str]| {
+        assert!(Command::new(line[0]).args(&line[1..]).arg(place.dir()).status().unwrap().success())
+    };
+    fs::write(covered.at("synced"), b"mine").unwrap();
+    place.zonal("sync m");
+    cover(&["mount", "-t", "tmpfs", "other"]);
+    fs::write(covered.at("keep"), b"precious").unwrap();
+    signal(covered.pid(), Signal::TERM);
+    let code = covered.wait().code();
+    let kept = fs::read(covered.at("keep"));
+    cover(&["umount"]);
+    assert_eq!((code, kept.unwrap().as_slice()), (Some(0), &b"precious"[..]));
     // Two in one place cannot be told apart by their path.
     let mounted = place.mount("");
+    assert_eq!(fs::read(mounted.at("synced")).unwrap(), b"mine");
     let error = program::run(place.home(), "mount null: m -o scratch").refused(1);
     assert!(error.ends_with("m: a `zonal mount` is there already"), "{error}");
     mounted.end();

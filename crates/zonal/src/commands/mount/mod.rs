@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     };
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
     // The number of the mounted file system: another one may be at its path later.
-    let own = std::fs::metadata(&dir).map(|there| there.dev()).unwrap_or_default();
+    let own = std::fs::metadata(&dir).with_context(|| shown_word(dir.as_os_str()))?.dev();
     let control = serve_questions(&fs, own, &scrubber);
     if let Err(error) = &control {
         log(&format!("no control socket: {error}"));
@@ -128,7 +128,12 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
             for _ in signals.forever() {
                 match place::now(own, &dir) {
                     Some(dir) => leave(&dir, &session, &log),
-                    None => log("the signal is not followed: another file system covers the mounted one"),
+                    None => {
+                        log(
+                            "another file system covers the mounted one: what the kernel has cached is not written",
+                        );
+                        session.give_up();
+                    }
                 }
             }
         })
