@@ -121,7 +121,7 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
     assert!(!dir.path().join("out").exists());
     let said = program::run(dir.path(), "get d f out --salvage");
     let (told, end) = said.err.split_once('\n').unwrap();
-    assert!(told.starts_with("f: file 2, block 732: "), "{told}");
+    assert!(told.starts_with("zonal: f: file 2, block 732: "), "{told}");
     assert_eq!((said.code, end), (Some(3), "zonal: f: 1 blocks of 4 KiB are lost, and zeroes in the copy\n"));
     let mut expected = data.clone();
     expected[732 * 4096..733 * 4096].fill(0);

@@ -8,6 +8,8 @@ mod cached;
 mod calls;
 mod disk;
 
+pub(super) use cached::streams;
+
 use super::Effort;
 use super::files::{PIECE, bytes};
 use super::measure::Samples;
@@ -47,11 +49,6 @@ pub(super) fn rows(effort: Effort, report: &mut Report) {
     calls::names(effort, report);
     calls::two_threads(effort, report);
     cached::small_writes(effort, report);
-}
-
-/// Measures streams to a slow disk.
-pub(super) fn streams(effort: Effort, report: &mut Report) {
-    cached::streams(effort, report);
 }
 
 /// Measures the rows of a mount that lies on a disk.

@@ -1,13 +1,13 @@
 //! `zonal get`.
 
 use super::get_tree::{GetTree, copy_out};
+use super::journey::Journey;
 use super::kept::{keep_on_host, xattrs};
 use super::pipe::{piece_bytes, pipe};
 use super::salvage::{self, Lost};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
-use crate::interrupt::{Interrupt, Interrupted};
-use crate::progress::Progress;
+use crate::interrupt::Interrupted;
 use crate::text::shown_word;
 use crate::whole::Whole;
 use anyhow::Context;
@@ -120,29 +120,27 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
         }
         Place::File(to) => {
             // From now on a signal is an error like another, after which nothing is left behind.
-            let interrupt = Interrupt::listen()?;
+            let mut journey = Journey::begin("get", format!("{} is as it was before", shown_word(file)))?;
             let mut whole = Whole::create(to, 0o600).with_context(|| shown_word(file))?;
             let mut buffer = vec![0; piece_bytes(&fs)];
-            let mut progress = Progress::new("get");
             let from = (ino, attributes.size);
             let copied = copy_out(&fs, from, &*whole.file(), &mut buffer, lost_if_wanted, |bytes| {
-                tell(path, &lost, &mut progress);
-                progress.bytes(bytes);
-                check(&interrupt, file)
+                journey.lost(path.as_bytes(), &lost);
+                journey.progress.bytes(bytes);
+                journey.check()
             });
             copied.map_err(|error| match error.downcast::<FsError>() {
                 Ok(error) => failed(path, error),
                 Err(error) if error.is::<Interrupted>() => error.into(),
                 Err(error) => error.context(shown_word(file)).into(),
             })?;
-            check(&interrupt, file)?;
+            journey.check()?;
             // As it is in the file system, which is how it was put.
             let kept = xattrs(&fs, ino).map_err(|e| failed(path, e))?;
             keep_on_host(&*whole.file(), &attributes, &kept).with_context(|| shown_word(file))?;
             Ok(whole.commit().with_context(|| shown_word(file))?)
         }
     }?;
-    tell(path, &lost, &mut Progress::new("get"));
     match lost.blocks() {
         0 => Ok(()),
         blocks => Err(Failure {
@@ -150,20 +148,6 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             error: anyhow::anyhow!("{}: {}", shown_word(path), salvage::lost(blocks)),
         }),
     }
-}
-
-/// Tells of blocks that were found lost.
-fn tell(path: &OsStr, lost: &Lost, progress: &mut Progress) {
-    for line in lost.take() {
-        progress.clear();
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "{}: {line}", shown_word(path));
-    }
-}
-
-/// An error once a signal has come.
-fn check(interrupt: &Interrupt, file: &OsStr) -> Result<(), Failure> {
-    interrupt.check(|| format!("{} is as it was before", shown_word(file)))
 }
 
 /// Where the bytes go.
@@ -243,7 +227,11 @@ impl Source<'_> {
 
 fn copy(mut source: Source<'_>, file: &OsStr, out: &mut dyn Write) -> Result<(), Failure> {
     let bytes = piece_bytes(source.fs);
+    let (path, lost) = (source.path, source.lost);
     let read = move |buffer: &mut [u8]| source.read(buffer);
-    pipe(bytes, read, |piece| Ok(out.write_all(piece).with_context(|| shown_word(file))?))?;
+    pipe(bytes, read, |piece| {
+        lost.iter().for_each(|lost| lost.tell(path.as_bytes(), || {}));
+        Ok(out.write_all(piece).with_context(|| shown_word(file))?)
+    })?;
     Ok(out.flush().with_context(|| shown_word(file))?)
 }

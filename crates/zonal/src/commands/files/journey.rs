@@ -13,7 +13,7 @@ use zonal_fs::FsError;
 pub(super) struct Journey {
     interrupt: Interrupt,
     /// What a signal leaves.
-    left: &'static str,
+    left: String,
     pub(super) progress: Progress,
     failed: u64,
     /// Files with zeroes for what is lost.
@@ -24,11 +24,11 @@ pub(super) struct Journey {
 
 impl Journey {
     /// One that does `what`; a signal leaves what is `left`.
-    pub(super) fn begin(what: &'static str, left: &'static str) -> Result<Journey, Failure> {
+    pub(super) fn begin(what: &'static str, left: impl Into<String>) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
         Ok(Journey {
             interrupt,
-            left,
+            left: left.into(),
             progress: Progress::new(what),
             failed: 0,
             salvaged: 0,
@@ -43,7 +43,7 @@ impl Journey {
 
     /// An error once a signal has come.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        self.interrupt.check(|| self.left.to_owned())
+        self.interrupt.check(|| self.left.clone())
     }
 
     /// A file that could not be copied: it is told, and the others are copied. An error that would be each file's ends it.
@@ -65,12 +65,10 @@ impl Journey {
 
     /// Tells of blocks of a file that were found lost.
     pub(super) fn lost(&mut self, path: &[u8], lost: &Lost) {
-        for line in lost.take() {
-            self.tell(&format!("{}: {line}", shown(path)));
-        }
+        lost.tell(path, || self.progress.clear());
     }
 
-    /// A file that was copied with so many lost blocks.
+    /// A file that was copied but for this number of blocks, if it is not 0.
     pub(super) fn salvaged(&mut self, path: &[u8], blocks: u64) {
         if blocks > 0 {
             (self.salvaged, self.is_damaged) = (self.salvaged + 1, true);

@@ -1,7 +1,9 @@
 //! Copies that continue where data is damaged: a block that cannot be read is zeroes, and is told.
 
+use crate::text::shown;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
 
@@ -17,18 +19,26 @@ impl Lost {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// What was found since this was asked last, a line each.
-    pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Tells what was found since this was called last, a line each, and calls `before` before each.
+    pub(super) fn tell(&self, path: &[u8], mut before: impl FnMut()) {
+        for line in std::mem::take(&mut *self.untold()) {
+            before();
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "zonal: {}: {line}", shown(path));
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Vec<String>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, error: &FsError) {
         self.blocks.fetch_add(1, Ordering::Relaxed);
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+        self.untold().push(error.to_string());
     }
 }
 
-/// What can be said of a file with so many lost blocks.
+/// What is said of a file whose copy lacks this number of blocks.
 pub(super) fn lost(blocks: u64) -> String {
     format!("{blocks} blocks of 4 KiB are lost, and zeroes in the copy")
 }
@@ -47,7 +57,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads each block by itself; those that cannot be are zeroes.
+/// Reads one block at a time; a block that cannot be read is zeroes.
 fn by_blocks(
     fs: &FileSystem,
     waiter: &Polling,
