@@ -38,7 +38,7 @@ start() {
     case $1 in
         spdk) exec taskset -c 0 "$spdk/build/bin/nvmf_tgt" -m 0x1 --no-huge -s 512 -c "$work/spdk.json" -r "$work/sock" ;;
         zonal)
-            XDG_RUNTIME_DIR=$work exec taskset -c 0 "$zonal" serve --poll --nqn $nqn \
+            ZONAL_RUNTIME_DIR=$work exec taskset -c 0 "$zonal" serve --poll --nqn $nqn \
                 null:size=34G,blocksize=4096,zone_nr_conv=128
             ;;
     esac >"$work/log" 2>&1 &

@@ -62,7 +62,7 @@ pub struct Said {
 /// The program with the words of `line`, in `directory`, where its control sockets and its kept options go as well.
 pub fn command(directory: &Path, line: &str) -> Command {
     let mut command = plain();
-    command.args(line.split_whitespace()).current_dir(directory).env("XDG_RUNTIME_DIR", directory);
+    command.args(line.split_whitespace()).current_dir(directory).env("ZONAL_RUNTIME_DIR", directory);
     command.env("XDG_CONFIG_HOME", directory.join("config"));
     // Whatever terminal the tests run in, help has the width of the documentation.
     command.env_remove("COLUMNS");

@@ -652,7 +652,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
         .args("bench --device d --name=a --rw=write --zonemode=zbd --offset=4z --size=4z --bs=4k".split(' '))
         .args(["--time_based", "--runtime=60s"])
         .current_dir(dir.path())
-        .env("XDG_RUNTIME_DIR", dir.path())
+        .env("ZONAL_RUNTIME_DIR", dir.path())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -693,7 +693,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
     let mut watch = program::plain()
         .args(["plugs", "d", "--watch=0.05"])
         .current_dir(dir.path())
-        .env("XDG_RUNTIME_DIR", dir.path())
+        .env("ZONAL_RUNTIME_DIR", dir.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -178,7 +178,7 @@ fn drive_on_a_read_only_mount_is_read_and_refuses_changes() {
             // The control sockets of commands go to a place that can be written.
             let run = |line: &str| {
                 let mut command = program::command(place, &format!("{line} {metadata}"));
-                command.env("XDG_RUNTIME_DIR", dir.path()).output().unwrap()
+                command.env("ZONAL_RUNTIME_DIR", dir.path()).output().unwrap()
             };
             for line in READING {
                 assert!(on(place, line, metadata).len() < 4 << 20);

@@ -44,7 +44,7 @@ fn bench_on(device: &str, arguments: &[&str]) -> Run {
         .args(["bench", "--device", device, "--report", "page.html", "--json", "results.json"])
         .args(arguments)
         .current_dir(directory.path())
-        .env("XDG_RUNTIME_DIR", directory.path())
+        .env("ZONAL_RUNTIME_DIR", directory.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

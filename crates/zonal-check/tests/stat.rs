@@ -73,7 +73,7 @@ impl Bench {
         let line = "bench --target=fs --device d --name=a --rw=randwrite --bs=1M --filesize=1M-4M --nrfiles=12 \
                     --time_based --runtime=120s";
         let mut bench = program::plain();
-        bench.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
+        bench.args(line.split_whitespace()).current_dir(dir).env("ZONAL_RUNTIME_DIR", dir);
         Bench(bench.stdout(Stdio::null()).spawn().unwrap())
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 use zonal_check::program;
@@ -134,6 +134,7 @@ fn make_tree(root: &Path) {
     fs::hard_link(root.join("a/small"), root.join("a/b/hard")).unwrap();
     fs::hard_link(root.join("a/small"), root.join("z")).unwrap();
     symlink("../a/small", root.join("a/link")).unwrap();
+    fs::hard_link(root.join("a/link"), root.join("s/link")).unwrap();
     symlink("/nowhere/at all", root.join("dangling")).unwrap();
     fs::write(root.join(std::ffi::OsStr::from_bytes(b"no\xfftext\n")), "x").unwrap();
     fs::set_permissions(root.join("a/small"), fs::Permissions::from_mode(0o4751)).unwrap();
@@ -332,18 +333,7 @@ fn interrupted_put_leaves_what_was_there() {
     fs::write(dir.path().join("old"), "old").unwrap();
     zonal(dir.path(), "put d old f");
     fs::write(dir.path().join("big"), vec![1; 200 << 20]).unwrap();
-    late(dir.path(), "writes", 700);
-    let mut command = program::command(dir.path(), "put fault:plan=plan+image:d big f");
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // Once it listens to the signal.
-    let listens = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
-        u64::from_str_radix(&mask, 16).unwrap() & 2 != 0
-    };
-    while !listens() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let child = begin_slow_put(dir.path());
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -354,6 +344,65 @@ fn interrupted_put_leaves_what_was_there() {
     );
     assert_eq!(zonal(dir.path(), "cat d f"), "old");
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
+}
+
+/// Begins to copy the file `big` to `f`, on a drive whose writes take long, and waits until it listens to signals.
+fn begin_slow_put(dir: &Path) -> Child {
+    late(dir, "writes", 700);
+    let mut command = program::command(dir, "put fault:plan=plan+image:d big f");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let listens = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap().to_owned();
+        u64::from_str_radix(&mask, 16).unwrap() & 2 != 0
+    };
+    while !listens() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child
+}
+
+/// A source that is cut while it is read is not kept as if it had been whole.
+#[test]
+fn file_that_becomes_shorter_is_not_copied() {
+    let dir = drive();
+    fs::write(dir.path().join("big"), vec![1; 200 << 20]).unwrap();
+    let child = begin_slow_put(dir.path());
+    File::options().write(true).open(dir.path().join("big")).unwrap().set_len(1 << 20).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), said.as_str()),
+        (Some(1), "zonal: big: it became shorter while it was read\n")
+    );
+    refused(dir.path(), "cat d f", 1);
+}
+
+/// A closed stream is no empty file, and takes no data.
+#[test]
+fn closed_standard_streams_are_told() {
+    let dir = drive();
+    fs::write(dir.path().join("old"), "old").unwrap();
+    zonal(dir.path(), "put d old f");
+    for (line, stream) in [
+        ("put d - f <&-", "input"),
+        ("tar -x d t <&-", "input"),
+        ("tar -c d >&-", "output"),
+        ("cat d f >&-", "output"),
+        ("get d f - >&-", "output"),
+    ] {
+        let mut shell = Command::new("sh");
+        let script = format!("exec '{}' {line}", program::zonal().display());
+        shell.args(["-c", &script]).current_dir(dir.path()).env("ZONAL_RUNTIME_DIR", dir.path());
+        let output = shell.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let expected = format!("zonal: standard {stream} is closed\n");
+        assert_eq!((output.status.code(), said), (Some(1), expected), "{line}");
+    }
+    assert_eq!(zonal(dir.path(), "cat d f"), "old");
+    // Whose input is empty has said so.
+    assert_eq!(program::run(dir.path(), "put d - f").code, Some(0));
+    assert_eq!(zonal(dir.path(), "cat d f"), "");
 }
 
 /// Links that lie where the copy goes lead it nowhere else.
@@ -420,11 +469,13 @@ fn directories_are_made_and_files_are_moved() {
 fn interrupted_copy_leaves_whole_files() {
     let dir = drive();
     let tree = dir.path().join("tree");
-    fs::create_dir(&tree).unwrap();
-    assert!(Command::new("mkfifo").arg(tree.join("!pipe")).status().unwrap().success());
+    fs::create_dir_all(tree.join("a")).unwrap();
+    assert!(Command::new("mkfifo").arg(tree.join("a/!pipe")).status().unwrap().success());
     for n in 0..2000 {
-        fs::write(tree.join(format!("{n:04}")), vec![n as u8; 50_000]).unwrap();
+        fs::write(tree.join(format!("a/{n:04}")), vec![n as u8; 50_000]).unwrap();
     }
+    fs::set_permissions(tree.join("a"), fs::Permissions::from_mode(0o751)).unwrap();
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o770)).unwrap();
     late(dir.path(), "writes", 500);
     let mut command = program::command(dir.path(), "put -r fault:plan=plan+image:d tree t");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -440,10 +491,15 @@ fn interrupted_copy_leaves_whole_files() {
     let [_, last] = lines[..] else { panic!("{said}") };
     assert_eq!(last, "zonal: interrupted; what was copied until then is there");
     zonal(dir.path(), "get -r d t out");
-    let there = fs::read_dir(dir.path().join("out")).unwrap().count();
+    let there = fs::read_dir(dir.path().join("out/a")).unwrap().count();
     assert!(there < 2000, "it was over");
     for n in 0..there {
-        assert_eq!(fs::read(dir.path().join(format!("out/{n:04}"))).unwrap(), vec![n as u8; 50_000], "{n}");
+        assert_eq!(fs::read(dir.path().join(format!("out/a/{n:04}"))).unwrap(), vec![n as u8; 50_000], "{n}");
+    }
+    // Directories are their owners' as those that were finished are.
+    for (path, mode) in [("out", 0o770), ("out/a", 0o751)] {
+        let found = fs::metadata(dir.path().join(path)).unwrap().mode();
+        assert_eq!(found & 0o7777, mode, "{path}: {found:o}");
     }
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
@@ -456,7 +512,7 @@ fn progress_is_for_terminals() {
         let mut command = Command::new("script");
         let program = format!("{} {line}", program::zonal().display());
         command.args(["-q", "-e", "-c", &program, "/dev/null"]).current_dir(dir.path());
-        command.env("XDG_RUNTIME_DIR", dir.path()).env("TERM", "xterm");
+        command.env("ZONAL_RUNTIME_DIR", dir.path()).env("TERM", "xterm");
         let output = command.stdin(Stdio::null()).output().expect("util-linux is there");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -694,6 +750,13 @@ fn set_id_bits_of_other_owners_do_not_become_those_of_the_caller() {
     }
 }
 
+/// Gives a header the sum of what is in it.
+fn sum(header: &mut [u8]) {
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
 /// Archives that end early or were changed: one clear error, no panic, and a sound file system.
 #[test]
 fn damaged_archives_are_refused_and_do_no_harm() {
@@ -717,6 +780,30 @@ fn damaged_archives_are_refused_and_do_no_harm() {
         (said.code, said.err.as_str()),
         (Some(1), "zonal: byte 0 of the archive: this is no header of tar\n")
     );
+    // What one header of many costs is its file, and what has no place of its own.
+    let entries: [(&str, u8, &str, &[u8]); 5] = [
+        ("before", b'0', "", b"before"),
+        ("lost", b'0', "", &[7; 3000]),
+        ("hard", b'1', "before", b"data of a link"),
+        ("negative", b'0', "", b""),
+        ("after", b'0', "", b"after"),
+    ];
+    let mut archive = by_hand(&entries);
+    archive[1024 + 3] ^= 1;
+    let negative = 1024 + 512 + 3072 + 1024;
+    archive[negative + 124..negative + 136].fill(0xff);
+    sum(&mut archive[negative..negative + 512]);
+    let said = extract(dir.path(), &archive, "parts");
+    let passed = "passed over up to the next header";
+    let expected = format!(
+        "zonal: byte 1024 of the archive: this is no header of tar; {passed}\n\
+         zonal: byte 5120 of the archive: this is no header of tar; {passed}\n\
+         zonal: byte {negative} of the archive: it is larger than any file; {passed}\n\
+         zonal: 3 could not be copied; the rest is there\n"
+    );
+    assert_eq!((said.code, said.err), (Some(1), expected));
+    assert_eq!(names(&zonal(dir.path(), "ls d parts")), ["after", "before", "hard"]);
+    assert_eq!(zonal(dir.path(), "cat d parts/after parts/hard"), "afterbefore");
     // What follows the end of an archive is not read for ever, nor more attributes than a file has.
     let mut command = program::command(dir.path(), "tar -x d t");
     assert!(command.stdin(File::open("/dev/zero").unwrap()).status().unwrap().success());
@@ -743,10 +830,7 @@ fn damaged_archives_are_refused_and_do_no_harm() {
                 // Most headers stay sound, so that what they say is read.
                 let header = at / 512 * 512;
                 if random(3) > 0 && archive.len() >= header + 512 {
-                    let block = &mut archive[header..header + 512];
-                    block[148..156].fill(b' ');
-                    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-                    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+                    sum(&mut archive[header..header + 512]);
                 }
             }
         }

@@ -17,6 +17,7 @@ pub mod linear;
 pub mod lock;
 pub mod news;
 pub mod registry;
+pub mod standard;
 pub mod sums;
 pub mod sync;
 pub mod trace;

@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zonal_check::program;
@@ -162,7 +163,7 @@ fn program_is_a_helper_of_mount() {
     std::os::unix::fs::symlink(program::zonal(), &helper).unwrap();
     let mut command = Command::new(&helper);
     command.args(["image:d.img", "m", "-n", "-o", "rw,noauto,nosuid"]).current_dir(place.home());
-    let output = command.env("XDG_RUNTIME_DIR", place.home()).output().unwrap();
+    let output = command.env("ZONAL_RUNTIME_DIR", place.home()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(place.dir().to_str().unwrap())).unwrap();
@@ -305,7 +306,7 @@ fn user_without_rights_mounts_by_the_helper() {
     let as_nobody = |line: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
-        command.args(line.split_whitespace()).current_dir(home).env("XDG_RUNTIME_DIR", home.join("run"));
+        command.args(line.split_whitespace()).current_dir(home).env("ZONAL_RUNTIME_DIR", home.join("run"));
         command.env("XDG_CONFIG_HOME", home.join("config"));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -317,6 +318,32 @@ fn user_without_rights_mounts_by_the_helper() {
     let output = Command::new("setpriv").args(nobody).current_dir(home).output().unwrap();
     assert_eq!(output.stdout, b"mine\n", "{}", String::from_utf8_lossy(&output.stderr));
     as_nobody("unmount m");
+    place.check();
+}
+
+/// A mount of fstab or of systemd has no session; a user who logs in later has one.
+#[test]
+fn mount_of_another_session_is_found() {
+    let place = Place::new("64M");
+    let session = place.home().join("session");
+    fs::create_dir(&session).unwrap();
+    let run = |line: &str, session: Option<&Path>| {
+        let mut command = program::command(place.home(), line);
+        command.env_remove("ZONAL_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
+        let output = command.envs(session.map(|dir| ("XDG_RUNTIME_DIR", dir))).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (mounting, asking) in [(None, Some(session.as_path())), (Some(session.as_path()), None)] {
+        // Sessions of others than root have directories that only they know.
+        if mounting.is_some() && !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        run("mount image:d.img m --daemon", mounting);
+        assert!(run("stat m", asking).contains("used"));
+        run("sync m", asking);
+        run("unmount m", asking);
+    }
     place.check();
 }
 

@@ -22,9 +22,24 @@ pub struct Endpoint {
 /// The living control sockets of this user, by process; removes those left behind.
 ///
 /// # Errors
-/// [`ControlError`] if their directory is not this user's own or cannot be read.
+/// [`ControlError`] if a directory of them cannot be read, or the only one there is not this user's own.
 pub fn list() -> Result<Vec<Endpoint>, ControlError> {
-    list_in(&place::directory()?)
+    let (mut found, mut wrong, mut is_any) = (Vec::new(), None, false);
+    for dir in place::directories().iter().filter(|dir| dir.symlink_metadata().is_ok()) {
+        match place::private_directory(dir) {
+            Ok(()) => {
+                found.append(&mut list_in(dir)?);
+                is_any = true;
+            }
+            // Another user can make one in /tmp, but must not keep this user from others.
+            Err(error) => wrong = Some(error),
+        }
+    }
+    found.sort_by(|a, b| (a.pid, &a.path).cmp(&(b.pid, &b.path)));
+    match wrong {
+        Some(error) if !is_any => Err(error),
+        _ => Ok(found),
+    }
 }
 
 pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {

@@ -21,22 +21,48 @@ const ENDING: &str = ".sock";
 /// Group's and others' permission bits.
 const OTHERS: u32 = 0o077;
 
-/// The directory for this user's control sockets, made if it is not there.
-///
-/// It is `zonal` in `$XDG_RUNTIME_DIR`, where that is a directory of this user, and `/tmp/zonal-UID` otherwise.
+/// Names the one directory that control sockets are in `zonal` of.
+const OWN_VARIABLE: &str = "ZONAL_RUNTIME_DIR";
+
+/// The directory for this user's new control sockets, made if it is not there: the first of [`directories`] that can be.
 ///
 /// # Errors
 /// [`ControlError::Directory`] if it is another's, open to others, or no directory: then somebody else could answer.
 pub fn directory() -> Result<PathBuf, ControlError> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // After `su` or `sudo` the variable may still name another user's directory.
-    let own = |p: &PathBuf| p.is_absolute() && p.symlink_metadata().is_ok_and(|m| m.is_dir() && is_own(&m));
-    let path = match runtime.filter(own) {
-        Some(runtime) => runtime.join("zonal"),
-        None => PathBuf::from(format!("/tmp/zonal-{}", geteuid().as_raw())),
-    };
-    private_directory(&path)?;
-    Ok(path)
+    let mut directories = directories();
+    let last = directories.pop().expect("there is always one");
+    for path in directories {
+        match private_directory(&path) {
+            Err(ControlError::Io { .. }) => {}
+            made => return made.map(|()| path),
+        }
+    }
+    private_directory(&last)?;
+    Ok(last)
+}
+
+/// Where control sockets of this user can be, whatever session each was made in. The first is for new ones, the next if that cannot be made.
+///
+/// Of root it is `/run/zonal`. Of others it is `zonal` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, where those are directories of the user.
+/// Then `/tmp/zonal-UID`. Where `$ZONAL_RUNTIME_DIR` is set, `zonal` in it is the only one.
+pub(super) fn directories() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(own) = variable(OWN_VARIABLE) {
+        return vec![own.join("zonal")];
+    }
+    let user = geteuid();
+    let bases = [
+        user.is_root().then(|| PathBuf::from("/run")),
+        // After `su` or `sudo` the variable may still name another user's directory.
+        variable("XDG_RUNTIME_DIR"),
+        Some(PathBuf::from(format!("/run/user/{}", user.as_raw()))),
+    ];
+    let is_own = |base: &PathBuf| base.symlink_metadata().is_ok_and(|meta| meta.is_dir() && is_own(&meta));
+    let mut directories: Vec<PathBuf> =
+        bases.into_iter().flatten().filter(is_own).map(|base| base.join("zonal")).collect();
+    directories.push(PathBuf::from(format!("/tmp/zonal-{}", user.as_raw())));
+    directories.dedup();
+    directories
 }
 
 /// Makes `path` or checks that it is a directory of this user, closed to others.

@@ -3,7 +3,7 @@
 use super::get_tree::{GetTree, copy_out};
 use super::journey::Journey;
 use super::kept::{keep_on_host, xattrs};
-use super::pipe::{piece_bytes, pipe};
+use super::pipe::{check_open, piece_bytes, pipe};
 use super::salvage::{self, Lost};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
@@ -23,6 +23,7 @@ use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError};
 use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
+use zonal_io::standard::OUTPUT;
 
 /// Copy a file out of a file system, verified, or with -r a directory
 ///
@@ -60,6 +61,7 @@ pub(crate) struct Cat {
 }
 
 pub(crate) fn run_cat(arguments: &Cat, out: &mut dyn Write) -> Result<(), Failure> {
+    check_open(OUTPUT)?;
     let Opened { fs, .. } = arguments.on.look()?;
     for path in &arguments.paths {
         let (ino, waiter) = (file_at(&fs, path)?.0, Polling::new(Clock::start()));
@@ -82,14 +84,6 @@ fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> 
     }
 }
 
-/// A directory with all that is in it.
-fn get_tree(on: &On, path: &OsStr, target: &Path, salvage: bool) -> Result<(), Failure> {
-    let opened = on.look()?;
-    let names = names(path)?.join(&b'/');
-    let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
-    GetTree::new(&opened, names, salvage)?.get(ino, target)
-}
-
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     let Get { on, path, file, salvage, recursive } = arguments;
     let mut target = PathBuf::from(file);
@@ -103,11 +97,18 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
         if file == "-" {
             return Err(Failure::usage("-: a directory has no place on standard output"));
         }
-        return get_tree(on, path, &target, *salvage);
+    }
+    let opened = on.look()?;
+    if *recursive {
+        let names = names(path)?.join(&b'/');
+        let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
+        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind == Kind::Directory {
+            return GetTree::new(&opened, names, *salvage)?.get(ino, &target);
+        }
     }
     let file = &target.into_os_string();
     let place = Place::of(file, on.metadata.as_deref())?;
-    let Opened { fs, waiter } = on.look()?;
+    let Opened { fs, waiter } = opened;
     let (ino, attributes) = file_at(&fs, path)?;
     let lost = Lost::default();
     let lost_if_wanted = salvage.then_some(&lost);
@@ -169,6 +170,7 @@ impl Place<'_> {
         let path = Path::new(file);
         let refused = |why: &str| Err(Failure::usage(format!("{}: {why}", shown_word(file))));
         if file == "-" {
+            check_open(OUTPUT)?;
             return Ok(Place::Output);
         }
         let there = match path.metadata() {

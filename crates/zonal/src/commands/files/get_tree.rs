@@ -75,17 +75,28 @@ impl<'a> GetTree<'a> {
         let root = openat(CWD, target, DIRECTORY, Mode::empty()).with_context(name)?;
         let first = self.frame(dup(&root).with_context(name)?, ino, PathBuf::new());
         let mut frames = vec![first.with_context(|| shown(&self.from))?];
-        let mut seen = HashSet::from([ino]);
+        let copied = self.walk(&root, &mut frames);
+        // Those that an error or a signal leaves unfinished.
+        for left in frames.iter().rev() {
+            let _ = self.keep(left);
+        }
+        copied?;
+        self.journey.end()
+    }
+
+    /// Copies what is in the directories of `frames`, and what each has itself; those that are not finished are left in it.
+    fn walk(&mut self, root: &OwnedFd, frames: &mut Vec<Frame>) -> Result<(), Failure> {
+        let mut seen: HashSet<u64> = frames.iter().map(|frame| frame.ino).collect();
         while let Some(frame) = frames.last_mut() {
             self.journey.check()?;
             let Some((name, ino)) = frame.left.pop() else {
                 let done = frames.pop().expect("it is the last");
-                self.finish(&done)?;
+                self.keep(&done).or_else(|error| self.failed(&done.path, error))?;
                 continue;
             };
             let name = OsString::from_vec(name);
             let at = frame.path.join(&name);
-            match self.entry(&root, frame, &name, ino) {
+            match self.entry(root, frame, &name, ino) {
                 Ok(Some(below)) if !seen.insert(below.ino) => {
                     self.failed(&at, anyhow!("the directory has another name"))?;
                 }
@@ -93,7 +104,7 @@ impl<'a> GetTree<'a> {
                 Err(error) => self.failed(&at, error)?,
             }
         }
-        self.journey.end()
+        Ok(())
     }
 
     /// Where the file that goes to `path` lies in the file system.
@@ -116,11 +127,8 @@ impl<'a> GetTree<'a> {
     }
 
     /// What a directory has itself, after all that is in it was made.
-    fn finish(&mut self, done: &Frame) -> Result<(), Failure> {
-        let keep = || -> anyhow::Result<()> {
-            keep_on_host(&done.to, &done.attributes, &xattrs(&self.opened.fs, done.ino)?)
-        };
-        keep().or_else(|error| self.failed(&done.path, error))
+    fn keep(&self, done: &Frame) -> anyhow::Result<()> {
+        keep_on_host(&done.to, &done.attributes, &xattrs(&self.opened.fs, done.ino)?)
     }
 
     /// Copies an entry; a directory is to be copied next.
@@ -145,15 +153,7 @@ impl<'a> GetTree<'a> {
                 let to = openat(&frame.to, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
                 return Ok(Some(self.frame(to, ino, path)?));
             }
-            Kind::File => self.file(root, frame, name, (ino, &attributes), path)?,
-            Kind::Symlink => {
-                let target = self.opened.fs.target(ino)?;
-                let xattrs = xattrs(&self.opened.fs, ino)?;
-                let make = |spare: &OsStr| symlinkat(OsStr::from_bytes(&target), &frame.to, spare);
-                self.replace(&frame.to, name, make, |_, (), spare| {
-                    keep_of_link(HostName { directory: &frame.to, name: spare }, &attributes, &xattrs)
-                })?;
-            }
+            Kind::File | Kind::Symlink => self.file(root, frame, name, (ino, &attributes), path)?,
             kind => {
                 let path = self.in_file_system(&path);
                 self.journey.skipped(&path, skipped(kind));
@@ -162,6 +162,7 @@ impl<'a> GetTree<'a> {
         Ok(None)
     }
 
+    /// A file with data, or a symbolic link.
     fn file(
         &mut self,
         root: &OwnedFd,
@@ -170,25 +171,29 @@ impl<'a> GetTree<'a> {
         (ino, attributes): (u64, &Attributes),
         path: PathBuf,
     ) -> anyhow::Result<()> {
-        let linked = self.linked.get(&ino).cloned();
-        match &linked {
-            Some(first) => {
-                let make = |spare: &OsStr| link(root, first, &frame.to, spare);
-                self.replace(&frame.to, name, make, |_, (), _| Ok(()))?;
-            }
-            None => {
-                let make = |spare: &OsStr| {
-                    let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                    openat(&frame.to, spare, OFlags::WRONLY | OFlags::CLOEXEC | new, Mode::RUSR | Mode::WUSR)
-                };
-                let path = self.in_file_system(&path);
-                self.replace(&frame.to, name, make, |tree, file, _| {
-                    tree.copy(&path, ino, attributes.size, &file)?;
-                    keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
-                })?;
-            }
+        let first = self.linked.get(&ino).cloned();
+        if let Some(first) = &first {
+            let make = |spare: &OsStr| link(root, first, &frame.to, spare);
+            self.replace(&frame.to, name, make, |_, (), _| Ok(()))?;
+        } else if attributes.kind == Kind::Symlink {
+            let target = self.opened.fs.target(ino)?;
+            let xattrs = xattrs(&self.opened.fs, ino)?;
+            let make = |spare: &OsStr| symlinkat(OsStr::from_bytes(&target), &frame.to, spare);
+            self.replace(&frame.to, name, make, |_, (), spare| {
+                keep_of_link(HostName { directory: &frame.to, name: spare }, attributes, &xattrs)
+            })?;
+        } else {
+            let make = |spare: &OsStr| {
+                let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                openat(&frame.to, spare, OFlags::WRONLY | OFlags::CLOEXEC | new, Mode::RUSR | Mode::WUSR)
+            };
+            let path = self.in_file_system(&path);
+            self.replace(&frame.to, name, make, |tree, file, _| {
+                tree.copy(&path, ino, attributes.size, &file)?;
+                keep_on_host(&file, attributes, &xattrs(&tree.opened.fs, ino)?)
+            })?;
         }
-        if attributes.links > 1 && linked.is_none() {
+        if attributes.links > 1 && first.is_none() {
             self.linked.insert(ino, path);
         }
         self.journey.progress.file();

@@ -6,6 +6,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
 use crate::text::shown;
 use anyhow::anyhow;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, Write};
 use zonal_fs::FsError;
 
@@ -26,6 +27,9 @@ impl Journey {
     /// One that does `what`; a signal leaves what is `left`.
     pub(super) fn begin(what: &'static str, left: impl Into<String>) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
+        // A directory is open while what is below it is copied: trees are deeper than the common limit of descriptors.
+        let most = getrlimit(Resource::Nofile).maximum;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
         Ok(Journey {
             interrupt,
             left: left.into(),
@@ -58,9 +62,14 @@ impl Journey {
             return Err(error.context(shown(path)).into());
         }
         self.is_damaged |= of_files.is_some_and(FsError::is_damage);
-        self.failed += 1;
-        self.tell(&format!("{}: {error:#}", shown(path)));
+        self.failed_with(&format!("{}: {error:#}", shown(path)));
         Ok(())
+    }
+
+    /// Something that could not be copied, in words that say what it is.
+    pub(super) fn failed_with(&mut self, words: &str) {
+        self.failed += 1;
+        self.tell(words);
     }
 
     /// Tells of blocks of a file that were found lost.

@@ -86,14 +86,23 @@ impl<'a> PutTree<'a> {
         let name = name.file_name().unwrap_or(OsStr::new(".")).to_owned();
         let root = frame(from, name, ino, (source.as_os_str().as_bytes(), to)).with_context(shown)?;
         let mut frames = vec![root];
+        let copied = self.walk(&above, &mut frames);
+        // Those that an error or a signal leaves unfinished. The first error is the one to tell.
+        while let Some(left) = frames.pop() {
+            let _ = self.keep(&left, frames.last().map_or(&above, |frame| &frame.from));
+        }
+        copied
+    }
+
+    /// Copies what is in the directories of `frames`, and what each has itself; those that are not finished are left in it. The first
+    /// one's name is in the directory `above`.
+    fn walk(&mut self, above: &OwnedFd, frames: &mut Vec<Frame>) -> Result<(), Failure> {
         while let Some(frame) = frames.last_mut() {
             self.journey.check()?;
             let Some(name) = frame.left.pop() else {
                 let done = frames.pop().expect("it is the last");
-                let directory = frames.last().map_or(&above, |frame| &frame.from);
-                let from = HostName { directory, name: &done.name };
-                let Opened { fs, waiter } = self.opened;
-                if let Err(error) = keep(fs, waiter, (from, &done.stat), done.ino) {
+                let directory = frames.last().map_or(above, |frame| &frame.from);
+                if let Err(error) = self.keep(&done, directory) {
                     self.journey.failed(&done.path, error)?;
                 }
                 continue;
@@ -105,6 +114,13 @@ impl<'a> PutTree<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What a directory has itself, once all that is in it was copied.
+    fn keep(&self, done: &Frame, directory: &OwnedFd) -> anyhow::Result<()> {
+        let Opened { fs, waiter } = self.opened;
+        let from = HostName { directory, name: &done.name };
+        keep(fs, waiter, (from, &done.stat), done.ino)
     }
 
     /// Copies an entry of a directory; a directory is to be copied next.
@@ -143,10 +159,7 @@ impl<'a> PutTree<'a> {
             bail!("it is no file with data any more");
         }
         let name = to.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let id = (stat.st_dev, stat.st_ino);
-        if let Some(ino) = self.linked.get(&id) {
-            fs.link_over(waiter, *ino, place()?, name)?;
-            self.journey.progress.file();
+        if self.is_linked(&stat, name, place)? {
             return Ok(());
         }
         let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600))?;
@@ -160,11 +173,29 @@ impl<'a> PutTree<'a> {
         let closed = new.close(waiter);
         copied?;
         closed?;
+        self.copied(&stat, ino);
+        Ok(())
+    }
+
+    /// Gives a file another name if it was copied before.
+    fn is_linked(
+        &mut self,
+        stat: &Stat,
+        name: &[u8],
+        place: &dyn Fn() -> Result<u64, FsError>,
+    ) -> anyhow::Result<bool> {
+        let Some(ino) = self.linked.get(&(stat.st_dev, stat.st_ino)) else { return Ok(false) };
+        let Opened { fs, waiter } = self.opened;
+        fs.link_over(waiter, *ino, place()?, name)?;
+        self.journey.progress.file();
+        Ok(true)
+    }
+
+    fn copied(&mut self, stat: &Stat, ino: u64) {
         if stat.st_nlink > 1 {
-            self.linked.insert(id, ino);
+            self.linked.insert((stat.st_dev, stat.st_ino), ino);
         }
         self.journey.progress.file();
-        Ok(())
     }
 
     /// Copies data, and leaves holes out.
@@ -182,8 +213,9 @@ impl<'a> PutTree<'a> {
             at = data;
             self.copy_data(file, ino, at..hole, |length| at += length)?;
             if at < hole {
-                // It was cut meanwhile.
-                return Ok(());
+                // Files of the system's state end before their size says.
+                let is_cut = (fstat(file)?.st_size as u64) < size;
+                return if is_cut { bail!("it became shorter while it was read") } else { Ok(()) };
             }
         }
         if at < size {
@@ -234,8 +266,12 @@ impl<'a> PutTree<'a> {
     /// A symbolic link, as it is. What has the name is replaced in one step.
     fn link(&mut self, from: HostName<'_>, stat: &Stat, parent: u64) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
+        if self.is_linked(stat, from.name.as_bytes(), &|| Ok(parent))? {
+            return Ok(());
+        }
         let target = readlinkat(from.directory, from.name, Vec::new())?.into_bytes();
         let ino = replace_link(self.opened, parent, from.name.as_bytes(), target)?;
+        self.copied(stat, ino);
         keep(fs, waiter, (from, stat), ino)
     }
 }

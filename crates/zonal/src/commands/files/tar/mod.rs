@@ -8,12 +8,14 @@ mod read;
 mod write;
 
 use super::journey::Journey;
+use super::pipe::check_open;
 use super::{OnToWrite, failed, names};
 use crate::exit::Failure;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use zonal_fs::ROOT;
+use zonal_io::standard::{INPUT, OUTPUT};
 
 /// Write a directory of a file system as a tar archive to standard output, or put one from standard input into it
 ///
@@ -48,6 +50,7 @@ const BLOCK: usize = 512;
 pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
     let Tar { on, path, create, .. } = arguments;
     let names = names(path)?;
+    check_open(if *create { OUTPUT } else { INPUT })?;
     let mut journey = Journey::of_many("tar")?;
     if *create {
         let opened = on.on.look()?;

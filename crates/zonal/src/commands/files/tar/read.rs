@@ -40,9 +40,46 @@ struct Kept {
 struct Input<'a> {
     from: &'a mut dyn Read,
     at: u64,
+    /// A header that was read already: the next block.
+    header: Option<[u8; BLOCK]>,
 }
 
-impl Input<'_> {
+/// What is at a place of an archive is no header, or promises what cannot be: where the next header is, is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("byte {at} of the archive: {what}")]
+struct NoHeader {
+    at: u64,
+    what: String,
+}
+
+impl<'a> Input<'a> {
+    fn new(from: &'a mut dyn Read) -> Input<'a> {
+        Input { from, at: 0, header: None }
+    }
+
+    /// Reads the next block; or nothing, at the end of the archive.
+    fn header(&mut self) -> anyhow::Result<Option<[u8; BLOCK]>> {
+        if self.header.is_some() {
+            self.at += BLOCK as u64;
+            return Ok(self.header.take());
+        }
+        let mut block = [0; BLOCK];
+        Ok(self.block(&mut block)?.then_some(block))
+    }
+
+    /// Passes over all that is before the next header.
+    fn to_next_header(&mut self, journey: &Journey) -> Result<(), Failure> {
+        while let Some(block) = self.header()? {
+            journey.check()?;
+            if is_header(&block) {
+                self.at -= BLOCK as u64;
+                self.header = Some(block);
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads all of `into`; or nothing, at the end of the archive.
     fn block(&mut self, into: &mut [u8]) -> anyhow::Result<bool> {
         let mut length = 0;
@@ -71,10 +108,8 @@ impl Input<'_> {
     /// Reads `size` bytes, which is no more than `most`, and what fills up the last block.
     fn text(&mut self, size: u64, most: u64) -> anyhow::Result<Vec<u8>> {
         if size > most {
-            bail!(
-                "byte {} of the archive: {size} bytes of a name or of records, at most {most} are read",
-                self.at
-            );
+            let what = format!("{size} bytes of a name or of records, at most {most} are read");
+            return Err(NoHeader { at: self.at, what }.into());
         }
         let mut text = vec![0; (size as usize).next_multiple_of(BLOCK)];
         self.exact(&mut text)?;
@@ -117,7 +152,7 @@ impl<'a> Extract<'a> {
 
     /// Puts all that `from` has into the directory.
     pub(super) fn all(mut self, from: &mut dyn Read, journey: &mut Journey) -> Result<(), Failure> {
-        let mut input = Input { from, at: 0 };
+        let mut input = Input::new(from);
         let read = self.entries(&mut input, journey);
         // Also after an archive that ends early: what is there is as it should be.
         let Opened { fs, waiter } = self.opened;
@@ -131,24 +166,26 @@ impl<'a> Extract<'a> {
 
     fn entries(&mut self, input: &mut Input<'_>, journey: &mut Journey) -> Result<(), Failure> {
         let mut general = Records::default();
-        while let Some(entry) = next(input, &mut general)? {
+        loop {
             journey.check()?;
-            let end = input.at + entry.size.next_multiple_of(BLOCK as u64);
-            let put = self.entry(input, &entry, journey);
-            if let Err(error) = put {
-                // A stream that ends has no next file.
-                let rest = end.checked_sub(input.at);
-                journey.failed(&entry.path, error)?;
-                match rest {
-                    Some(rest) => input.skip(rest, &mut self.buffer)?,
-                    None => {
-                        return Err(anyhow!("byte {} of the archive: it contradicts itself", input.at).into());
-                    }
+            let is_begin = input.at == 0;
+            let entry = match next(input, &mut general) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                // What begins with no header is no archive. What has one in its midst has files after it.
+                Err(error) if error.is::<NoHeader>() && !is_begin => {
+                    journey.failed_with(&format!("{error}; passed over up to the next header"));
+                    input.to_next_header(journey)?;
+                    continue;
                 }
-                continue;
+                Err(error) => return Err(error.into()),
+            };
+            let end = input.at + entry.size.next_multiple_of(BLOCK as u64);
+            match self.entry(input, &entry, journey) {
+                Ok(()) => journey.progress.file(),
+                Err(error) => journey.failed(&entry.path, error)?,
             }
-            journey.progress.file();
-            input.skip(end - input.at, &mut self.buffer)?;
+            input.skip(end.saturating_sub(input.at), &mut self.buffer)?;
         }
         // The program that writes the archive fills up its last record, and is to end as well.
         let mut left = RECORD_MAX / BLOCK;
@@ -310,28 +347,26 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
     let (mut long_name, mut long_link) = (None, None);
     loop {
         let begin = input.at;
-        let mut block = [0; BLOCK];
-        if !input.block(&mut block)? || block.iter().all(|byte| *byte == 0) {
+        let Some(block) = input.header()?.filter(|block| block.iter().any(|byte| *byte != 0)) else {
             return Ok(None);
+        };
+        let wrong = |what: &str| NoHeader { at: begin, what: what.to_owned() };
+        if !is_header(&block) {
+            return Err(wrong("this is no header of tar").into());
         }
-        let wrong = |what: &str| anyhow!("byte {begin} of the archive: {what}");
         let header = Header::from_byte_slice(&block);
-        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-        // The sum is made with blanks in its own place.
-        let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
-        if header.cksum().ok() != Some(sum - own + 8 * u32::from(b' ')) {
-            return Err(wrong("this is no header of tar"));
-        }
         let sized = header.entry_size().map_err(|_| wrong("its size is no number"))?;
         match header.entry_type() {
             EntryType::XHeader => {
-                records.add(&input.text(sized, RECORDS_MAX)?).map_err(|what| wrong(&what))?;
+                if let Err(what) = records.add(&input.text(sized, RECORDS_MAX)?) {
+                    records.problem.get_or_insert(what);
+                }
                 continue;
             }
             EntryType::XGlobalHeader => {
                 general.add(&input.text(sized, RECORDS_MAX)?).map_err(|what| wrong(&what))?;
-                if let Some(problem) = &general.problem {
-                    return Err(wrong(problem));
+                if let Some(problem) = general.problem.take() {
+                    return Err(wrong(&problem).into());
                 }
                 records = general.clone();
                 continue;
@@ -360,7 +395,7 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         let has_data = !matches!(kind, EntryType::Link | EntryType::Symlink | EntryType::Directory);
         let size = if has_data { records.size.unwrap_or(sized) } else { 0 };
         if size > i64::MAX as u64 {
-            return Err(wrong("it is larger than any file"));
+            return Err(wrong("it is larger than any file").into());
         }
         let mtime = records.mtime.or_else(|| {
             // A number of 64 bits with a sign, where it is not in octal.
@@ -387,13 +422,22 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         };
         let mut sparse = records.real_size.map(|size| (size, records.map));
         if kind == EntryType::GNUSparse {
-            sparse = Some(old_map(input, header).map_err(|error| error.context(wrong("a sparse file")))?);
+            sparse =
+                Some(old_map(input, header).map_err(|error| wrong(&format!("a sparse file: {error:#}")))?);
         }
         let kept = Kept { changes, xattrs: records.xattrs };
         let has_map_in_data = records.has_map_in_data && sparse.is_some();
         let problem = records.problem;
         return Ok(Some(Entry { kind, path, link, size, kept, sparse, has_map_in_data, problem }));
     }
+}
+
+/// Whether a block has the sum of a header.
+fn is_header(block: &[u8; BLOCK]) -> bool {
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    // The sum is made with blanks in its own place.
+    let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
+    Header::from_byte_slice(block).cksum().ok() == Some(sum - own + 8 * u32::from(b' '))
 }
 
 /// The map of a sparse file in GNU tar's own format: in its header, and in blocks after it.

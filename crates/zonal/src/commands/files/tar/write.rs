@@ -81,8 +81,8 @@ impl Archive<'_> {
         let first = self.linked.get(&ino).cloned();
         let (kind, link) = match attributes.kind {
             Kind::Directory => (EntryType::Directory, None),
+            Kind::File | Kind::Symlink if first.is_some() => (EntryType::Link, first),
             Kind::Symlink => (EntryType::Symlink, Some(fs.target(ino)?)),
-            Kind::File if first.is_some() => (EntryType::Link, first),
             Kind::File => (EntryType::Regular, None),
             kind => {
                 journey.skipped(path, skipped(kind));
@@ -142,7 +142,7 @@ impl Archive<'_> {
         }
         let padding = size.next_multiple_of(BLOCK as u64) - size;
         self.out.write_all(&[0; BLOCK][..padding as usize]).map_err(output)?;
-        if has_data && attributes.links > 1 {
+        if matches!(attributes.kind, Kind::File | Kind::Symlink) && attributes.links > 1 {
             self.linked.insert(ino, path.to_vec());
         }
         journey.progress.file();
