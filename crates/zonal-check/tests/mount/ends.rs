@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use zonal_check::program;
 use zonal_check::program::mounted::{Place, bytes, open};
+use zonal_io::buffer::IoBuf;
 
 fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
@@ -253,6 +254,24 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
         let told = mounted.log();
         assert_eq!(told.contains("/f (file 2): bytes "), options == "writeback", "{told}");
     }
+}
+
+/// The kernel makes an input error of a direct write that is answered short: the last one has to be refused as a whole.
+#[test]
+fn full_drive_is_told_to_direct_writes_of_every_size() {
+    let place = Place::new("64M");
+    let mut mounted = place.mount_device("ram:size=256M,zone_size=16M,max_sectors=2056", "scratch");
+    for blocks in [1, 7, 64, 250, 256] {
+        let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT);
+        let block = IoBuf::zeroed(blocks * 4096);
+        let full = (0..).find_map(|n| file.write_all_at(&block, n * block.len() as u64).err()).unwrap();
+        assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{blocks} blocks: {full}");
+        drop(file);
+        fs::remove_file(mounted.at("f")).unwrap();
+        place.zonal("sync m");
+    }
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
 }
 
 /// The file is opened while there is less space than the kernel may have promised to others: its bytes go past the page cache.

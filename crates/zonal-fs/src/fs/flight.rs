@@ -384,15 +384,16 @@ impl Core {
             blocks: append.blocks(),
         };
         let (mut overwritten, mut left) = (Vec::new(), Vec::new());
-        let (mut live, mut skip) = (0, 0);
+        let (mut live, mut skip, mut before) = (0, 0, None);
         for carried in &append.carried {
             let extent = whole.part(skip..skip + carried.blocks);
             skip += carried.blocks;
             let there = Mapped { block: carried.block, extent };
             live += match carried.source {
-                Source::Write => self.written(carried, &there, &mut overwritten)?,
-                Source::Copy(from) => self.copied(carried, &from, &there, &mut left)?,
+                Source::Write => self.written(carried, &there, before, &mut overwritten)?,
+                Source::Copy(from) => self.copied(carried, &from, &there, before, &mut left)?,
             };
+            before = Some((carried.ino, carried.end() - 1));
         }
         self.book.end(zone, append.blocks() + 1, live)?;
         self.changed.insert(zone);
@@ -411,11 +412,12 @@ impl Core {
         self.look_at(zone)
     }
 
-    /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces.
+    /// New data of a file is there, after the block `before` in its unit. Returns how much of it counts: blocks that no later write replaces.
     fn written(
         &mut self,
         carried: &Carried,
         there: &Mapped,
+        before: Option<(u64, u64)>,
         overwritten: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         let ino = carried.ino;
@@ -439,7 +441,7 @@ impl Core {
             }
             end = end.max(part.end);
             let mapped = there.within(&part).expect("it is part of it");
-            map::map(&mut self.rows, ino, part.start, mapped.extent)?;
+            map::map(&mut self.rows, ino, part.start, mapped.extent, before)?;
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
@@ -472,12 +474,13 @@ impl Core {
         Ok(())
     }
 
-    /// A copy is there. Returns how much of it counts: blocks that the file still has where they were copied from.
+    /// A copy is there, after the block `before` in its unit. Returns how much of it counts: blocks that the file still has where they were copied from.
     fn copied(
         &mut self,
         carried: &Carried,
         from: &Extent,
         there: &Mapped,
+        before: Option<(u64, u64)>,
         left: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
@@ -488,7 +491,7 @@ impl Core {
             // As many blocks come as go: the file's count of them stays.
             left.extend(map::unmap(&mut self.rows, carried.ino, &part)?.freed);
             let extent = there.within(&part).expect("it is part of it").extent;
-            map::map(&mut self.rows, carried.ino, part.start, extent)?;
+            map::map(&mut self.rows, carried.ino, part.start, extent, before)?;
             live += extent.blocks;
         }
         self.statistics.gc_skipped_blocks += u64::from(carried.blocks - live);

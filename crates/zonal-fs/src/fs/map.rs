@@ -114,9 +114,19 @@ pub(crate) fn unmap_found(rows: &mut Rows, ino: u64, range: &Range<u64>, extents
     Unmapped { blocks, freed }
 }
 
-/// Puts blocks of a file that are in no extent into the map, joined with what they continue.
-pub(crate) fn map(rows: &mut Rows, ino: u64, block: u64, extent: Extent) -> Result<(), FsError> {
+/// Puts blocks of a file that are in no extent into the map, joined with what they continue. `before` is the file and the block that the
+/// unit carries before them: in the midst of a unit they continue that or nothing.
+pub(crate) fn map(
+    rows: &mut Rows,
+    ino: u64,
+    block: u64,
+    extent: Extent,
+    before: Option<(u64, u64)>,
+) -> Result<(), FsError> {
+    let continues =
+        extent.skip == 0 || before.is_some_and(|(file, before)| file == ino && before + 1 == block);
     let before = match block {
+        _ if !continues => None,
         0 => None,
         _ => rows.last(&key::extent(ino, 0), &key::extent(ino, block - 1))?,
     };
@@ -255,7 +265,7 @@ mod tests {
         let mut tails = Tails::default();
         for i in 0..5u32 {
             let blocks = if i == 4 { 3 } else { 7 };
-            map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks)).unwrap();
+            map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks), None).unwrap();
             let piece = Piece { ino: 1, block: u64::from(i) * 7, blocks };
             tails.note(&mut rows, 2, i * 8, vec![piece]);
         }
@@ -274,7 +284,7 @@ mod tests {
         let mut tails = Tails::default();
         for at in [0, 8] {
             unmap(&mut rows, 1, &(0..7)).unwrap();
-            map(&mut rows, 1, 0, unit(2, at, 7)).unwrap();
+            map(&mut rows, 1, 0, unit(2, at, 7), None).unwrap();
             tails.note(&mut rows, 2, at, vec![Piece { ino: 1, block: 0, blocks: 7 }]);
         }
         assert_eq!(
@@ -304,7 +314,7 @@ mod tests {
                     continue;
                 }
                 let pointer = pointers.entry(zone).or_insert(0u32);
-                map(&mut rows, ino, block, unit(zone, *pointer, blocks)).unwrap();
+                map(&mut rows, ino, block, unit(zone, *pointer, blocks), None).unwrap();
                 tails.note(&mut rows, zone, *pointer, vec![Piece { ino, block, blocks }]);
                 for i in 0..blocks {
                     model.insert((ino, block + u64::from(i)), (zone, *pointer + 1 + i));

@@ -23,7 +23,7 @@ use quick_cache::sync::Cache;
 use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -40,6 +40,21 @@ const PIECE_MAX: usize = 256;
 /// Rows of the database that were read, or that it has none of that key. Those of a sealed layer leave it before the layer is dropped,
 /// and none comes that a layer knows: it is right wherever a reader looks into it.
 type RowCache = Cache<Vec<u8>, Option<Arc<[u8]>>, Bytes>;
+
+/// Last rows of ranges of the database, by the ends of the ranges. A thread looks at a row before it takes a lock, and again with it: the
+/// second time costs no search.
+type LastRows = Cache<Vec<u8>, Arc<LastRow>>;
+
+/// Ranges whose last rows are remembered: those that the largest unit overwrites, several times.
+const LAST_ROWS: usize = 4096;
+
+/// The last row of a range, as of one commit.
+struct LastRow {
+    // Keeps the view's address from another view.
+    base: Weak<Tables>,
+    from: Vec<u8>,
+    row: Option<Row>,
+}
 
 /// Weighs rows by their bytes in memory.
 #[derive(Clone)]
@@ -60,6 +75,7 @@ pub(super) struct Layers {
     /// Readers are many, on all processors.
     stack: ShardedLock<Stack>,
     cache: RowCache,
+    last_rows: LastRows,
     /// Drafts with extents that have been published, by files' numbers.
     map_versions: Box<[CachePadded<AtomicU64>]>,
 }
@@ -83,6 +99,7 @@ impl Layers {
             site,
             stack,
             cache,
+            last_rows: Cache::new(LAST_ROWS),
             map_versions: std::iter::repeat_with(CachePadded::default).take(VERSIONS).collect(),
         })
     }
@@ -224,10 +241,8 @@ impl Layers {
         loop {
             let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
             let base = self.base();
-            let mut rows = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
-            let below = rows.next().transpose().map_err(|error| self.site.note(error.into()))?;
-            drop(rows);
-            let base_key = below.as_ref().map(|(key, _)| key.value());
+            let below = self.last_of(&base, from, bounds.1)?;
+            let base_key = below.row.as_ref().map(|(key, _)| key.as_slice());
             let stack = self.read();
             if !Arc::ptr_eq(&stack.base, &base) {
                 continue;
@@ -238,7 +253,7 @@ impl Layers {
                 // A layer hides the row of the database with the same key.
                 let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base))
                 else {
-                    return Ok(below.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
+                    return Ok(below.row.clone());
                 };
                 let mut change = None;
                 for layer in &mut layers {
@@ -249,7 +264,7 @@ impl Layers {
                 if let Some(Some(value)) = change {
                     return Ok(Some((key.clone(), value.clone())));
                 }
-                if base_key == Some(key) {
+                if base_key == Some(key.as_slice()) {
                     break key.clone();
                 }
             };
@@ -259,6 +274,25 @@ impl Layers {
             }
             to = Bound::Excluded(hidden);
         }
+    }
+
+    /// The last row of a range of the database.
+    fn last_of(&self, base: &Arc<Tables>, from: &[u8], to: Bound<&[u8]>) -> Result<Arc<LastRow>, StoreError> {
+        let end = if let Bound::Included(to) = to { Some(to) } else { None };
+        let known = end.and_then(|end| self.last_rows.get(end));
+        let is_this = |known: &Arc<LastRow>| known.base.as_ptr() == Arc::as_ptr(base) && known.from == from;
+        if let Some(known) = known.filter(is_this) {
+            return Ok(known);
+        }
+        let bounds = (Bound::Included(from), to);
+        let mut rows = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
+        let row = rows.next().transpose().map_err(|error| self.site.note(error.into()))?;
+        let row = row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec()));
+        let found = Arc::new(LastRow { base: Arc::downgrade(base), from: from.to_vec(), row });
+        if let Some(end) = end {
+            self.last_rows.insert(end.to_vec(), found.clone());
+        }
+        Ok(found)
     }
 
     fn version(&self, file: u64) -> &AtomicU64 {

@@ -10,6 +10,7 @@ use crate::wire::layout::{
 };
 use crate::wire::numbers::{fallocate, lseek, notify, write};
 use crate::wire::reply;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -77,7 +78,13 @@ impl Front {
                 let bytes = NotifyInvalInode { ino, off: asked.offset as i64, len: length as i64 };
                 waiter.away(|| invalidate(device, &bytes))?;
             }
-            return body(&WriteOut { size: written? as u32, padding: 0 }, reply);
+            let written = written?;
+            // The kernel makes an input error of a direct write that is answered short.
+            let is_direct = OFlags::from_bits_retain(asked.flags).contains(OFlags::DIRECT);
+            if written < length as u64 && is_direct {
+                return Err(FsError::NoSpace.into());
+            }
+            return body(&WriteOut { size: written as u32, padding: 0 }, reply);
         }
         // Of the page cache: the caller has been told that it is written, so all of it has to be. The kernel tells the next `fsync` or
         // `close` of an error.

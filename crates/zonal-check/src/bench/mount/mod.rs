@@ -17,6 +17,7 @@ use super::report::{Bound, Report};
 use crate::program::mounted::{mount_here, session_options};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -124,12 +125,20 @@ impl Mounted {
         File::from(file.expect("it can be made"))
     }
 
-    /// Writes a file until all zones of a drive in memory have been written: the memory of those that come next is there.
+    /// Writes a file, on a drive all of whose memory was written before: what is measured is not the kernel that gives it.
     fn touch(&self, file: &File, count: u64, memory: &[u8]) {
-        for _ in 0..if count < PIECES / 2 { 1 } else { 1024 / count } {
-            write_in_a_row(file, count, memory);
+        if count >= PIECES / 2 {
+            let filler = self.direct("filler");
+            let piece = &memory[..PIECE as usize];
+            let full = (0..).find_map(|i| filler.write_all_at(piece, i * PIECE).err());
+            let full = full.expect("the drive ends");
+            assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+            drop(filler);
+            std::fs::remove_file(self.at("filler")).expect("it is there");
             self.settle();
         }
+        write_in_a_row(file, count, memory);
+        self.settle();
     }
 
     /// All that was written is on the drive, and zones are reset.

@@ -93,10 +93,8 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
         let above = if names(path)?.is_empty() { None } else { target.parent() };
         above.map_or(Ok(()), std::fs::create_dir_all).with_context(|| shown_word(file))?;
     }
-    if *recursive {
-        if file == "-" {
-            return Err(Failure::usage("-: a directory has no place on standard output"));
-        }
+    if *recursive && file == "-" {
+        return Err(Failure::usage("-: a directory has no place on standard output"));
     }
     let opened = on.look()?;
     if *recursive {

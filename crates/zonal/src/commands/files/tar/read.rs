@@ -68,7 +68,7 @@ impl<'a> Input<'a> {
     }
 
     /// Passes over all that is before the next header.
-    fn to_next_header(&mut self, journey: &Journey) -> Result<(), Failure> {
+    fn pass_to_header(&mut self, journey: &Journey) -> Result<(), Failure> {
         while let Some(block) = self.header()? {
             journey.check()?;
             if is_header(&block) {
@@ -175,7 +175,7 @@ impl<'a> Extract<'a> {
                 // What begins with no header is no archive. What has one in its midst has files after it.
                 Err(error) if error.is::<NoHeader>() && !is_begin => {
                     journey.failed_with(&format!("{error}; passed over up to the next header"));
-                    input.to_next_header(journey)?;
+                    input.pass_to_header(journey)?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
