@@ -4,9 +4,10 @@
 //! the write path continue until something may have changed. A thread polls and naps; a coroutine in virtual time leaves
 //! the processor. So the same code runs in both times.
 
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::clock::{Backoff, Clock};
 use zonal_io::sync::{Condvar, IS_MODEL, Mutex};
@@ -120,7 +121,8 @@ impl Waiter for Polling {
     }
 
     fn wall(&self) -> i64 {
-        nanos_since_1970(SystemTime::now())
+        // The clock that the kernel stamps files with: of two changes, one of the kernel's and one of this, the later is never the older.
+        nanos_since_1970(clock_gettime(ClockId::RealtimeCoarse))
     }
 
     fn wait(&self, volume: &Volume) {
@@ -157,12 +159,9 @@ impl Waiter for Polling {
     }
 }
 
-/// The nanoseconds between 1970 and a time, below zero before. Times beyond the years 1677 to 2262 give the nearest number.
-fn nanos_since_1970(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
-    }
+/// Nanoseconds since 1970. Times beyond the years 1677 to 2262 give the nearest number.
+fn nanos_since_1970(time: Timespec) -> i64 {
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 /// Makes a waiter for each call that gets none: the database calls its storage without one.
@@ -176,14 +175,11 @@ pub fn polling(clock: Clock) -> Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn time_before_1970_is_below_zero() {
-        let second = Duration::from_secs(1);
-        assert_eq!(nanos_since_1970(UNIX_EPOCH + second), 1_000_000_000);
-        assert_eq!(nanos_since_1970(UNIX_EPOCH - second), -1_000_000_000);
-        assert_eq!(nanos_since_1970(UNIX_EPOCH + Duration::from_secs(1 << 34)), i64::MAX);
-        assert_eq!(nanos_since_1970(UNIX_EPOCH - Duration::from_secs(1 << 34)), i64::MIN);
+        let at = |tv_sec, tv_nsec| nanos_since_1970(Timespec { tv_sec, tv_nsec });
+        assert_eq!((at(1, 5), at(-1, 5)), (1_000_000_005, -999_999_995));
+        assert_eq!((at(1 << 34, 0), at(-1 << 34, 0)), (i64::MAX, i64::MIN));
     }
 }

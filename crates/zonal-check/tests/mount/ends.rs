@@ -366,6 +366,26 @@ fn mount_of_another_session_is_found() {
     place.check();
 }
 
+/// `umount` has not waited for the process; a mount after it does, and still refuses what is in use.
+#[test]
+fn mount_waits_for_the_process_of_the_one_before() {
+    let place = Place::new("128M");
+    fs::create_dir(place.home().join("other")).unwrap();
+    for n in 0..8 {
+        place.zonal("mount image:d.img m --daemon");
+        fs::write(place.dir().join("f"), bytes(n, 5 << 20)).unwrap();
+        if n == 0 {
+            let said = program::run(place.home(), "mount image:d.img other --daemon");
+            assert!(said.code != Some(0) && said.err.contains("is open elsewhere"), "{said:?}");
+        }
+        assert!(Command::new("umount").arg(place.dir()).status().unwrap().success());
+    }
+    place.zonal("mount image:d.img m --daemon");
+    assert!(fs::read(place.dir().join("f")).unwrap() == bytes(7, 5 << 20));
+    place.zonal("unmount m");
+    place.check();
+}
+
 /// Another file system at the path of a mount stays when the mount's process is told to end, and the mount goes wherever it is.
 #[test]
 fn signal_unmounts_its_own_file_system_and_no_other() {

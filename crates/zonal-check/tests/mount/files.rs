@@ -277,6 +277,36 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script];
     assert!(std::process::Command::new("setpriv").args(nobody).status().unwrap().success());
     assert_eq!(mode(), 0o777);
+    // Of these the kernel says nothing of set-id bits.
+    let size = 1 << 16;
+    fs::write(mounted.at("source"), bytes(1, size)).unwrap();
+    let changes: [(&str, &(dyn Fn(&fs::File) + Sync)); 3] = [
+        ("punch", &|f| {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(f, punch, 0, 4096).unwrap();
+        }),
+        ("zero", &|f| fallocate(f, FallocateFlags::ZERO_RANGE, 0, 4096).unwrap()),
+        ("copy", &|f| {
+            let source = open(&mounted.at("source"), OFlags::RDONLY);
+            assert_eq!(rustix::fs::copy_file_range(source, None, f, None, 4096).unwrap(), 4096);
+        }),
+    ];
+    for (name, change) in changes {
+        with(0o6777);
+        open(&path, OFlags::WRONLY).write_all_at(&bytes(2, size), 0).unwrap();
+        change(&open(&path, OFlags::RDWR));
+        assert_eq!(mode(), 0o6777, "{name}");
+        // A thread's user is its own.
+        let as_nobody = || {
+            use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+            set_thread_groups(&[]).unwrap();
+            set_thread_gid(rustix::fs::Gid::from_raw(65534)).unwrap();
+            set_thread_uid(rustix::fs::Uid::from_raw(65534)).unwrap();
+            change(&open(&path, OFlags::RDWR));
+        };
+        std::thread::scope(|scope| scope.spawn(as_nobody).join()).unwrap();
+        assert_eq!(mode(), 0o777, "{name}");
+    }
     with(0o6777);
     std::os::unix::fs::chown(&path, Some(1), Some(1)).unwrap();
     assert_eq!(mode(), 0o777);
@@ -302,5 +332,27 @@ fn owner_and_permissions_are_shown_as_the_mount_says() {
     let mounted = place.mount("");
     let own = fs::metadata(mounted.at("f")).unwrap();
     assert_eq!((own.uid(), own.gid(), own.mode() & 0o777), (0, 0, 0o644));
+    mounted.end();
+}
+
+/// What is changed later is never older: the kernel stamps writes, and the process names.
+#[test]
+fn times_of_files_do_not_run_backwards() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    let time = |path: &Path| {
+        let there = fs::metadata(path).unwrap();
+        (there.mtime(), there.mtime_nsec())
+    };
+    for n in 0..200 {
+        let [directory, stamp, file] = ["d", "s", "f"].map(|name| mounted.at(&format!("{name}{n}")));
+        fs::create_dir(&directory).unwrap();
+        fs::write(&stamp, b"").unwrap();
+        fs::write(&file, b"f").unwrap();
+        assert!(time(&directory) <= time(&stamp), "{n}");
+        assert!(time(&stamp) <= time(&file), "{n}: {:?} {:?}", time(&stamp), time(&file));
+        let born = fs::metadata(&file).unwrap().created().unwrap();
+        assert!(born <= fs::metadata(&file).unwrap().modified().unwrap(), "{n}");
+    }
     mounted.end();
 }

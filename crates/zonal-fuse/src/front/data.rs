@@ -126,7 +126,32 @@ impl Front {
         Ok(Answer::Body)
     }
 
-    pub(super) fn fallocate(&self, ino: u64, asked: &FallocateIn, waiter: &MountWaiter<'_>) -> Outcome {
+    /// Does a change of a file's bytes that the kernel sends without a word on set-id bits: of all users but root's it takes them.
+    fn taking_set_ids<T>(
+        &self,
+        uid: u32,
+        ino: u64,
+        device: &OwnedFd,
+        change: impl FnOnce(SetIds) -> Result<T, FsError>,
+    ) -> Result<T, Refusal> {
+        const SET_IDS: u16 = 0o6000;
+        if uid == 0 || self.fs.attributes(ino)?.mode & SET_IDS == 0 {
+            return Ok(change(SetIds::Keep)?);
+        }
+        let changed = change(SetIds::Clear)?;
+        // The kernel runs programs by the mode that it knows.
+        invalidate(device, &NotifyInvalInode { ino, off: -1, len: 0 })?;
+        Ok(changed)
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        header: &InHeader,
+        asked: &FallocateIn,
+        waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
+    ) -> Outcome {
+        let ino = header.nodeid;
         const PUNCH: u32 = fallocate::PUNCH_HOLE | fallocate::KEEP_SIZE;
         const ZERO_WITHIN: u32 = fallocate::ZERO_RANGE | fallocate::KEEP_SIZE;
         let end = match asked.mode {
@@ -136,9 +161,10 @@ impl Front {
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         self.lose_capabilities(ino, waiter)?;
-        // The kernel has cleared set-id bits by a request of its own; so for copies.
         let last = asked.offset.checked_add(asked.length).ok_or(Errno::FBIG)?;
-        self.fs.zero_range(waiter, ino, asked.offset..last, end, SetIds::Keep)?;
+        self.taking_set_ids(header.uid, ino, device, |set_ids| {
+            self.fs.zero_range(waiter, ino, asked.offset..last, end, set_ids)
+        })?;
         Ok(Answer::Body)
     }
 
@@ -165,19 +191,22 @@ impl Front {
 
     pub(super) fn copy_range(
         &self,
-        ino: u64,
+        header: &InHeader,
         asked: &CopyFileRangeIn,
         wide: bool,
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
     ) -> Outcome {
         if asked.flags != 0 {
             return Err(Errno::INVAL.into());
         }
-        let (from, to) = ((ino, asked.off_in), (asked.nodeid_out, asked.off_out));
+        let (from, to) = ((header.nodeid, asked.off_in), (asked.nodeid_out, asked.off_out));
         self.lose_capabilities(to.0, waiter)?;
         let length = asked.len.min(COPY_BYTES_MAX);
-        let bytes_copied = self.fs.copy_range(waiter, from, to, length, SetIds::Keep)?;
+        let bytes_copied = self.taking_set_ids(header.uid, to.0, device, |set_ids| {
+            self.fs.copy_range(waiter, from, to, length, set_ids)
+        })?;
         match wide {
             true => body(&CopyFileRangeOut { bytes_copied }, reply),
             false => body(&WriteOut { size: bytes_copied as u32, padding: 0 }, reply),

@@ -234,9 +234,11 @@ impl Front {
             Operation::Opendir(_) => body(&OpenOut::default(), reply),
             Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
             Operation::Releasedir(_) => Ok(Answer::Body),
-            Operation::Fallocate(asked) => self.fallocate(ino, &asked, waiter),
+            Operation::Fallocate(asked) => self.fallocate(header, &asked, waiter, device),
             Operation::Lseek(asked) => self.lseek(ino, &asked, reply, waiter, device),
-            Operation::CopyFileRange { asked, wide } => self.copy_range(ino, &asked, wide, reply, waiter),
+            Operation::CopyFileRange { asked, wide } => {
+                self.copy_range(header, &asked, wide, reply, waiter, device)
+            }
             Operation::Destroy => Ok(Answer::Body),
             // What waits, waits for space or for the drive, and ends in time. The kernel asks no more once it is told so. Nor does it
             // send `FLUSH` then: before that it has written what it has cached, and told of failures of that.

@@ -100,10 +100,13 @@ pub(crate) const MOUNTED: &str = "mounted_device";
 pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
     // Its number is the same wherever the directory was moved to, and is that of what is on top.
     let device = std::fs::metadata(dir).ok()?.dev();
-    control::list().unwrap_or_default().into_iter().find(|endpoint| {
-        let told = control::files(&endpoint.path).ok().flatten();
-        told.is_some_and(|told| told.get(MOUNTED).and_then(|of| of.as_u64()) == Some(device))
-    })
+    let mut endpoints = control::list().unwrap_or_default().into_iter();
+    endpoints.find(|endpoint| mounted_device(endpoint) == Some(device))
+}
+
+/// The number of the file system that a process has mounted, if it has.
+pub(crate) fn mounted_device(endpoint: &Endpoint) -> Option<u64> {
+    control::files(&endpoint.path).ok()??.get(MOUNTED)?.as_u64()
 }
 
 /// The same, if `name` is such a directory.

@@ -1,16 +1,16 @@
 //! The program as `mount.zonal`, which mount(8) runs for `mount -t zonal` and for lines of /etc/fstab.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The name under which the program is a helper of mount(8).
-const NAME: &str = "mount.zonal";
+/// The names under which the program is a helper of mount(8): of the type in /etc/fstab, and of the type that the kernel tells.
+const NAMES: [&str; 2] = ["mount.zonal", "mount.fuse.zonal"];
 
 /// The command line of `zonal mount` that the helper's stands for: `mount.zonal DEVICE DIR [-sfnv] [-N NAMESPACE] [-t TYPE]
 /// [-o OPTIONS]`. `None` if the program was called by another name.
 pub(crate) fn translate(arguments: &[OsString]) -> Option<Vec<OsString>> {
-    let is_helper = arguments.first().is_some_and(|name| Path::new(name).file_name() == Some(NAME.as_ref()));
-    if !is_helper {
+    let name = arguments.first().and_then(|name| Path::new(name).file_name());
+    if !NAMES.iter().any(|helper| name == Some(OsStr::new(helper))) {
         return None;
     }
     let mut translated: Vec<OsString> = ["zonal", "mount", "--daemon"].map(OsString::from).to_vec();

@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zonal_core::{Sector, ZoneCondition, ZoneType};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Metadata, Superblock};
@@ -37,6 +37,9 @@ use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::clock::Clock;
 use zonal_io::control::{ControlServer, ScrubOrder, ScrubQuery};
 use zonal_io::device::Device;
+use zonal_io::image::ImageError;
+use zonal_io::lock::Held;
+use zonal_io::registry::{NameError, NameProblem};
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
 /// Mount a file system of `zonal mkfs` at a directory, on any Linux with FUSE
@@ -170,6 +173,32 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
     }
 }
 
+/// Opens a device. `umount` does not wait for the process that it ends, and a mount after it does.
+fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let begin = Instant::now();
+    loop {
+        let opened = device::open_in_real_time(name, read_only);
+        let Some(held) = opened.as_ref().err().and_then(held) else { return opened };
+        let is_free_soon = held.holders().iter().all(|holder| place::is_ending(holder.pid));
+        if !is_free_soon || begin.elapsed() > PATIENCE {
+            return opened;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processes because of which an image cannot be opened.
+fn held(failure: &Failure) -> Option<&Held> {
+    let NameProblem::Refused(error) = failure.error.downcast_ref::<NameError>()?.problem() else {
+        return None;
+    };
+    match error.downcast_ref()? {
+        ImageError::Locked { held, .. } => Some(held),
+        _ => None,
+    }
+}
+
 /// Opens the file system, or makes one in memory. Whether it takes no changes.
 fn open(
     arguments: &Mount,
@@ -178,7 +207,7 @@ fn open(
     log: &Log,
 ) -> Result<(FileSystem, bool), Failure> {
     let name = &arguments.device;
-    let device = device::open_in_real_time(name, options.mount.read_only)?;
+    let device = open_device(name, options.mount.read_only)?;
     let has_data = keeps_data(&*device);
     if !has_data && !options.scratch {
         let error = anyhow!(

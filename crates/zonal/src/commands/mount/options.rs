@@ -22,8 +22,23 @@ pub(crate) struct Options {
 
 /// Words that `mount` and `/etc/fstab` use for other programs than this one.
 const NOT_OURS: &[&str] = &[
-    "defaults", "rw", "suid", "dev", "exec", "auto", "noauto", "nofail", "user", "users", "nouser", "owner",
+    "defaults",
+    "rw",
+    "suid",
+    "dev",
+    "exec",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "users",
+    "nouser",
+    "owner",
     "group",
+    "_netdev",
+    "nodiratime",
+    "silent",
+    "loud",
 ];
 
 /// Each option, with what it takes.

@@ -1,13 +1,14 @@
 //! The directory of a mount, and what the kernel allows it.
 
+use super::super::plugs::mounted_device;
 use crate::exit::Failure;
 use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
@@ -83,6 +84,20 @@ pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
     let is_here = |dir: &Path| fs::metadata(dir).is_ok_and(|there| there.dev() == device);
     let elsewhere = || mounts().into_iter().filter(|mount| mount.device == device).map(|mount| mount.dir);
     if is_here(dir) { Some(dir.to_owned()) } else { elsewhere().find(|dir| is_here(dir)) }
+}
+
+/// Whether a process was serving a mount that is unmounted: it is about to end.
+pub(super) fn is_ending(pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let (program, command) = (words.next().unwrap_or_default(), words.next());
+    let program = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
+    if command != Some(b"mount") && !program.as_bytes().starts_with(b"mount.") {
+        return false;
+    }
+    let endpoints = zonal_io::control::list().unwrap_or_default();
+    let told = endpoints.iter().find(|endpoint| endpoint.pid == pid).map(mounted_device);
+    !told.flatten().is_some_and(|device| mounts().iter().any(|mount| mount.device == device))
 }
 
 /// Has the kernel write what it has cached of a file system. What fails is told by the log.
