@@ -103,7 +103,7 @@ impl Least {
                 Some(found) => put(&self.entry(found), reply),
                 None => put(&reply::no_entry(), reply),
             },
-            Operation::Getattr | Operation::Setattr(_) => {
+            Operation::Getattr(_) | Operation::Setattr(_) => {
                 let attr = reply::attr(ino, &self.attributes(ino));
                 put(&reply::attr_out(attr, reply::FOR_EVER), reply);
             }

@@ -256,6 +256,32 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
     }
 }
 
+/// A program that writes for ever and never syncs is told once what it has written is lost.
+#[test]
+fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
+    let place = Place::new("64M");
+    let mut mounted = place.mount("dirty=1M");
+    let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
+    let block = bytes(1, 1 << 20);
+    let no_space = Some(Errno::NOSPC.raw_os_error());
+    for round in 0..2 {
+        (0..80).for_each(|n| file.write_all_at(&block, n << 20).unwrap());
+        // Another program's, or the kernel's after some seconds.
+        assert_ne!(program::run(place.home(), "sync m").code, Some(0));
+        assert!(file.metadata().is_ok());
+        assert_eq!(file.write_all_at(&block, 80 << 20).unwrap_err().raw_os_error(), no_space, "{round}");
+    }
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    place.zonal("sync m");
+    file.write_all_at(&block, 0).unwrap();
+    place.zonal("sync m");
+    drop(file);
+    assert!(fs::read(mounted.at("f")).unwrap() == block);
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+    place.check();
+}
+
 /// The kernel makes an input error of a direct write that is answered short: the last one has to be refused as a whole.
 #[test]
 fn full_drive_is_told_to_direct_writes_of_every_size() {

@@ -280,7 +280,8 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     // Of these the kernel says nothing of set-id bits.
     let size = 1 << 16;
     fs::write(mounted.at("source"), bytes(1, size)).unwrap();
-    let changes: [(&str, &(dyn Fn(&fs::File) + Sync)); 3] = [
+    type Change<'a> = &'a (dyn Fn(&fs::File) + Sync);
+    let changes: [(&str, Change<'_>); 3] = [
         ("punch", &|f| {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(f, punch, 0, 4096).unwrap();

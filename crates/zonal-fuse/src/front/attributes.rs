@@ -3,8 +3,8 @@
 use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
 use crate::waiter::MountWaiter;
-use crate::wire::layout::{EntryOut, GetxattrOut, InHeader, SetattrIn, StatfsOut};
-use crate::wire::numbers::{init, setattr, setxattr};
+use crate::wire::layout::{EntryOut, GetattrIn, GetxattrOut, InHeader, SetattrIn, StatfsOut};
+use crate::wire::numbers::{getattr, init, setattr, setxattr};
 use crate::wire::reply;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Front {
     /// Attributes as the mount shows them, and how long the kernel may keep them.
     ///
     /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes looks to programs as if it had holes. When the
-    /// data has arrived, the count may be another, so the kernel asks again.
+    /// data has arrived, the count may be another, so the kernel asks again. So it does where the next write is to hear of a loss.
     fn shown(&self, ino: u64, file: &Attributes) -> (Attributes, Duration) {
         let options = &self.options;
         let waiting = if file.kind == FileKind::File { self.fs.waiting_blocks(ino) } else { 0 };
@@ -45,7 +45,8 @@ impl Front {
             blocks: file.blocks.saturating_add(waiting),
             ..*file
         };
-        (shown, if waiting > 0 { Duration::ZERO } else { reply::FOR_EVER })
+        let asks_again = waiting > 0 || self.handles.has_loss(ino);
+        (shown, if asks_again { Duration::ZERO } else { reply::FOR_EVER })
     }
 
     /// What the kernel is told of a file that was looked up or made.
@@ -59,7 +60,13 @@ impl Front {
         body(&reply::attr_out(reply::attr(ino, &file), valid), reply)
     }
 
-    pub(super) fn getattr(&self, ino: u64, reply: &mut Vec<u8>) -> Outcome {
+    pub(super) fn getattr(&self, ino: u64, asked: &GetattrIn, reply: &mut Vec<u8>) -> Outcome {
+        // Of a file that is open, the kernel asks for its mode before it takes a write into the page cache.
+        if asked.getattr_flags & getattr::FH != 0
+            && let Some(errno) = self.handles.take_loss(ino)
+        {
+            return Err(Errno::from_raw_os_error(errno).into());
+        }
         self.tell(ino, &self.fs.attributes(ino)?, reply)
     }
 

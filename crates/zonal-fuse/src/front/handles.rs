@@ -16,6 +16,8 @@ struct Inner {
     writers: HashMap<u64, u32>,
     /// Files that may have capabilities, which a write takes away.
     capable: HashSet<u64>,
+    /// Files of which bytes were lost that programs had written, with the error that the next write is to have.
+    lost: HashMap<u64, i32>,
 }
 
 struct Handle {
@@ -56,6 +58,7 @@ impl Handles {
             if left == 0 {
                 inner.writers.remove(&ino);
                 inner.capable.remove(&ino);
+                inner.lost.remove(&ino);
             }
         }
         Some(file)
@@ -74,6 +77,24 @@ impl Handles {
     /// A file may have capabilities.
     pub(super) fn note_capabilities(&self, ino: u64) {
         self.0.lock().capable.insert(ino);
+    }
+
+    /// Bytes of a file were lost that programs had written.
+    pub(super) fn note_loss(&self, ino: u64, errno: i32) {
+        let mut inner = self.0.lock();
+        if inner.writers.contains_key(&ino) {
+            inner.lost.insert(ino, errno);
+        }
+    }
+
+    /// Whether the next write to a file is to hear of a loss.
+    pub(super) fn has_loss(&self, ino: u64) -> bool {
+        self.0.lock().lost.contains_key(&ino)
+    }
+
+    /// The error of bytes of a file that were lost since this was last asked for.
+    pub(super) fn take_loss(&self, ino: u64) -> Option<i32> {
+        self.0.lock().lost.remove(&ino)
     }
 
     /// Whether a file may have had capabilities until now: they are taken away once.

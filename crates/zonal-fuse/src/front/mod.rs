@@ -195,7 +195,7 @@ impl Front {
                 }
                 Ok(Answer::None)
             }
-            Operation::Getattr => self.getattr(ino, reply),
+            Operation::Getattr(asked) => self.getattr(ino, &asked, reply),
             Operation::Statx(_) => self.statx(ino, reply),
             Operation::Setattr(asked) => self.setattr(ino, &asked, reply, waiter),
             Operation::Readlink => {
@@ -273,7 +273,7 @@ fn may_change(operation: &Operation<'_>) -> bool {
         | Lookup { .. }
         | Forget { .. }
         | BatchForget(_)
-        | Getattr
+        | Getattr(_)
         | Statx(_)
         | Readlink
         | Open(_)

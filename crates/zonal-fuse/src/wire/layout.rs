@@ -78,6 +78,9 @@ structures! {
     /// This gives a file one more name, which follows.
     LinkIn { oldnodeid: u64 }
 
+    /// This asks for attributes.
+    GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
+
     /// This changes attributes.
     SetattrIn {
         valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64, atime: u64, mtime: u64, ctime: u64,
@@ -179,6 +182,7 @@ const _: () = assert!(size::<AttrOut>() == 104);
 const _: () = assert!(size::<Statx>() == 256);
 const _: () = assert!(size::<StatxOut>() == 288);
 const _: () = assert!(size::<StatxIn>() == 24);
+const _: () = assert!(size::<GetattrIn>() == 16);
 const _: () = assert!(size::<SetattrIn>() == 88);
 const _: () = assert!(size::<ReadIn>() == 40);
 const _: () = assert!(size::<WriteIn>() == 40);

@@ -68,6 +68,12 @@ pub mod init {
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
+/// Of a `GETATTR`.
+pub mod getattr {
+    /// It is of an open file: a write asks so, and `stat` does not.
+    pub const FH: u32 = 1 << 0;
+}
+
 /// Which attributes `SETATTR` sets.
 pub mod setattr {
     pub const MODE: u32 = 1 << 0;

@@ -28,7 +28,7 @@ pub enum Operation<'a> {
         times: u64,
     },
     BatchForget(Forgets<'a>),
-    Getattr,
+    Getattr(GetattrIn),
     Setattr(SetattrIn),
     Statx(StatxIn),
     Readlink,
@@ -208,7 +208,7 @@ fn operation(code: u32, mut body: Body<'_>, has_setxattr_ext: bool) -> Result<Op
             let bytes = count.checked_mul(size_of::<ForgetOne>() as u32).ok_or(SHORT)?;
             Operation::BatchForget(Forgets(body.bytes(bytes)?))
         }
-        opcode::GETATTR => Operation::Getattr,
+        opcode::GETATTR => Operation::Getattr(body.take()?),
         opcode::SETATTR => Operation::Setattr(body.take()?),
         opcode::STATX => Operation::Statx(body.take()?),
         opcode::READLINK => Operation::Readlink,
