@@ -24,7 +24,10 @@ const OTHERS: u32 = 0o077;
 /// Names the one directory that control sockets are in `zonal` of.
 const OWN_VARIABLE: &str = "ZONAL_RUNTIME_DIR";
 
-/// The directory for this user's new control sockets, made if it is not there: the first of [`directories`] that can be.
+/// The directory for this user's new control sockets, made if it is not there.
+///
+/// Of root it is `/run/zonal`. Of others it is `zonal` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, where those are directories of the user.
+/// If there is none it is `/tmp/zonal-UID`. Where `$ZONAL_RUNTIME_DIR` is set, it is `zonal` in that.
 ///
 /// # Errors
 /// [`ControlError::Directory`] if it is another's, open to others, or no directory: then somebody else could answer.
@@ -41,10 +44,7 @@ pub fn directory() -> Result<PathBuf, ControlError> {
     Ok(last)
 }
 
-/// Where control sockets of this user can be, whatever session each was made in. The first is for new ones, the next if that cannot be made.
-///
-/// Of root it is `/run/zonal`. Of others it is `zonal` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, where those are directories of the user.
-/// Then `/tmp/zonal-UID`. Where `$ZONAL_RUNTIME_DIR` is set, `zonal` in it is the only one.
+/// Where control sockets of this user can be, whatever session each was made in: the first is for new ones, the next if that cannot be made.
 pub(super) fn directories() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(own) = variable(OWN_VARIABLE) {
