@@ -774,8 +774,11 @@ fn put_that_a_signal_ends_leaves_no_name_behind() {
     put_note(&dir, "note");
     for signal in ["INT", "TERM"] {
         for name in ["note", "a/b/new"] {
-            let mut put = program::command(dir.path(), &format!("put d - {name}"));
-            let mut put = put.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            // A shell's background jobs, and what they start, ignore some signals.
+            let mut put = Command::new("env");
+            put.arg("--default-signal=INT,TERM").arg(program::zonal()).args(["put", "d", "-", name]);
+            put.current_dir(dir.path()).stdin(Stdio::piped()).stderr(Stdio::null());
+            let mut put = put.spawn().unwrap();
             // More than the pieces that go round hold, so that some of it is on the drive.
             put.stdin.as_mut().unwrap().write_all(&bytes(40 << 20)).unwrap();
             let pid = put.id().to_string();
