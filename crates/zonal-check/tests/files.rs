@@ -775,8 +775,10 @@ fn put_that_a_signal_ends_leaves_no_name_behind() {
     for signal in ["INT", "TERM"] {
         for name in ["note", "a/b/new"] {
             // A shell's background jobs, and what they start, ignore some signals.
+            let plain = program::command(dir.path(), &format!("put d - {name}"));
             let mut put = Command::new("env");
-            put.arg("--default-signal=INT,TERM").arg(program::zonal()).args(["put", "d", "-", name]);
+            put.arg("--default-signal=INT,TERM").arg(plain.get_program()).args(plain.get_args());
+            put.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
             put.current_dir(dir.path()).stdin(Stdio::piped()).stderr(Stdio::null());
             let mut put = put.spawn().unwrap();
             // More than the pieces that go round hold, so that some of it is on the drive.

@@ -368,6 +368,15 @@ fn file_that_becomes_shorter_is_not_copied() {
     let dir = drive();
     fs::write(dir.path().join("big"), vec![1; 200 << 20]).unwrap();
     let child = begin_slow_put(dir.path());
+    // Once it reads the file, whose size it knows then.
+    let has_read = || {
+        let counts = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
+        let bytes = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+        bytes.parse::<u64>().unwrap() > 8 << 20
+    };
+    while !has_read() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     File::options().write(true).open(dir.path().join("big")).unwrap().set_len(1 << 20).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -804,6 +813,14 @@ fn damaged_archives_are_refused_and_do_no_harm() {
     assert_eq!((said.code, said.err), (Some(1), expected));
     assert_eq!(names(&zonal(dir.path(), "ls d parts")), ["after", "before", "hard"]);
     assert_eq!(zonal(dir.path(), "cat d parts/after parts/hard"), "afterbefore");
+    // The first file's own header, after the one with its records.
+    let mut wrong = archives[0].clone();
+    wrong[1024 + 3] ^= 1;
+    let said = extract(dir.path(), &wrong, "rest");
+    let lines: Vec<&str> = said.err.lines().collect();
+    let expected = format!("zonal: byte 1024 of the archive: this is no header of tar; {passed}");
+    assert_eq!((said.code, lines[0], lines.len()), (Some(1), expected.as_str(), 2));
+    assert_eq!(names(&zonal(dir.path(), "ls d rest")), ["a", "sparse"]);
     // What follows the end of an archive is not read for ever, nor more attributes than a file has.
     let mut command = program::command(dir.path(), "tar -x d t");
     assert!(command.stdin(File::open("/dev/zero").unwrap()).status().unwrap().success());

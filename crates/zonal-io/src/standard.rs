@@ -10,11 +10,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A bit for each descriptor.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Standard input.
-pub const INPUT: u8 = 0;
+/// A standard stream, by its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Standard input.
+    Input = 0,
+    /// Standard output.
+    Output = 1,
+}
 
-/// Standard output.
-pub const OUTPUT: u8 = 1;
+/// A standard stream that was closed when the process began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("standard {} is closed", match .0 { Stream::Input => "input", Stream::Output => "output" })]
+pub struct Closed(pub Stream);
 
 /// What the loader calls before the runtime begins.
 #[used]
@@ -23,18 +31,24 @@ pub const OUTPUT: u8 = 1;
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
-    for stream in [INPUT, OUTPUT] {
+    for stream in [Stream::Input, Stream::Output] {
         // SAFETY: only asked about, while no other thread is there to close or open it.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(i32::from(stream)) };
+        let descriptor = unsafe { BorrowedFd::borrow_raw(stream as i32) };
         if fcntl_getfd(descriptor) == Err(Errno::BADF) {
-            CLOSED.fetch_or(1 << stream, Ordering::Relaxed);
+            CLOSED.fetch_or(1 << stream as u8, Ordering::Relaxed);
         }
     }
 }
 
-/// Whether a stream was closed when the process began.
-pub fn was_closed(stream: u8) -> bool {
+/// An error if a stream was closed when the process began.
+///
+/// # Errors
+/// [`Closed`].
+pub fn check(stream: Stream) -> Result<(), Closed> {
     // What is not mentioned anywhere may be left out of the program.
     std::hint::black_box(&LOOK);
-    CLOSED.load(Ordering::Relaxed) & (1 << stream) != 0
+    match CLOSED.load(Ordering::Relaxed) & (1 << stream as u8) {
+        0 => Ok(()),
+        _ => Err(Closed(stream)),
+    }
 }

@@ -390,10 +390,9 @@ impl Core {
             skip += carried.blocks;
             let there = Mapped { block: carried.block, extent };
             live += match carried.source {
-                Source::Write => self.written(carried, &there, before, &mut overwritten)?,
-                Source::Copy(from) => self.copied(carried, &from, &there, before, &mut left)?,
+                Source::Write => self.written(carried, &there, &mut before, &mut overwritten)?,
+                Source::Copy(from) => self.copied(carried, &from, &there, &mut before, &mut left)?,
             };
-            before = Some((carried.ino, carried.end() - 1));
         }
         self.book.end(zone, append.blocks() + 1, live)?;
         self.changed.insert(zone);
@@ -412,12 +411,13 @@ impl Core {
         self.look_at(zone)
     }
 
-    /// New data of a file is there, after the block `before` in its unit. Returns how much of it counts: blocks that no later write replaces.
+    /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces. `before` is as for
+    /// [`map`](map::map).
     fn written(
         &mut self,
         carried: &Carried,
         there: &Mapped,
-        before: Option<(u64, u64)>,
+        before: &mut Option<(u64, u64)>,
         overwritten: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         let ino = carried.ino;
@@ -474,13 +474,14 @@ impl Core {
         Ok(())
     }
 
-    /// A copy is there, after the block `before` in its unit. Returns how much of it counts: blocks that the file still has where they were copied from.
+    /// A copy is there. Returns how much of it counts: blocks that the file still has where they were copied from. `before` is as for
+    /// [`map`](map::map).
     fn copied(
         &mut self,
         carried: &Carried,
         from: &Extent,
         there: &Mapped,
-        before: Option<(u64, u64)>,
+        before: &mut Option<(u64, u64)>,
         left: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;

@@ -114,17 +114,17 @@ pub(crate) fn unmap_found(rows: &mut Rows, ino: u64, range: &Range<u64>, extents
     Unmapped { blocks, freed }
 }
 
-/// Puts blocks of a file that are in no extent into the map, joined with what they continue. `before` is the file and the block that the
-/// unit carries before them: in the midst of a unit they continue that or nothing.
+/// Puts blocks of a file that are in no extent into the map, joined with what they continue. In the midst of a unit they continue what was
+/// put `before` of that unit, or nothing: its file and its last block, which become theirs.
 pub(crate) fn map(
     rows: &mut Rows,
     ino: u64,
     block: u64,
     extent: Extent,
-    before: Option<(u64, u64)>,
+    before: &mut Option<(u64, u64)>,
 ) -> Result<(), FsError> {
-    let continues =
-        extent.skip == 0 || before.is_some_and(|(file, before)| file == ino && before + 1 == block);
+    let continues = extent.skip == 0 || before.is_some_and(|(file, last)| file == ino && last + 1 == block);
+    *before = Some((ino, block + u64::from(extent.blocks) - 1));
     let before = match block {
         _ if !continues => None,
         0 => None,
@@ -265,7 +265,7 @@ mod tests {
         let mut tails = Tails::default();
         for i in 0..5u32 {
             let blocks = if i == 4 { 3 } else { 7 };
-            map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks), None).unwrap();
+            map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks), &mut None).unwrap();
             let piece = Piece { ino: 1, block: u64::from(i) * 7, blocks };
             tails.note(&mut rows, 2, i * 8, vec![piece]);
         }
@@ -278,13 +278,27 @@ mod tests {
         assert_eq!(left, [(0, 10), (12, 19)]);
     }
 
+    /// Blocks that are one after the other in a file and in a unit are one extent, however many pieces they came in.
+    #[test]
+    fn pieces_of_a_unit_that_continue_each_other_are_one_extent() {
+        let (mut rows, mut before) = (rows(), None);
+        let whole = unit(2, 0, 8);
+        for (ino, block, skip) in [(1, 4, 0..2), (1, 6, 2..3), (1, 7, 3..5), (2, 8, 5..6), (1, 9, 6..8)] {
+            map(&mut rows, ino, block, whole.part(skip), &mut before).unwrap();
+        }
+        let found: Vec<_> = extents(&rows, 1, &(0..100)).unwrap();
+        let [first, last] =
+            [(4, 0..5), (9, 6..8)].map(|(block, skip)| Mapped { block, extent: whole.part(skip) });
+        assert_eq!(found, [first, last]);
+    }
+
     #[test]
     fn piece_that_was_written_again_in_the_same_zone_lives_once() {
         let mut rows = rows();
         let mut tails = Tails::default();
         for at in [0, 8] {
             unmap(&mut rows, 1, &(0..7)).unwrap();
-            map(&mut rows, 1, 0, unit(2, at, 7), None).unwrap();
+            map(&mut rows, 1, 0, unit(2, at, 7), &mut None).unwrap();
             tails.note(&mut rows, 2, at, vec![Piece { ino: 1, block: 0, blocks: 7 }]);
         }
         assert_eq!(
@@ -314,7 +328,7 @@ mod tests {
                     continue;
                 }
                 let pointer = pointers.entry(zone).or_insert(0u32);
-                map(&mut rows, ino, block, unit(zone, *pointer, blocks), None).unwrap();
+                map(&mut rows, ino, block, unit(zone, *pointer, blocks), &mut None).unwrap();
                 tails.note(&mut rows, zone, *pointer, vec![Piece { ino, block, blocks }]);
                 for i in 0..blocks {
                     model.insert((ino, block + u64::from(i)), (zone, *pointer + 1 + i));

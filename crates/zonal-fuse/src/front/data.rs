@@ -102,8 +102,8 @@ impl Front {
                     range.start,
                     range.end
                 ));
-                // A program that goes on writing and never syncs hears of it as well: once the kernel knows no attributes of the file, it
-                // asks for them before the next write.
+                // A program that writes and never syncs gets the error, too: a kernel without attributes of the file asks for them before
+                // the next write.
                 self.handles.note_loss(ino, error.errno());
                 invalidate(device, &NotifyInvalInode { ino, off: -1, len: 0 })?;
                 Err(Errno::from_raw_os_error(error.errno()).into())

@@ -3,7 +3,7 @@
 use super::get_tree::{GetTree, copy_out};
 use super::journey::Journey;
 use super::kept::{keep_on_host, xattrs};
-use super::pipe::{check_open, piece_bytes, pipe};
+use super::pipe::{piece_bytes, pipe};
 use super::salvage::{self, Lost};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
@@ -23,7 +23,7 @@ use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError};
 use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
-use zonal_io::standard::OUTPUT;
+use zonal_io::standard::{self, Stream};
 
 /// Copy a file out of a file system, verified, or with -r a directory
 ///
@@ -61,7 +61,7 @@ pub(crate) struct Cat {
 }
 
 pub(crate) fn run_cat(arguments: &Cat, out: &mut dyn Write) -> Result<(), Failure> {
-    check_open(OUTPUT)?;
+    standard::check(Stream::Output)?;
     let Opened { fs, .. } = arguments.on.look()?;
     for path in &arguments.paths {
         let (ino, waiter) = (file_at(&fs, path)?.0, Polling::new(Clock::start()));
@@ -168,7 +168,7 @@ impl Place<'_> {
         let path = Path::new(file);
         let refused = |why: &str| Err(Failure::usage(format!("{}: {why}", shown_word(file))));
         if file == "-" {
-            check_open(OUTPUT)?;
+            standard::check(Stream::Output)?;
             return Ok(Place::Output);
         }
         let there = match path.metadata() {

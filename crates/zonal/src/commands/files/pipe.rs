@@ -2,11 +2,9 @@
 //!
 //! Owns the buffers, which go round between a thread that fills them and the caller, who empties them in their order.
 
-use crate::exit::Failure;
 use std::sync::mpsc;
 use std::thread;
 use zonal_fs::{BLOCK_BYTES, FileSystem};
-use zonal_io::standard;
 
 /// Buffers that go round: one that is filled, one that is emptied, and one in between, so that neither end waits at once when
 /// the other is late.
@@ -19,12 +17,6 @@ const PIECE_BYTES: usize = 4 << 20;
 pub(super) fn piece_bytes(fs: &FileSystem) -> usize {
     let unit = ((fs.superblock().unit_blocks - 1) * BLOCK_BYTES) as usize;
     unit * (PIECE_BYTES / unit).max(1)
-}
-
-/// An error if a standard stream that is to be copied was closed when the program began.
-pub(super) fn check_open(stream: u8) -> Result<(), Failure> {
-    let name = if stream == standard::INPUT { "standard input" } else { "standard output" };
-    if standard::was_closed(stream) { Err(anyhow::anyhow!("{name} is closed").into()) } else { Ok(()) }
 }
 
 /// Lets `empty` have all that `fill` puts into buffers of `bytes`, until that puts nothing in.

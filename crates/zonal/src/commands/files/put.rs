@@ -1,6 +1,6 @@
 //! `zonal put`.
 
-use super::pipe::{check_open, piece_bytes, pipe};
+use super::pipe::{piece_bytes, pipe};
 use super::put_tree::{PutTree, enter};
 use super::{OnToWrite, Opened, failed, names, own};
 use crate::exit::Failure;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use zonal_fs::format::Kind;
 use zonal_fs::{FileSystem, FsError, Payload, ROOT};
-use zonal_io::standard::INPUT;
+use zonal_io::standard::{self, Stream};
 
 /// Copy a file into a file system, replacing what has its name, or with -r a directory
 ///
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let mut names = names(path)?;
     let is_input = file == "-";
     if is_input {
-        check_open(INPUT)?;
+        standard::check(Stream::Input)?;
     }
     // A directory called `a/.` stands for what is in it.
     let is_content = file == "." || file.as_bytes().ends_with(b"/.");

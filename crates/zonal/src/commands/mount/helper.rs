@@ -52,6 +52,7 @@ mod tests {
             "zonal mount --daemon image:d.img /mnt -o rw,nosuid"
         );
         assert_eq!(of("mount.zonal d /mnt -v -t zonal -N 4"), "zonal mount --daemon d /mnt");
+        assert_eq!(of("/sbin/mount.fuse.zonal d /mnt -o rw"), "zonal mount --daemon d /mnt -o rw");
         assert_eq!(of("mount.zonal d /mnt -f"), "");
         assert_eq!(translated("/usr/bin/zonal mount d /mnt"), None);
     }

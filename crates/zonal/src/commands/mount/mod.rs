@@ -180,7 +180,8 @@ fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> 
     loop {
         let opened = device::open_in_real_time(name, read_only);
         let Some(held) = opened.as_ref().err().and_then(held) else { return opened };
-        let is_free_soon = held.holders().iter().all(|holder| place::is_ending(holder.pid));
+        let holders = held.holders();
+        let is_free_soon = !holders.is_empty() && holders.iter().all(|holder| place::is_ending(holder.pid));
         if !is_free_soon || begin.elapsed() > PATIENCE {
             return opened;
         }

@@ -8,14 +8,13 @@ mod read;
 mod write;
 
 use super::journey::Journey;
-use super::pipe::check_open;
 use super::{OnToWrite, failed, names};
 use crate::exit::Failure;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use zonal_fs::ROOT;
-use zonal_io::standard::{INPUT, OUTPUT};
+use zonal_io::standard::{self, Stream};
 
 /// Write a directory of a file system as a tar archive to standard output, or put one from standard input into it
 ///
@@ -23,7 +22,8 @@ use zonal_io::standard::{INPUT, OUTPUT};
 /// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
 ///
 /// An archive leads nowhere but into the directory: a name with `..` is refused, a leading slash does not count, and no link is followed. A file that
-/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged. Damage in the midst of a file ends the archive
+/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged. So it is with a header that makes no sense: what
+/// is before the next one is passed over. Damage in the midst of a file ends the archive
 /// that is written: its header has promised all of the data.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
@@ -50,7 +50,7 @@ const BLOCK: usize = 512;
 pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
     let Tar { on, path, create, .. } = arguments;
     let names = names(path)?;
-    check_open(if *create { OUTPUT } else { INPUT })?;
+    standard::check(if *create { Stream::Output } else { Stream::Input })?;
     let mut journey = Journey::of_many("tar")?;
     if *create {
         let opened = on.on.look()?;

@@ -168,12 +168,11 @@ impl<'a> Extract<'a> {
         let mut general = Records::default();
         loop {
             journey.check()?;
-            let is_begin = input.at == 0;
             let entry = match next(input, &mut general) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 // What begins with no header is no archive. What has one in its midst has files after it.
-                Err(error) if error.is::<NoHeader>() && !is_begin => {
+                Err(error) if error.downcast_ref().is_some_and(|NoHeader { at, .. }| *at > 0) => {
                     journey.failed_with(&format!("{error}; passed over up to the next header"));
                     input.pass_to_header(journey)?;
                     continue;
