@@ -337,3 +337,28 @@ fn any_number_of_bytes_may_be_on_their_way() {
         assert_eq!(fs.attributes(ino).unwrap().size, 200_000, "{dirty_bytes}");
     }
 }
+
+/// The size that `df` shows stays while blocks are buffered, sent, overwritten and removed.
+#[test]
+fn size_of_a_file_system_stays_while_it_is_written() {
+    let fs = small();
+    let size = fs.usage().blocks;
+    let (unit, piece) = (bytes(1, 7 * BLOCK), bytes(2, 3 * BLOCK));
+    let ino = file(&fs, b"f");
+    let open = fs.open_file(ino).unwrap();
+    for round in 0..40 {
+        let at = (round % 10 * 7 * BLOCK) as u64;
+        fs.write(&waiter(), ino, at, Payload::Bytes(&unit)).unwrap();
+        fs.write(&waiter(), ino, at + unit.len() as u64, Payload::Bytes(&piece)).unwrap();
+        // What a short unit gives up for its header comes back when its zone does.
+        let now = fs.usage().blocks;
+        assert!(now <= size && now + size / 50 >= size, "{now} of {size} in round {round}");
+        if round % 4 == 3 {
+            fs.sync(&waiter()).unwrap();
+        }
+    }
+    open.close(&waiter()).unwrap();
+    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+    settle(&fs);
+    assert!(fs.usage().blocks + size / 50 >= size, "{} of {size}", fs.usage().blocks);
+}

@@ -77,18 +77,31 @@ fn mount_as_root(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountErr
     if options.allow_other {
         data += ",allow_other";
     }
-    let mut flags = MountFlags::empty();
+    let flags = flags(options);
+    let data = CString::new(data).expect("it has no zeroes");
+    let mounted = rustix::mount::mount(options.source.as_str(), dir, TYPE, flags, data.as_c_str());
+    mounted.map_err(|e| MountError::Kernel(e.into()))?;
+    Ok(device)
+}
+
+fn flags(options: &MountOptions) -> MountFlags {
     let wanted = [
         (options.read_only, MountFlags::RDONLY),
         (options.no_suid, MountFlags::NOSUID),
         (options.no_dev, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
     ];
-    flags.extend(wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, flag)| flag));
-    let data = CString::new(data).expect("it has no zeroes");
-    let mounted = rustix::mount::mount(options.source.as_str(), dir, TYPE, flags, data.as_c_str());
-    mounted.map_err(|e| MountError::Kernel(e.into()))?;
-    Ok(device)
+    wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, flag)| flag).collect()
+}
+
+/// Gives a mounted directory other flags: whether it can be changed, and whether set-id bits, device files and programs count. The kernel
+/// writes what it has cached before nothing can be changed any more.
+///
+/// # Errors
+/// [`MountError::Kernel`]: all stays as it is. Only root may do it.
+pub fn remount(dir: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let remounted = rustix::mount::mount_remount(dir, flags(options), c"");
+    remounted.map_err(|e| MountError::Kernel(e.into()))
 }
 
 fn mount_by_helper(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {

@@ -173,6 +173,45 @@ fn program_is_a_helper_of_mount() {
     place.check();
 }
 
+/// As mount(8) asks for it: with what the kernel tells of the mount, and what is new.
+#[test]
+fn mounted_directory_is_made_read_only_and_back() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("128M");
+    let helper = place.home().join("mount.fuse.zonal");
+    std::os::unix::fs::symlink(program::zonal(), &helper).unwrap();
+    let remount = |dir: &str, options: &str| {
+        let mut command = Command::new(&helper);
+        command.args(["image:d.img", dir, "-o", options]).current_dir(place.home());
+        command.env("ZONAL_RUNTIME_DIR", place.home()).output().unwrap()
+    };
+    let flags = || {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let line =
+            mounts.lines().find(|line| line.contains(place.dir().to_str().unwrap())).unwrap().to_owned();
+        line.split(' ').nth(3).unwrap().to_owned()
+    };
+    place.zonal("mount image:d.img m --daemon -o nosuid");
+    fs::write(place.dir().join("a"), b"there").unwrap();
+    let known = "rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,remount";
+    let output = remount("m", &format!("{known},ro"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(flags().starts_with("ro,nosuid"), "{}", flags());
+    let refused = fs::write(place.dir().join("b"), b"").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read(place.dir().join("a")).unwrap(), b"there");
+    assert!(remount("m", &format!("{known},rw")).status.success());
+    fs::write(place.dir().join("b"), b"").unwrap();
+    fs::create_dir(place.home().join("other")).unwrap();
+    let said = remount("other", "remount,ro");
+    assert_eq!(said.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("other: no `zonal mount` is there"));
+    place.zonal("unmount m");
+    place.check();
+}
+
 #[test]
 fn space_and_files_are_the_same_with_a_mount_and_without() {
     let place = Place::new("128M");

@@ -43,6 +43,18 @@ pub(super) struct CombinedUnits {
     taken: u32,
 }
 
+/// Blocks of a file that are too few for a unit.
+pub(super) struct ShortPiece<'a> {
+    pub(super) range: Range<u64>,
+    /// The byte of the file after the last that was written.
+    pub(super) end: u64,
+    pub(super) room: Reservation,
+    /// Empty where the device keeps no data.
+    pub(super) bytes: &'a [u8],
+    /// They were the file's tail, which the caller has taken.
+    pub(super) is_tail: bool,
+}
+
 /// A unit that waits for more pieces.
 #[derive(Debug)]
 pub(super) struct CombinedUnit {
@@ -96,24 +108,48 @@ impl Shared {
     }
 
     /// Moves a tail that was taken into a unit that waits for more.
-    pub(super) fn combine(&self, waiter: &dyn Waiter, ino: u64, tail: BufferedTail) -> Result<(), FsError> {
-        let range = tail.range();
+    pub(super) fn combine_tail(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        tail: BufferedTail,
+    ) -> Result<(), FsError> {
+        let (range, end) = (tail.range(), tail.end);
+        let bytes = if tail.buf.is_empty() { &[] } else { &tail.buf[HEADER_BYTES..] };
+        self.combine(waiter, ino, ShortPiece { range, end, room: tail.room, bytes, is_tail: true })
+    }
+
+    /// Adds a piece to a unit that waits for more.
+    pub(super) fn combine(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        piece: ShortPiece<'_>,
+    ) -> Result<(), FsError> {
+        let ShortPiece { range, end, room, bytes, is_tail } = piece;
         let blocks = (range.end - range.start) as u32;
         let most = self.unit_blocks() - 1;
         let (carried, mut unit) = {
             let mut core = self.core.lock();
-            let number = match core.takes_up(ino, &range, tail.end) {
+            let number = match core.takes_up(ino, &range, end) {
                 Ok(number) => number,
                 Err(error) => {
-                    core.credit.give_back(tail.room);
-                    core.tail_is_gone(ino);
+                    core.credit.give_back(room);
+                    if is_tail {
+                        core.tail_is_gone(ino);
+                    }
                     // The file went while its data waited.
                     return if matches!(error, FsError::NotFound) { Ok(()) } else { Err(error) };
                 }
             };
             let hint = core.hint_of(self, ino);
-            core.nodes.here(ino).into_iter().for_each(|mut node| node.combined += 1);
-            core.tail_is_gone(ino);
+            if let Some(mut node) = core.nodes.here(ino) {
+                node.combined += 1;
+                node.scattered = Some(end);
+            }
+            if is_tail {
+                core.tail_is_gone(ino);
+            }
             let unit = core.combined.take_if(|unit| unit.hint == hint && unit.takes(blocks, most));
             core.combined.taken += u32::from(unit.is_none());
             let carried = Carried { ino, block: range.start, blocks, number, source: Source::Write };
@@ -125,14 +161,14 @@ impl Shared {
                 unit.buf = self.pool.take();
             }
             let at = HEADER_BYTES + unit.blocks as usize * BLOCK;
-            let bytes = blocks as usize * BLOCK;
-            unit.buf[at..][..bytes].copy_from_slice(&tail.buf[HEADER_BYTES..][..bytes]);
+            let length = blocks as usize * BLOCK;
+            unit.buf[at..][..length].copy_from_slice(&bytes[..length]);
         }
         unit.pieces.push(carried);
         unit.blocks += blocks;
         match &mut unit.room {
-            Some(room) => room.join(tail.room),
-            None => unit.room = Some(tail.room),
+            Some(of_unit) => of_unit.join(room),
+            None => unit.room = Some(room),
         }
         let full = {
             let mut core = self.core.lock();

@@ -28,6 +28,9 @@ use zonal_io::volume::Request;
 /// Zones that a unit is tried in before its data is given up.
 const TRIES_MAX: u32 = 8;
 
+/// Pieces of a unit that come into the map at once: readers of rows wait meanwhile.
+const PIECES_AT_ONCE: usize = 32;
+
 /// Why a piece is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
@@ -214,14 +217,20 @@ impl Shared {
     /// The paths of the files of a unit. They help a rebuild, and are read without the lock: a rename meanwhile is as if it came
     /// before.
     fn paths(&self, named: Vec<NamedAt>) -> Vec<Vec<u8>> {
-        // Files of one unit often lie in one directory.
-        let mut last: Option<(u64, Option<Vec<u8>>)> = None;
-        let mut path_of = |(directory, position): (u64, Position)| {
-            if last.as_ref().is_none_or(|(parent, _)| *parent != directory) {
-                last = Some((directory, self.path(directory)));
+        // Files of one unit often lie in one directory, and pieces of one file follow each other.
+        let mut parent: (u64, Option<Vec<u8>>) = (u64::MAX, None);
+        let mut last: Option<(u64, Position)> = None;
+        let mut last_path = None;
+        let mut path_of = |place: (u64, Position)| {
+            if last.replace(place) != Some(place) {
+                let (directory, position) = place;
+                if parent.0 != directory {
+                    parent = (directory, self.path(directory));
+                }
+                let name = || name_at(&self.reader, directory, position);
+                last_path = parent.1.as_ref().and_then(|parent| Some(join(parent, &name()?)));
             }
-            let parent = last.as_ref().and_then(|(_, path)| path.as_deref())?;
-            Some(join(parent, &name_at(&self.reader, directory, position)?))
+            last_path.clone()
         };
         let path = |named| match named {
             NamedAt::Nowhere => Vec::new(),
@@ -233,9 +242,17 @@ impl Shared {
 
     /// Looks at the rows that a unit changes when it completes.
     fn look_at_carried(&self, append: &AppendUnit) {
+        let mut last = None;
         for carried in &append.carried {
             match carried.source {
-                Source::Write => self.look_at_map(carried.ino, &(carried.block..carried.end())),
+                Source::Write => {
+                    if last.is_none_or(|(ino, _)| ino != carried.ino) {
+                        last = Some((carried.ino, self.has_map_in_memory(carried.ino)));
+                    }
+                    if last.is_some_and(|(_, is_in_memory)| !is_in_memory) {
+                        self.look_at_map(carried.ino, &(carried.block..carried.end()));
+                    }
+                }
                 // The collector has looked at the map.
                 Source::Copy(_) => self.look_at_file(carried.ino),
             }
@@ -385,14 +402,21 @@ impl Core {
         };
         let (mut overwritten, mut left) = (Vec::new(), Vec::new());
         let (mut live, mut skip, mut before) = (0, 0, None);
-        for carried in &append.carried {
-            let extent = whole.part(skip..skip + carried.blocks);
-            skip += carried.blocks;
-            let there = Mapped { block: carried.block, extent };
-            live += match carried.source {
-                Source::Write => self.written(carried, &there, &mut before, &mut overwritten)?,
-                Source::Copy(from) => self.copied(carried, &from, &there, &mut before, &mut left)?,
-            };
+        for some in append.carried.chunks(PIECES_AT_ONCE) {
+            for carried in some {
+                let extent = whole.part(skip..skip + carried.blocks);
+                skip += carried.blocks;
+                let there = Mapped { block: carried.block, extent };
+                live += match carried.source {
+                    Source::Write => self.written(carried, &there, &mut before, &mut overwritten)?,
+                    Source::Copy(from) => self.copied(carried, &from, &there, &mut before, &mut left)?,
+                };
+            }
+            // A reader finds the data in the map before it leaves the file.
+            self.rows.publish();
+            some.iter()
+                .filter(|carried| carried.source == Source::Write)
+                .for_each(|carried| self.ends(carried));
         }
         self.book.end(zone, append.blocks() + 1, live)?;
         self.changed.insert(zone);
@@ -445,17 +469,20 @@ impl Core {
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
-        // A reader finds the data in the map before it leaves the file.
-        self.rows.publish();
+        self.credit.freed(u64::from(carried.blocks - live));
+        Ok(live)
+    }
+
+    /// A write has ended, and the map that readers see has its data.
+    fn ends(&mut self, carried: &Carried) {
+        let ino = carried.ino;
         if let Some(mut node) = self.nodes.here(ino) {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
         }
         self.room.tell(|what| what == WaitsFor::File(ino));
-        self.credit.freed(u64::from(carried.blocks - live));
         self.at_rest(ino);
         self.let_go(ino);
-        Ok(live)
     }
 
     /// Puts completed writes into the row of a file: bytes up to the block `end`, and the blocks that went and came. A

@@ -255,8 +255,16 @@ impl Shared {
         }
     }
 
+    /// Whether the whole map of a file is in memory, and with it the file.
+    pub(super) fn has_map_in_memory(&self, ino: u64) -> bool {
+        let attributes = self.nodes.attributes(ino);
+        attributes.is_some_and(|file| self.reader.has_all_extents(ino, file.blocks))
+    }
+
     /// The extents of a file that touch `blocks`, and the one before.
     pub(super) fn look_at_map(&self, ino: u64, blocks: &Range<u64>) {
-        let _ = map::extents(&self.reader, ino, blocks);
+        if self.reader.kept_extents(ino, blocks).is_none() {
+            let _ = map::extents_to_keep(&self.reader, ino, blocks);
+        }
     }
 }

@@ -6,7 +6,8 @@
 
 use super::error::FsError;
 use crate::format::{Extent, Piece, Run, key};
-use crate::store::{Rows, View};
+use crate::store::{Reader, Rows, View};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
@@ -41,12 +42,21 @@ impl Mapped {
     }
 }
 
+impl From<(u64, Extent)> for Mapped {
+    fn from((block, extent): (u64, Extent)) -> Mapped {
+        Mapped { block, extent }
+    }
+}
+
 /// The extents of a file that touch `range`, whole, in order.
 pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Mapped>, FsError> {
-    let mut found = Vec::new();
     if range.is_empty() {
-        return Ok(found);
+        return Ok(Vec::new());
     }
+    if let Some(kept) = rows.kept_extents(ino, range) {
+        return Ok(kept.into_iter().map(Mapped::from).collect());
+    }
+    let mut found = Vec::new();
     if let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, range.start))? {
         let first = mapped(&key, &value)?;
         if first.end() > range.start {
@@ -70,6 +80,27 @@ pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<
         },
     )?;
     damaged.map_or(Ok(found), Err)
+}
+
+/// Extents in memory: most look-ups find one.
+pub(crate) type Kept = SmallVec<[Mapped; 2]>;
+
+/// The same, if all of `range` are in memory, with the version that the map has.
+pub(crate) fn kept_extents(reader: &Reader, ino: u64, range: &Range<u64>) -> Option<(Kept, u64)> {
+    let (kept, version) = reader.kept_extents_of_version(ino, range)?;
+    Some((kept.into_iter().map(Mapped::from).collect(), version))
+}
+
+/// The same, which are kept in memory from then on, with the version that the map had before they were looked up.
+pub(crate) fn extents_to_keep(
+    reader: &Reader,
+    ino: u64,
+    range: &Range<u64>,
+) -> Result<(Vec<Mapped>, u64), FsError> {
+    let version = reader.map_version(ino);
+    let found = extents(reader, ino, range)?;
+    reader.keep_extents(ino, found.iter().map(|mapped| (mapped.block, mapped.extent)), version);
+    Ok((found, version))
 }
 
 fn mapped(key: &[u8], value: &[u8]) -> Result<Mapped, FsError> {

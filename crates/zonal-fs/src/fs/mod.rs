@@ -14,7 +14,6 @@ mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
-mod kept_extents;
 mod known;
 mod look;
 mod lost_zones;

@@ -3,7 +3,6 @@
 //! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
-use super::kept_extents::KeptExtents;
 use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
@@ -13,6 +12,7 @@ use crate::store::{Rows, View};
 use crossbeam_utils::CachePadded;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,9 +42,14 @@ impl DirtyBlocks {
         had.into_iter().map(|(_, whose)| whose)
     }
 
+    /// Whether write `number` has this range and no more, which is most often so.
+    fn is_whole(&self, range: &Range<u64>, number: u64) -> bool {
+        self.0.get(&range.start) == Some(&((range.end - range.start) as u32, number))
+    }
+
     /// Makes `range` clean; its dirty parts, each with the write that had it.
-    fn cut(&mut self, range: &Range<u64>) -> Vec<(Range<u64>, u64)> {
-        let mut had = Vec::new();
+    fn cut(&mut self, range: &Range<u64>) -> SmallVec<[(Range<u64>, u64); 1]> {
+        let mut had = SmallVec::new();
         while let Some((&from, &(blocks, number))) = self.0.range(..range.end).next_back() {
             let end = from + u64::from(blocks);
             if end <= range.start {
@@ -86,15 +91,22 @@ impl DirtyBlocks {
     }
 
     /// The parts of `range` that write `number` has, and no later write.
-    pub(crate) fn own(&self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
+    pub(crate) fn own(&self, range: &Range<u64>, number: u64) -> SmallVec<[Range<u64>; 1]> {
+        if self.is_whole(range, number) {
+            return SmallVec::from([range.clone()]);
+        }
         let parts = self.parts(range).into_iter();
         parts.filter(|(_, whose)| *whose == Some(number)).map(|(part, _)| part).collect()
     }
 
     /// Write `number` of `range` has ended; the parts that no later write has.
-    pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
+    pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> SmallVec<[Range<u64>; 1]> {
+        if self.is_whole(range, number) {
+            self.0.remove(&range.start);
+            return SmallVec::from([range.clone()]);
+        }
         let had = self.cut(range);
-        let mut own = Vec::with_capacity(had.len());
+        let mut own = SmallVec::new();
         for (part, whose) in had {
             match whose == number {
                 true => own.push(part),
@@ -147,6 +159,8 @@ pub(crate) struct Node {
     pub(crate) write_buffer: WriteBuffer,
     /// Its pieces in units that wait for more.
     pub(crate) combined: u32,
+    /// Where its last piece ends that went to such a unit, if no tail was begun since.
+    pub(crate) scattered: Option<u64>,
     /// A call changes its data. Other calls that want to change it wait.
     pub(crate) is_held: bool,
     /// A thread waits for its write buffer, or is about to.
@@ -161,7 +175,6 @@ pub(crate) struct Node {
     pub(crate) cut: Option<u64>,
     /// The path that it will have, as its writer said, until a sync.
     pub(crate) announced: Option<Vec<u8>>,
-    pub(crate) kept_extents: KeptExtents,
 }
 
 impl Node {
@@ -175,6 +188,7 @@ impl Node {
             in_flight: WritesInFlight::default(),
             write_buffer: WriteBuffer::Nothing,
             combined: 0,
+            scattered: None,
             is_held: false,
             is_awaited: false,
             handles: 0,
@@ -182,7 +196,6 @@ impl Node {
             failure: None,
             cut: None,
             announced: None,
-            kept_extents: KeptExtents::default(),
         }
     }
 

@@ -125,15 +125,15 @@ impl Shared {
     ) -> Result<Option<PinnedSpans>, FsError> {
         let end = offset.saturating_add(length);
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        let version = self.reader.map_version(ino);
         let mut found = None;
         let mut spans = Spans::new();
-        let mut quick = self.pin_without_core(ino, offset..end, None, version, &mut spans);
+        let mut quick = self.pin_without_core(ino, offset..end, None, &mut spans);
         if !matches!(quick, Quick::Pinned(_)) {
-            found = Some(map::extents(&self.reader, ino, &blocks)?);
+            found = Some(map::extents_to_keep(&self.reader, ino, &blocks)?);
         }
         if matches!(quick, Quick::Unknown) {
-            quick = self.pin_without_core(ino, offset..end, found.as_deref(), version, &mut spans);
+            let found = found.as_ref().map(|(extents, version)| (extents.as_slice(), *version));
+            quick = self.pin_without_core(ino, offset..end, found, &mut spans);
         }
         if let Quick::Pinned(end) = quick {
             return Ok(Some(PinnedSpans { spans, end, is_quick: true }));
@@ -148,8 +148,8 @@ impl Shared {
             return Ok(None);
         }
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        let found = match found.filter(|_| self.reader.map_version(ino) == version) {
-            Some(found) => found,
+        let found = match found.filter(|(_, version)| self.reader.map_version(ino) == *version) {
+            Some((found, _)) => found,
             // Files have changed meanwhile, and the rows are in memory.
             None => map::extents(&core.rows, ino, &blocks)?,
         };

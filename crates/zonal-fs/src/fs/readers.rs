@@ -14,7 +14,7 @@
 
 use super::core::Shared;
 use super::fetch::Span;
-use super::map::Mapped;
+use super::map::{self, Mapped};
 use super::node;
 use super::read::{self, Spans};
 use crate::format::FileKind;
@@ -86,38 +86,27 @@ pub(super) enum Quick {
 }
 
 impl Shared {
-    /// Pins bytes of a file and gives their `spans`. `extents` of all of them were looked up after the file's map had this `version`,
-    /// or they are in memory.
+    /// Pins bytes of a file and gives their `spans`. The extents of all of them were looked up after the file's map had a version, or
+    /// they are in memory.
     pub(super) fn pin_without_core(
         &self,
         ino: u64,
         bytes: Range<u64>,
-        extents: Option<&[Mapped]>,
-        version: u64,
+        looked_up: Option<(&[Mapped], u64)>,
         spans: &mut Spans,
     ) -> Quick {
         if self.readers.has_lost.load(Ordering::Relaxed) {
             return Quick::Core;
         }
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
-        let (size, kept) = match self.nodes.for_read(ino) {
+        let size = match self.nodes.for_read(ino) {
             Some(node) if node.dirty.touches(&blocks) || node.write_buffer.has_any(&blocks) => {
                 return Quick::Core;
             }
-            Some(mut node) => {
-                let blocks = blocks.start..blocks.end.min(node.size.div_ceil(BLOCK));
-                let kept = match extents {
-                    Some(extents) => {
-                        node.kept_extents.keep(extents, version);
-                        None
-                    }
-                    None => node.kept_extents.find(&blocks, version),
-                };
-                (node.size, kept)
-            }
-            None if extents.is_none() => return Quick::Unknown,
+            Some(node) => node.size,
+            None if looked_up.is_none() => return Quick::Unknown,
             None => match node::attributes(&self.reader, ino) {
-                Ok(attributes) if attributes.kind == FileKind::File => (attributes.size, None),
+                Ok(attributes) if attributes.kind == FileKind::File => attributes.size,
                 Ok(_) | Err(_) => return Quick::Core,
             },
         };
@@ -125,8 +114,18 @@ impl Shared {
         if end <= bytes.start {
             return Quick::Core;
         }
-        let Some(extents) = extents.or(kept.as_deref()) else { return Quick::Unknown };
         let blocks = blocks.start..end.div_ceil(BLOCK);
+        let kept;
+        let (extents, version) = match looked_up {
+            Some(looked_up) => looked_up,
+            None => match map::kept_extents(&self.reader, ino, &blocks) {
+                Some((extents, version)) => {
+                    kept = extents;
+                    (kept.as_slice(), version)
+                }
+                None => return Quick::Unknown,
+            },
+        };
         spans.clear();
         for mapped in extents.iter().filter_map(|extent| extent.within(&blocks)) {
             if mapped.extent.is_lost() {

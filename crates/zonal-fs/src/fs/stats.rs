@@ -76,7 +76,7 @@ impl Statistics {
 /// Space, in blocks of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Data blocks that users can ever have.
+    /// Data blocks that users can ever have. What is neither free nor used waits in memory, or is in flight.
     pub blocks: u64,
     /// Blocks of these that are free or can be freed.
     pub free: u64,
@@ -108,12 +108,19 @@ impl Core {
         Statistics { locked_reads: self.rows.locked_reads(), ..self.statistics }
     }
 
+    /// Data blocks of users that are in flight, or wait to be sent again.
+    fn new_in_flight(&self) -> u64 {
+        let again = self.to_retry.iter().map(|(unit, _)| unit);
+        let units = self.units_in_flight.values().chain(again);
+        units.filter(|unit| !unit.is_copy()).map(|unit| u64::from(unit.blocks())).sum()
+    }
+
     pub(super) fn usage(&self) -> Usage {
         let user = self.credit.user();
         let used = self.book.sums().used;
         let ours = |state: &ZoneState| *state != ZoneState::Reserved;
         Usage {
-            blocks: user.extents + used,
+            blocks: self.credit.of_users() + self.new_in_flight() + used,
             free: user.extents,
             available: user.available,
             used,

@@ -11,6 +11,7 @@
 //! - The thread that takes a tail sends it or puts it back. Meanwhile no other thread has it, and threads that need it wait.
 //! - A file without handles has a tail only if its last handle was dropped and not closed: nothing is added to it then.
 
+use super::combine::ShortPiece;
 use super::core::{Core, Shared};
 use super::credit::CallRoom;
 use super::error::{FsError, Lost};
@@ -305,6 +306,12 @@ impl Shared {
                 return Err(error);
             }
         };
+        if self.is_scattered(ino, at, length) {
+            let (range, bytes) =
+                (block..block + length / BLOCK, new.as_ref().map_or(&[][..], |new| new.bytes));
+            let piece = ShortPiece { range, end: at + length, room, bytes, is_tail: false };
+            return self.combine(waiter, ino, piece).map(|()| length);
+        }
         let buf = if self.has_data() { self.pool.take() } else { IoBuf::empty() };
         let mut tail = Box::new(BufferedTail {
             room,
@@ -323,6 +330,15 @@ impl Shared {
             core.enlist(ino, &mut tail);
         }
         self.leave_tail(waiter, ino, tail).map(|()| length)
+    }
+
+    /// Whether a write of whole blocks is the next one here and there in a file: it is elsewhere than the one before, which was short
+    /// and had its own place, too. It would be a tail that nothing continues.
+    fn is_scattered(&self, ino: u64, at: u64, length: u64) -> bool {
+        let is_whole = at.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
+        is_whole
+            && self.is_short((length / BLOCK) as u32)
+            && self.core.lock().nodes.here(ino).and_then(|node| node.scattered).is_some_and(|end| end != at)
     }
 
     /// What of a write at `at` lies in blocks from `from` on, with the edges of those as they are.
@@ -435,7 +451,7 @@ impl Shared {
         match self.is_short(tail.blocks)
             && (leaves == Leaves::WithOthers || self.core.lock().combined.count() > 0)
         {
-            true => self.combine(waiter, ino, *tail),
+            true => self.combine_tail(waiter, ino, *tail),
             false => self.send_off(waiter, ino, tail),
         }
     }
@@ -568,6 +584,7 @@ impl Core {
         self.write_buffers.taken += 1;
         if let Some(mut node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Taken(tail.range(), tail.number);
+            node.scattered = None;
         }
     }
 

@@ -193,6 +193,11 @@ impl Credits {
         Need { extents: self.extents.total(), available: self.available.total() }
     }
 
+    /// Data blocks that users have free or have reserved and not spent.
+    pub fn of_users(&self) -> u64 {
+        self.extents.total().saturating_sub(self.extents.pool_max)
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> u32 {
         self.line.len() as u32

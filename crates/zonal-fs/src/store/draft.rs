@@ -1,8 +1,10 @@
 //! Changes of rows that no reader sees yet. They are published together.
 
 use super::gauge::{Tally, bytes_of};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 
 /// A change of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,8 +15,20 @@ pub(super) struct Change {
     pub(super) is_new: bool,
 }
 
+/// A key. Most lie in a map's own memory, where a search compares them.
+pub(super) type Key = SmallVec<[u8; 24]>;
+
 /// Changes by their keys.
-pub(super) type Layer = BTreeMap<Vec<u8>, Change>;
+pub(super) type Layer = BTreeMap<Key, Change>;
+
+/// Changes of the keys from `from` on, below `end`.
+pub(super) fn within<'a>(
+    layer: &'a Layer,
+    from: &[u8],
+    end: &[u8],
+) -> impl Iterator<Item = (&'a Key, &'a Change)> + use<'a> {
+    layer.range::<[u8], _>((Bound::Included(from), Bound::Excluded(end)))
+}
 
 /// Changes of one thread.
 #[derive(Default)]
@@ -58,7 +72,7 @@ impl Draft {
 
     fn set(&mut self, key: Vec<u8>, value: Vec<u8>, is_new: bool) {
         self.totals.tally.put(bytes_of(&key, &value));
-        match self.layer.entry(key) {
+        match self.layer.entry(Key::from_slice(&key)) {
             // What was deleted here may be there below.
             Entry::Occupied(mut change) => change.get_mut().value = Some(value),
             Entry::Vacant(place) => _ = place.insert(Change { value: Some(value), is_new }),
@@ -68,7 +82,7 @@ impl Draft {
     /// Deletes the row of `key`, if there is one.
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
         self.totals.tally.deleted(bytes_of(&key, &[]));
-        match self.layer.entry(key) {
+        match self.layer.entry(Key::from_slice(&key)) {
             // A row that came and went within a layer leaves nothing: each search for other rows would have to pass it.
             Entry::Occupied(change) if change.get().is_new => _ = change.remove(),
             Entry::Occupied(mut change) => change.get_mut().value = None,

@@ -8,22 +8,20 @@
 //! layers. If a commit has replaced the view meanwhile, the piece is read again.
 
 use super::backend::Backend;
-use super::draft::{Change, Draft, Layer, Totals};
+use super::draft::{Change, Draft, Key, Layer, Totals, within};
+use super::extents::{Found, KeptExtents};
 use super::gauge::bytes_of;
 use super::locked::{InOrder, Rank};
 use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
-use crate::format::key;
-use crate::spread;
-use crossbeam_utils::CachePadded;
+use crate::format::{Extent, key};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::collections::btree_map::Entry;
-use std::ops::{Bound, ControlFlow};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::ops::{Bound, ControlFlow, Range};
+use std::sync::{Arc, PoisonError};
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -31,30 +29,12 @@ static NOTHING: Layer = Layer::new();
 /// Rows of the first piece of a range; most ranges have no more.
 const PIECE_MIN: usize = 8;
 
-/// Numbers that tell of changes of files' maps: files share them.
-const VERSIONS: usize = 64;
-
 /// Rows of a later piece at most.
 const PIECE_MAX: usize = 256;
 
 /// Rows of the database that were read, or that it has none of that key. Those of a sealed layer leave it before the layer is dropped,
 /// and none comes that a layer knows: it is right wherever a reader looks into it.
 type RowCache = Cache<Vec<u8>, Option<Arc<[u8]>>, Bytes>;
-
-/// Last rows of ranges of the database, by the ends of the ranges. A thread looks at a row before it takes a lock, and again with it: the
-/// second time costs no search.
-type LastRows = Cache<Vec<u8>, Arc<LastRow>>;
-
-/// Ranges whose last rows are remembered: those that the largest unit overwrites, several times.
-const LAST_ROWS: usize = 4096;
-
-/// The last row of a range, as of one commit.
-struct LastRow {
-    // Keeps the view's address from another view.
-    base: Weak<Tables>,
-    from: Vec<u8>,
-    row: Option<Row>,
-}
 
 /// Weighs rows by their bytes in memory.
 #[derive(Clone)]
@@ -75,9 +55,7 @@ pub(super) struct Layers {
     /// Readers are many, on all processors.
     stack: ShardedLock<Stack>,
     cache: RowCache,
-    last_rows: LastRows,
-    /// Drafts with extents that have been published, by files' numbers.
-    map_versions: Box<[CachePadded<AtomicU64>]>,
+    extents: KeptExtents,
 }
 
 /// The layers, the newest last.
@@ -93,15 +71,9 @@ impl Layers {
         let base = Arc::new(site.tables()?);
         let stack =
             ShardedLock::new(Stack { base, sealed: None, top: Layer::new(), totals: Totals::default() });
-        let bytes = site.row_bytes();
+        let (bytes, extents) = (site.row_bytes(), KeptExtents::new(site.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers {
-            site,
-            stack,
-            cache,
-            last_rows: Cache::new(LAST_ROWS),
-            map_versions: std::iter::repeat_with(CachePadded::default).take(VERSIONS).collect(),
-        })
+        Ok(Layers { site, stack, cache, extents })
     }
 
     // A thread that panics with the lock has changed nothing by halves: maps take whole rows.
@@ -198,10 +170,10 @@ impl Layers {
             let mut below = Vec::new();
             for row in base.range(bounds).map_err(|error| self.site.note(error))?.take(most) {
                 let (key, value) = row.map_err(|error| self.site.note(error.into()))?;
-                below.push((key.value().to_vec(), value.value().to_vec()));
+                below.push((Key::from_slice(key.value()), value.value().to_vec()));
             }
             // Up to here the database's rows are known.
-            let known = (below.len() == most).then(|| below[most - 1].0.clone());
+            let known = (below.len() == most).then(|| below[most - 1].0.to_vec());
             let stack = self.read();
             if !Arc::ptr_eq(&stack.base, &base) {
                 continue;
@@ -224,9 +196,9 @@ impl Layers {
                 }
                 let row = below.next_if(|(k, _)| *k == key).map(|(_, value)| value);
                 let Some(value) = change.unwrap_or(row) else { continue };
-                piece.push((key.clone(), value));
+                piece.push((key.to_vec(), value));
                 if piece.len() == most {
-                    return Ok((piece, Some(key)));
+                    return Ok((piece, Some(key.to_vec())));
                 }
             }
         }
@@ -241,8 +213,9 @@ impl Layers {
         loop {
             let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
             let base = self.base();
-            let below = self.last_of(&base, from, bounds.1)?;
-            let base_key = below.row.as_ref().map(|(key, _)| key.as_slice());
+            let mut below = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
+            let below = below.next().transpose().map_err(|error| self.site.note(error.into()))?;
+            let base_key = below.as_ref().map(|(key, _)| key.value());
             let stack = self.read();
             if !Arc::ptr_eq(&stack.base, &base) {
                 continue;
@@ -253,7 +226,9 @@ impl Layers {
                 // A layer hides the row of the database with the same key.
                 let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base))
                 else {
-                    return Ok(below.row.clone());
+                    return Ok(below
+                        .as_ref()
+                        .map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
                 };
                 let mut change = None;
                 for layer in &mut layers {
@@ -262,10 +237,10 @@ impl Layers {
                     }
                 }
                 if let Some(Some(value)) = change {
-                    return Ok(Some((key.clone(), value.clone())));
+                    return Ok(Some((key.to_vec(), value.clone())));
                 }
                 if base_key == Some(key.as_slice()) {
-                    break key.clone();
+                    break key.to_vec();
                 }
             };
             drop(stack);
@@ -276,27 +251,14 @@ impl Layers {
         }
     }
 
-    /// The last row of a range of the database.
-    fn last_of(&self, base: &Arc<Tables>, from: &[u8], to: Bound<&[u8]>) -> Result<Arc<LastRow>, StoreError> {
-        let end = if let Bound::Included(to) = to { Some(to) } else { None };
-        let known = end.and_then(|end| self.last_rows.get(end));
-        let is_this = |known: &Arc<LastRow>| known.base.as_ptr() == Arc::as_ptr(base) && known.from == from;
-        if let Some(known) = known.filter(is_this) {
-            return Ok(known);
-        }
-        let bounds = (Bound::Included(from), to);
-        let mut rows = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
-        let row = rows.next().transpose().map_err(|error| self.site.note(error.into()))?;
-        let row = row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec()));
-        let found = Arc::new(LastRow { base: Arc::downgrade(base), from: from.to_vec(), row });
-        if let Some(end) = end {
-            self.last_rows.insert(end.to_vec(), found.clone());
-        }
-        Ok(found)
-    }
-
-    fn version(&self, file: u64) -> &AtomicU64 {
-        &self.map_versions[spread(file, VERSIONS)]
+    /// The extents of `blocks` of a file, under the changes of `draft`, if all are in memory.
+    pub(super) fn kept_extents(&self, draft: &Layer, file: u64, blocks: &Range<u64>) -> Option<Found> {
+        let (found, _) = self.extents.find(file, blocks)?;
+        let ((first, _), (last, extent)) = (found.first()?, found.last()?);
+        // Extents do not overlap: a change of what was found is one of these keys.
+        let (from, end) = (key::extent(file, *first), key::extent(file, last + u64::from(extent.blocks)));
+        let is_changed = within(draft, &from, &end).next().is_some();
+        (!is_changed).then_some(found)
     }
 
     /// Changes of the top layer.
@@ -312,13 +274,8 @@ impl Layers {
     /// Puts the changes of a draft into the top layer, for all readers at once.
     pub(super) fn publish(&self, draft: Draft) {
         let Draft { layer: draft, totals } = draft;
-        let (extents, end) = key::all_extents();
-        let files = draft.range(extents..end).map(|(key, _)| key::extent_parts(key).0);
-        let files: Vec<u64> = files.collect();
         let mut stack = self.write();
-        for file in files {
-            self.version(file).fetch_add(1, Ordering::SeqCst);
-        }
+        self.extents.follow(&draft);
         for (key, change) in draft {
             stack.add(key, change);
         }
@@ -334,7 +291,7 @@ impl Layers {
         }
         for (key, value) in rows(stack.totals) {
             stack.totals.tally.put(bytes_of(&key, &value));
-            stack.add(key, Change { value: Some(value), is_new: false });
+            stack.add(Key::from_vec(key), Change { value: Some(value), is_new: false });
         }
         let layer = Arc::new(std::mem::take(&mut stack.top));
         stack.sealed = Some(layer.clone());
@@ -375,7 +332,7 @@ impl Stack {
     }
 
     /// Adds a change to the top layer. Of a row that came with it and goes nothing is left.
-    fn add(&mut self, key: Vec<u8>, change: Change) {
+    fn add(&mut self, key: Key, change: Change) {
         match self.top.entry(key) {
             Entry::Occupied(before) if before.get().is_new && change.value.is_none() => _ = before.remove(),
             Entry::Occupied(mut before) => before.get_mut().value = change.value,
@@ -410,6 +367,9 @@ pub(crate) trait View {
 
     /// The last row of those from `from` up to and with `to`.
     fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError>;
+
+    /// The extents of `blocks` of a file, whole and in order, if all of them are in memory.
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found>;
 }
 
 /// Reads the rows that have been published, from any thread. Each call sees each change whole or not at all; a later piece of a
@@ -436,7 +396,22 @@ impl Reader {
     /// A number that rises before a change of a file's map is shown. A thread that has the file system's lock and finds it as it was
     /// knows that the extents that it read in between are those of now.
     pub(crate) fn map_version(&self, file: u64) -> u64 {
-        self.0.version(file).load(Ordering::SeqCst)
+        self.0.extents.version(file)
+    }
+
+    /// As [`View::kept_extents`], with the [version](Reader::map_version) of the map that they are of.
+    pub(crate) fn kept_extents_of_version(&self, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)> {
+        self.0.extents.find(file, blocks)
+    }
+
+    /// Whether the extents of all `blocks` that a file has are in memory.
+    pub(crate) fn has_all_extents(&self, file: u64, blocks: u64) -> bool {
+        self.0.extents.has_all(file, blocks)
+    }
+
+    /// Keeps extents of a file in memory that were looked up after its map had this version.
+    pub(crate) fn keep_extents(&self, file: u64, extents: impl Iterator<Item = (u64, Extent)>, version: u64) {
+        self.0.extents.keep(file, extents, version);
     }
 }
 
@@ -456,5 +431,9 @@ impl View for Reader {
 
     fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
         self.0.last(&NOTHING, from, to)
+    }
+
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found> {
+        self.0.kept_extents(&NOTHING, file, blocks)
     }
 }

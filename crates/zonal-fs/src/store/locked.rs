@@ -18,16 +18,16 @@ pub(crate) enum Rank {
     File,
     /// Of the layers of rows.
     Rows,
+    /// Of extents in memory.
+    Extents,
 }
-
-const RANKS: usize = Rank::Rows as usize + 1;
 
 /// While a thread has a lock up to this one it reads no row from the drive.
 const LAST_WITHOUT_READS: Rank = Rank::Core;
 
 thread_local! {
-    /// Locks of each rank that the thread has.
-    static HELD: Cell<[u8; RANKS]> = const { Cell::new([0; RANKS]) };
+    /// Locks of each rank that the thread has, in a byte each.
+    static HELD: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The thread has a lock until this is dropped. It stays in its thread.
@@ -41,31 +41,33 @@ impl Locked {
     /// With debug assertions, if it has a later lock.
     pub(crate) fn begin(rank: Rank) -> Locked {
         if is_noted(rank) {
-            let mut held = HELD.get();
+            let held = HELD.get();
             debug_assert!(
-                held[rank as usize..].iter().all(|held| *held == 0),
-                "{rank:?} comes before a lock that the thread has: {held:?}"
+                held < one(rank),
+                "{rank:?} comes before a lock that the thread has, or is one: {held:x}"
             );
-            held[rank as usize] += 1;
-            HELD.set(held);
+            HELD.set(held + one(rank));
         }
         Locked(rank, PhantomData)
     }
 
     /// Whether the calling thread has a lock under which it reads no row from the drive.
     pub(crate) fn is_held() -> bool {
-        HELD.get()[..=LAST_WITHOUT_READS as usize].iter().any(|held| *held > 0)
+        HELD.get() & (one(LAST_WITHOUT_READS) * 0x100 - 1) != 0
     }
 }
 
 impl Drop for Locked {
     fn drop(&mut self) {
         if is_noted(self.0) {
-            let mut held = HELD.get();
-            held[self.0 as usize] -= 1;
-            HELD.set(held);
+            HELD.set(HELD.get() - one(self.0));
         }
     }
+}
+
+/// A lock of a rank among those that a thread has.
+const fn one(rank: Rank) -> u64 {
+    1 << (8 * rank as u64)
 }
 
 /// Whether a lock of this rank is noted: always where reads under it are counted, and for the order only where that is checked.

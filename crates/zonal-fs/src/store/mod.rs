@@ -16,6 +16,7 @@
 
 pub mod backend;
 mod draft;
+mod extents;
 mod gauge;
 mod guard;
 mod layers;

@@ -2,13 +2,14 @@
 
 use super::backend::{Backend, BackendError, Handle};
 use super::draft::{Draft, Layer, Totals};
+use super::extents::Found;
 use super::gauge::{Committed, Gauge, Tally};
 use super::guard::guarded;
 use super::layers::{Layers, Reader, View};
 use super::site::{Site, page_bytes};
 use super::tables::write;
 use redb::{Database, Durability};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// A key and its value.
@@ -304,6 +305,10 @@ impl View for Rows {
 
     fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
         Rows::last(self, from, to)
+    }
+
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found> {
+        self.layers.kept_extents(&self.draft.layer, file, blocks)
     }
 }
 

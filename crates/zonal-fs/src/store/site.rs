@@ -32,13 +32,16 @@ pub(super) struct Site {
     is_stuck: AtomicBool,
 }
 
-/// Of the bytes of a cache, those that the database keeps pages in; the others are for single rows.
+/// Of the bytes of a cache, those that the database keeps pages in; the others are for single rows and for extents.
 pub(super) fn page_bytes(cache_bytes: usize) -> usize {
-    cache_bytes - cache_bytes / ROWS_PART
+    cache_bytes - cache_bytes / ROWS_PART - cache_bytes / EXTENTS_PART
 }
 
 /// One in this number of bytes is for single rows.
 const ROWS_PART: usize = 4;
+
+/// One in this number of bytes is for extents.
+const EXTENTS_PART: usize = 8;
 
 fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, StoreError> {
     let pages = page_bytes(cache_bytes);
@@ -96,6 +99,11 @@ impl Site {
     /// Bytes for single rows in memory.
     pub(super) fn row_bytes(&self) -> u64 {
         (self.cache_bytes / ROWS_PART) as u64
+    }
+
+    /// Bytes for extents in memory.
+    pub(super) fn extent_bytes(&self) -> u64 {
+        (self.cache_bytes / EXTENTS_PART) as u64
     }
 
     /// Reads of the database's place by threads that had the file system's lock.

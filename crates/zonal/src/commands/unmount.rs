@@ -55,7 +55,7 @@ pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
 }
 
 /// Makes everything under a mounted directory durable: what the kernel has cached, and what the file system has.
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
+pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     let dir: OwnedFd =
         rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     // A program that was killed while it told the size or the times of a file leaves this error for who syncs next. It says

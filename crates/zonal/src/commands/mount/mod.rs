@@ -6,6 +6,7 @@ mod options;
 mod place;
 
 use crate::commands::plugs::MOUNTED;
+use crate::commands::unmount::sync_dir;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
@@ -83,6 +84,9 @@ fn options_help() -> String {
 pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> {
     let options =
         Options::parse(&arguments.options).map_err(|error| Failure::usage(format!("-o {error}")))?;
+    if options.remount {
+        return remount(&arguments.dir, &options.mount);
+    }
     let dir = place::prepare(&arguments.dir)?;
     if arguments.daemon {
         return in_background(arguments, out);
@@ -154,6 +158,19 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     }
     let synced = fs.sync(&Polling::new(clock));
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+}
+
+/// Gives a mounted directory other flags.
+fn remount(dir: &Path, options: &mount::MountOptions) -> Result<(), Failure> {
+    let name = || shown_word(dir.as_os_str());
+    if !place::is_mounted(&std::fs::canonicalize(dir).with_context(name)?) {
+        return Err(anyhow!("{}: no `zonal mount` is there", name()).into());
+    }
+    if options.read_only {
+        // Nothing is durable with the kernel's caches alone, and later no program can ask for it.
+        sync_dir(dir).with_context(name)?;
+    }
+    Ok(mount::remount(dir, options).with_context(name)?)
 }
 
 /// Unmounts the directory that a signal has asked to leave. Programs that have it open lose it, once all is written.

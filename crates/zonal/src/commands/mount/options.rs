@@ -18,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) threads: usize,
     pub(crate) sync_every: Duration,
     pub(crate) scratch: bool,
+    /// A directory that is mounted gets other flags.
+    pub(crate) remount: bool,
 }
 
 /// Words that `mount` and `/etc/fstab` use for other programs than this one.
@@ -41,6 +43,9 @@ const NOT_OURS: &[&str] = &[
     "loud",
 ];
 
+/// What the kernel tells of a mount, and mount(8) repeats when it mounts that again.
+const OF_THE_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
+
 /// Each option, with what it takes.
 pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("ro", "Nothing is changed"),
@@ -62,6 +67,10 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("max_open_zones=N", "Zones open at once"),
     ("lifetimes", "The expected lifetimes of files decide which data lie together (the default)"),
     ("nolifetimes", "They do not"),
+    (
+        "remount",
+        "A mounted directory gets ro or rw, suid, dev and exec or not; other options stay as they are",
+    ),
     (
         "scratch",
         "A new file system on an empty device, with its metadata in memory: nothing survives the mount",
@@ -85,6 +94,7 @@ impl Default for Options {
             threads: threads.max(2),
             sync_every: Duration::from_secs(5),
             scratch: false,
+            remount: false,
         }
     }
 }
@@ -96,11 +106,9 @@ impl Options {
     /// Which one is not known, or has a value that makes no sense.
     pub(crate) fn parse(texts: &[String]) -> Result<Options, String> {
         let mut options = Options::default();
-        for text in texts {
-            for option in text.split(',').filter(|option| !option.is_empty()) {
-                options.set(option)?;
-            }
-        }
+        let all = || texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
+        options.remount = all().any(|option| option == "remount");
+        all().try_for_each(|option| options.set(option))?;
         Ok(options)
     }
 
@@ -150,6 +158,8 @@ impl Options {
             ("lifetimes", None) => self.fs.lifetimes = true,
             ("nolifetimes", None) => self.fs.lifetimes = false,
             ("scratch", None) => self.scratch = true,
+            ("remount", None) => {}
+            (_, Some(_)) if self.remount && OF_THE_KERNEL.contains(&name) => {}
             _ if NOT_OURS.contains(&option) || option.starts_with("x-") => {}
             _ => return Err(unknown(name, value)),
         }
@@ -204,6 +214,13 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_tells_of_a_mount_is_taken_to_mount_it_again() {
+        let options =
+            parsed("rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,remount,ro").unwrap();
+        assert!(options.remount && options.mount.read_only && options.mount.no_suid);
+    }
+
+    #[test]
     fn wrong_options_are_named() {
         for (text, said) in [
             ("writebak", "writebak: no such option; writeback is one"),
@@ -215,6 +232,7 @@ mod tests {
             ("dirty=1z", "dirty=1z: "),
             ("dirty", "dirty: it takes a value"),
             ("ro=1", "ro: it takes no value"),
+            ("user_id=0", "user_id: no such option"),
             ("commit=0", "commit=0: it takes seconds"),
         ] {
             let error = parsed(text).unwrap_err();

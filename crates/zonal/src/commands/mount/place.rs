@@ -28,10 +28,15 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
         return Err(anyhow!("{}: not a directory", name()).into());
     }
     let dir = fs::canonicalize(dir).with_context(name)?;
-    if mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND) {
+    if is_mounted(&dir) {
         return Err(anyhow!("{}: a `zonal mount` is there already", name()).into());
     }
     Ok(dir)
+}
+
+/// Whether a file system of `zonal mount` is at a path without symbolic links, or under what is there now.
+pub(super) fn is_mounted(dir: &Path) -> bool {
+    mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND)
 }
 
 /// What the kernel calls file systems that `zonal mount` serves.
