@@ -55,7 +55,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 25] = [
+    let parts: [(&str, Part<'_>); 26] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
@@ -97,6 +97,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("mount", &|r| mount::rows(effort, r)),
         ("mount-streams", &|r| mount::streams(effort, r)),
         ("mount-on-disk", &|r| mount::on_disk(effort, r)),
+        ("mount-million", &|r| mount::million(effort, r)),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
         ("served", &|r| served::rows(effort, r)),
     ];

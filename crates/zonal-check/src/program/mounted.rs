@@ -34,7 +34,18 @@ impl Place {
     /// # Panics
     /// As [`Place::new`].
     pub fn with_zones(size: &str, zone: &str) -> Place {
-        let place = Place { home: tempfile::tempdir().unwrap() };
+        Place::made(Place { home: tempfile::tempdir().unwrap() }, size, zone)
+    }
+
+    /// The same in memory, as far as it is written.
+    ///
+    /// # Panics
+    /// As [`Place::new`].
+    pub fn in_memory(size: &str, zone: &str) -> Place {
+        Place::made(Place { home: tempfile::tempdir_in("/dev/shm").unwrap() }, size, zone)
+    }
+
+    fn made(place: Place, size: &str, zone: &str) -> Place {
         place.zonal(&format!("create --size {size} --zone-size {zone} d.img"));
         place.zonal("mkfs image:d.img");
         std::fs::create_dir(place.dir()).unwrap();

@@ -1,16 +1,17 @@
 //! Writes that go through the kernel's page cache.
 
 use super::super::Effort;
-use super::super::files::{BLOCK, PIECE};
-use super::super::measure::{Case, Samples, interleave, time};
+use super::super::files::{BLOCK, PIECE, rate};
+use super::super::measure::Samples;
 use super::super::report::{Bound, Report};
-use super::{Mounted, PIECES, UNIT_MAX, against, aligned, drive};
+use super::{Mounted, PIECES, UNIT_MAX, against, aligned, drive, in_turn, write_in_a_row};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zonal_fs::FileSystem;
 use zonal_fuse::least::Work;
+use zonal_io::buffer::IoBuf;
 use zonal_sim::Profile;
 
 /// Writes of 4 KiB in a row and a sync, and what they are on the drive.
@@ -25,30 +26,45 @@ pub fn small_writes(effort: Effort, report: &mut Report) {
     ours.settle();
     let count = pieces * PIECE / BLOCK;
     let write = |file: &File| {
-        time(count, || {
-            (0..count).for_each(|i| file.write_all_at(&memory, i * BLOCK).expect("there is room"));
-            file.sync_data().expect("the drive takes it");
-        })
+        (0..count).for_each(|i| file.write_all_at(&memory, i * BLOCK).expect("there is room"));
+        file.sync_data().expect("the drive takes it");
     };
     let fs = ours.fs.as_ref().expect("it is ours");
     let before = moved(fs);
-    let mut cases = [
-        Case::new("ours", || {
-            let ns = write(&files[0]);
-            ours.settle();
-            ns
-        }),
-        Case::new("least", || write(&files[1])),
-    ];
     let rounds = effort.rounds.min(9);
-    let samples = interleave(rounds, &mut cases);
+    let cases: [&mut dyn FnMut(usize); 2] = [&mut |_| write(&files[0]), &mut |_| write(&files[1])];
+    let costs = in_turn(rounds, count, cases, || ours.settle());
     let name = "mount: 4 KiB buffered writes in a row and fdatasync";
-    against(report, name, "a server that sums and copies", &samples[0], &samples[1], Bound::AtLeast(0.8));
-    report.add("  their time", "", &samples[0], "ns", Bound::None);
+    against(report, name, "a server that sums and copies", &costs, Bound::AtLeast(0.8));
+    report.add("  their time", "", &costs[0].wall, "ns", Bound::None);
     // One round was not counted.
     let bytes = (rounds as u64 + 1) * count * BLOCK;
     let on_drive = (moved(fs) - before) as f64 / bytes as f64;
     report.add_one("  bytes on the drive for each", "", on_drive, "", Bound::AtMost(1.1));
+}
+
+/// Reads of what the kernel has in its page cache: no request reaches the server, if the kernel may keep the pages.
+pub fn reads(effort: Effort, report: &mut Report) {
+    let pieces = if effort.operations < 100_000 { 4 } else { PIECES };
+    let (ours, least) =
+        (Mounted::files(&drive("ram", UNIT_MAX)), Mounted::least(Work::SumAndCopy(PIECES as usize)));
+    let memory = aligned(32 << 20);
+    let files = [&ours, &least].map(|mounted| {
+        write_in_a_row(&mounted.direct("file"), pieces, &memory);
+        move || File::open(mounted.at("file")).expect("it is there")
+    });
+    let [mut read, mut read_least] = [&files[0], &files[1]].map(|open| {
+        let mut into = IoBuf::zeroed(PIECE as u32);
+        move |_| {
+            // Opened again: what was read before counts still.
+            let file = open();
+            (0..pieces).for_each(|i| file.read_exact_at(&mut into, i * PIECE).expect("it is there"));
+        }
+    });
+    let costs = in_turn(effort.rounds.min(9), pieces, [&mut read, &mut read_least], || {});
+    let name = "mount: 1 MiB reads out of the page cache";
+    against(report, name, "a server that does nothing", &costs, Bound::AtLeast(0.9));
+    report.add("  their rate", "", &rate(&costs[0].wall, PIECE), "GB/s", Bound::None);
 }
 
 /// Bytes that went to the drive, or came from it.

@@ -7,12 +7,14 @@
 mod cached;
 mod calls;
 mod disk;
+mod million;
 
 pub(super) use cached::streams;
+pub(super) use million::rows as million;
 
 use super::Effort;
 use super::files::{PIECE, bytes};
-use super::measure::Samples;
+use super::measure::{Samples, time};
 use super::report::{Bound, Report};
 use crate::program::mounted::{mount_here, session_options};
 use rustix::fs::{Mode, OFlags};
@@ -50,6 +52,7 @@ pub(super) fn rows(effort: Effort, report: &mut Report) {
     calls::names(effort, report);
     calls::two_threads(effort, report);
     cached::small_writes(effort, report);
+    cached::reads(effort, report);
 }
 
 /// Measures the rows of a mount that lies on a disk.
@@ -170,6 +173,57 @@ fn write_in_a_row(file: &File, count: u64, memory: &[u8]) {
     }
 }
 
-fn against(report: &mut Report, name: &str, baseline: &str, ours: &Samples, theirs: &Samples, bound: Bound) {
-    report.add(name, baseline, &ours.against(theirs, |ours, theirs| theirs / ours), "x", bound);
+/// What calls cost, in nanoseconds each, round by round.
+struct Costs {
+    wall: Samples,
+    /// Of all processors, the kernel's part and the program that calls included.
+    processor: Samples,
+}
+
+impl Costs {
+    fn none() -> Costs {
+        let none = || Samples { rounds: Vec::new() };
+        Costs { wall: none(), processor: none() }
+    }
+
+    /// Adds a round of `calls`.
+    fn add(&mut self, calls: u64, work: impl FnOnce()) {
+        let before = processor_time();
+        self.wall.rounds.push(time(calls, work));
+        self.processor.rounds.push((processor_time() - before) / calls as f64);
+    }
+}
+
+/// Processor time of this process, in nanoseconds.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Measures two cases of `calls` each in turn, after one round of each that is not counted. What a case leaves to be done is done after
+/// each, and not counted.
+fn in_turn(
+    rounds: usize,
+    calls: u64,
+    mut cases: [&mut dyn FnMut(usize); 2],
+    mut settle: impl FnMut(),
+) -> [Costs; 2] {
+    let mut costs = [Costs::none(), Costs::none()];
+    for round in 0..=rounds {
+        for (case, costs) in cases.iter_mut().zip(&mut costs) {
+            match round {
+                0 => case(round),
+                _ => costs.add(calls, || case(round)),
+            }
+            settle();
+        }
+    }
+    costs
+}
+
+/// The rate of ours against that of theirs, and the processor time of a call.
+fn against(report: &mut Report, name: &str, baseline: &str, [ours, theirs]: &[Costs; 2], bound: Bound) {
+    report.add(name, baseline, &ours.wall.against(&theirs.wall, |ours, theirs| theirs / ours), "x", bound);
+    report.add("  processor time of a call", "", &ours.processor, "ns", Bound::None);
+    report.add("  the other's", "", &theirs.processor, "ns", Bound::None);
 }

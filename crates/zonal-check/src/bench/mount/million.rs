@@ -1,0 +1,135 @@
+//! A file system of a million files: the memory of its process, and a search through metadata that no cache has while a program streams.
+//!
+//! The drive is an image in memory: only the disk's own time counts.
+
+use super::super::Effort;
+use super::super::files::PIECE;
+use super::super::measure::Samples;
+use super::super::report::{Bound, Report};
+use super::aligned;
+use crate::program::mounted::{Mounted, Place};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The disk in whose time a search runs.
+const DISK: &str = "timing:smr-hdd-30t+image:d.img";
+
+/// Files of a directory.
+const OF_DIRECTORY: u64 = 1000;
+
+/// Bytes after which a stream begins its file again.
+const STREAM: u64 = 2 << 30;
+
+/// Measures all rows.
+pub fn rows(effort: Effort, report: &mut Report) {
+    let is_short = effort.operations < 100_000;
+    let directories = if is_short { 2 } else { 1000 };
+    let place = Place::in_memory("14T", "256M");
+    make(&place, directories, report);
+    search(&place, directories, is_short, report);
+}
+
+/// Makes the files, each of a few bytes. The kernel knows them all then.
+fn make(place: &Place, directories: u64, report: &mut Report) {
+    let mounted = place.mount("");
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for first in [0, 1] {
+            let mounted = &mounted;
+            scope.spawn(move || {
+                for directory in (first..directories).step_by(2) {
+                    let directory = mounted.at(&directory.to_string());
+                    fs::create_dir(&directory).expect("there is room");
+                    for n in 0..OF_DIRECTORY {
+                        fs::write(directory.join(format!("file-{n}")), b"a few").expect("there is room");
+                    }
+                }
+            });
+        }
+    });
+    place.zonal("sync m");
+    let count = directories * OF_DIRECTORY;
+    let ns = begin.elapsed().as_secs_f64() * 1e9 / count as f64;
+    report.add_one(
+        &format!("mount: {count} files made by two threads, time each"),
+        "",
+        ns,
+        "ns",
+        Bound::None,
+    );
+    assert_eq!(found(&mounted), count, "the kernel sees them all");
+    let memory = mounted.resident() as f64 / f64::from(1 << 20);
+    report.add_one(
+        "  memory of the process, all of them known to the kernel",
+        "",
+        memory,
+        "MiB",
+        Bound::AtMost(400.0),
+    );
+    mounted.end();
+}
+
+/// A search that looks at all files, beside a program that streams, on a disk in its own time.
+fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) {
+    let mounted = place.mount_device(DISK, "");
+    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let rate = |length: Duration| {
+        let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
+        sleep(length);
+        (written.load(Ordering::Relaxed) - from) as f64 / begin.elapsed().as_secs_f64()
+    };
+    let seconds = |full, short| Duration::from_secs_f64(if is_short { short } else { full });
+    let (alone, beside, took) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::create(mounted.at("stream")).expect("there is room");
+            let memory = aligned(PIECE);
+            for n in (0..STREAM / PIECE).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                if n == 0 {
+                    file.set_len(0).expect("nothing fails");
+                }
+                file.write_all_at(&memory, n * PIECE).expect("there is room");
+                // What counts is on the drive.
+                if n % 64 == 63 {
+                    file.sync_data().expect("the drive takes it");
+                    written.fetch_add(64 * PIECE, Ordering::Relaxed);
+                }
+            }
+            file.set_len(0).expect("nothing fails");
+        });
+        sleep(seconds(5.0, 0.5));
+        let alone = rate(seconds(20.0, 1.0));
+        let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
+        assert_eq!(found(&mounted), directories * OF_DIRECTORY + 1, "the search sees all");
+        let took = begin.elapsed().as_secs_f64();
+        let beside = (written.load(Ordering::Relaxed) - from) as f64 / took;
+        is_over.store(true, Ordering::Relaxed);
+        (alone, beside, took)
+    });
+    let count = directories * OF_DIRECTORY;
+    let ratio = Samples { rounds: vec![beside / alone] };
+    let name = format!("mount: a stream to a disk of SMR beside `find` over {count} files");
+    // In a moment a stream has written nothing, or all of it.
+    let bound = if is_short { Bound::None } else { Bound::AtLeast(0.5) };
+    report.add(&name, "without", &ratio, "x", bound);
+    report.add_one("  the search, of metadata that no cache has", "", took * 1e9, "ns", Bound::AtMost(600e9));
+    mounted.end();
+}
+
+/// How many files `find` looks at.
+fn found(mounted: &Mounted<'_>) -> u64 {
+    let output = Command::new("find")
+        .arg(mounted.at("."))
+        .args(["-type", "f", "-size", "-100000000k", "-printf", "."])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("find is there");
+    assert!(output.status.success(), "find fails");
+    output.stdout.len() as u64
+}
