@@ -158,6 +158,10 @@ impl Shared {
         let all = self.stored_bytes() / BLOCK;
         let pages = first..(first + u64::from(STEP_BLOCKS)).min(all);
         let mut bytes = vec![0; ((pages.end.saturating_sub(pages.start)) * BLOCK) as usize];
+        if let Some(log) = backend.log() {
+            // What counts is what is on the drive now.
+            log.forget_kept();
+        }
         if backend.read(first * BLOCK, &mut bytes).is_err() {
             for page in pages.clone() {
                 // The store may be shorter by now.

@@ -99,6 +99,16 @@ impl Segments {
         Segments { disk, file, piece_blocks, zone_blocks }
     }
 
+    /// Whether they lie in a file beside the drive.
+    pub(super) fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether a read of them costs a seek.
+    pub(super) fn is_rotational(&self) -> bool {
+        self.disk.is_rotational()
+    }
+
     pub(super) fn disk(&self) -> &Disk {
         &self.disk
     }

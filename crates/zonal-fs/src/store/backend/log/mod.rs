@@ -29,6 +29,7 @@
 //! after the flush of the batch that took its last page. With two segments only, all live pages move when the current one is
 //! full.
 
+mod ahead;
 mod format;
 mod grow;
 mod open;
@@ -45,6 +46,7 @@ use crate::drive::Drive;
 use crate::format::{Anchor, Uuid, crc32c};
 use crate::superblocks;
 use crate::waiter::Waiters;
+use ahead::Ahead;
 use grow::EmptyZones;
 pub use grow::ZoneSource;
 pub(crate) use grow::has_empty_zone;
@@ -78,6 +80,7 @@ pub type Store = Paged<Log>;
 /// A log of pages in segments. See the module.
 pub struct Log {
     segments: Segments,
+    ahead: Ahead,
     uuid: Uuid,
     /// Writes the superblock. Taken out while a thread writes it: no lock is held while a drive works.
     writer: Mutex<Option<superblocks::Writer>>,
@@ -448,6 +451,7 @@ impl Log {
         let source: Arc<dyn ZoneSource> = Arc::new(EmptyZones);
         Log {
             is_read_only: writer.is_none(),
+            ahead: Ahead::new(&segments),
             segments,
             uuid,
             writer: Mutex::new(writer),
@@ -457,6 +461,11 @@ impl Log {
             is_growing: AtomicBool::new(false),
             state: Mutex::new(state),
         }
+    }
+
+    /// The next read of each page is one of the drive.
+    pub(crate) fn forget_kept(&self) {
+        self.ahead.clear();
     }
 
     fn entries(&self, first: u64, pages: usize) -> Vec<Option<Entry>> {
@@ -473,10 +482,18 @@ impl Log {
             match entries[begin] {
                 None => bytes.fill(0),
                 Some(Entry { spot, .. }) => {
-                    let SegmentSlot { segment, beginning, .. } = self.state.lock().slots[spot.slot];
+                    let SegmentSlot { segment, beginning, written, .. } = self.state.lock().slots[spot.slot];
                     let at = SegmentPlace { segment, block: spot.block };
+                    let entries = &entries[begin..end];
+                    if self.ahead.read(&self.segments, at, written, bytes)
+                        && self.check(entries, at, beginning, bytes).is_ok()
+                    {
+                        begin = end;
+                        continue;
+                    }
+                    self.ahead.forget(at);
                     self.segments.read(at, bytes)?;
-                    self.check(&entries[begin..end], at, beginning, bytes)?;
+                    self.check(entries, at, beginning, bytes)?;
                 }
             }
             begin = end;
