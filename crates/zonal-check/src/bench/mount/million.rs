@@ -77,13 +77,20 @@ fn make(place: &Place, directories: u64, report: &mut Report) {
 fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) {
     let mounted = place.mount_device(DISK, "");
     let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let rate = |length: Duration| {
+    // How long something takes, and the stream's rate meanwhile.
+    let beside = |work: &dyn Fn()| {
         let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
-        sleep(length);
-        (written.load(Ordering::Relaxed) - from) as f64 / begin.elapsed().as_secs_f64()
+        work();
+        let took = begin.elapsed().as_secs_f64();
+        // In a moment a stream may have written nothing.
+        while written.load(Ordering::Relaxed) == from {
+            sleep(Duration::from_millis(1));
+        }
+        (took, (written.load(Ordering::Relaxed) - from) as f64 / begin.elapsed().as_secs_f64())
     };
+    let synced = if is_short { 1 } else { 64 };
     let seconds = |full, short| Duration::from_secs_f64(if is_short { short } else { full });
-    let (alone, beside, took) = std::thread::scope(|scope| {
+    let (alone, during, took) = std::thread::scope(|scope| {
         scope.spawn(|| {
             let file = File::create(mounted.at("stream")).expect("there is room");
             let memory = aligned(PIECE);
@@ -96,26 +103,24 @@ fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) 
                 }
                 file.write_all_at(&memory, n * PIECE).expect("there is room");
                 // What counts is on the drive.
-                if n % 64 == 63 {
+                if n % synced == synced - 1 {
                     file.sync_data().expect("the drive takes it");
-                    written.fetch_add(64 * PIECE, Ordering::Relaxed);
+                    written.fetch_add(synced * PIECE, Ordering::Relaxed);
                 }
             }
             file.set_len(0).expect("nothing fails");
         });
         sleep(seconds(5.0, 0.5));
-        let alone = rate(seconds(20.0, 1.0));
-        let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
-        assert_eq!(found(&mounted), directories * OF_DIRECTORY + 1, "the search sees all");
-        let took = begin.elapsed().as_secs_f64();
-        let beside = (written.load(Ordering::Relaxed) - from) as f64 / took;
+        let (_, alone) = beside(&|| sleep(seconds(20.0, 1.0)));
+        let (took, during) = beside(&|| {
+            assert_eq!(found(&mounted), directories * OF_DIRECTORY + 1, "the search sees all");
+        });
         is_over.store(true, Ordering::Relaxed);
-        (alone, beside, took)
+        (alone, during, took)
     });
     let count = directories * OF_DIRECTORY;
-    let ratio = Samples { rounds: vec![beside / alone] };
+    let ratio = Samples { rounds: vec![during / alone] };
     let name = format!("mount: a stream to a disk of SMR beside `find` over {count} files");
-    // In a moment a stream has written nothing, or all of it.
     let bound = if is_short { Bound::None } else { Bound::AtLeast(0.5) };
     report.add(&name, "without", &ratio, "x", bound);
     report.add_one("  the search, of metadata that no cache has", "", took * 1e9, "ns", Bound::AtMost(600e9));
