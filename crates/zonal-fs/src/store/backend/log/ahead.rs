@@ -11,7 +11,7 @@ use quick_cache::sync::Cache;
 use std::sync::Arc;
 
 /// Windows that are kept.
-const WINDOWS: usize = 128;
+const WINDOWS: usize = 16;
 
 /// Pages of a window on a disk: they take little longer than one.
 const OF_DISK: u32 = 32;
