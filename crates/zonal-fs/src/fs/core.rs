@@ -222,6 +222,8 @@ pub(super) struct Core {
     pub(super) blocks_in_flight: u64,
     /// Pieces of units in flight: each changes rows when it completes.
     pub(super) pieces_in_flight: usize,
+    /// New data blocks of them, without headers.
+    pub(super) new_in_flight: u64,
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,

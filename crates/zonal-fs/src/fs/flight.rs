@@ -176,6 +176,9 @@ impl Core {
         let token = self.next_token;
         self.next_token += 1;
         self.pieces_in_flight += append.carried.len();
+        if !append.is_copy() {
+            self.new_in_flight += u64::from(append.blocks());
+        }
         self.units_in_flight.insert(token, append);
         token
     }
@@ -308,6 +311,7 @@ impl Shared {
         let blocks = append.blocks() + 1;
         if !append.is_copy() {
             core.blocks_in_flight -= u64::from(blocks);
+            core.new_in_flight -= u64::from(blocks - 1);
         }
         core.pieces_in_flight -= append.carried.len();
         match result {

@@ -53,7 +53,7 @@ pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<
     if range.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some(kept) = rows.kept_extents(ino, range) {
+    if let Some((kept, _)) = rows.kept_extents(ino, range) {
         return Ok(kept.into_iter().map(Mapped::from).collect());
     }
     let mut found = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) type Kept = SmallVec<[Mapped; 2]>;
 
 /// The same, if all of `range` are in memory, with the version that the map has.
 pub(crate) fn kept_extents(reader: &Reader, ino: u64, range: &Range<u64>) -> Option<(Kept, u64)> {
-    let (kept, version) = reader.kept_extents_of_version(ino, range)?;
+    let (kept, version) = reader.kept_extents(ino, range)?;
     Some((kept.into_iter().map(Mapped::from).collect(), version))
 }
 

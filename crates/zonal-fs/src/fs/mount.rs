@@ -327,6 +327,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         since,
         blocks_in_flight: 0,
         pieces_in_flight: 0,
+        new_in_flight: 0,
         committed: 0,
         is_committing: false,
         is_growing: false,

@@ -108,19 +108,13 @@ impl Core {
         Statistics { locked_reads: self.rows.locked_reads(), ..self.statistics }
     }
 
-    /// Data blocks of users that are in flight, or wait to be sent again.
-    fn new_in_flight(&self) -> u64 {
-        let again = self.to_retry.iter().map(|(unit, _)| unit);
-        let units = self.units_in_flight.values().chain(again);
-        units.filter(|unit| !unit.is_copy()).map(|unit| u64::from(unit.blocks())).sum()
-    }
-
     pub(super) fn usage(&self) -> Usage {
         let user = self.credit.user();
         let used = self.book.sums().used;
         let ours = |state: &ZoneState| *state != ZoneState::Reserved;
+        let again: u64 = self.to_retry.iter().map(|(unit, _)| u64::from(unit.blocks())).sum();
         Usage {
-            blocks: self.credit.of_users() + self.new_in_flight() + used,
+            blocks: self.credit.of_users() + self.new_in_flight + again + used,
             free: user.extents,
             available: user.available,
             used,

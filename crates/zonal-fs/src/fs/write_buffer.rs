@@ -283,7 +283,7 @@ impl Shared {
         Ok(length)
     }
 
-    /// Begins a tail; how many bytes it took.
+    /// Begins a tail, or has the write combined if no tail is to be expected of it; how many bytes it took.
     fn begin(
         &self,
         waiter: &dyn Waiter,

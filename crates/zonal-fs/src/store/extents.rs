@@ -59,7 +59,7 @@ impl OfFile {
 /// See the module.
 pub(super) struct KeptExtents {
     parts: Box<[CachePadded<Part>]>,
-    /// Extents in all parts.
+    /// Extents in all parts: each is counted with the lock of its part.
     count: AtomicUsize,
     most: usize,
     /// The part that is emptied next.
@@ -128,17 +128,17 @@ impl KeptExtents {
     /// Keeps extents that were looked up after the file's map had this version, if it has it still.
     pub(super) fn keep(&self, file: u64, extents: impl Iterator<Item = (u64, Extent)>, version: u64) {
         let part = self.part(file);
-        let mut added = 0;
         {
             let mut files = part.lock();
             if part.version.load(Ordering::SeqCst) != version {
                 return;
             }
             for (block, extent) in extents.take(self.most / 2) {
-                added += usize::from(files.entry(file).or_default().insert(block, extent));
+                let is_one_more = files.entry(file).or_default().insert(block, extent);
+                self.count.fetch_add(usize::from(is_one_more), Ordering::Relaxed);
             }
         }
-        self.count(added, 0);
+        self.empty_some();
     }
 
     /// Takes over the extents of a draft that is about to be shown.
@@ -146,7 +146,6 @@ impl KeptExtents {
         let (from, end) = key::all_extents();
         let mut changes =
             within(draft, &from, &end).map(|(key, change)| (key::extent_parts(key), key, change)).peekable();
-        let (mut added, mut gone) = (0, 0);
         while let Some(((file, _), ..)) = changes.peek() {
             let (file, part) = (*file, self.part(*file));
             let mut files = part.lock();
@@ -156,32 +155,31 @@ impl KeptExtents {
                 let Some(kept) = &mut kept else { continue };
                 let extent = change.value.as_ref().and_then(|value| Extent::decode(key, value).ok());
                 match extent {
-                    Some(extent) => added += usize::from(kept.insert(block, extent)),
-                    None => gone += usize::from(kept.remove(block)),
-                }
+                    Some(extent) => {
+                        self.count.fetch_add(usize::from(kept.insert(block, extent)), Ordering::Relaxed)
+                    }
+                    None => self.count.fetch_sub(usize::from(kept.remove(block)), Ordering::Relaxed),
+                };
             }
             if kept.is_some_and(|kept| kept.extents.is_empty()) {
                 files.remove(&file);
             }
         }
-        self.count(added, gone);
+        self.empty_some();
     }
 
-    /// Counts extents that came and went. Where there are too many, parts are emptied in turn.
-    fn count(&self, added: usize, gone: usize) {
-        if gone > 0 {
-            self.count.fetch_sub(gone, Ordering::Relaxed);
-        }
-        if added == 0 || self.count.fetch_add(added, Ordering::Relaxed) + added <= self.most {
-            return;
-        }
+    /// Empties parts in turn while there are too many extents.
+    fn empty_some(&self) {
         for _ in 0..PARTS {
-            let next = self.next.fetch_add(1, Ordering::Relaxed) % PARTS;
-            let files = std::mem::take(&mut **self.parts[next].lock().guard_mut());
-            let emptied: usize = files.values().map(|file| file.extents.len()).sum();
-            if self.count.fetch_sub(emptied, Ordering::Relaxed) - emptied <= self.most {
+            if self.count.load(Ordering::Relaxed) <= self.most {
                 return;
             }
+            let part = &self.parts[self.next.fetch_add(1, Ordering::Relaxed) % PARTS];
+            let mut files = part.lock();
+            let gone = std::mem::take(&mut **files.guard_mut());
+            self.count.fetch_sub(gone.values().map(|file| file.extents.len()).sum(), Ordering::Relaxed);
+            // They are freed without the lock.
+            drop(files);
         }
     }
 }
@@ -270,6 +268,32 @@ mod tests {
         assert!(seen > most / 2);
         kept.keep(1, (0..2 * most as u64).map(|n| (10 * n, extent(10))), 0);
         assert!(kept.count.load(Ordering::Relaxed) <= most);
+    }
+
+    /// A thread empties a part to which another one has just added.
+    #[test]
+    fn extents_are_counted_while_threads_add_and_empty() {
+        let most = 4;
+        let kept = KeptExtents::new(most as u64 * EXTENT_BYTES);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..400_000u64 {
+                        kept.keep(
+                            7,
+                            [(n % 50, extent(1)), (n % 50 + 1, extent(1))].into_iter(),
+                            kept.version(7),
+                        );
+                        if n % 5 == 0 {
+                            kept.follow(&draft(&[(7, n % 50, None)]).layer);
+                        }
+                    }
+                });
+            }
+        });
+        let there = kept.part(7).lock().get(&7).map_or(0, |file| file.extents.len());
+        assert_eq!(there, kept.count.load(Ordering::Relaxed));
+        assert!(there <= most, "{there} extents");
     }
 
     proptest! {

@@ -252,13 +252,12 @@ impl Layers {
     }
 
     /// The extents of `blocks` of a file, under the changes of `draft`, if all are in memory.
-    pub(super) fn kept_extents(&self, draft: &Layer, file: u64, blocks: &Range<u64>) -> Option<Found> {
-        let (found, _) = self.extents.find(file, blocks)?;
+    pub(super) fn kept_extents(&self, draft: &Layer, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)> {
+        let (found, version) = self.extents.find(file, blocks)?;
         let ((first, _), (last, extent)) = (found.first()?, found.last()?);
         // Extents do not overlap: a change of what was found is one of these keys.
         let (from, end) = (key::extent(file, *first), key::extent(file, last + u64::from(extent.blocks)));
-        let is_changed = within(draft, &from, &end).next().is_some();
-        (!is_changed).then_some(found)
+        within(draft, &from, &end).next().is_none().then_some((found, version))
     }
 
     /// Changes of the top layer.
@@ -368,8 +367,9 @@ pub(crate) trait View {
     /// The last row of those from `from` up to and with `to`.
     fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError>;
 
-    /// The extents of `blocks` of a file, whole and in order, if all of them are in memory.
-    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found>;
+    /// The extents of `blocks` of a file, whole and in order, if all of them are in memory, with the
+    /// [version](Reader::map_version) of the map.
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)>;
 }
 
 /// Reads the rows that have been published, from any thread. Each call sees each change whole or not at all; a later piece of a
@@ -397,11 +397,6 @@ impl Reader {
     /// knows that the extents that it read in between are those of now.
     pub(crate) fn map_version(&self, file: u64) -> u64 {
         self.0.extents.version(file)
-    }
-
-    /// As [`View::kept_extents`], with the [version](Reader::map_version) of the map that they are of.
-    pub(crate) fn kept_extents_of_version(&self, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)> {
-        self.0.extents.find(file, blocks)
     }
 
     /// Whether the extents of all `blocks` that a file has are in memory.
@@ -433,7 +428,7 @@ impl View for Reader {
         self.0.last(&NOTHING, from, to)
     }
 
-    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found> {
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)> {
         self.0.kept_extents(&NOTHING, file, blocks)
     }
 }

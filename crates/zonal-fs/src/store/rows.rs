@@ -307,7 +307,7 @@ impl View for Rows {
         Rows::last(self, from, to)
     }
 
-    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<Found> {
+    fn kept_extents(&self, file: u64, blocks: &Range<u64>) -> Option<(Found, u64)> {
         self.layers.kept_extents(&self.draft.layer, file, blocks)
     }
 }

@@ -77,21 +77,11 @@ fn make(place: &Place, directories: u64, report: &mut Report) {
 fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) {
     let mounted = place.mount_device(DISK, "");
     let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    // How long something takes, and the stream's rate meanwhile.
-    let beside = |work: &dyn Fn()| {
-        let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
-        work();
-        let took = begin.elapsed().as_secs_f64();
-        // In a moment a stream may have written nothing.
-        while written.load(Ordering::Relaxed) == from {
-            sleep(Duration::from_millis(1));
-        }
-        (took, (written.load(Ordering::Relaxed) - from) as f64 / begin.elapsed().as_secs_f64())
-    };
     let synced = if is_short { 1 } else { 64 };
     let seconds = |full, short| Duration::from_secs_f64(if is_short { short } else { full });
     let (alone, during, took) = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let _end = End(&is_over);
+        let stream = scope.spawn(|| {
             let file = File::create(mounted.at("stream")).expect("there is room");
             let memory = aligned(PIECE);
             for n in (0..STREAM / PIECE).cycle() {
@@ -110,12 +100,22 @@ fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) 
             }
             file.set_len(0).expect("nothing fails");
         });
+        // How long something takes, and the stream's rate meanwhile.
+        let beside = |work: &dyn Fn()| {
+            let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
+            work();
+            let took = begin.elapsed().as_secs_f64();
+            // In a moment a stream may have written nothing.
+            while written.load(Ordering::Relaxed) == from && !stream.is_finished() {
+                sleep(Duration::from_millis(1));
+            }
+            (took, (written.load(Ordering::Relaxed) - from) as f64 / begin.elapsed().as_secs_f64())
+        };
         sleep(seconds(5.0, 0.5));
         let (_, alone) = beside(&|| sleep(seconds(20.0, 1.0)));
         let (took, during) = beside(&|| {
             assert_eq!(found(&mounted), directories * OF_DIRECTORY + 1, "the search sees all");
         });
-        is_over.store(true, Ordering::Relaxed);
         (alone, during, took)
     });
     let count = directories * OF_DIRECTORY;
@@ -125,6 +125,15 @@ fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) 
     report.add(&name, "without", &ratio, "x", bound);
     report.add_one("  the search, of metadata that no cache has", "", took * 1e9, "ns", Bound::AtMost(600e9));
     mounted.end();
+}
+
+/// Ends a stream, also where a check fails: its scope waits for it.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How many files `find` looks at.

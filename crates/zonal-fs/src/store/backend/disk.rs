@@ -69,10 +69,6 @@ impl Disk {
         (self.waiters)().wait(self.drive.volume());
     }
 
-    pub(super) fn is_rotational(&self) -> bool {
-        self.drive.volume().info().rotational
-    }
-
     /// Fills `out` from `at`.
     pub(super) fn read(&self, at: Sector, out: &mut [u8]) -> Result<(), BackendError> {
         let waiter = (self.waiters)();

@@ -104,11 +104,6 @@ impl Segments {
         self.file.is_some()
     }
 
-    /// Whether a read of them costs a seek.
-    pub(super) fn is_rotational(&self) -> bool {
-        self.disk.is_rotational()
-    }
-
     pub(super) fn disk(&self) -> &Disk {
         &self.disk
     }

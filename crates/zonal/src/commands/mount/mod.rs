@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
 /// Gives a mounted directory other flags.
 fn remount(dir: &Path, options: &mount::MountOptions) -> Result<(), Failure> {
     let name = || shown_word(dir.as_os_str());
-    if !place::is_mounted(&std::fs::canonicalize(dir).with_context(name)?) {
+    if !place::is_on_top(&std::fs::canonicalize(dir).with_context(name)?) {
         return Err(anyhow!("{}: no `zonal mount` is there", name()).into());
     }
     if options.read_only {

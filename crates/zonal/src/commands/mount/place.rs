@@ -39,6 +39,14 @@ pub(super) fn is_mounted(dir: &Path) -> bool {
     mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND)
 }
 
+/// Whether that is what a path leads to: no other file system covers it.
+pub(super) fn is_on_top(dir: &Path) -> bool {
+    let device = fs::metadata(dir).map(|there| there.dev());
+    mounts().iter().any(|mount| {
+        mount.kind == OWN_KIND && mount.dir == dir && device.as_ref().ok() == Some(&mount.device)
+    })
+}
+
 /// What the kernel calls file systems that `zonal mount` serves.
 const OWN_KIND: &[u8] = b"fuse.zonal";
 

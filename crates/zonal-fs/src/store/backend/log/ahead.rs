@@ -4,7 +4,7 @@
 //! takes its neighbours along. What is kept is bytes as they lie on the drive. A page of them counts only if its sum is right, which names
 //! the beginning of its segment: what a segment had before it was begun again never does.
 
-use super::super::error::{BackendError, SegmentId, SegmentPlace};
+use super::super::error::{SegmentId, SegmentPlace};
 use super::super::paged::PAGE;
 use super::super::segment::Segments;
 use quick_cache::sync::Cache;
@@ -23,12 +23,12 @@ const OF_FLASH: u32 = 8;
 pub(super) struct Ahead {
     /// Pages of a window.
     pages: u32,
-    windows: Cache<(SegmentId, u32), Arc<[u8]>>,
+    windows: Cache<(SegmentId, u32), Arc<Vec<u8>>>,
 }
 
 impl Ahead {
     pub(super) fn new(segments: &Segments) -> Ahead {
-        let pages = if segments.is_rotational() { OF_DISK } else { OF_FLASH };
+        let pages = if segments.disk().drive().volume().info().rotational { OF_DISK } else { OF_FLASH };
         Ahead { pages, windows: Cache::new(WINDOWS) }
     }
 
@@ -51,12 +51,11 @@ impl Ahead {
         let mut bytes = vec![0; length];
         let start = SegmentPlace { block: window * self.pages, ..at };
         // What cannot be read may be another page.
-        let read: Result<(), BackendError> = segments.read(start, &mut bytes);
-        if read.is_err() {
+        if segments.read(start, &mut bytes).is_err() {
             return false;
         }
         out.copy_from_slice(&bytes[wanted]);
-        self.windows.insert(key, bytes.into());
+        self.windows.insert(key, Arc::new(bytes));
         true
     }
 
