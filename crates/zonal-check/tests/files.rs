@@ -344,7 +344,10 @@ fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
             fs::write(dir.path().join("plan"), plan).unwrap();
             let said = program::run(dir.path(), "fsck fault:plan=plan+d --rebuild");
             failed += u32::from(!said.err.contains("the metadata open and nothing is lost"));
-            assert_eq!(said.code, Some(4), "read {skip}, {error}: {}", said.err);
+            // Where the error hits every copy of the superblock, it is written again from metadata that stay as they are.
+            let is_written_again =
+                String::from_utf8_lossy(&said.out).contains("put back from the metadata, which are sound");
+            assert!(said.code == Some(4) || is_written_again, "read {skip}, {error}: {}", said.err);
             assert_eq!(list(), before, "read {skip}, {error}: {}", said.err);
             let said = program::run(dir.path(), "fsck fault:plan=plan+d");
             let is_safe =
