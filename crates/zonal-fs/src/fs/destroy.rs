@@ -1,12 +1,12 @@
 //! The end of files: what a file takes is freed in pieces, so that no thread waits for all of it.
 //!
-//! A file may have a hundred thousand extents. To free each of them changes a row and an account, and all of that under one hold of the
-//! core's lock takes a tenth of a second.
+//! A file may have a hundred thousand extents, and as many extended attributes. To free each of them changes a row and an account, and
+//! all of that under one hold of the core's lock takes a tenth of a second.
 //!
 //! # A file that is gone
-//! The change that takes a file's last name or use away deletes its rows, but those of its blocks. From then on no call finds the
-//! file. A row says that there was a file without a name ([`key::orphan`]) until its last blocks are free. So the next opening
-//! frees what a cut has left. The thread that ended the file frees the blocks before its call returns, and leaves the lock
+//! The change that takes a file's last name or use away deletes its rows, but those of its blocks and most of its extended attributes.
+//! From then on no call finds the file. A row says that there was a file without a name ([`key::orphan`]) until its last blocks and
+//! attributes are gone. So the next opening frees what a cut has left. The thread that ended the file frees the blocks before its call returns, and leaves the lock
 //! between pieces.
 //!
 //! # A file that is made shorter
@@ -25,13 +25,16 @@ use crate::waiter::Waiter;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-/// Extents that are freed under one hold of the lock, which takes less than a millisecond.
+/// Extents that are freed under one hold of the lock, which takes less than a millisecond; the same number of attributes.
 pub(super) const PIECE_EXTENTS: usize = 256;
 
-/// Files that are gone and have blocks left.
+/// The block of a file that has extended attributes left, and no blocks.
+const ONLY_ATTRIBUTES: u64 = u64::MAX;
+
+/// Files that are gone and have blocks or attributes left.
 #[derive(Default, Debug)]
 pub(super) struct GoneFiles {
-    /// Each with the first block that it may have.
+    /// Each with the first block that it may have, or [`ONLY_ATTRIBUTES`].
     line: VecDeque<(u64, u64)>,
     /// How many have come to the line.
     came: u64,
@@ -88,10 +91,25 @@ pub(super) fn end_of_piece(rows: &impl View, ino: u64, block: u64) -> Result<Opt
     Ok(end)
 }
 
+/// Keys of the first extended attributes of a file, a piece at most, and whether there are more.
+pub(super) fn attributes_of_piece(rows: &impl View, ino: u64) -> Result<(Vec<Vec<u8>>, bool), FsError> {
+    let (mut keys, mut has_more) = (Vec::new(), false);
+    let (from, end) = key::attributes(ino);
+    rows.scan(&from, &end, |key, _| {
+        if keys.len() == PIECE_EXTENTS {
+            has_more = true;
+            return ControlFlow::Break(());
+        }
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok((keys, has_more))
+}
+
 /// What goes with a file that is destroyed.
 pub(super) struct End {
     ino: u64,
-    /// Where blocks are that are left for later.
+    /// What is left for later, as in the line of files that are gone.
     next: Option<u64>,
     extents: Vec<Mapped>,
     keys: Vec<Vec<u8>>,
@@ -99,8 +117,8 @@ pub(super) struct End {
 }
 
 impl Core {
-    /// Deletes all rows of a file that has no name, and that no caller uses. If it has many extents, most of them are left for
-    /// [`Shared::free_gone`]. Nothing is changed if any of its rows cannot be read.
+    /// Deletes all rows of a file that has no name, and that no caller uses. If it has many extents or attributes, most of them are left
+    /// for [`Shared::free_gone`]. Nothing is changed if any of its rows cannot be read.
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
         let end = self.plan_end(ino)?;
         self.carry_out(end)
@@ -111,12 +129,9 @@ impl Core {
         let next = end_of_piece(&self.rows, ino, 0)?;
         let extents = map::extents(&self.rows, ino, &(0..next.unwrap_or(u64::MAX)))?;
         let has_row = self.rows.get(&key::inode(ino))?.is_some();
-        let mut keys = vec![key::inode(ino), key::target(ino)];
-        let (from, end) = key::attributes(ino);
-        self.rows.scan(&from, &end, |key, _| {
-            keys.push(key.to_vec());
-            ControlFlow::Continue(())
-        })?;
+        let (mut keys, has_more) = attributes_of_piece(&self.rows, ino)?;
+        keys.extend([key::inode(ino), key::target(ino)]);
+        let next = next.or(has_more.then_some(ONLY_ATTRIBUTES));
         Ok(End { ino, next, extents, keys, has_row })
     }
 
@@ -144,11 +159,18 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the first extents of a file from `block` on. Returns where there may be more.
+    /// Frees the first extents of a file from `block` on, and after the last of them its first attributes. Returns what is left.
     fn free_piece(&mut self, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
-        let next = end_of_piece(&self.rows, ino, block)?;
-        self.unmap(ino, &(block..next.unwrap_or(u64::MAX)))?;
-        Ok(next)
+        if block != ONLY_ATTRIBUTES {
+            let next = end_of_piece(&self.rows, ino, block)?;
+            self.unmap(ino, &(block..next.unwrap_or(u64::MAX)))?;
+            if next.is_some() {
+                return Ok(next);
+            }
+        }
+        let (keys, has_more) = attributes_of_piece(&self.rows, ino)?;
+        keys.into_iter().for_each(|key| self.rows.delete(key));
+        Ok(has_more.then_some(ONLY_ATTRIBUTES))
     }
 
     /// Frees blocks of a file. With a `size` its row is no longer than that.
@@ -188,6 +210,7 @@ impl Shared {
             if let Some((ino, block)) = next {
                 // The rows of the piece are read before the lock is taken.
                 let _ = end_of_piece(&self.reader, ino, block);
+                let _ = attributes_of_piece(&self.reader, ino);
             }
             if let Some(waiter) = waiter {
                 self.admit(waiter, Touched::Changed)?;
@@ -347,6 +370,42 @@ mod tests {
             fs.check();
             bench.cut();
             assert!(bench.fs().0.lock().gone.is_empty());
+        }
+    }
+
+    #[test]
+    fn attributes_of_a_file_that_is_gone_go_in_pieces_and_none_is_left_after_a_cut() {
+        const ATTRIBUTES: usize = 3 * PIECE_EXTENTS + 1;
+        // As many steps as pieces that are left, with blocks before them or without.
+        for (has_blocks, pieces) in [(false, 4), (true, PIECES + 2)] {
+            for done in 0..pieces {
+                let mut bench = Bench::new();
+                let (fs, mut ino) = (bench.fs(), bench.ino);
+                if !has_blocks {
+                    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+                    ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
+                }
+                for n in 0..ATTRIBUTES {
+                    fs.set_xattr(&waiter(), ino, format!("user.{n}").as_bytes(), b"value").unwrap();
+                }
+                {
+                    let mut core = fs.0.lock();
+                    core.unlink(ROOT, b"f", 0).unwrap();
+                    for _ in 0..done {
+                        assert!(!core.gone.is_empty(), "after {done}");
+                        core.free_piece_of_gone().unwrap();
+                    }
+                    assert_eq!(core.gone.is_empty(), done == pieces - 1);
+                    let left = attributes_of_piece(&core.rows, ino).unwrap().0.len();
+                    assert_eq!(left == 0, done == pieces - 1, "{left} are left after {done}");
+                }
+                assert!(matches!(fs.xattrs(ino), Err(FsError::NotFound)));
+                bench.cut();
+                let core = bench.fs().0.lock();
+                assert_eq!(attributes_of_piece(&core.rows, ino).unwrap(), (Vec::new(), false));
+                assert!(core.gone.is_empty());
+                assert_eq!(core.rows.get(&key::orphan(ino)).unwrap(), None);
+            }
         }
     }
 

@@ -9,7 +9,7 @@
 //! Each row is read as it is at some moment of the call. A name that is moved meanwhile is looked for again where it went.
 
 use super::core::{CoreGuard, Shared};
-use super::destroy::end_of_piece;
+use super::destroy::{attributes_of_piece, end_of_piece};
 use super::error::FsError;
 use super::map;
 use super::names::{ROOT, check_length, name_at, named, path};
@@ -238,11 +238,10 @@ impl Shared {
         let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Break(()));
     }
 
-    /// A file with its attributes and the first piece of its map.
+    /// A file with the first pieces of its attributes and its map.
     pub(super) fn look_at_all_of(&self, ino: u64) {
         self.look_at_file(ino);
-        let (from, end) = key::attributes(ino);
-        let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Continue(()));
+        let _ = attributes_of_piece(&self.reader, ino);
         let _ = end_of_piece(&self.reader, ino, 0);
     }
 

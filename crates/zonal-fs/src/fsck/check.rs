@@ -245,8 +245,10 @@ impl Seen {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
+        // The next opening deletes the attributes that a file that is gone has left.
+        let attributed = self.attributed.difference(&self.orphans).copied().collect();
         let is_nothing = |ino: &&u64| !self.files.contains_key(ino);
-        let nothing: Vec<u64> = self.links.union(&self.attributed).filter(is_nothing).copied().collect();
+        let nothing: Vec<u64> = self.links.union(&attributed).filter(is_nothing).copied().collect();
         self.findings.extend(nothing.into_iter().map(|ino| Finding::NoFile { ino }));
         let leads_nowhere =
             |(ino, file): &(&u64, &Attributes)| file.kind == Kind::Symlink && !self.links.contains(ino);
