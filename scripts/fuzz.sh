@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay. Those of NVMe have none.
+# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay. Those of NVMe, FUSE and tar have none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -15,7 +15,7 @@ declare -A corpora=(
     [row]="crates/zonal-fs/tests/corpus/row"
     [trace]="crates/zonal-bench/tests/corpus/trace/accept crates/zonal-bench/tests/corpus/trace/refuse"
 )
-for target in job name image plan trace superblock unit row nvme_unit nvme_command nvme_session; do
+for target in job name image plan trace superblock unit row nvme_unit nvme_command nvme_session fuse_request archive; do
     mkdir -p "fuzz/corpus/$target"
     # shellcheck disable=SC2086 # the corpora are several words
     cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]:-} -- \

@@ -25,7 +25,7 @@
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
-#              units, commands and sessions of hosts, a quarter of the minutes each; needs nightly and cargo-fuzz
+#              units, commands and sessions of hosts, requests of FUSE and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and

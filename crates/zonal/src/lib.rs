@@ -33,6 +33,15 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// Reads an archive of any bytes as `zonal tar` does, and returns how many files it has.
+///
+/// # Panics
+/// If the archive brings the reader to what must not be: a bug.
+#[doc(hidden)]
+pub fn fuzz_archive(bytes: &[u8]) -> usize {
+    commands::files::tar::fuzz(bytes)
+}
+
 /// Runs the program with its arguments, the first of which is its name, and returns what to exit with.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut out = output::Output::stdout();

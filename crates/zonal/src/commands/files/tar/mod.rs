@@ -7,6 +7,8 @@ mod pax;
 mod read;
 mod write;
 
+pub(crate) use read::fuzz;
+
 use super::journey::Journey;
 use super::{OnToWrite, failed, names};
 use crate::exit::Failure;

@@ -337,6 +337,42 @@ fn map_of_data(input: &mut Input<'_>, left: &mut u64) -> anyhow::Result<Vec<(u64
                 return Ok(numbers[1..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect());
             }
         }
+        // No number has so many digits that no line ends in a block.
+        if text.len() >= BLOCK {
+            return Err(wrong());
+        }
+    }
+}
+
+/// Reads headers, records and maps of an archive, whatever its bytes are, and returns how many files it has.
+///
+/// # Panics
+/// If a file takes more than the archive has, or an error names no place in it: a bug.
+pub(crate) fn fuzz(bytes: &[u8]) -> usize {
+    let (mut from, mut general, mut files) = (bytes, Records::default(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    let mut input = Input::new(&mut from);
+    loop {
+        let entry = match next(&mut input, &mut general) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return files,
+            Err(error) => {
+                if let Some(NoHeader { at, .. }) = error.downcast_ref() {
+                    assert!(*at <= bytes.len() as u64, "{error}");
+                }
+                return files;
+            }
+        };
+        files += 1;
+        let end = input.at.checked_add(entry.size.next_multiple_of(BLOCK as u64)).expect("a place");
+        let mut left = entry.size;
+        if entry.has_map_in_data {
+            let _ = map_of_data(&mut input, &mut left);
+        }
+        assert!(input.at <= bytes.len() as u64);
+        if input.skip(end.saturating_sub(input.at), &mut buffer).is_err() {
+            return files;
+        }
     }
 }
 
@@ -466,4 +502,115 @@ fn without_zeroes(mut name: Vec<u8>) -> Vec<u8> {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     name.truncate(end);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+    use tar::Builder;
+
+    /// Puts the right sum into a header.
+    fn sum(header: &mut [u8]) {
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+
+    fn header(kind: EntryType, size: u64) -> Header {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_mtime(1_700_000_000);
+        header
+    }
+
+    /// An archive with each kind of header: long names, records, links, and sparse files with a map in all three places.
+    fn archive() -> Vec<u8> {
+        let mut builder = Builder::new(Vec::new());
+        let long = "long/".repeat(50) + "name";
+        builder.append_data(&mut header(EntryType::Regular, 700), "file", &[7; 700][..]).unwrap();
+        builder.append_data(&mut header(EntryType::Regular, 0), &long, &[][..]).unwrap();
+        builder.append_link(&mut header(EntryType::Symlink, 0), "link", &long).unwrap();
+        builder.append_link(&mut header(EntryType::Link, 0), "hard", "file").unwrap();
+        builder.append_data(&mut header(EntryType::Directory, 0), "directory/", &[][..]).unwrap();
+        let records: [(&str, &[u8]); 6] = [
+            ("path", b"other"),
+            ("mtime", b"-1.5"),
+            ("uid", b"100000"),
+            ("SCHILY.xattr.user.a", b"b\0c"),
+            ("GNU.sparse.realsize", b"100000"),
+            ("GNU.sparse.map", b"0,512,8192,100"),
+        ];
+        builder.append_pax_extensions(records).unwrap();
+        builder.append_data(&mut header(EntryType::Regular, 612), "sparse", &[5; 612][..]).unwrap();
+        let records: [(&str, &[u8]); 4] = [
+            ("GNU.sparse.major", b"1"),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"sparse too"),
+            ("GNU.sparse.realsize", b"100000"),
+        ];
+        builder.append_pax_extensions(records).unwrap();
+        let mut data = b"2\n0\n512\n8192\n100\n".to_vec();
+        data.resize(512 + 612, 0);
+        builder.append_data(&mut header(EntryType::Regular, 1124), "sparse2", &data[..]).unwrap();
+        let mut old = header(EntryType::GNUSparse, 512);
+        let gnu = old.as_gnu_mut().unwrap();
+        gnu.sparse[0].offset[..12].copy_from_slice(b"00000010000\0");
+        gnu.sparse[0].numbytes[..12].copy_from_slice(b"00000001000\0");
+        gnu.realsize[..12].copy_from_slice(b"00000020000\0");
+        gnu.isextended = [1];
+        gnu.name[..4].copy_from_slice(b"old\0");
+        sum(old.as_mut_bytes());
+        let mut bytes = builder.into_inner().unwrap();
+        // The end comes later.
+        bytes.truncate(bytes.len() - 2 * BLOCK);
+        bytes.extend(old.as_bytes());
+        bytes.extend(GnuExtSparseHeader::new().as_bytes());
+        bytes.extend([3; 512]);
+        bytes.extend([0; 2 * BLOCK]);
+        bytes
+    }
+
+    #[test]
+    fn archive_of_any_bytes_is_read_or_refused() {
+        let sound = archive();
+        assert_eq!(fuzz(&sound), 8);
+        let mut refused = 0;
+        for seed in 0..20_000 {
+            let mut chance = Pcg64Mcg::seed_from_u64(seed);
+            let mut bytes = sound.clone();
+            for _ in 0..chance.random_range(1..6) {
+                let blocks = bytes.len() / BLOCK;
+                let block = chance.random_range(0..blocks) * BLOCK;
+                match chance.random_range(0..5) {
+                    // In a header, and its sum is right.
+                    0 | 1 => {
+                        let at = block + chance.random_range(0..BLOCK);
+                        bytes[at] = chance.random();
+                        sum(&mut bytes[block..block + BLOCK]);
+                    }
+                    2 => bytes[block + chance.random_range(0..BLOCK)] ^= 1 << chance.random_range(0..8),
+                    3 => bytes.truncate(block.max(BLOCK)),
+                    _ => {
+                        let other = chance.random_range(0..blocks) * BLOCK;
+                        bytes.copy_within(other..other + BLOCK, block);
+                    }
+                }
+            }
+            refused += u32::from(fuzz(&bytes) < 8);
+        }
+        assert!((5_000..20_000).contains(&refused), "{refused} had fewer files");
+    }
+
+    #[test]
+    fn map_of_data_without_an_end_of_line_is_refused_before_all_of_it_is_read() {
+        let bytes = vec![b'1'; 64 * BLOCK];
+        let (mut from, mut left) = (&bytes[..], bytes.len() as u64);
+        let mut input = Input::new(&mut from);
+        assert!(map_of_data(&mut input, &mut left).is_err());
+        assert_eq!(input.at, BLOCK as u64);
+    }
 }
