@@ -14,8 +14,9 @@
 
 use super::core::{Core, CoreGuard, Shared};
 use super::error::{FsError, Lost};
-use super::flight::{AppendUnit, Carried, Placed, Source};
+use super::flight::{AppendUnit, Carried, Source};
 use super::room::Touched;
+use super::space::Placed;
 use super::waiting::WaitsFor;
 use super::write_buffer::BufferedTail;
 use crate::BLOCK_BYTES;
@@ -134,7 +135,7 @@ impl Shared {
             let number = match core.takes_up(ino, &range, end) {
                 Ok(number) => number,
                 Err(error) => {
-                    core.credit.give_back(room);
+                    core.space.lock().credit.give_back(room);
                     if is_tail {
                         core.tail_is_gone(ino);
                     }
@@ -230,7 +231,7 @@ impl Shared {
         }
         let mut core = self.core.lock();
         core.combined.taken -= 1;
-        unit.room.into_iter().for_each(|room| core.credit.give_back(room));
+        unit.room.into_iter().for_each(|room| core.space.lock().credit.give_back(room));
         for carried in &unit.pieces {
             core.leaves_combined(carried.ino);
             core.lose(carried, Lost::NoZone);
@@ -254,7 +255,7 @@ impl Shared {
         let (mut core, Placed { opened, blocks }) =
             self.place_by(waiter, first.ino, |_| Ok(wish), unit.blocks)?;
         if let Some(room) = &mut unit.room {
-            core.spend_on_unit(room, blocks)?;
+            core.space.lock().spend_on_unit(room, blocks)?;
         }
         let (now, later) = core.split(std::mem::take(&mut unit.pieces), blocks);
         for carried in &now {

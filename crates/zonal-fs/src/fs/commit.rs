@@ -17,7 +17,7 @@ impl Shared {
         let target = {
             let core = self.lock();
             core.check_alive()?;
-            let is_clean = core.rows.changes() == 0 && core.changed.is_empty();
+            let is_clean = core.rows.changes() == 0 && core.space.lock().is_clean();
             core.rows.number() - u64::from(is_clean)
         };
         self.commit_up_to(waiter, target)

@@ -1,5 +1,8 @@
-//! What most changes share: accounts of zones, space, units in flight, the commit. Names, files in memory and the layers of rows have
-//! locks of their own: `Rank` in [`locked`](crate::store::locked) has the order of all.
+//! What most changes share: the rows that a commit takes, files that are written or gone, threads that wait. Names, files in memory, the
+//! space, units in flight and the layers of rows have locks of their own: `Rank` in [`locked`](crate::store::locked) has the order of all.
+//!
+//! A unit that completes changes the map of its files, their rows and the accounts of zones, and a commit takes all of these changes or none. So the lock is held
+//! around them, and while rows are sealed.
 //!
 //! One lock guards the core. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
 //! are not in memory are read before: [`look`](super::look).
@@ -9,8 +12,6 @@ use super::create::Names;
 use super::destroy::GoneFiles;
 use super::error::FsError;
 use super::files::FileCounter;
-use super::finish::Closed;
-use super::flight::AppendUnit;
 use super::gc::Collection;
 use super::known::KnownFiles;
 use super::map::{self, Tails};
@@ -18,24 +19,20 @@ use super::node::Nodes;
 use super::readers::Readers;
 use super::seat::Seat;
 use super::small_buffers::SmallBuffers;
+use super::space::SpaceLock;
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::unit_sums::UnitSums;
+use super::units::UnitsLock;
 use super::waiting::{WaitingRoom, WaitsFor};
 use super::write_buffer::WriteBuffers;
-use crate::BLOCK_BYTES;
 use crate::drive::Drive;
-use crate::format::{Account, Superblock, key};
-use crate::space::credits::Credits;
-use crate::space::open::OpenZones;
-use crate::space::zone::ZoneState;
-use crate::space::zones::ZoneBook;
-use crate::space::{BookError, ZoneOrder};
+use crate::format::{Superblock, key};
+use crate::space::ZoneOrder;
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Waiter};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
@@ -115,6 +112,8 @@ pub(super) struct Shared {
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
     pub(super) names: Arc<Names>,
+    pub(super) space: Arc<SpaceLock>,
+    pub(super) units: Arc<UnitsLock>,
     pub(super) core: CoreLock,
 }
 
@@ -189,41 +188,22 @@ impl Drop for CoreGuard<'_> {
 /// What the lock guards.
 pub(super) struct Core {
     pub(super) rows: Rows,
-    pub(super) book: ZoneBook,
-    pub(super) open: OpenZones,
-    pub(super) credit: Credits,
+    pub(super) space: Arc<SpaceLock>,
+    pub(super) units: Arc<UnitsLock>,
     pub(super) tails: Tails,
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
     pub(super) known: KnownFiles,
     pub(super) gone: GoneFiles,
-    pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
     /// Units that wait for more short pieces.
     pub(super) combined: CombinedUnits,
-    /// Units that failed, to be sent to another zone.
-    pub(super) to_retry: Vec<(AppendUnit, IoBuf)>,
-    /// Zones closed before they were full, which take resources of the drive until they are finished.
-    pub(super) to_finish: Closed,
-    /// Zones with data that the collector cannot read: it leaves them alone.
-    pub(super) damaged: BTreeSet<ZoneIndex>,
-    /// How often resets of a zone have failed.
-    pub(super) reset_failures: HashMap<ZoneIndex, u32>,
-    /// Zones whose account has changed since the last commit.
-    pub(super) changed: BTreeSet<ZoneIndex>,
     pub(super) names: Arc<Names>,
     pub(super) files: FileCounter,
-    pub(super) next_token: u64,
     pub(super) next_sequence: u64,
     /// What the counter of numbers was when the file system was opened.
     pub(super) since: u64,
-    /// Users' blocks in flight, headers included. Copies do not count: a collection would hold up all writers.
-    pub(super) blocks_in_flight: u64,
-    /// Pieces of units in flight: each changes rows when it completes.
-    pub(super) pieces_in_flight: usize,
-    /// New data blocks of them, without headers.
-    pub(super) new_in_flight: u64,
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,
@@ -340,19 +320,22 @@ impl Core {
 
     /// Tells the threads whose tickets are answered.
     fn tell_of_space(&mut self) {
-        if !self.room.is_empty() && self.credit.has_answers() {
-            let credit = &self.credit;
-            self.room.tell(|what| matches!(what, WaitsFor::Space(ticket) if credit.is_answered(ticket)));
+        if self.room.is_empty() {
+            return;
+        }
+        let space = self.space.lock();
+        if space.credit.has_answers() {
+            let is_answered = |ticket| space.credit.is_answered(ticket);
+            self.room.tell(|what| matches!(what, WaitsFor::Space(ticket) if is_answered(ticket)));
         }
     }
 
     /// Whether one more unit of users may be in flight.
     pub(super) fn has_room(&self, shared: &Shared) -> bool {
         let waiting = self.write_buffers.count() + self.combined.count();
-        let dirty = self.blocks_in_flight + waiting * u64::from(shared.unit_blocks());
-        let most = shared.options.dirty_bytes / u64::from(BLOCK_BYTES);
-        let is_low = dirty < most && self.blocks_in_flight < self.credit.share_in_flight(most);
-        is_low || self.blocks_in_flight == 0
+        let in_flight = self.units.lock().blocks();
+        let waiting = waiting * u64::from(shared.unit_blocks());
+        self.space.lock().has_room(in_flight, waiting, shared.options.dirty_bytes)
     }
 
     /// If there is room, tells the thread that would get it.
@@ -399,30 +382,12 @@ impl Core {
 
     /// Blocks of a zone that were a file's are free for users again, unless the zone is lost.
     pub(super) fn give_back(&mut self, freed: map::Freed) -> Result<(), FsError> {
-        if self.free_blocks(freed)? {
-            self.credit.freed(freed.blocks.into());
+        let number = self.rows.number();
+        let mut space = self.space.lock();
+        if space.free(freed, number)? {
+            space.credit.freed(freed.blocks.into());
+            drop(space);
             self.step_may_help();
-        }
-        Ok(())
-    }
-
-    /// Live blocks of a zone are live no more. Returns whether they become free.
-    pub(super) fn free_blocks(&mut self, freed: map::Freed) -> Result<bool, FsError> {
-        let zone = ZoneIndex(freed.zone);
-        let account = self.book.free(zone, freed.blocks, self.rows.number())?;
-        self.changed.insert(zone);
-        Ok(account.is_writable())
-    }
-
-    /// Looks whether a zone takes no more data, and whether its writes have ended.
-    pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        let account = *self.book.zone(zone)?;
-        if account.state != ZoneState::Open {
-            self.open.filled(zone);
-            if account.written == account.allocated {
-                self.open.remove(zone);
-                self.tails.forget(zone.0);
-            }
         }
         Ok(())
     }
@@ -430,16 +395,6 @@ impl Core {
     /// Writes the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
         self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
-        for zone in std::mem::take(&mut self.changed) {
-            let account = Account { used: self.book.zone(zone)?.used, resets: self.book.resets(zone) };
-            self.rows.put(key::zone(zone.0), account.encode());
-        }
-        Ok(())
-    }
-}
-
-impl From<BookError> for FsError {
-    fn from(error: BookError) -> FsError {
-        FsError::Account(error.to_string())
+        Ok(self.space.lock().note_accounts(&mut self.rows)?)
     }
 }

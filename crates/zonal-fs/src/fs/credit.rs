@@ -1,6 +1,6 @@
 //! Space, asked for before anything is written.
 
-use super::core::{Core, Shared};
+use super::core::Shared;
 use super::error::FsError;
 use super::seat::Seat;
 use super::waiting::WaitsFor;
@@ -13,10 +13,18 @@ impl Shared {
     /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
     /// no other thread does.
     pub(super) fn reserve(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
+        let reserve = |urgency| {
+            let credit = &mut self.space.lock().credit;
+            let most = u64::from(blocks).min(credit.user().extents).max(1);
+            credit.reserve(need(most), urgency)
+        };
+        if let Ok(reservation) = reserve(Urgency::NoWait) {
+            return Ok(reservation);
+        }
         let ticket = {
-            let mut core = self.lock();
-            let most = u64::from(blocks).min(core.credit.user().extents).max(1);
-            match core.credit.reserve(need(most), Urgency::Wait) {
+            // With answers that are there taken in: they may free some.
+            let _core = self.lock();
+            match reserve(Urgency::Wait) {
                 Ok(reservation) => return Ok(reservation),
                 Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
                 Err(Refusal::WouldWait) => return Err(FsError::WouldWait),
@@ -36,7 +44,10 @@ impl Shared {
     /// Reserves a whole zone for the metadata store; `None` if users have less.
     pub(super) fn reserve_zone(&self, waiter: &dyn Waiter) -> Result<Option<Reservation>, FsError> {
         let need = self.need_of_zone();
-        let ticket = match self.lock().credit.reserve(need, Urgency::Wait) {
+        let core = self.lock();
+        let reserved = self.space.lock().credit.reserve(need, Urgency::Wait);
+        drop(core);
+        let ticket = match reserved {
             Ok(reservation) => return Ok(Some(reservation)),
             Err(Refusal::NoSpace | Refusal::WouldWait) => return Ok(None),
             Err(Refusal::Queued(ticket)) => ticket,
@@ -52,11 +63,12 @@ impl Shared {
         loop {
             let mut core = self.lock();
             if let Err(dead) = core.check_alive() {
-                core.credit.abandon(ticket);
+                core.space.lock().credit.abandon(ticket);
                 seat.leave(&mut core);
                 return Err(dead);
             }
-            match core.credit.state(ticket) {
+            let answer = self.space.lock().credit.state(ticket);
+            match answer {
                 Answer::Granted(reservation) => {
                     seat.leave(&mut core);
                     return Ok(reservation);
@@ -77,7 +89,7 @@ impl Shared {
                 Ok(true) => {}
                 Ok(false) => seat.found_no_step(),
                 Err(error) => {
-                    self.core.lock().credit.abandon(ticket);
+                    self.core.lock().space.lock().credit.abandon(ticket);
                     return Err(error);
                 }
             }
@@ -134,7 +146,7 @@ impl<'a> CallRoom<'a> {
 impl Drop for CallRoom<'_> {
     fn drop(&mut self) {
         if let Some(left) = self.left.take() {
-            self.shared.core.lock().credit.give_back(left);
+            self.shared.core.lock().space.lock().credit.give_back(left);
         }
     }
 }
@@ -142,33 +154,6 @@ impl Drop for CallRoom<'_> {
 /// What a unit of `blocks` data blocks takes.
 fn need(blocks: u64) -> Need {
     Need { extents: blocks, available: blocks + 1 }
-}
-
-impl Core {
-    /// Hands out room that was reserved.
-    pub(super) fn spend(
-        &mut self,
-        reservation: &mut Reservation,
-        extents: u64,
-        available: u64,
-    ) -> Result<(), FsError> {
-        let need = Need { extents, available };
-        self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
-    }
-
-    /// Hands out room for a unit of this many data blocks. Data that crosses zones has more headers than were reserved.
-    pub(super) fn spend_on_unit(&mut self, room: &mut Reservation, blocks: u32) -> Result<(), FsError> {
-        let wanted = u64::from(blocks) + 1;
-        let owed = wanted.saturating_sub(room.left().available);
-        self.spend(room, u64::from(blocks), wanted - owed)?;
-        self.room_lost(owed as u32);
-        Ok(())
-    }
-
-    /// Counts room that was handed out without a reservation: for a unit that failed.
-    pub(super) fn room_lost(&mut self, blocks: u32) {
-        self.credit.lost(Need { extents: 0, available: blocks.into() });
-    }
 }
 
 #[cfg(test)]
@@ -194,7 +179,7 @@ mod tests {
         let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
         FileSystem::make(&mut rows, &superblock, &waiter).unwrap();
         let fs = FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter).unwrap();
-        let user = || fs.0.lock().credit.user();
+        let user = || fs.0.space.lock().credit.user();
         let before = user();
         let mut room = CallRoom::new(&fs.0);
         // It fills a tail with ten blocks; thirty are left.
@@ -210,7 +195,7 @@ mod tests {
         assert_eq!((twenty.left().extents, user()), (20, after));
         room.put_back(twenty);
         drop(room);
-        fs.0.lock().credit.give_back(ten);
+        fs.0.space.lock().credit.give_back(ten);
         assert_eq!(user(), before);
         // No more than a unit has is asked for at once.
         let mut room = CallRoom::new(&fs.0);

@@ -154,7 +154,7 @@ impl Core {
         self.room.tell(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
         if let Some(node) = self.nodes.remove(ino) {
             self.drop_write_buffer(node.write_buffer);
-            node.zone.into_iter().for_each(|zone| self.open.leave(zone));
+            node.zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));
         }
         Ok(())
     }

@@ -11,12 +11,13 @@ use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::NodeGuard;
+use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
-use crate::space::zone::{Pin, ZoneState};
-use crate::space::{Choice, Lifetime, Opened, Owner};
+use crate::space::zone::Pin;
+use crate::space::{Lifetime, Opened};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_core::{DeviceError, RequestError, ZoneError, ZoneIndex};
@@ -75,75 +76,22 @@ impl AppendUnit {
     pub(super) fn blocks(&self) -> u32 {
         self.carried.iter().map(|carried| carried.blocks).sum()
     }
-
-    pub(super) fn is_copy(&self) -> bool {
-        self.carried.iter().any(|carried| matches!(carried.source, Source::Copy(_)))
-    }
-}
-
-/// Where a unit goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Placed {
-    pub(super) opened: Opened,
-    /// Data blocks.
-    pub(super) blocks: u32,
 }
 
 impl Core {
-    /// Hands out room for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
+    /// Hands out room for a unit of users of up to `blocks` data blocks; `None` if the caller has to wait.
     pub(super) fn place(
         &mut self,
         shared: &Shared,
         wish: Wish,
         blocks: u32,
     ) -> Result<Option<Placed>, FsError> {
-        loop {
-            let free = self.book.count(ZoneState::Free);
-            let opened = match self.open.choose(wish, free) {
-                Choice::Zone(opened) => opened,
-                Choice::OpenNew if !self.to_finish.is_empty() => return Ok(None),
-                Choice::OpenNew => match self.open_zone(shared, wish) {
-                    Some(opened) => opened,
-                    None => return Ok(None),
-                },
-                Choice::Wait => return Ok(None),
-            };
-            let room = self.book.zone(opened.zone)?.available();
-            let mut unit = (blocks + 1).min(room).min(shared.unit_blocks());
-            // One block left could hold nothing.
-            if room - unit == 1 && unit > 2 {
-                unit -= 1;
-            }
-            if unit < 2 {
-                self.close(opened.zone)?;
-                continue;
-            }
-            self.book.allocate(opened.zone, unit)?;
-            if wish != Wish::Gc {
-                self.blocks_in_flight += u64::from(unit);
-            }
-            self.look_at(opened.zone)?;
-            return Ok(Some(Placed { opened, blocks: unit - 1 }));
+        let (unit_blocks, order) = (shared.unit_blocks(), shared.options.zone_order);
+        let placed = self.space.lock().place(wish, blocks, unit_blocks, order)?;
+        if let Some(placed) = placed {
+            self.units.lock().placed(placed.blocks + 1);
         }
-    }
-
-    fn open_zone(&mut self, shared: &Shared, wish: Wish) -> Option<Opened> {
-        let zone = self.book.take_free(shared.options.zone_order)?;
-        let (hint, owner) = match wish {
-            Wish::User { hint, .. } => (hint, Owner::User),
-            Wish::Gc => (Lifetime::NotSet, Owner::Gc),
-        };
-        Some(self.open.open(zone, hint, owner))
-    }
-
-    /// A zone gets no more data.
-    pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        if self.book.zone(zone)?.state == ZoneState::Open {
-            let lost = self.book.close(zone)?;
-            self.credit.lost(lost);
-            self.to_finish.push(zone);
-        }
-        self.look_at(zone)
+        Ok(placed)
     }
 
     /// How the next data of a file is to be placed.
@@ -163,24 +111,13 @@ impl Core {
     pub(super) fn cache_zone(&mut self, ino: u64, opened: Opened) -> Result<(), FsError> {
         let mut node = self.nodes.get(&self.rows, ino)?;
         if node.zone != Some(opened) {
+            let mut space = self.space.lock();
             if let Some(left) = node.zone.replace(opened) {
-                self.open.leave(left);
+                space.open.leave(left);
             }
-            self.open.join(opened);
+            space.open.join(opened);
         }
         Ok(())
-    }
-
-    /// Registers a unit, and returns its token.
-    pub(super) fn takes_off(&mut self, append: AppendUnit) -> u64 {
-        let token = self.next_token;
-        self.next_token += 1;
-        self.pieces_in_flight += append.carried.len();
-        if !append.is_copy() {
-            self.new_in_flight += u64::from(append.blocks());
-        }
-        self.units_in_flight.insert(token, append);
-        token
     }
 
     /// The header of a unit that is about to go out, with these checksums, and where its files have their names: the paths are
@@ -295,7 +232,7 @@ impl Shared {
         let (token, header) = {
             let mut core = self.core.lock();
             let header = self.has_data().then(|| core.header(self, &append, sums));
-            (core.takes_off(append), header)
+            (self.units.lock().send(append), header)
         };
         if let Some((header, named)) = header {
             Header { paths: self.paths(named), ..header }.encode(&mut buf);
@@ -307,18 +244,13 @@ impl Shared {
     /// Takes in the answer of a unit.
     pub(super) fn take_answer(&self, core: &mut Core, answer: UnitAnswer) -> Result<(), FsError> {
         let UnitAnswer { token, result, buf } = answer;
-        let append = core.units_in_flight.remove(&token).expect("a unit that was sent");
+        let append = self.units.lock().answered(token);
         let blocks = append.blocks() + 1;
-        if !append.is_copy() {
-            core.blocks_in_flight -= u64::from(blocks);
-            core.new_in_flight -= u64::from(blocks - 1);
-        }
-        core.pieces_in_flight -= append.carried.len();
         match result {
             Ok(Output::Appended(at)) => {
                 let start = self.start_of(append.zone);
                 let unit = at.0.wrapping_sub(start.0);
-                let capacity = core.book.zone(append.zone)?.capacity;
+                let capacity = self.space.lock().book.zone(append.zone)?.capacity;
                 let (unit, rest) = (unit / u64::from(BLOCK_SECTORS), unit % u64::from(BLOCK_SECTORS));
                 if unit + u64::from(blocks) > u64::from(capacity) {
                     return Err(FsError::Account(format!("an append to zone {} went to {at}", append.zone)));
@@ -341,7 +273,7 @@ impl Shared {
         self.finish_closed(waiter);
         loop {
             let mut core = self.core.lock();
-            let Some((mut append, buf)) = core.to_retry.pop() else { return };
+            let Some((mut append, buf)) = self.units.lock().next_failed() else { return };
             if core.dead.is_some() || core.has_no_use(&append) {
                 core.give_up(&append, Lost::NoZone);
                 continue;
@@ -364,7 +296,7 @@ impl Shared {
                 }
                 Ok(None) if core.is_stuck() => core.give_up(&append, Lost::NoZone),
                 Ok(None) => {
-                    core.to_retry.push((append, buf));
+                    self.units.lock().wait_for_zone(append, buf);
                     drop(core);
                     // It may be that no other thread frees zones. The core notes an error.
                     let _ = self.find_room(waiter);
@@ -377,21 +309,14 @@ impl Shared {
 }
 
 impl Core {
-    /// As [`Core::place`], for all of `blocks` in one unit: zones with less room are closed.
+    /// As [`Core::place`], for all of `blocks` in one unit, which may be of copies.
     fn place_whole(&mut self, shared: &Shared, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
-        while let Some(placed) = self.place(shared, wish, blocks)? {
-            self.room_lost(placed.blocks + 1);
-            if placed.blocks == blocks {
-                return Ok(Some(placed));
-            }
-            let zone = placed.opened.zone;
-            self.book.end(zone, placed.blocks + 1, 0)?;
-            if wish != Wish::Gc {
-                self.blocks_in_flight -= u64::from(placed.blocks + 1);
-            }
-            self.close(zone)?;
+        let (unit_blocks, order) = (shared.unit_blocks(), shared.options.zone_order);
+        let placed = self.space.lock().place_whole(wish, blocks, unit_blocks, order)?;
+        if placed.is_some() && wish != Wish::Gc {
+            self.units.lock().placed(blocks + 1);
         }
-        Ok(None)
+        Ok(placed)
     }
 
     /// A unit is at block `unit` of its zone.
@@ -422,21 +347,25 @@ impl Core {
                 .filter(|carried| carried.source == Source::Write)
                 .for_each(|carried| self.ends(carried));
         }
-        self.book.end(zone, append.blocks() + 1, live)?;
-        self.changed.insert(zone);
+        self.space.lock().unit_ended(zone, append.blocks() + 1, live)?;
         for freed in overwritten {
             self.give_back(freed)?;
         }
+        let number = self.rows.number();
+        let mut space = self.space.lock();
         for freed in left {
             // What is moved out of a lost zone takes space, and frees none.
-            if !self.free_blocks(freed)? {
-                self.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
-                self.credit.refill();
+            if !space.free(freed, number)? {
+                space.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
+                space.credit.refill();
             }
         }
+        let ended = space.take_ended();
+        drop(space);
+        ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
         let pieces = append.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
-        self.look_at(zone)
+        Ok(self.space.lock().look_at(zone)?)
     }
 
     /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces. `before` is as for
@@ -451,7 +380,7 @@ impl Core {
         let ino = carried.ino;
         // A file that is gone has no use for its data.
         let Some(node) = self.nodes.here(ino) else {
-            self.credit.freed(carried.blocks.into());
+            self.space.lock().credit.freed(carried.blocks.into());
             return Ok(0);
         };
         let own = node.dirty.own(&(carried.block..carried.end()), carried.number);
@@ -473,7 +402,7 @@ impl Core {
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
-        self.credit.freed(u64::from(carried.blocks - live));
+        self.space.lock().credit.freed(u64::from(carried.blocks - live));
         Ok(live)
     }
 
@@ -515,7 +444,7 @@ impl Core {
         before: &mut Option<(u64, u64)>,
         left: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
-        self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
+        self.space.lock().book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
         let source = Mapped { block: carried.block, extent: *from };
         let mut live = 0;
         for held in map::held(&self.rows, carried.ino, &source)? {
@@ -533,15 +462,15 @@ impl Core {
     /// A unit failed: its zone is closed, and it will be tried in another.
     fn failed(&mut self, mut append: AppendUnit, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
         let zone = append.zone;
-        self.book.end(zone, append.blocks() + 1, 0)?;
+        self.space.lock().unit_ended(zone, append.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
         if let Some(how) = lost_by(&error) {
             self.lose_zone(zone, how)?;
         }
-        self.close(zone)?;
+        self.space.lock().close(zone)?;
         append.tries += 1;
         if append.tries <= TRIES_MAX {
-            self.to_retry.push((append, buf));
+            self.units.lock().wait_for_zone(append, buf);
             return Ok(());
         }
         self.give_up(&append, Lost::Request(error));
@@ -550,8 +479,8 @@ impl Core {
 
     /// Whether a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
-        self.units_in_flight.is_empty()
-            && self.to_finish.is_empty()
+        self.units.lock().is_empty()
+            && !self.space.lock().has_closed()
             && !self.is_step_running
             && self.collection.is_none()
             && !self.is_reclaimable()
@@ -568,7 +497,8 @@ impl Core {
             match carried.source {
                 Source::Write => self.lost(carried, why),
                 Source::Copy(from) => {
-                    if let Err(error) = self.book.unpin(ZoneIndex(from.zone), Pin::Copy) {
+                    let unpinned = self.space.lock().book.unpin(ZoneIndex(from.zone), Pin::Copy);
+                    if let Err(error) = unpinned {
                         self.die(&error.into());
                     }
                 }
@@ -578,7 +508,7 @@ impl Core {
 
     /// Data of a file is lost that took space.
     fn lost(&mut self, carried: &Carried, why: Lost) {
-        self.credit.freed(carried.blocks.into());
+        self.space.lock().credit.freed(carried.blocks.into());
         self.lose(carried, why);
     }
 
@@ -609,7 +539,7 @@ impl Core {
             // From here on readers take the file from its row.
             self.rows.publish();
             let zone = self.nodes.remove(ino).and_then(|node| node.zone);
-            zone.into_iter().for_each(|zone| self.open.leave(zone));
+            zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));
         }
     }
 }

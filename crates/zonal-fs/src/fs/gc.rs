@@ -13,19 +13,18 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Fetched, Source as From, Span};
-use super::flight::{AppendUnit, Carried, Placed, Source};
+use super::flight::{AppendUnit, Carried, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
 use super::room::Touched;
+use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
-use crate::space::cost::Need;
-use crate::space::open::Wish;
+use crate::space::evacuation;
 use crate::space::pace::Progress;
 use crate::space::victims::Reason;
-use crate::space::zone::{Lost, Pin, ZoneState};
-use crate::space::{self, Urgency};
+use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
 use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
@@ -64,9 +63,6 @@ pub(super) struct Collection {
     pieces: VecDeque<Live>,
     progress: Progress,
 }
-
-/// Failed resets after which a zone is given up.
-const RESET_FAILURES_MAX: u32 = 3;
 
 /// Zones that are reset at once.
 const RESETS_MAX: usize = 16;
@@ -146,14 +142,17 @@ impl Shared {
             let reason = reason.or((pressing == Pressing::Now).then_some(Reason::Forced));
             let reason = reason.filter(|_| !core.gc_is_helpless);
             let reason = reason.or((pressing == Pressing::Asked).then_some(Reason::Forced));
-            let victim = space::evacuation::to_collect(&core.book, &core.credit, reason);
+            let victim = {
+                let space = self.space.lock();
+                evacuation::to_collect(&space.book, &space.credit, reason)
+            };
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
                 if !is_reclaimable && core.close_for_room()? {
                     return Ok(true);
                 }
-                core.credit.gc_is_idle(is_reclaimable);
+                core.space.lock().credit.gc_is_idle(is_reclaimable);
             }
             (wanted, victim)
         };
@@ -169,17 +168,18 @@ impl Shared {
     /// Resets zones that nothing durable refers to any more, and returns whether there was one.
     fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
-            let mut core = self.lock();
-            core.let_damaged_go()?;
+            let core = self.lock();
+            let mut space = self.space.lock();
+            space.let_damaged_go()?;
             let committed = core.committed;
-            let zones: Vec<_> = core
+            let zones: Vec<_> = space
                 .book
                 .dead_zones(committed)
                 .filter(|zone| !self.readers.is_reading(*zone))
                 .take(RESETS_MAX)
                 .collect();
             for zone in &zones {
-                core.book.begin_reset(*zone, committed)?;
+                space.book.begin_reset(*zone, committed)?;
                 // No read has the zone pinned, and the next ones find what comes after the reset.
                 self.unit_sums.forget(zone.0);
             }
@@ -198,14 +198,11 @@ impl Shared {
             match result {
                 Ok(_) => {
                     runs.into_iter().for_each(|run| core.rows.delete(run));
-                    let blocks = core.book.end_reset(*zone)?;
-                    core.credit.made_available(blocks.into());
-                    core.changed.insert(*zone);
+                    self.space.lock().was_reset(*zone)?;
                     core.statistics.resets += 1;
                     core.gc_is_helpless = false;
-                    core.to_finish.forget(*zone);
                 }
-                Err(_) => core.reset_failed(*zone)?,
+                Err(_) => self.space.lock().reset_failed(*zone)?,
             }
         }
         Ok(true)
@@ -217,12 +214,12 @@ impl Shared {
             let mut core = self.lock();
             core.statistics.reason = Some(reason);
             core.statistics.gc_victims += 1;
-            core.statistics.gc_victims_blocks += u64::from(core.book.zone(victim)?.used);
+            let mut space = self.space.lock();
+            let account = *space.book.zone(victim)?;
+            core.statistics.gc_victims_blocks += u64::from(account.used);
             // While it is collected it is no other collection's victim.
-            core.book.pin(victim, Pin::Copy)?;
-            let mark = space::pace_mark(&core.book, &core.open, &core.credit);
-            core.credit.gc_runs(mark);
-            let account = *core.book.zone(victim)?;
+            space.book.pin(victim, Pin::Copy)?;
+            space.collection_begins();
             // A lost zone frees nothing.
             let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
             Progress::new(blocks, account.used)
@@ -232,7 +229,7 @@ impl Shared {
             let mut core = self.lock();
             // What its runs do not know stays where it is: to collect the zone again would never gain anything. Files may have
             // left some of it since its pieces were listed.
-            let used = u64::from(core.book.zone(victim)?.used);
+            let used = u64::from(core.space.lock().book.zone(victim)?.used);
             let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
             if known < used {
                 core.leave_alone(victim, used - known);
@@ -253,14 +250,11 @@ impl Shared {
             }
         }
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| Ok(core.copies_have_ended()))?;
-        // What could not be read keeps its zone: the pin stays.
-        if !core.is_damaged(victim) {
-            core.book.unpin(victim, Pin::Copy)?;
-        }
+        self.space.lock().collection_ended(victim)?;
         match result {
             // Zones that were kept for copies have failed.
             Err(FsError::NoSpace) => {
-                core.credit.gc_is_idle(false);
+                core.space.lock().credit.gc_is_idle(false);
                 core.gc_is_helpless = true;
                 Ok(false)
             }
@@ -282,20 +276,20 @@ impl Shared {
         };
         let (mut sound, fetched) = self.read_batch(waiter, *victim, batch)?;
         // Not before, when writers have just had what the last copies brought: half a batch at a time is less of a burst.
-        self.lock().credit.earned(progress.continues(blocks));
+        self.lock().space.lock().credit.earned(progress.continues(blocks));
         // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
         // when the victim is done, which takes seconds.
         drop(self.lock_when(waiter, WaitsFor::Units, |core| {
             core.check_alive()?;
-            Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
+            Ok(core.units.lock().blocks() == 0 || core.copies_have_ended())
         })?);
         while !sound.is_empty() {
             self.admit(waiter, Touched::Changed)?;
             let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
-            self.lock().credit.earned(progress.continues(blocks));
+            self.lock().space.lock().credit.earned(progress.continues(blocks));
         }
         if pieces.is_empty() {
-            self.lock().credit.earned(progress.ends());
+            self.lock().space.lock().credit.earned(progress.ends());
         }
         Ok(())
     }
@@ -342,10 +336,12 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| {
             core.check_alive()?;
-            if core.copies_in_flight() < core.depth() {
-                placed = core.place_copy(self, wanted)?;
+            let (unit_blocks, order) = (self.unit_blocks(), self.options.zone_order);
+            let copies = self.units.lock().copies();
+            if copies < core.depth() {
+                placed = self.space.lock().place_copy(wanted, unit_blocks, order)?;
             }
-            if placed.is_none() && core.units_in_flight.is_empty() && core.to_finish.is_empty() {
+            if placed.is_none() && self.units.lock().is_empty() && !self.space.lock().has_closed() {
                 return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())
@@ -353,7 +349,7 @@ impl Shared {
         let Placed { opened, blocks } = placed.expect("it was waited for");
         let unit = take(pieces, blocks);
         for piece in &unit {
-            core.book.pin(ZoneIndex(piece.at.extent.zone), Pin::Copy)?;
+            core.space.lock().book.pin(ZoneIndex(piece.at.extent.zone), Pin::Copy)?;
         }
         core.statistics.gc_blocks += u64::from(blocks);
         drop(core);
@@ -423,56 +419,42 @@ impl Core {
     /// or it bounds the changes in memory.
     fn commit_wanted(&self, changes_max: usize) -> Option<u64> {
         let changes = (self.rows.changes() > changes_max).then(|| self.rows.number());
-        let wanted = self.book.commit_wanted().max(changes);
+        let wanted = self.space.lock().book.commit_wanted().max(changes);
         wanted.filter(|commit| *commit > self.committed)
     }
 
     /// Whether and why zones have to be collected.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
-        space::victims::needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))
-    }
-
-    pub(super) fn copies_in_flight(&self) -> u32 {
-        let failed = self.to_retry.iter().map(|(append, _)| append);
-        let appends = self.units_in_flight.values().chain(failed);
-        appends.filter(|append| append.is_copy()).count() as u32
+        self.space.lock().needs_gc(low_space_percent)
     }
 
     /// Whether space can come free without a change by users.
     pub(super) fn is_reclaimable(&self) -> bool {
+        let book = &self.space.lock().book;
         match self.gc_is_helpless {
-            true => self.book.count(ZoneState::Dead) + self.book.count(ZoneState::Resetting) > 0,
-            false => self.book.is_reclaimable(),
+            true => book.count(ZoneState::Dead) + book.count(ZoneState::Resetting) > 0,
+            false => book.is_reclaimable(),
         }
     }
 
     /// Whether all copies have ended. Copies that failed and find no zone are given up once no unit is in flight: their
     /// data is still where it was.
     fn copies_have_ended(&mut self) -> bool {
-        if self.units_in_flight.is_empty() {
-            let failed = self.to_retry.extract_if(.., |(append, _)| append.is_copy());
-            for (append, _) in failed.collect::<Vec<_>>() {
-                self.give_up(&append, super::error::Lost::NoZone);
-            }
+        let mut units = self.units.lock();
+        if units.copies() == 0 {
+            return true;
         }
-        self.copies_in_flight() == 0
-    }
-
-    /// Room for a unit of copies, from the pool that is kept for them.
-    fn place_copy(&mut self, shared: &Shared, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let need = Need { extents: 0, available: u64::from(blocks) + 1 };
-        let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
-        let placed = self.place(shared, Wish::Gc, blocks)?;
-        if let Some(placed) = placed {
-            self.spend(&mut reservation, 0, u64::from(placed.blocks) + 1)?;
+        let failed = if units.is_empty() { units.take_failed_copies() } else { Vec::new() };
+        drop(units);
+        for append in failed {
+            self.give_up(&append, super::error::Lost::NoZone);
         }
-        self.credit.give_back(reservation);
-        Ok(placed)
+        self.units.lock().copies() == 0
     }
 
     /// Commands that the collector may have in flight.
     fn depth(&self) -> u32 {
-        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
+        if self.space.lock().credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
     /// What files still have of a batch, with the numbers of its copies: files are written meanwhile.
@@ -484,34 +466,9 @@ impl Core {
         Ok(self.numbered(still))
     }
 
-    /// A zone was not reset. It is tried again a few times, and then it counts as read-only.
-    fn reset_failed(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        self.book.fail_reset(zone)?;
-        let failures = self.reset_failures.entry(zone).or_default();
-        *failures += 1;
-        if *failures == RESET_FAILURES_MAX {
-            let lost = self.book.lose(zone, Lost::ReadOnly)?;
-            self.credit.lost(lost);
-        }
-        Ok(())
-    }
-
-    /// Unpins zones that were left alone for data that could not be read, once no file has that data.
-    fn let_damaged_go(&mut self) -> Result<(), FsError> {
-        let is_over = |zone: &ZoneIndex| self.book.zone(*zone).is_ok_and(|account| account.used == 0);
-        for zone in self.damaged.extract_if(.., is_over).collect::<Vec<_>>() {
-            self.book.unpin(zone, Pin::Copy)?;
-        }
-        Ok(())
-    }
-
     /// Some blocks of a zone cannot be moved: it is not collected again before they are gone.
     fn leave_alone(&mut self, zone: ZoneIndex, blocks: u64) {
         self.statistics.damaged_blocks += blocks;
-        self.damaged.insert(zone);
-    }
-
-    fn is_damaged(&self, zone: ZoneIndex) -> bool {
-        self.damaged.contains(&zone)
+        self.space.lock().leave_alone(zone);
     }
 }

@@ -32,7 +32,7 @@ impl Shared {
             let DeviceEvent::Zone { zone, condition } = event else { continue };
             let Some(how) = lost(condition) else { continue };
             let mut core = self.lock();
-            if core.book.zone(zone)?.state != ZoneState::Reserved {
+            if core.space.lock().book.zone(zone)?.state != ZoneState::Reserved {
                 core.lose_zone(zone, how)?;
             }
         }
@@ -56,23 +56,9 @@ impl Shared {
 impl Core {
     /// The drive will not write the zone any more. An offline zone stays offline.
     pub(super) fn lose_zone(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
-        if self.book.zone(zone)?.state != ZoneState::Offline {
-            let lost = self.book.lose(zone, how)?;
-            self.credit.lost(lost);
-            self.to_finish.forget(zone);
-            if how == Lost::Offline {
-                self.readers.note_lost();
-            }
+        if self.space.lock().lose(zone, how)? && how == Lost::Offline {
+            self.readers.note_lost();
         }
-        self.look_at(zone)
-    }
-
-    /// Live blocks of zones in `state`.
-    pub(super) fn live_in(&self, state: ZoneState) -> u64 {
-        if self.book.count(state) == 0 {
-            return 0;
-        }
-        let zones = self.book.iter().filter(|(_, account)| account.state == state);
-        zones.map(|(_, account)| u64::from(account.used)).sum()
+        Ok(())
     }
 }

@@ -33,10 +33,12 @@ mod seat;
 mod segments;
 mod setattr;
 mod small_buffers;
+mod space;
 mod stats;
 mod status;
 mod turn;
 mod unit_sums;
+mod units;
 mod waiting;
 mod write;
 mod write_buffer;
@@ -653,14 +655,15 @@ impl FileSystem {
 
     /// How often a zone was reset since the file system was made.
     pub fn resets(&self, zone: ZoneIndex) -> u32 {
-        self.0.lock().book.resets(zone)
+        self.0.space.lock().book.resets(zone)
     }
 
     /// Whether nothing is in flight to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.units_in_flight.is_empty()
-            && core.to_retry.is_empty()
+        let units = core.units.lock();
+        units.is_empty()
+            && !units.has_failed()
             && !core.write_buffers.has_taken()
             && !core.combined.has_taken()
     }
@@ -670,8 +673,7 @@ impl FileSystem {
     /// # Panics
     /// If they contradict each other: a bug.
     pub fn check(&self) {
-        let core = self.0.lock();
-        crate::space::check(&core.book, &core.open, &core.credit);
+        self.0.lock().space.lock().check();
     }
 
     fn change<R>(

@@ -9,7 +9,6 @@ use super::create::Names;
 use super::destroy::GoneFiles;
 use super::error::FsError;
 use super::files::{self, FileCounter};
-use super::finish::Closed;
 use super::known::KnownFiles;
 use super::map::Tails;
 use super::names::ROOT;
@@ -17,6 +16,7 @@ use super::node::Nodes;
 use super::number::generation;
 use super::readers::Readers;
 use super::small_buffers::SmallBuffers;
+use super::space::{Space, SpaceLock};
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::unit_sums::UnitSums;
@@ -41,7 +41,7 @@ use crate::store::backend::log::Log;
 use crate::superblocks::Pace;
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
@@ -240,6 +240,7 @@ pub(super) fn open(
     let (channels, answers) = (Mutex::default(), Arc::default());
     let (reader, nodes) = (core.rows.reader(), core.nodes.clone());
     let (readers, names) = (core.readers.clone(), core.names.clone());
+    let (space, units) = (core.space.clone(), core.units.clone());
     let (core, keeps_data) = (CoreLock::new(core), has_data);
     let small = SmallBuffers::new(superblock.unit_blocks / 2);
     let unit_sums = UnitSums::new(report.len() as u32, options.sums_bytes);
@@ -258,6 +259,8 @@ pub(super) fn open(
         nodes,
         readers,
         names,
+        space,
+        units,
         core,
     };
     // No other thread has it yet.
@@ -295,6 +298,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         zone_data: book.data_blocks(zone_blocks),
         option: superblock.reserved_blocks,
     });
+    let credit = Credits::new(Need { extents: totals.extents, available: totals.available }, reserve);
     let readers = Readers::new(book.len());
     if book.count(ZoneState::Offline) > 0 {
         readers.note_lost();
@@ -304,30 +308,19 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
     let files = FileCounter::load(&rows)?;
     Ok(Core {
         rows,
-        book,
-        open,
-        credit: Credits::new(Need { extents: totals.extents, available: totals.available }, reserve),
+        space: Arc::new(SpaceLock::new(Space::new(book, open, credit, plan.finish))),
+        units: Arc::default(),
         tails: Tails::default(),
         nodes: Arc::new(Nodes::default()),
         readers: Arc::new(readers),
         known: KnownFiles::default(),
         gone: GoneFiles::default(),
-        units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),
-        to_retry: Vec::new(),
-        to_finish: Closed::new(plan.finish),
-        damaged: BTreeSet::new(),
-        reset_failures: HashMap::new(),
-        changed: BTreeSet::new(),
         names: Arc::new(Names::new(next_ino, generation(since + NUMBERS_PASSED))),
         files,
-        next_token: 0,
         next_sequence: since + NUMBERS_PASSED,
         since,
-        blocks_in_flight: 0,
-        pieces_in_flight: 0,
-        new_in_flight: 0,
         committed: 0,
         is_committing: false,
         is_growing: false,

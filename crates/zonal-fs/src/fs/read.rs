@@ -335,30 +335,36 @@ impl Core {
             return Err(FsError::Gone { ino, block: lost.block });
         }
         let spans: Spans = found.iter().flat_map(|m| spans(ino, m)).collect();
+        let mut space = self.space.lock();
         for span in &spans {
             let zone = ZoneIndex(span.place.zone);
-            if self.book.zone(zone)?.state == ZoneState::Offline {
+            if space.book.zone(zone)?.state == ZoneState::Offline {
                 return Err(span.read_error(RequestError::ZoneOffline { zone }));
             }
         }
         for (pinned, span) in spans.iter().enumerate() {
             // A wrong row may name a zone with nothing to read.
-            if let Err(error) = self.book.pin(ZoneIndex(span.place.zone), Pin::Read) {
+            if let Err(error) = space.book.pin(ZoneIndex(span.place.zone), Pin::Read) {
+                drop(space);
                 self.unpin(&spans[..pinned])?;
                 return Err(error.into());
             }
         }
+        drop(space);
         Ok(spans)
     }
 
     fn unpin(&mut self, spans: &[Span]) -> Result<(), FsError> {
+        let (mut space, mut is_dead) = (self.space.lock(), false);
         for span in spans {
             let zone = ZoneIndex(span.place.zone);
-            self.book.unpin(zone, Pin::Read)?;
-            if self.book.zone(zone)?.state == ZoneState::Dead {
-                // It may be reset now.
-                self.step_may_help();
-            }
+            space.book.unpin(zone, Pin::Read)?;
+            is_dead |= space.book.zone(zone)?.state == ZoneState::Dead;
+        }
+        drop(space);
+        if is_dead {
+            // It may be reset now.
+            self.step_may_help();
         }
         Ok(())
     }

@@ -126,8 +126,9 @@ impl Core {
     /// thread that asks sees to that, because what it is about to change may take the room.
     fn obstacle(&self, touched: Touched) -> Option<Obstacle> {
         let gauge = self.rows.gauge();
-        let max = gauge.changes_max(self.blocks_to_lend());
-        let waiting = self.rows.changes().max(self.pieces_in_flight * CHANGES_OF_PIECE);
+        let max = gauge.changes_max(self.space.lock().blocks_to_lend());
+        let in_flight = self.units.lock().pieces() * CHANGES_OF_PIECE;
+        let waiting = self.rows.changes().max(in_flight);
         let has_plenty =
             waiting + GRANTED_CHANGES_MAX <= max && gauge.has_room_for(GRANTED_CHANGES_MAX as u64);
         match touched {
@@ -135,7 +136,7 @@ impl Core {
             Touched::Added => self.names.grant(),
             Touched::Changed => {}
         }
-        if self.pieces_in_flight * CHANGES_OF_PIECE > max {
+        if in_flight > max {
             return Some(Obstacle::Units);
         }
         if self.rows.changes() > max {

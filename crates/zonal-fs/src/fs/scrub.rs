@@ -211,7 +211,8 @@ impl Shared {
         self.readers.unpin(&pinned);
         let bytes = verified?;
         // The account may be newer than what was read: a zone that is written meanwhile is seen as far as it came.
-        let written = self.lock().book.zone(zonal_core::ZoneIndex(zone)).map_or(0, |account| account.written);
+        let written =
+            self.space.lock().book.zone(zonal_core::ZoneIndex(zone)).map_or(0, |account| account.written);
         let next = match blocks.end < written {
             true => At::Zone { zone, block: blocks.end },
             false => At::Zone { zone: zone + 1, block: 0 },

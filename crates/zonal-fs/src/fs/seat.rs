@@ -101,6 +101,6 @@ impl Core {
 
     /// Whether units wait to be sent again, or zones to be finished.
     fn has_chores(&self) -> bool {
-        !self.to_retry.is_empty() || !self.to_finish.is_empty()
+        self.units.lock().has_failed() || self.space.lock().has_closed()
     }
 }

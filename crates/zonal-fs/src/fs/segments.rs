@@ -4,15 +4,13 @@
 //! collector if none is free. Where a zone of the store fails in the midst of a commit, the store takes a free zone at once, if
 //! the collector keeps one: nothing can wait there.
 
-use super::core::{Core, Shared};
+use super::core::Shared;
 use super::error::FsError;
 use super::waiting::WaitsFor;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
-use crate::space::open::ZONES_MIN;
-use crate::space::zone::ZoneState;
 use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
 use crate::waiter::Waiter;
@@ -22,17 +20,13 @@ use zonal_core::ZoneIndex;
 /// Zones that are collected before the store is told that none comes free.
 const TRIES_MAX: u32 = 16;
 
-/// Free zones that a commit leaves the collector.
-const FREE_MIN: u32 = 1;
-
 /// Gives the store free zones of a file system.
 struct FreeZones(Weak<Shared>);
 
 impl ZoneSource for FreeZones {
     fn take(&self, _drive: &Drive, _waiter: &dyn Waiter, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
         let shared = self.0.upgrade()?;
-        let mut core = shared.core.lock();
-        core.lend_at_once()
+        shared.space.lock().lend_at_once()
     }
 }
 
@@ -73,12 +67,12 @@ impl Shared {
 
     /// Reserves a zone, waits until one is free, and gives it to the store.
     fn lend_zone(&self, waiter: &dyn Waiter, log: &Log) -> Result<bool, FsError> {
-        if !self.lock().can_lend() {
+        if !self.space.lock().can_lend() {
             return Ok(false);
         }
         let Some(mut reservation) = self.reserve_zone(waiter)? else { return Ok(false) };
         let found = self.free_zone_for_store(waiter, &mut reservation);
-        self.core.lock().credit.give_back(reservation);
+        self.core.lock().space.lock().credit.give_back(reservation);
         let Some(zone) = found? else { return Ok(false) };
         log.take_zone(zone).map_err(StoreError::from)?;
         Ok(true)
@@ -92,9 +86,9 @@ impl Shared {
     ) -> Result<Option<ZoneIndex>, FsError> {
         for _ in 0..TRIES_MAX {
             {
-                let mut core = self.lock();
+                let core = self.lock();
                 core.check_alive()?;
-                if let Some(zone) = core.lend(reservation)? {
+                if let Some(zone) = self.space.lock().lend(reservation)? {
                     return Ok(Some(zone));
                 }
             }
@@ -112,9 +106,7 @@ impl Shared {
         while let Some(zone) = log.give_back().map_err(StoreError::from)? {
             let capacity = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
             let mut core = self.lock();
-            let Need { extents, available } = core.book.take_back(zone, capacity)?;
-            core.credit.freed(extents);
-            core.credit.made_available(available);
+            self.space.lock().take_back(zone, capacity)?;
             core.rows.look_at_room();
         }
         Ok(())
@@ -123,7 +115,7 @@ impl Shared {
     /// What a zone takes of what files can have.
     pub(super) fn need_of_zone(&self) -> Need {
         let blocks = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
-        Need { extents: self.core.lock().book.data_blocks(blocks).into(), available: blocks.into() }
+        Need { extents: self.space.lock().book.data_blocks(blocks).into(), available: blocks.into() }
     }
 }
 
@@ -137,38 +129,5 @@ impl Drop for Shared {
             let backend = core.rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}
         }
-    }
-}
-
-impl Core {
-    /// Whether the data can do with a zone less: with fewer than this a file system does not open.
-    fn can_lend(&self) -> bool {
-        self.book.len() - self.book.count(ZoneState::Reserved) > ZONES_MIN
-    }
-
-    /// Blocks of the zones that the store could have at once, and leave some.
-    pub(super) fn blocks_to_lend(&self) -> u64 {
-        let free = self.book.count(ZoneState::Free).saturating_sub(FREE_MIN + 1);
-        let most = (self.book.len() - self.book.count(ZoneState::Reserved)).saturating_sub(ZONES_MIN);
-        u64::from(free.min(most)) * u64::from(self.book.zone_blocks())
-    }
-
-    /// Gives the lowest free zone to the store, out of what was reserved for it.
-    fn lend(&mut self, reservation: &mut Reservation) -> Result<Option<ZoneIndex>, FsError> {
-        let Some(zone) = self.book.lowest_free() else { return Ok(None) };
-        let Need { extents, available } = self.book.lend(zone)?;
-        self.spend(reservation, extents, available)?;
-        Ok(Some(zone))
-    }
-
-    /// Gives the lowest free zone to the store though none was reserved.
-    fn lend_at_once(&mut self) -> Option<ZoneIndex> {
-        if self.book.count(ZoneState::Free) <= FREE_MIN || !self.can_lend() {
-            return None;
-        }
-        let zone = self.book.lowest_free()?;
-        let lost = self.book.lend(zone).ok()?;
-        self.credit.lost(lost);
-        Some(zone)
     }
 }

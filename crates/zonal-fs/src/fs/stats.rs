@@ -109,23 +109,24 @@ impl Core {
     }
 
     pub(super) fn usage(&self) -> Usage {
-        let user = self.credit.user();
-        let used = self.book.sums().used;
+        let in_flight = self.units.lock().new_blocks();
+        let space = self.space.lock();
+        let user = space.credit.user();
+        let used = space.book.sums().used;
         let ours = |state: &ZoneState| *state != ZoneState::Reserved;
-        let again: u64 = self.to_retry.iter().map(|(unit, _)| u64::from(unit.blocks())).sum();
         Usage {
-            blocks: self.credit.of_users() + self.new_in_flight + again + used,
+            blocks: space.credit.of_users() + in_flight + used,
             free: user.extents,
             available: user.available,
             used,
-            free_zones: self.book.count(ZoneState::Free),
-            open_zones: self.open.iter().count() as u32,
-            read_only_zones: self.book.count(ZoneState::ReadOnly),
-            read_only: self.live_in(ZoneState::ReadOnly),
-            offline_zones: self.book.count(ZoneState::Offline),
-            offline: self.live_in(ZoneState::Offline),
+            free_zones: space.book.count(ZoneState::Free),
+            open_zones: space.open.iter().count() as u32,
+            read_only_zones: space.book.count(ZoneState::ReadOnly),
+            read_only: space.live_in(ZoneState::ReadOnly),
+            offline_zones: space.book.count(ZoneState::Offline),
+            offline: space.live_in(ZoneState::Offline),
             metadata: self.rows.gauge().fill(),
-            zones: ZoneState::ALL.iter().filter(|s| ours(s)).map(|s| self.book.count(*s)).sum(),
+            zones: ZoneState::ALL.iter().filter(|s| ours(s)).map(|s| space.book.count(*s)).sum(),
         }
     }
 }

@@ -145,8 +145,9 @@ impl Shared {
         let core = self.core.lock();
         let usage = core.usage();
         let low_space = self.options.low_space_percent;
-        let space = space::Statistics::of(&core.book, &core.open, &core.credit, low_space);
-        let count = |state| core.book.count(state);
+        let space_of_files = self.space.lock();
+        let (space, book) = (space_of_files.statistics(low_space), &space_of_files.book);
+        let count = |state| book.count(state);
         let zones = ZoneCounts {
             total: usage.zones,
             free: space.free,
@@ -157,8 +158,8 @@ impl Shared {
             offline: count(ZoneState::Offline),
             open_max: space.open_max,
         };
-        let ours = core.book.iter().filter(|(_, zone)| zone.state != ZoneState::Reserved);
-        let least = ours.map(|(zone, _)| core.book.resets(zone)).min().unwrap_or(0);
+        let ours = book.iter().filter(|(_, zone)| zone.state != ZoneState::Reserved);
+        let least = ours.map(|(zone, _)| book.resets(zone)).min().unwrap_or(0);
         let resets = Resets {
             total: space.resets,
             least,

@@ -3,11 +3,12 @@
 use super::core::{Core, CoreGuard, Shared};
 use super::credit::CallRoom;
 use super::error::FsError;
-use super::flight::{AppendUnit, Carried, Placed, Source};
+use super::flight::{AppendUnit, Carried, Source};
 use super::ranges::check_kind;
 use super::room::Touched;
 use super::seat::Seat;
 use super::setattr::{SetIds, note_change_of_data};
+use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX, crc32c};
@@ -310,12 +311,12 @@ impl Shared {
         let (mut core, placed) = match placed {
             Ok(placed) => placed,
             Err(error) => {
-                self.core.lock().credit.give_back(grant);
+                self.core.lock().space.lock().credit.give_back(grant);
                 return Err(error);
             }
         };
         let Placed { opened, blocks: taken } = placed;
-        core.spend_on_unit(&mut grant, taken)?;
+        core.space.lock().spend_on_unit(&mut grant, taken)?;
         room.put_back(grant);
         let part = range.start..range.start + u64::from(taken);
         let number = core.takes_up(ino, &part, end)?;

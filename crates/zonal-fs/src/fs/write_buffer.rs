@@ -15,8 +15,9 @@ use super::combine::ShortPiece;
 use super::core::{Core, Shared};
 use super::credit::CallRoom;
 use super::error::{FsError, Lost};
-use super::flight::{AppendUnit, Carried, Placed, Source};
+use super::flight::{AppendUnit, Carried, Source};
 use super::room::Touched;
+use super::space::Placed;
 use super::waiting::WaitsFor;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
@@ -302,7 +303,7 @@ impl Shared {
         let new = match self.new_blocks(waiter, ino, at, at, payload) {
             Ok(new) => new,
             Err(error) => {
-                self.core.lock().credit.give_back(room);
+                self.core.lock().space.lock().credit.give_back(room);
                 return Err(error);
             }
         };
@@ -492,7 +493,7 @@ impl Shared {
             result = self.send_part(waiter, ino, &mut tail);
         }
         let mut core = self.core.lock();
-        core.credit.give_back(tail.room);
+        core.space.lock().credit.give_back(tail.room);
         core.tail_is_gone(ino);
         core.tell_of_room(self);
         match result {
@@ -516,7 +517,7 @@ impl Shared {
         // The write found room for its rows.
         self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;
-        core.spend_on_unit(&mut tail.room, blocks)?;
+        core.space.lock().spend_on_unit(&mut tail.room, blocks)?;
         let part = tail.block..tail.block + u64::from(blocks);
         let number = core.takes_up(ino, &part, tail.end)?;
         core.cache_zone(ino, opened)?;
@@ -568,11 +569,12 @@ impl Core {
     /// Room for as much again as a tail has, if that is little of what is free: its next writes need no more than the file's lock.
     fn reserve_ahead(&mut self, tail: &mut BufferedTail) {
         let reserved = tail.room.left().extents;
-        let free = self.credit.user();
+        let credit = &mut self.space.lock().credit;
+        let free = credit.user();
         let most = (u64::from(tail.most) - reserved).min(free.extents.min(free.available) / AHEAD_PART);
         let blocks = reserved.min(most);
         let need = Need { extents: blocks, available: blocks };
-        if let Ok(room) = self.credit.reserve(need, Urgency::NoWait) {
+        if let Ok(room) = credit.reserve(need, Urgency::NoWait) {
             tail.room.join(room);
         }
     }
@@ -612,7 +614,7 @@ impl Core {
     pub(super) fn drop_write_buffer(&mut self, write_buffer: WriteBuffer) {
         if let WriteBuffer::Here(tail) = write_buffer {
             self.write_buffers.here.remove(&tail.number);
-            self.credit.give_back(tail.room);
+            self.space.lock().credit.give_back(tail.room);
         }
     }
 }

@@ -16,6 +16,10 @@ pub(crate) enum Rank {
     Core,
     /// Of a file in memory.
     File,
+    /// Of the space.
+    Space,
+    /// Of the units in flight.
+    Units,
     /// Of the layers of rows.
     Rows,
     /// Of extents in memory.
