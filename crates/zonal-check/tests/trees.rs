@@ -768,6 +768,16 @@ fn sum(header: &mut [u8]) {
 
 /// Archives that end early or were changed: one clear error, no panic, and a sound file system.
 #[test]
+fn archive_is_made_of_a_directory_alone() {
+    let dir = drive();
+    fs::write(dir.path().join("in"), b"data").unwrap();
+    zonal(dir.path(), "put d in file");
+    let said = program::run(dir.path(), "tar -c d file");
+    assert!(said.out.is_empty(), "an archive of one file has no name for it");
+    assert!(said.refused(1).contains("file: not a directory"));
+}
+
+#[test]
 fn damaged_archives_are_refused_and_do_no_harm() {
     let dir = drive();
     let tree = dir.path().join("in");

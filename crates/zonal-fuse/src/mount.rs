@@ -50,7 +50,7 @@ pub enum MountError {
     #[error("the kernel does not mount it: {0}")]
     Kernel(#[source] io::Error),
     /// The helper is not there.
-    #[error("{HELPER} cannot be run: {0}; without it only root can mount; it is in the package fuse3")]
+    #[error("{HELPER} cannot be run; without it only root can mount; it is in the package fuse3")]
     NoHelper(#[source] io::Error),
     /// The helper refuses.
     #[error("{HELPER}: {0}")]

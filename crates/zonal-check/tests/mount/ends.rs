@@ -70,6 +70,10 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
     let gone = fs::read(mounted.at("f")).unwrap_err();
     assert_eq!(gone.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
     assert!(begin.elapsed() < Duration::from_secs(1));
+    for command in ["sync m", "unmount m"] {
+        let said = program::run(place.home(), command).refused(1);
+        assert!(said.contains("m: the process of the mount there was killed"), "{said}");
+    }
     let mounted = place.mount("");
     assert_eq!(fs::read(mounted.at("f")).unwrap(), data);
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -217,6 +221,60 @@ fn mounted_directory_is_made_read_only_and_back() {
     fs::write(place.dir().join("c"), b"").unwrap();
     of_another(&["umount"]);
     place.zonal("unmount m");
+    place.check();
+    // What was opened to be read takes no changes, whatever the flags are.
+    place.zonal("mount image:d.img m --daemon -o ro");
+    let said = remount("m", "remount,rw");
+    assert_eq!(said.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("m: it was opened to be read"), "{said}");
+    place.zonal("unmount m");
+}
+
+#[test]
+fn directory_that_is_bound_to_another_is_unmounted_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("128M");
+    place.zonal("mount image:d.img m --daemon");
+    fs::create_dir(place.home().join("other")).unwrap();
+    let bound = Command::new("mount").arg("--bind").arg(place.dir()).arg(place.home().join("other")).status();
+    assert!(bound.unwrap().success());
+    fs::write(place.dir().join("a"), b"there").unwrap();
+    // It would wait for a process that has no reason to end.
+    let unmount = |dir: &str| {
+        let mut command = Command::new("timeout");
+        command.arg("20").arg(program::zonal()).args(["unmount", dir]).current_dir(place.home());
+        command.env("ZONAL_RUNTIME_DIR", place.home()).output().unwrap()
+    };
+    let said = unmount("other");
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("other: unmounted; it is still at ") && said.contains("/m"), "{said}");
+    assert_eq!(fs::read(place.dir().join("a")).unwrap(), b"there");
+    assert!(unmount("m").status.success());
+    place.check();
+}
+
+#[test]
+fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("128M");
+    let run = |line: &str, directory: &str| {
+        let mut command = Command::new(program::zonal());
+        command.args(line.split(' ')).current_dir(place.home()).env("ZONAL_RUNTIME_DIR", directory);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (out, err) = run("mount image:d.img m --daemon", "/nonexistent/run");
+    assert!(out.starts_with("ready "), "{out}");
+    assert!(err.starts_with("zonal: no control socket: "), "{err}");
+    let ended = Command::new("umount").arg(place.dir()).status();
+    assert!(ended.unwrap().success());
     place.check();
 }
 

@@ -96,6 +96,9 @@ impl Target {
 /// What a process that serves a mounted directory tells the number of its file system as.
 pub(crate) const MOUNTED: &str = "mounted_device";
 
+/// The key under which it tells whether it was opened to be read.
+pub(crate) const READ_ONLY: &str = "mounted_read_only";
+
 /// The control socket of the process that serves a mounted directory.
 pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
     // Its number is the same wherever the directory was moved to, and is that of what is on top.

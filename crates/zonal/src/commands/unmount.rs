@@ -1,5 +1,6 @@
 //! `zonal unmount`, and `zonal sync`.
 
+use super::mount::place::elsewhere;
 use super::plugs::endpoint_of;
 use crate::exit::Failure;
 use crate::text::shown_word;
@@ -7,8 +8,11 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
@@ -33,7 +37,8 @@ pub(crate) struct Sync {
 pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
     let name = || shown_word(arguments.dir.as_os_str());
     let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
-    let process = process_of(&dir).ok_or_else(|| anyhow!("{}: no `zonal mount` has it", name()))?;
+    let process = process_of(&dir).ok_or_else(|| no_mount(&dir, &name()))?;
+    let own = std::fs::metadata(&dir).with_context(name)?.dev();
     let process = pidfd_open(process, PidfdFlags::empty()).with_context(name)?;
     // What cannot be written is told here: after the unmount there is no caller to tell.
     let synced = sync_dir(&dir);
@@ -41,8 +46,15 @@ pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
         true => anyhow!("{}: it is in use", name()),
         false => anyhow::Error::new(error).context(name()),
     })?;
-    // The device is free for others once the process has ended.
-    poll(&mut [PollFd::new(&process, PollFlags::IN)], None).with_context(name)?;
+    match elsewhere(own) {
+        // The directory was mounted at another one as well, and the process serves that one still.
+        Some(other) => {
+            let other = shown_word(other.as_os_str());
+            let _ = writeln!(std::io::stderr(), "zonal: {}: unmounted; it is still at {other}", name());
+        }
+        // The device is free for others once the process has ended.
+        None => drop(poll(&mut [PollFd::new(&process, PollFlags::IN)], None).with_context(name)?),
+    }
     synced.with_context(|| format!("{}: unmounted, but not all that was written is there", name()))?;
     Ok(())
 }
@@ -50,7 +62,7 @@ pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
 pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
     let name = || shown_word(arguments.dir.as_os_str());
     let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
-    process_of(&dir).ok_or_else(|| anyhow!("{}: no `zonal mount` has it", name()))?;
+    process_of(&dir).ok_or_else(|| no_mount(&dir, &name()))?;
     Ok(sync_dir(&dir).with_context(name)?)
 }
 
@@ -63,6 +75,16 @@ pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::fs::syncfs(&dir))?;
     // Of the root, that is of everything.
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&dir))?)
+}
+
+/// Why a directory is none of a running `zonal mount`.
+fn no_mount(dir: &Path, name: &str) -> anyhow::Error {
+    match rustix::fs::statfs(dir) {
+        Err(Errno::NOTCONN) => anyhow!(
+            "{name}: the process of the mount there was killed; `umount`, or the next `zonal mount` there, clears it away"
+        ),
+        _ => anyhow!("{name}: no `zonal mount` has it"),
+    }
 }
 
 /// The process that serves a mounted directory.

@@ -3,9 +3,9 @@
 pub(crate) mod helper;
 mod log;
 mod options;
-mod place;
+pub(crate) mod place;
 
-use crate::commands::plugs::MOUNTED;
+use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
@@ -16,7 +16,7 @@ use clap::Args;
 use options::{OPTIONS, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use zonal_fuse::mount::{self, IfBusy};
 use zonal_fuse::scrub::Scrubber;
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::clock::Clock;
-use zonal_io::control::{ControlServer, ScrubOrder, ScrubQuery};
+use zonal_io::control::{self, ControlServer, ScrubOrder, ScrubQuery};
 use zonal_io::device::Device;
 use zonal_io::image::ImageError;
 use zonal_io::lock::Held;
@@ -94,7 +94,14 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let log = log::open(arguments.log.as_deref())?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
-    let (fs, is_read_only) = open(arguments, &options, clock, &log)?;
+    // The terminal is told as well, as long as there is one: with --daemon until the directory can be used.
+    let early = |line: &str| {
+        log(line);
+        if arguments.log.is_some() {
+            let _ = writeln!(std::io::stderr(), "zonal: {line}");
+        }
+    };
+    let (fs, is_read_only) = open(arguments, &options, clock, &early)?;
     let mut how = options.mount.clone();
     how.source.clone_from(&arguments.device);
     how.read_only |= is_read_only;
@@ -119,9 +126,9 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
     // The number of the mounted file system: another one may be at its path later.
     let own = std::fs::metadata(&dir).with_context(|| shown_word(dir.as_os_str()))?.dev();
-    let control = serve_questions(&fs, own, &scrubber);
+    let control = serve_questions(&fs, own, how.read_only, &scrubber);
     if let Err(error) = &control {
-        log(&format!("no control socket: {error}"));
+        early(&format!("no control socket: {error}"));
     }
     if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
         log(&said);
@@ -165,6 +172,12 @@ fn remount(dir: &Path, options: &mount::MountOptions) -> Result<(), Failure> {
     let name = || shown_word(dir.as_os_str());
     if !place::is_on_top(&std::fs::canonicalize(dir).with_context(name)?) {
         return Err(anyhow!("{}: no `zonal mount` is there", name()).into());
+    }
+    let told = endpoint_of(dir).and_then(|endpoint| control::files(&endpoint.path).ok());
+    if !options.read_only && told.flatten().is_some_and(|told| told[READ_ONLY] == true) {
+        return Err(
+            anyhow!("{}: it was opened to be read; unmount it, and mount it without ro", name()).into()
+        );
     }
     if options.read_only {
         // Nothing is durable with the kernel's caches alone, and later no program can ask for it.
@@ -222,7 +235,7 @@ fn open(
     arguments: &Mount,
     options: &Options,
     clock: Clock,
-    log: &Log,
+    say: &dyn Fn(&str),
 ) -> Result<(FileSystem, bool), Failure> {
     let name = &arguments.device;
     let device = open_device(name, options.mount.read_only)?;
@@ -246,7 +259,12 @@ fn open(
     let drive = Arc::new(Drive::new(volume));
     let open = if options.mount.read_only { make::look } else { make::open };
     let error = match open(&drive, &waiters, arguments.metadata.clone(), options.fs) {
-        Ok(fs) => return Ok((fs, is_read_only)),
+        Ok(fs) => {
+            if is_read_only && !options.mount.read_only {
+                say(&format!("{name}: mounted ro: it may only be read"));
+            }
+            return Ok((fs, is_read_only));
+        }
         Err(error) => error,
     };
     let failed = |error: MakeError| anyhow::Error::new(error).context(name.clone());
@@ -256,7 +274,7 @@ fn open(
     let why = format!("it needs a repair, see `zonal fsck`: {error}");
     match make::look_because(&why, &drive, &waiters, arguments.metadata.clone(), options.fs) {
         Ok(fs) => {
-            log(&format!("{name}: mounted ro: {why}"));
+            say(&format!("{name}: mounted ro: {why}"));
             Ok((fs, true))
         }
         // The first error says more.
@@ -295,6 +313,7 @@ fn scratch(
 fn serve_questions(
     fs: &FileSystem,
     own: u64,
+    is_read_only: bool,
     scrubber: &Scrubber,
 ) -> Result<ControlServer, zonal_io::control::ControlError> {
     let fs = fs.clone();
@@ -302,6 +321,7 @@ fn serve_questions(
     let teller = move || {
         let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
         told[MOUNTED] = own.into();
+        told[READ_ONLY] = is_read_only.into();
         told
     };
     let scrubber = scrubber.clone();
@@ -326,8 +346,9 @@ fn serve_questions(
 fn in_background(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let same = std::env::args_os().collect::<Vec<_>>();
-    let same = helper::translate(&same).unwrap_or(same);
-    let same = same.into_iter().skip(1).filter(|argument| argument != "--daemon");
+    let translated = helper::translate(&same);
+    let is_helper = translated.is_some();
+    let same = translated.unwrap_or(same).into_iter().skip(1).filter(|argument| argument != "--daemon");
     let mut command = Command::new(program);
     // What it says until it is ready is for who starts it; after that, for the log.
     command.args(same).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -339,14 +360,25 @@ fn in_background(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> 
     let mut child = command.spawn().context("cannot start it in the background")?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
+    let mut stderr = child.stderr.take().expect("it is piped");
     if line.is_empty() {
-        let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let mut said = Vec::new();
+        stderr.read_to_end(&mut said)?;
+        let status = child.wait()?;
+        let said = String::from_utf8_lossy(&said);
         let said = said.trim().trim_start_matches("zonal: ").to_owned();
-        let exit = Exit::ALL.into_iter().find(|exit| output.status.code() == Some(*exit as i32));
+        let exit = Exit::ALL.into_iter().find(|exit| status.code() == Some(*exit as i32));
         let said = if said.is_empty() { "the mount has ended before it was ready".to_owned() } else { said };
         return Err(Failure { exit: exit.unwrap_or(Exit::Failed), error: anyhow!(said) });
     }
-    out.write_all(line.as_bytes())?;
+    // What it has said before that is in the pipe by now. It says no more there: it has a log.
+    rustix::io::ioctl_fionbio(&stderr, true).context("standard error of the mount")?;
+    let mut said = Vec::new();
+    let _ = stderr.read_to_end(&mut said);
+    let _ = std::io::stderr().write_all(&said);
+    // mount(8) says nothing where nothing is wrong.
+    if !is_helper {
+        out.write_all(line.as_bytes())?;
+    }
     Ok(())
 }

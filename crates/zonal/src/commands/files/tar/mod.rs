@@ -15,7 +15,8 @@ use crate::exit::Failure;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use zonal_fs::ROOT;
+use zonal_fs::format::Kind;
+use zonal_fs::{FsError, ROOT};
 use zonal_io::standard::{self, Stream};
 
 /// Write a directory of a file system as a tar archive to standard output, or put one from standard input into it
@@ -57,6 +58,9 @@ pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
     if *create {
         let opened = on.on.look()?;
         let ino = opened.fs.resolve(&names.join(&b'/')).map_err(|e| failed(path, e))?;
+        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind != Kind::Directory {
+            return Err(failed(path, FsError::NotDirectory));
+        }
         write::archive(&opened, ino, out, &mut journey)?;
         return journey.end();
     }
