@@ -275,6 +275,9 @@ fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
     assert!(err.starts_with("zonal: no control socket: "), "{err}");
     let ended = Command::new("umount").arg(place.dir()).status();
     assert!(ended.unwrap().success());
+    // That does not wait for the process to end. The next mount does.
+    place.zonal("mount image:d.img m --daemon");
+    place.zonal("unmount m");
     place.check();
 }
 
