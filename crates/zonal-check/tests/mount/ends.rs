@@ -246,7 +246,8 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
     let unmount = |dir: &str| {
         let mut command = Command::new("timeout");
         command.arg("20").arg(program::zonal()).args(["unmount", dir]).current_dir(place.home());
-        command.env("ZONAL_RUNTIME_DIR", place.home()).output().unwrap()
+        let (key, value) = program::NO_CONFIG;
+        command.env(key, value).env("ZONAL_RUNTIME_DIR", place.home()).output().unwrap()
     };
     let said = unmount("other");
     assert!(said.status.success(), "{said:?}");
@@ -264,9 +265,8 @@ fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
     }
     let place = Place::new("128M");
     let run = |line: &str, directory: &str| {
-        let mut command = Command::new(program::zonal());
-        command.args(line.split(' ')).current_dir(place.home()).env("ZONAL_RUNTIME_DIR", directory);
-        let output = command.output().unwrap();
+        let mut command = program::command(place.home(), line);
+        let output = command.env("ZONAL_RUNTIME_DIR", directory).output().unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };

@@ -47,6 +47,11 @@ pub(super) fn is_on_top(dir: &Path) -> bool {
     })
 }
 
+/// A directory at which the file system with this number is mounted.
+pub(crate) fn elsewhere(device: u64) -> Option<PathBuf> {
+    mounts().into_iter().find(|mount| mount.device == device).map(|mount| mount.dir)
+}
+
 /// What the kernel calls file systems that `zonal mount` serves.
 const OWN_KIND: &[u8] = b"fuse.zonal";
 
@@ -95,13 +100,8 @@ fn without_escapes(text: &[u8]) -> Vec<u8> {
 /// Where the file system with this number can be unmounted: at `dir`, or where it was moved to.
 pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
     let is_here = |dir: &Path| fs::metadata(dir).is_ok_and(|there| there.dev() == device);
-    let mut elsewhere = mounts().into_iter().filter(|mount| mount.device == device).map(|mount| mount.dir);
-    if is_here(dir) { Some(dir.to_owned()) } else { elsewhere.find(|dir| is_here(dir)) }
-}
-
-/// A directory at which the file system with this number is mounted.
-pub(crate) fn elsewhere(device: u64) -> Option<PathBuf> {
-    mounts().into_iter().find(|mount| mount.device == device).map(|mount| mount.dir)
+    let elsewhere = || mounts().into_iter().filter(|mount| mount.device == device).map(|mount| mount.dir);
+    if is_here(dir) { Some(dir.to_owned()) } else { elsewhere().find(|dir| is_here(dir)) }
 }
 
 /// Whether a process was serving a mount that is unmounted: it is about to end.
