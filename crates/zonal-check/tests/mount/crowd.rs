@@ -23,6 +23,12 @@ const PIECE: usize = 128 << 10;
 /// Longest that a call may take.
 const CALL_MAX: Duration = Duration::from_secs(1);
 
+/// Bytes that are written at least, twice the drive: space was reclaimed.
+const WRITTEN_MIN: u64 = 1 << 30;
+
+/// How much longer that may take.
+const LATE_MAX: Duration = Duration::from_secs(60);
+
 #[test]
 fn hundred_writers_wait_for_no_call_and_take_no_more_memory() {
     let seconds = std::env::var("ZONAL_MOUNT_SECONDS").map_or(8, |seconds| seconds.parse().unwrap());
@@ -61,14 +67,20 @@ fn hundred_writers_wait_for_no_call_and_take_no_more_memory() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()) / 2);
         let middle = mounted.resident();
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        // On a machine that does something else as well it takes longer until there is much to reclaim.
+        while written.load(Ordering::Relaxed) < WRITTEN_MIN && Instant::now() < end + LATE_MAX {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         let last = mounted.resident();
         is_over.store(true, Ordering::Relaxed);
         (middle, last)
     });
-    let (longest, written) = (Duration::from_micros(longest.into_inner()), written.into_inner() >> 20);
-    println!("{written} MiB written, longest call {longest:?}, memory {middle} and then {last} bytes");
-    // Much more than there is room for: space was reclaimed.
-    assert!(written > 1024, "{written} MiB");
+    let (longest, written) = (Duration::from_micros(longest.into_inner()), written.into_inner());
+    println!(
+        "{} MiB written, longest call {longest:?}, memory {middle} and then {last} bytes",
+        written >> 20
+    );
+    assert!(written >= WRITTEN_MIN, "{written} bytes");
     assert!(longest < CALL_MAX, "{longest:?}");
     assert!(last < middle + middle / 4, "{middle} and then {last} bytes");
     for writer in 0..WRITERS {
