@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let log = log::open(arguments.log.as_deref())?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
-    // The terminal is told as well, as long as there is one: with --daemon until the directory can be used.
+    // A warning goes to the log, and to standard error as well if the log is a file. With --daemon the command that waits reads that.
     let early = |line: &str| {
         log(line);
         if arguments.log.is_some() {

@@ -337,7 +337,7 @@ fn map_of_data(input: &mut Input<'_>, left: &mut u64) -> anyhow::Result<Vec<(u64
                 return Ok(numbers[1..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect());
             }
         }
-        // No number has so many digits that no line ends in a block.
+        // A line holds one number of at most twenty digits: a block without an end of line is no map.
         if text.len() >= BLOCK {
             return Err(wrong());
         }
