@@ -80,14 +80,8 @@ impl AppendUnit {
 
 impl Core {
     /// Hands out room for a unit of users of up to `blocks` data blocks; `None` if the caller has to wait.
-    pub(super) fn place(
-        &mut self,
-        shared: &Shared,
-        wish: Wish,
-        blocks: u32,
-    ) -> Result<Option<Placed>, FsError> {
-        let (unit_blocks, order) = (shared.unit_blocks(), shared.options.zone_order);
-        let placed = self.space.lock().place(wish, blocks, unit_blocks, order)?;
+    pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
+        let placed = self.space.lock().place(wish, blocks)?;
         if let Some(placed) = placed {
             self.units.lock().placed(placed.blocks + 1);
         }
@@ -287,7 +281,7 @@ impl Shared {
                 },
             };
             let blocks = append.blocks();
-            let placed = wish.and_then(|wish| core.place_whole(self, wish, blocks));
+            let placed = wish.and_then(|wish| core.place_whole(wish, blocks));
             match placed {
                 Ok(Some(placed)) => {
                     append.zone = placed.opened.zone;
@@ -310,9 +304,8 @@ impl Shared {
 
 impl Core {
     /// As [`Core::place`], for all of `blocks` in one unit, which may be of copies.
-    fn place_whole(&mut self, shared: &Shared, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let (unit_blocks, order) = (shared.unit_blocks(), shared.options.zone_order);
-        let placed = self.space.lock().place_whole(wish, blocks, unit_blocks, order)?;
+    fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
+        let placed = self.space.lock().place_whole(wish, blocks)?;
         if placed.is_some() && wish != Wish::Gc {
             self.units.lock().placed(blocks + 1);
         }

@@ -336,10 +336,9 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| {
             core.check_alive()?;
-            let (unit_blocks, order) = (self.unit_blocks(), self.options.zone_order);
             let copies = self.units.lock().copies();
             if copies < core.depth() {
-                placed = self.space.lock().place_copy(wanted, unit_blocks, order)?;
+                placed = self.space.lock().place_copy(wanted)?;
             }
             if placed.is_none() && self.units.lock().is_empty() && !self.space.lock().has_closed() {
                 return Err(FsError::NoSpace);

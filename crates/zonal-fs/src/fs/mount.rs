@@ -30,6 +30,7 @@ use crate::format::{
 };
 use crate::make::unit_blocks_max;
 use crate::space::Finding;
+use crate::space::ZoneOrder;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
 use crate::space::load::Found;
@@ -232,7 +233,7 @@ pub(super) fn open(
     }
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
-    let mut core = core(rows, book, limit, &superblock)?;
+    let mut core = core(rows, book, limit, options.zone_order, &superblock)?;
     core.turns = turns(drive.volume(), &superblock, &options);
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
@@ -280,7 +281,13 @@ fn turns(volume: &Volume, superblock: &Superblock, options: &MountOptions) -> Tu
     Turns::new(options.turn_bytes.unwrap_or(zone).div_ceil(u64::from(crate::BLOCK_BYTES)))
 }
 
-fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> Result<Core, OpenError> {
+fn core(
+    rows: Rows,
+    mut book: ZoneBook,
+    limit: u32,
+    order: ZoneOrder,
+    superblock: &Superblock,
+) -> Result<Core, OpenError> {
     let partial = book.iter().filter(|(_, zone)| zone.state == ZoneState::Open);
     let partial: Vec<_> = partial.map(|(zone, account)| (zone, account.allocated)).collect();
     let plan = plan_mount(partial.iter().copied(), limit, book.count(ZoneState::Free));
@@ -308,7 +315,14 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
     let files = FileCounter::load(&rows)?;
     Ok(Core {
         rows,
-        space: Arc::new(SpaceLock::new(Space::new(book, open, credit, plan.finish))),
+        space: Arc::new(SpaceLock::new(Space::new(
+            book,
+            open,
+            credit,
+            plan.finish,
+            superblock.unit_blocks,
+            order,
+        ))),
         units: Arc::default(),
         tails: Tails::default(),
         nodes: Arc::new(Nodes::default()),

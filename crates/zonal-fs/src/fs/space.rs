@@ -59,6 +59,9 @@ pub(super) struct Space {
     pub(super) book: ZoneBook,
     pub(super) open: OpenZones,
     pub(super) credit: Credits,
+    /// Blocks of the largest unit, header included.
+    unit_blocks: u32,
+    zone_order: ZoneOrder,
     closed: Closed,
     /// Zones with data that the collector cannot read: it leaves them alone.
     damaged: BTreeSet<ZoneIndex>,
@@ -81,12 +84,21 @@ struct Closed {
 }
 
 impl Space {
-    /// Space with these parts, and zones that were closed early.
-    pub(super) fn new(book: ZoneBook, open: OpenZones, credit: Credits, closed: Vec<ZoneIndex>) -> Space {
+    /// Space with these parts, and zones that were closed early, of a file system whose largest unit has `unit_blocks` with its header.
+    pub(super) fn new(
+        book: ZoneBook,
+        open: OpenZones,
+        credit: Credits,
+        closed: Vec<ZoneIndex>,
+        unit_blocks: u32,
+        zone_order: ZoneOrder,
+    ) -> Space {
         Space {
             book,
             open,
             credit,
+            unit_blocks,
+            zone_order,
             closed: Closed { zones: closed, ..Closed::default() },
             damaged: BTreeSet::new(),
             reset_failures: HashMap::new(),
@@ -95,28 +107,21 @@ impl Space {
         }
     }
 
-    /// Hands out room for a unit of up to `blocks` data blocks, of a file system whose largest unit has `unit_blocks` with its header;
-    /// `None` if the caller has to wait.
-    pub(super) fn place(
-        &mut self,
-        wish: Wish,
-        blocks: u32,
-        unit_blocks: u32,
-        order: ZoneOrder,
-    ) -> Result<Option<Placed>, FsError> {
+    /// Hands out room for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
+    pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         loop {
             let free = self.book.count(ZoneState::Free);
             let opened = match self.open.choose(wish, free) {
                 Choice::Zone(opened) => opened,
                 Choice::OpenNew if self.has_closed() => return Ok(None),
-                Choice::OpenNew => match self.open_zone(order, wish) {
+                Choice::OpenNew => match self.open_zone(wish) {
                     Some(opened) => opened,
                     None => return Ok(None),
                 },
                 Choice::Wait => return Ok(None),
             };
             let room = self.book.zone(opened.zone)?.available();
-            let mut unit = (blocks + 1).min(room).min(unit_blocks);
+            let mut unit = (blocks + 1).min(room).min(self.unit_blocks);
             // One block left could hold nothing.
             if room - unit == 1 && unit > 2 {
                 unit -= 1;
@@ -132,14 +137,8 @@ impl Space {
     }
 
     /// The same for all of `blocks` in one unit, without a reservation: zones with less room are closed.
-    pub(super) fn place_whole(
-        &mut self,
-        wish: Wish,
-        blocks: u32,
-        unit_blocks: u32,
-        order: ZoneOrder,
-    ) -> Result<Option<Placed>, FsError> {
-        while let Some(placed) = self.place(wish, blocks, unit_blocks, order)? {
+    pub(super) fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
+        while let Some(placed) = self.place(wish, blocks)? {
             self.room_lost(placed.blocks + 1);
             if placed.blocks == blocks {
                 return Ok(Some(placed));
@@ -151,8 +150,8 @@ impl Space {
         Ok(None)
     }
 
-    fn open_zone(&mut self, order: ZoneOrder, wish: Wish) -> Option<Opened> {
-        let zone = self.book.take_free(order)?;
+    fn open_zone(&mut self, wish: Wish) -> Option<Opened> {
+        let zone = self.book.take_free(self.zone_order)?;
         let (hint, owner) = match wish {
             Wish::User { hint, .. } => (hint, Owner::User),
             Wish::Gc => (Lifetime::NotSet, Owner::Gc),
@@ -252,15 +251,10 @@ impl Space {
     }
 
     /// Room for a unit of copies, from the pool that is kept for them.
-    pub(super) fn place_copy(
-        &mut self,
-        blocks: u32,
-        unit_blocks: u32,
-        order: ZoneOrder,
-    ) -> Result<Option<Placed>, FsError> {
+    pub(super) fn place_copy(&mut self, blocks: u32) -> Result<Option<Placed>, FsError> {
         let need = Need { extents: 0, available: u64::from(blocks) + 1 };
         let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
-        let placed = self.place(Wish::Gc, blocks, unit_blocks, order)?;
+        let placed = self.place(Wish::Gc, blocks)?;
         if let Some(placed) = placed {
             self.spend(&mut reservation, 0, u64::from(placed.blocks) + 1)?;
         }

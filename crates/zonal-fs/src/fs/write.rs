@@ -366,7 +366,7 @@ impl Shared {
             let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
                 let wish = wish(&mut core)?;
-                if let Some(placed) = core.place(self, wish, blocks)? {
+                if let Some(placed) = core.place(wish, blocks)? {
                     core.turns.sends(ino, placed.blocks.into());
                     // It was told of room for one; there may be more.
                     core.tell_of_room(self);
