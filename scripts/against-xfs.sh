@@ -4,7 +4,7 @@
 # fails (plain); the second answers in the time of a disk of SMR (disk). On the others one write to a sequential zone fails with a medium error (medium),
 # or its zone turns read-only (read-only). Prints a table of what each load took and of the bytes that the drive was given for
 # each byte, as it counts them, and what the write that failed cost. The guest's processor is emulated: rates are of use
-# beside each other only. crates/zonal-check/tests/guest/beside.py has the loads.
+# beside each other only. DRIVES names some of the drives. crates/zonal-check/tests/guest/beside.py has the loads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -30,7 +30,7 @@ mkdir "$work/share"
 cp "$zonal" crates/zonal-check/tests/guest/{lib.sh,beside.py} "$work/share/"
 drives=()
 for kind in "${kinds[@]}"; do
-    for name in plain disk medium read-only; do
+    for name in ${DRIVES:-plain disk medium read-only}; do
         image=$work/$kind-$name
         "$zonal" create "$image" --size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14 >/dev/null
         case $name in
@@ -72,6 +72,6 @@ scripts/guest.sh run crates/zonal-check/tests/guest/beside.sh --time-out 3000 --
     echo
     awk '
         / dirty pages: / { next }
-        $2 !~ /^(plain|disk)$/ && $3 ~ /^(write|verify|write_again|unmount|mount_again|said)$/ { print }
+        $2 !~ /^(plain|disk)$/ && $3 ~ /^(write|verify|write_again|unmount|mount_again|failed_units|said)$/ { print }
         $4 == "failed" || $4 == "failed:" { print }' "$out/against-xfs.lines"
 } | tee "$out/against-xfs.txt"

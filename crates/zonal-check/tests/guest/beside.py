@@ -30,8 +30,8 @@ def bytes_written(controller):
     return int(json.loads(log.stdout)["data_units_written"]) * 512_000
 
 
-def whole(path, data, mode=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, is_flushed=True):
-    file = os.open(path, mode)
+def whole(path, data, is_flushed=True):
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         rest = memoryview(data)
         while rest:

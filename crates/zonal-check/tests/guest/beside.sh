@@ -52,6 +52,10 @@ for drive in $DRIVES; do
             ;;
         *)
             tell "$what write $(python3 /share/beside.py write /mnt 60 2>&1 | xargs)"
+            # That the fault took effect: programs see nothing of it.
+            if [ "$kind" = zonal ]; then
+                tell "$what failed_units $("$zonal" stat /mnt --json | jq .files.activity.failed_units)"
+            fi
             tell "$what unmount $(result unmounted "$kind")"
             tell "$what mount_again $(result mounted "$kind" old)"
             tell "$what verify $(python3 /share/beside.py verify /mnt 60 2>&1 | xargs)"

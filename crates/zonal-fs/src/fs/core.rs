@@ -1,8 +1,8 @@
 //! What most changes share: the rows that a commit takes, files that are written or gone, threads that wait. Names, files in memory, the
 //! space, units in flight and the layers of rows have locks of their own: `Rank` in [`locked`](crate::store::locked) has the order of all.
 //!
-//! A unit that completes changes the map of its files, their rows and the accounts of zones, and a commit takes all of these changes or none. So the lock is held
-//! around them, and while rows are sealed.
+//! A unit that completes changes the map of its files, their rows and the accounts of zones, and a commit takes all of these changes or
+//! none. So the lock is held around them, and while rows are sealed.
 //!
 //! One lock guards the core. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
 //! are not in memory are read before: [`look`](super::look).

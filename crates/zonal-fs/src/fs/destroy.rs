@@ -6,8 +6,8 @@
 //! # A file that is gone
 //! The change that takes a file's last name or use away deletes its rows, but those of its blocks and most of its extended attributes.
 //! From then on no call finds the file. A row says that there was a file without a name ([`key::orphan`]) until its last blocks and
-//! attributes are gone. So the next opening frees what a cut has left. The thread that ended the file frees the blocks before its call returns, and leaves the lock
-//! between pieces.
+//! attributes are gone. So the next opening frees what a cut has left. The thread that ended the file frees the blocks before its call
+//! returns, and leaves the lock between pieces.
 //!
 //! # A file that is made shorter
 //! It loses its last blocks first, and each piece makes its row shorter. So whatever is committed in between is the file at a size that

@@ -18,7 +18,8 @@ use zonal_fuse::mount::{IfBusy, unmount};
 
 /// Unmount a directory of `zonal mount`
 ///
-/// All that was written is on the device when this ends. A directory that is in use stays mounted.
+/// All that was written is on the device when this ends. A directory that is in use stays mounted. Where
+/// `mount --bind` has given it a second directory, this one goes, and the process of the mount goes with the last.
 #[derive(Args, Debug)]
 pub(crate) struct Unmount {
     /// The directory

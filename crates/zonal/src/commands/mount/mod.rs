@@ -63,7 +63,7 @@ pub(crate) struct Mount {
     /// Leave it running in the background, and end once the directory can be used
     #[arg(long)]
     daemon: bool,
-    /// File that what goes wrong is added to, a line each [default: standard error; with --daemon, none]
+    /// File that what goes wrong is added to, a line each [default: standard error; with --daemon, none once the directory can be used]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// File with the metadata, if they are beside the device

@@ -69,7 +69,7 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("nolifetimes", "They do not"),
     (
         "remount",
-        "A mounted directory gets ro or rw, suid, dev and exec or not; other options stay as they are",
+        "A mounted directory gets ro or rw, suid, dev and exec or not; rw only if it was mounted so; other options stay as they are",
     ),
     (
         "scratch",
