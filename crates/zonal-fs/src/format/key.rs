@@ -23,6 +23,27 @@ fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
     key
 }
 
+/// Which rows of a kind lie together: those of a file, or the runs of a zone. The key's number, or the zone in it; a key that is
+/// shorter counts as if zeroes came after it.
+pub(crate) fn group(key: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    let rest = key.get(1..).unwrap_or_default();
+    let known = rest.len().min(number.len());
+    number[..known].copy_from_slice(&rest[..known]);
+    let number = u64::from_be_bytes(number);
+    if key.first() == Some(&RUN) { number >> 32 } else { number }
+}
+
+/// Whether `end` comes right after the last key of the group that `from` is in, or is in that group.
+pub(crate) fn is_one_group(from: &[u8], end: &[u8]) -> bool {
+    let (Some(kind), group) = (from.first(), group(from)) else { return false };
+    if from.len() < 9 || end.len() < 9 || end[0] != *kind {
+        return false;
+    }
+    let next = if *kind == RUN { (group + 1) << 32 } else { group.saturating_add(1) };
+    self::group(end) == group || end[1..] == next.to_be_bytes()
+}
+
 /// A file's attributes.
 pub fn inode(ino: u64) -> Vec<u8> {
     of(INODE, ino, &[])
@@ -160,6 +181,22 @@ pub fn run_parts(key: &[u8]) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_of_a_file_and_of_a_zone_are_one_group() {
+        for (from, end) in
+            [entries(5), attributes(5), runs(5), (extent(5, 7), extent(5, 9)), (run(5, 1), run(5, 2))]
+        {
+            assert!(is_one_group(&from, &end));
+            assert_eq!(group(&from), 5);
+        }
+        for (from, end) in [inodes(), all_runs(), (entry(5, b"x"), entry(6, b"a")), (run(5, 1), run(6, 1))] {
+            assert!(!is_one_group(&from, &end));
+        }
+        assert!(!is_one_group(&inode(5), &entries(6).1));
+        assert!(!is_one_group(b"", b""));
+        assert_eq!([group(b""), group(b"I"), group(b"Ix")], [0, 0, u64::from(b'x') << 56]);
+    }
 
     #[test]
     fn keys_sort_as_their_numbers_do() {

@@ -6,6 +6,11 @@
 //!
 //! A range is read in pieces. The reader reads some rows of the database without the lock, and then takes the lock to look at the
 //! layers. If a commit has replaced the view meanwhile, the piece is read again.
+//!
+//! # Parts
+//! Threads that change different files do not wait for each other: the rows of a file are in one of some parts, each with layers and a
+//! lock of its own. A change of several files is shown with the locks of all their parts, and a range that is of more than a file is
+//! read with the locks of all parts, so that a call still sees a change whole. All parts have the same view of the database.
 
 use super::backend::Backend;
 use super::draft::{Change, Draft, Key, Layer, Totals, within};
@@ -16,15 +21,22 @@ use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
 use crate::format::{Extent, key};
+use crate::spread;
+use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use smallvec::SmallVec;
 use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::{Arc, PoisonError};
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
+
+/// Parts of the rows.
+const PARTS: usize = 8;
 
 /// Rows of the first piece of a range; most ranges have no more.
 const PIECE_MIN: usize = 8;
@@ -53,53 +65,91 @@ impl Weighter<Vec<u8>, Option<Arc<[u8]>>> for Bytes {
 pub(super) struct Layers {
     pub(super) site: Site,
     /// Readers are many, on all processors.
-    stack: ShardedLock<Stack>,
+    parts: [CachePadded<ShardedLock<Part>>; PARTS],
+    counts: Mutex<Counts>,
     cache: RowCache,
     extents: KeptExtents,
 }
 
-/// The layers, the newest last.
-struct Stack {
+/// The layers of a part of the rows, the newest last.
+struct Part {
     base: Arc<Tables>,
     sealed: Option<Arc<Layer>>,
     top: Layer,
+}
+
+/// What has been published: counted with the lock of a part.
+#[derive(Default)]
+struct Counts {
     totals: Totals,
+    /// In the top layers.
+    changes: usize,
+}
+
+type ReadPart<'a> = ShardedLockReadGuard<'a, Part>;
+type WritePart<'a> = ShardedLockWriteGuard<'a, Part>;
+
+/// The part that has the row of `key`.
+fn part_of(key: &[u8]) -> usize {
+    spread(key::group(key), PARTS)
+}
+
+/// The parts that have the rows from `from` up to `end`.
+fn parts_of(from: &[u8], end: &[u8]) -> Range<usize> {
+    match key::is_one_group(from, end) {
+        true => part_of(from)..part_of(from) + 1,
+        false => 0..PARTS,
+    }
 }
 
 impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
-        let stack =
-            ShardedLock::new(Stack { base, sealed: None, top: Layer::new(), totals: Totals::default() });
+        let part = || Part { base: base.clone(), sealed: None, top: Layer::new() };
+        let parts = std::array::from_fn(|_| CachePadded::new(ShardedLock::new(part())));
         let (bytes, extents) = (site.row_bytes(), KeptExtents::new(site.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { site, stack, cache, extents })
+        Ok(Layers { site, parts, counts: Mutex::default(), cache, extents })
     }
 
-    // A thread that panics with the lock has changed nothing by halves: maps take whole rows.
-    fn read(&self) -> InOrder<ShardedLockReadGuard<'_, Stack>> {
-        InOrder::lock(Rank::Rows, || self.stack.read().unwrap_or_else(PoisonError::into_inner))
+    // A thread that panics with a lock has changed nothing by halves: maps take whole rows.
+    fn read(&self, part: usize) -> InOrder<ReadPart<'_>> {
+        InOrder::lock(Rank::Rows, || self.parts[part].read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write(&self) -> InOrder<ShardedLockWriteGuard<'_, Stack>> {
-        InOrder::lock(Rank::Rows, || self.stack.write().unwrap_or_else(PoisonError::into_inner))
+    fn read_parts(&self, parts: Range<usize>) -> InOrder<SmallVec<[ReadPart<'_>; 1]>> {
+        let locks = self.parts[parts].iter();
+        InOrder::lock(Rank::Rows, || {
+            locks.map(|part| part.read().unwrap_or_else(PoisonError::into_inner)).collect()
+        })
+    }
+
+    fn write_all(&self) -> InOrder<Vec<WritePart<'_>>> {
+        let locks = self.parts.iter();
+        InOrder::lock(Rank::Rows, || {
+            locks.map(|part| part.write().unwrap_or_else(PoisonError::into_inner)).collect()
+        })
+    }
+
+    fn counts(&self) -> InOrder<MutexGuard<'_, Counts>> {
+        InOrder::lock(Rank::Counts, || self.counts.lock())
     }
 
     /// The database's rows, as of the last commit.
-    fn base(&self) -> Arc<Tables> {
-        let base = self.read().base.clone();
+    fn base(&self, part: usize) -> Arc<Tables> {
+        let base = self.read(part).base.clone();
         self.sound(base)
     }
 
     /// A view that was taken; after an error of the database's file a newer one, of the database opened again.
     fn sound(&self, before: Arc<Tables>) -> Arc<Tables> {
         let Some(tables) = self.site.return_from_error() else { return before };
-        let mut stack = self.write();
+        let (mut parts, tables) = (self.write_all(), Arc::new(tables));
         // A commit may have given a newer view meanwhile.
-        if Arc::ptr_eq(&stack.base, &before) {
-            stack.base = Arc::new(tables);
+        if Arc::ptr_eq(&parts[0].base, &before) {
+            parts.iter_mut().for_each(|part| part.base = tables.clone());
         }
-        stack.base.clone()
+        parts[0].base.clone()
     }
 
     /// The value of `key`, under the changes of `draft`.
@@ -107,23 +157,24 @@ impl Layers {
         if let Some(change) = draft.get(key) {
             return Ok(change.value.clone());
         }
+        let part = part_of(key);
         let base = {
-            let stack = self.read();
-            if let Some(change) = stack.change(key) {
+            let part = self.read(part);
+            if let Some(change) = part.change(key) {
                 return Ok(change.value.clone());
             }
             if let Some(row) = self.cache.get(key) {
                 return Ok(row.map(|value| value.to_vec()));
             }
-            stack.base.clone()
+            part.base.clone()
         };
         let base = self.sound(base);
         let value = base.get(key).map_err(|error| self.site.note(error))?;
-        let stack = self.read();
-        if Arc::ptr_eq(&stack.base, &base) && stack.change(key).is_none() {
+        let part = self.read(part);
+        if Arc::ptr_eq(&part.base, &base) && part.change(key).is_none() {
             self.cache.insert(key.to_vec(), value.as_deref().map(Arc::from));
         }
-        drop(stack);
+        drop(part);
         Ok(value)
     }
 
@@ -135,6 +186,7 @@ impl Layers {
         end: &[u8],
         mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        let parts = parts_of(from, end);
         let mut from = Bound::Included(from.to_vec());
         let mut rows = PIECE_MIN;
         loop {
@@ -145,8 +197,8 @@ impl Layers {
             if after >= end {
                 return Ok(());
             }
-            let (piece, next) =
-                self.piece(draft, (from.as_ref().map(Vec::as_slice), Bound::Excluded(end)), rows)?;
+            let bounds = (from.as_ref().map(Vec::as_slice), Bound::Excluded(end));
+            let (piece, next) = self.piece(&parts, draft, bounds, rows)?;
             for (key, value) in &piece {
                 if show(key, value).is_break() {
                     return Ok(());
@@ -158,15 +210,16 @@ impl Layers {
         }
     }
 
-    /// The first rows in `bounds`, about `most`, and the key after which there may be more.
+    /// The first rows in `bounds`, which are in `parts`, about `most`, and the key after which there may be more.
     fn piece(
         &self,
+        parts: &Range<usize>,
         draft: &Layer,
         bounds: Bounds<'_>,
         most: usize,
     ) -> Result<(Vec<Row>, Option<Vec<u8>>), StoreError> {
         loop {
-            let base = self.base();
+            let base = self.base(parts.start);
             let mut below = Vec::new();
             for row in base.range(bounds).map_err(|error| self.site.note(error))?.take(most) {
                 let (key, value) = row.map_err(|error| self.site.note(error.into()))?;
@@ -174,13 +227,14 @@ impl Layers {
             }
             // Up to here the database's rows are known.
             let known = (below.len() == most).then(|| below[most - 1].0.to_vec());
-            let stack = self.read();
-            if !Arc::ptr_eq(&stack.base, &base) {
+            let parts = self.read_parts(parts.clone());
+            if !Arc::ptr_eq(&parts[0].base, &base) {
                 continue;
             }
             let bounds = (bounds.0, known.as_deref().map_or(bounds.1, Bound::Included));
             let mut below = below.into_iter().peekable();
-            let mut layers = stack.over(draft).map(|layer| layer.range::<[u8], _>(bounds).peekable());
+            let mut layers: SmallVec<[_; 3]> =
+                over(draft, &parts).map(|layer| layer.range::<[u8], _>(bounds).peekable()).collect();
             let mut piece = Vec::with_capacity(most);
             loop {
                 let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).min();
@@ -209,18 +263,20 @@ impl Layers {
         if from > to {
             return Ok(None);
         }
+        let parts = parts_of(from, to);
         let mut to = Bound::Included(to.to_vec());
         loop {
             let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
-            let base = self.base();
+            let base = self.base(parts.start);
             let mut below = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
             let below = below.next().transpose().map_err(|error| self.site.note(error.into()))?;
             let base_key = below.as_ref().map(|(key, _)| key.value());
-            let stack = self.read();
-            if !Arc::ptr_eq(&stack.base, &base) {
+            let parts = self.read_parts(parts.clone());
+            if !Arc::ptr_eq(&parts[0].base, &base) {
                 continue;
             }
-            let mut layers = stack.over(draft).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable());
+            let mut layers: SmallVec<[_; 3]> =
+                over(draft, &parts).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
             let hidden = loop {
                 let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).max();
                 // A layer hides the row of the database with the same key.
@@ -243,7 +299,8 @@ impl Layers {
                     break key.to_vec();
                 }
             };
-            drop(stack);
+            drop(layers);
+            drop(parts);
             if hidden.as_slice() <= from {
                 return Ok(None);
             }
@@ -260,92 +317,119 @@ impl Layers {
         within(draft, &from, &end).next().is_none().then_some((found, version))
     }
 
-    /// Changes of the top layer.
+    /// Changes of the top layers.
     pub(super) fn changes(&self) -> usize {
-        self.read().top.len()
+        self.counts().changes
     }
 
     /// What all changes come to that have been published.
     pub(super) fn totals(&self) -> Totals {
-        self.read().totals
+        self.counts().totals
     }
 
-    /// Puts the changes of a draft into the top layer, for all readers at once.
+    /// Puts the changes of a draft into the top layers, for all readers at once.
     pub(super) fn publish(&self, draft: Draft) {
         let Draft { layer: draft, totals } = draft;
-        let mut stack = self.write();
+        let mut is_changed = [false; PARTS];
+        draft.keys().for_each(|key| is_changed[part_of(key)] = true);
+        let changed = self.parts.iter().enumerate().filter(|(number, _)| is_changed[*number]);
+        let mut parts: InOrder<SmallVec<[_; 4]>> = InOrder::lock(Rank::Rows, || {
+            changed
+                .map(|(number, part)| (number, part.write().unwrap_or_else(PoisonError::into_inner)))
+                .collect()
+        });
         self.extents.follow(&draft);
+        let mut more = 0;
         for (key, change) in draft {
-            stack.add(key, change);
+            let number = part_of(&key);
+            let (_, part) = parts.iter_mut().find(|part| part.0 == number).expect("it was locked");
+            more += part.add(key, change);
         }
-        stack.totals.add(totals);
+        let mut counts = self.counts();
+        counts.totals.add(totals);
+        counts.changes = counts.changes.strict_add_signed(more);
     }
 
-    /// Puts a new layer on top, and returns the one below with what all changes come to; `None` while another one is sealed. Rows that
-    /// say something of all others are added last.
-    pub(super) fn seal(&self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<(Arc<Layer>, Totals)> {
-        let mut stack = self.write();
-        if stack.sealed.is_some() {
+    /// Puts new layers on top, and returns those below with what all changes come to; `None` while others are sealed. Rows that say
+    /// something of all others are added last.
+    pub(super) fn seal(&self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<(Vec<Arc<Layer>>, Totals)> {
+        let mut parts = self.write_all();
+        if parts[0].sealed.is_some() {
             return None;
         }
-        for (key, value) in rows(stack.totals) {
-            stack.totals.tally.put(bytes_of(&key, &value));
-            stack.add(Key::from_vec(key), Change { value: Some(value), is_new: false });
+        let mut counts = self.counts();
+        for (key, value) in rows(counts.totals) {
+            counts.totals.tally.put(bytes_of(&key, &value));
+            parts[part_of(&key)].add(Key::from_vec(key), Change { value: Some(value), is_new: false });
         }
-        let layer = Arc::new(std::mem::take(&mut stack.top));
-        stack.sealed = Some(layer.clone());
-        Some((layer, stack.totals))
+        counts.changes = 0;
+        let seal = |part: &mut WritePart<'_>| {
+            let layer = Arc::new(std::mem::take(&mut part.top));
+            part.sealed = Some(layer.clone());
+            layer
+        };
+        Some((parts.iter_mut().map(seal).collect(), counts.totals))
     }
 
-    /// Drops the sealed layer, which is in `base`.
-    pub(super) fn settle(&self, base: Tables, layer: &Layer) {
-        // Readers find these rows in the layer until it is dropped, and put none of them into the cache meanwhile.
-        for key in layer.keys() {
+    /// Drops the sealed layers, which are in `base`.
+    pub(super) fn settle(&self, base: Tables, layers: &[Arc<Layer>]) {
+        // Readers find these rows in the layers until they are dropped, and put none of them into the cache meanwhile.
+        for key in layers.iter().flat_map(|layer| layer.keys()) {
             self.cache.remove(key.as_slice());
         }
-        let before = {
-            let mut stack = self.write();
-            let base = std::mem::replace(&mut stack.base, Arc::new(base));
-            (base, stack.sealed.take())
-        };
-        // Many rows: they are freed without the lock.
+        let base = Arc::new(base);
+        let replace =
+            |part: &mut WritePart<'_>| (std::mem::replace(&mut part.base, base.clone()), part.sealed.take());
+        let before: Vec<_> = self.write_all().iter_mut().map(replace).collect();
+        // Many rows: they are freed without the locks.
         drop(before);
     }
 
     /// Compacts the database, if there are no changes that are not committed. Whether it did.
     pub(super) fn compact(&self) -> Result<bool, StoreError> {
-        let mut stack = self.write();
-        if stack.sealed.is_some() || !stack.top.is_empty() {
+        let mut parts = self.write_all();
+        if parts.iter().any(|part| part.sealed.is_some() || !part.top.is_empty()) {
             return Ok(false);
         }
-        stack.base = Arc::default();
+        // No view may be left.
+        let none = Arc::default();
+        parts.iter_mut().for_each(|part| part.base = Arc::clone(&none));
         let compacted = self.site.compact();
-        stack.base = Arc::new(self.site.tables()?);
+        let base = Arc::new(self.site.tables()?);
+        parts.iter_mut().for_each(|part| part.base = base.clone());
         compacted
     }
 }
 
-impl Stack {
+impl Part {
     fn change(&self, key: &[u8]) -> Option<&Change> {
         self.top.get(key).or_else(|| self.sealed.as_ref()?.get(key))
     }
 
-    /// Adds a change to the top layer. Of a row that came with it and goes nothing is left.
-    fn add(&mut self, key: Key, change: Change) {
+    /// Adds a change to the top layer, and returns how many more it has. Of a row that came with it and goes nothing is left.
+    fn add(&mut self, key: Key, change: Change) -> isize {
         match self.top.entry(key) {
-            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => _ = before.remove(),
-            Entry::Occupied(mut before) => before.get_mut().value = change.value,
+            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => {
+                before.remove();
+                -1
+            }
+            Entry::Occupied(mut before) => {
+                before.get_mut().value = change.value;
+                0
+            }
             Entry::Vacant(place) => {
                 let is_below = self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(place.key()));
                 place.insert(Change { is_new: change.is_new && !is_below, ..change });
+                1
             }
         }
     }
+}
 
-    /// All layers of changes, the newest first.
-    fn over<'a>(&'a self, draft: &'a Layer) -> [&'a Layer; 3] {
-        [draft, &self.top, self.sealed.as_deref().unwrap_or(&NOTHING)]
-    }
+/// All layers of changes: of two that have a key the newer comes first.
+fn over<'a>(draft: &'a Layer, parts: &'a [ReadPart<'_>]) -> impl Iterator<Item = &'a Layer> {
+    let of_parts = parts.iter().flat_map(|part| [&part.top, part.sealed.as_deref().unwrap_or(&NOTHING)]);
+    std::iter::once(draft).chain(of_parts)
 }
 
 /// Rows that can be read.

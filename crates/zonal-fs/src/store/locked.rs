@@ -20,17 +20,19 @@ pub(crate) enum Rank {
     Space,
     /// Of the units in flight.
     Units,
-    /// Of the layers of rows.
+    /// Of parts of the layers of rows.
     Rows,
     /// Of extents in memory.
     Extents,
+    /// Of what the changes of rows come to.
+    Counts,
 }
 
 /// While a thread has a lock up to this one it reads no row from the drive.
 const LAST_WITHOUT_READS: Rank = Rank::Core;
 
 thread_local! {
-    /// Locks of each rank that the thread has, in a byte each.
+    /// Locks of each rank that the thread has, in four bits each.
     static HELD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -57,7 +59,7 @@ impl Locked {
 
     /// Whether the calling thread has a lock under which it reads no row from the drive.
     pub(crate) fn is_held() -> bool {
-        HELD.get() & (one(LAST_WITHOUT_READS) * 0x100 - 1) != 0
+        HELD.get() & (one(LAST_WITHOUT_READS) * 0x10 - 1) != 0
     }
 }
 
@@ -71,7 +73,7 @@ impl Drop for Locked {
 
 /// A lock of a rank among those that a thread has.
 const fn one(rank: Rank) -> u64 {
-    1 << (8 * rank as u64)
+    1 << (4 * rank as u64)
 }
 
 /// Whether a lock of this rank is noted: always where reads under it are counted, and for the order only where that is checked.

@@ -85,7 +85,8 @@ pub struct Rows {
 /// A layer that a commit writes to the database.
 pub struct Sealed {
     layers: Arc<Layers>,
-    layer: Arc<Layer>,
+    /// Of each part of the rows.
+    changes: Vec<Arc<Layer>>,
     /// Its number.
     pub number: u64,
     /// What the gauge had counted when it was sealed.
@@ -243,12 +244,12 @@ impl Rows {
     /// The same, with rows that say something of all others in the layer.
     pub(crate) fn seal_with(&mut self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
         self.publish();
-        let (layer, totals) = self.layers.seal(rows)?;
+        let (changes, totals) = self.layers.seal(rows)?;
         let number = self.number;
         self.number += 1;
         let counts_pages = std::mem::take(&mut self.counts_pages);
         let layers = self.layers.clone();
-        Some(Sealed { layers, layer, number, tally: totals.tally, counts_pages })
+        Some(Sealed { layers, changes, number, tally: totals.tally, counts_pages })
     }
 
     /// Notes that the sealed layer is in the database.
@@ -324,12 +325,12 @@ impl Sealed {
             transaction.set_durability(Durability::Immediate)?;
             // After a cut the database is open at once, however large it is.
             transaction.set_quick_repair(true);
-            let fresh = write(&transaction, &self.layer)?;
+            let fresh = write(&transaction, &self.changes)?;
             let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
             transaction.commit()?;
             Ok((fresh, pages))
         })?;
-        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, &self.layer);
+        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, &self.changes);
         Ok(Committed { room: site.backend().room(), tally: self.tally, fresh, pages })
     }
 }
@@ -341,22 +342,28 @@ pub(super) fn damaged(what: &str) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::key;
     use proptest::prelude::*;
     use redb::backends::InMemoryBackend;
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn rows() -> Rows {
         Rows::open(InMemoryBackend::new(), 1 << 20).unwrap()
     }
 
-    fn all(rows: &impl View) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut all = Vec::new();
-        rows.scan(&[0], &[255], |key, value| {
-            all.push((key.to_vec(), value.to_vec()));
+    fn all(rows: &impl View) -> Vec<Row> {
+        within(rows, &[0], &[255])
+    }
+
+    fn within(rows: &impl View, from: &[u8], end: &[u8]) -> Vec<Row> {
+        let mut found = Vec::new();
+        rows.scan(from, end, |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         })
         .unwrap();
-        all
+        found
     }
 
     #[test]
@@ -394,6 +401,47 @@ mod tests {
         assert!(found < bytes * 3 / 2, "{found} bytes for {bytes} bytes of rows");
     }
 
+    /// Rows of many files, which are in different parts.
+    #[test]
+    fn change_of_many_files_is_seen_whole() {
+        const FILES: u64 = 7;
+        let mut rows = rows();
+        let reader = rows.reader();
+        let mut change = |number: u64| {
+            for file in 0..FILES {
+                rows.put(key::inode(file), number.to_be_bytes().to_vec());
+            }
+            rows.publish();
+            if number.is_multiple_of(16) {
+                let committed = rows.seal().unwrap().commit().unwrap();
+                rows.settled(committed);
+            }
+        };
+        change(0);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let (from, end) = key::inodes();
+                        let mut last = Vec::new();
+                        while !is_done.load(Ordering::Relaxed) {
+                            let mut found: Vec<_> =
+                                within(&reader, &from, &end).into_iter().map(|(_, value)| value).collect();
+                            assert_eq!(found, vec![found[0].clone(); FILES as usize]);
+                            assert!(found[0] >= last);
+                            last = found.swap_remove(0);
+                        }
+                        last
+                    })
+                })
+                .collect();
+            (1..=4000).for_each(change);
+            is_done.store(true, Ordering::Relaxed);
+            readers.into_iter().for_each(|reader| assert!(!reader.join().unwrap().is_empty()));
+        });
+    }
+
     #[derive(Clone, Debug)]
     enum RowStep {
         Put(u8, u8),
@@ -413,6 +461,15 @@ mod tests {
         ]
     }
 
+    /// Keys of a byte, and of two files.
+    fn key_of(k: u8) -> Vec<u8> {
+        match k {
+            0..7 => vec![k],
+            7..14 => key::entry(5, &[k]),
+            _ => key::entry(6, &[k]),
+        }
+    }
+
     proptest! {
         #[test]
         fn layers_read_as_one_map(steps in prop::collection::vec(step(), 0..80)) {
@@ -423,14 +480,14 @@ mod tests {
             for step in steps {
                 match step {
                     RowStep::Put(k, v) => {
-                        match model.insert(vec![k], vec![v]) {
-                            Some(_) => rows.put(vec![k], vec![v]),
-                            None => rows.put_new(vec![k], vec![v]),
+                        match model.insert(key_of(k), vec![v]) {
+                            Some(_) => rows.put(key_of(k), vec![v]),
+                            None => rows.put_new(key_of(k), vec![v]),
                         }
                     }
                     RowStep::Delete(k) => {
-                        rows.delete(vec![k]);
-                        model.remove(&vec![k]);
+                        rows.delete(key_of(k));
+                        model.remove(&key_of(k));
                     }
                     RowStep::Seal => {
                         sealed = rows.seal().or(sealed);
@@ -449,11 +506,24 @@ mod tests {
                 prop_assert_eq!(all(&rows), model.clone().into_iter().collect::<Vec<_>>());
                 prop_assert_eq!(all(&reader), shown.clone().into_iter().collect::<Vec<_>>());
                 for k in 0..21u8 {
-                    prop_assert_eq!(rows.get(&[k]).unwrap(), model.get(&vec![k]).cloned());
-                    let last = model.range(vec![3]..=vec![k.max(3)]).next_back().filter(|_| k >= 3);
-                    let last = last.map(|(k, v)| (k.clone(), v.clone()));
-                    prop_assert_eq!(rows.last(&[3], &[k]).unwrap(), last);
-                    prop_assert_eq!(reader.get(&[k]).unwrap(), shown.get(&vec![k]).cloned());
+                    prop_assert_eq!(rows.get(&key_of(k)).unwrap(), model.get(&key_of(k)).cloned());
+                    prop_assert_eq!(reader.get(&key_of(k)).unwrap(), shown.get(&key_of(k)).cloned());
+                    // From a short key, and from one of the same file and of another.
+                    for from in [3, 8, 14].map(key_of) {
+                        let to = key_of(k).max(from.clone());
+                        let last = model.range(from.clone()..=to).next_back().filter(|_| key_of(k) >= from);
+                        let last = last.map(|(k, v)| (k.clone(), v.clone()));
+                        prop_assert_eq!(rows.last(&from, &key_of(k)).unwrap(), last);
+                    }
+                }
+                for file in [5, 6] {
+                    let (from, end) = key::entries(file);
+                    let of = |model: &BTreeMap<Vec<u8>, Vec<u8>>| {
+                        let rows = model.range(from.clone()..end.clone());
+                        rows.map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>()
+                    };
+                    prop_assert_eq!(within(&rows, &from, &end), of(&model));
+                    prop_assert_eq!(within(&reader, &from, &end), of(&shown));
                 }
             }
         }

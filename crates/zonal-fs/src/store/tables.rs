@@ -11,6 +11,7 @@ use super::gauge::bytes_of;
 use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -94,10 +95,13 @@ impl Tables {
     }
 }
 
-/// Writes changes to the tables of `transaction`, and returns how many bytes they add.
-pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<u64, StoreError> {
+/// Writes changes of different keys to the tables of `transaction`, in order, and returns how many bytes they add.
+pub(super) fn write(transaction: &WriteTransaction, layers: &[Arc<Layer>]) -> Result<u64, StoreError> {
     let mut fresh = 0;
-    let mut changes = layer.iter().peekable();
+    let mut changes: Vec<_> = layers.iter().flat_map(|layer| &**layer).collect();
+    // This sort finds that there are as many pieces in order as layers.
+    changes.sort_by_key(|(key, _)| *key);
+    let mut changes = changes.into_iter().peekable();
     while let Some(kind) = changes.peek().and_then(|(key, _)| key.first().copied()) {
         let name = name(kind);
         let mut table = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&name))?;
