@@ -37,7 +37,7 @@ pub(crate) struct WritePath {
     /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
     #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", value_parser = checked(OptionKey::Qd1Quantum))]
     qd1_quantum: Option<String>,
-    /// In mode pipelined, writes of a zone that are at the device at once at most, 1 to 255 [default: 32]
+    /// In mode pipelined, writes of a zone that are at the device at once at most, 1 to 255 [default: 255]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::Window))]
     window: Option<String>,
     /// In mode zone-lock, requests that the scheduler has at most; others wait before it [default: 256]

@@ -13,4 +13,5 @@ mod outside;
 mod power;
 mod programs;
 mod scrub;
+mod told;
 mod trouble;

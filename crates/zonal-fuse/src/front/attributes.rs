@@ -18,6 +18,9 @@ const CAPABILITIES: &[u8] = b"security.capability";
 /// How long a file's data is expected to live: not stored as an attribute, but as what the allocator looks at.
 const LIFETIME: &[u8] = b"user.zonal.lifetime";
 
+/// What the names of our own attributes begin with.
+const OWN: &[u8] = b"user.zonal.";
+
 const LIFETIMES: [(&str, Lifetime); 6] = [
     ("not-set", Lifetime::NotSet),
     ("none", Lifetime::None),
@@ -181,6 +184,8 @@ impl Front {
                 Acl::parse(value).ok_or(Errno::INVAL)?;
                 self.fs.set_xattr(waiter, ino, name, value)?;
             }
+            // What other names of ours mean is open: an attribute that does nothing would look as if it did.
+            _ if name.starts_with(OWN) => return Err(Errno::OPNOTSUPP.into()),
             _ => self.fs.set_xattr_if(waiter, ino, (name, value), when)?,
         }
         if name == CAPABILITIES && self.handles.has_writers(ino) {

@@ -3,8 +3,17 @@
 use crate::image::format::{HeaderError, PageError};
 use crate::lock::Held;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zonal_core::GeometryError;
+
+/// What a path leads to that is no image.
+fn no_file(path: &Path) -> &'static str {
+    if path.is_dir() {
+        "it is a directory, and no device"
+    } else {
+        "not a plain file, as an image is; real drives are not supported yet"
+    }
+}
 
 /// Why an image cannot be created, opened or closed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +60,7 @@ pub enum ImageError {
         held: Held,
     },
     /// The path leads to a directory, a device or something else that is no plain file.
-    #[error("{}: not a plain file, as an image is; real drives are not supported yet", .path.display())]
+    #[error("{}: {}", .path.display(), no_file(.path))]
     NotAFile {
         /// What was given.
         path: PathBuf,

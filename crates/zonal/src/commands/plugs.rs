@@ -1,8 +1,11 @@
 //! `zonal plugs`: the active plugs of a running process.
 
+use super::mount::place::elsewhere;
 use crate::exit::{Exit, Failure};
+use crate::text::shown_word;
 use anyhow::anyhow;
 use clap::Args;
+use rustix::io::Errno;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -65,15 +68,8 @@ impl Target {
         if let Some(path) = self.device.as_deref().and_then(mounted_at) {
             return Ok(path);
         }
-        // One that ends or stalls between the two questions is not the one that is looked for.
-        let living = control::list()?.into_iter().filter_map(|e| {
-            let facts = control::info(&e.path).ok()?;
-            Some((e, facts.device.name))
-        });
-        // A path names an image with and without its kind.
-        let is = |d: &String, name: &str| d == name || name.strip_prefix("image:") == Some(d);
-        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| is(d, name));
-        let (mut found, others): (Vec<_>, Vec<_>) = living.partition(|(_, name)| is_meant(name));
+        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| is_name(d, name));
+        let (mut found, others): (Vec<_>, Vec<_>) = living()?.partition(|(_, name)| is_meant(name));
         match (found.len(), &self.device) {
             (1, _) => Ok(found.remove(0).0.path),
             (0, None) => Err(anyhow!("no running process has a device open").into()),
@@ -85,11 +81,60 @@ impl Target {
                 Err(anyhow!("{device}: no running process has it open by this name; open are {names}").into())
             }
             _ => {
-                let names = names(found.iter().map(|(e, name)| format!("{name} ({})", e.path.display())));
-                let error = anyhow!("several fit, name one by its device or by --socket: {names}");
+                let names = names(found.iter().map(|(endpoint, name)| {
+                    match mounted_device(endpoint).and_then(elsewhere) {
+                        Some(dir) => {
+                            format!("{name} at {} ({})", shown_word(dir.as_os_str()), endpoint.path.display())
+                        }
+                        None => format!("{name} ({})", endpoint.path.display()),
+                    }
+                }));
+                let error =
+                    anyhow!("several fit, name one by its device, its directory or --socket: {names}");
                 Err(Failure { exit: Exit::Usage, error })
             }
         }
+    }
+}
+
+/// Processes that have a device open, with the names that they opened them by.
+fn living() -> Result<impl Iterator<Item = (Endpoint, String)>, Failure> {
+    // One that ends or stalls between the two questions is not the one that is looked for.
+    Ok(control::list()?.into_iter().filter_map(|endpoint| {
+        let facts = control::info(&endpoint.path).ok()?;
+        Some((endpoint, facts.device.name))
+    }))
+}
+
+/// Whether `asked` is the device that was opened as `name`: a path names an image with and without its kind.
+fn is_name(asked: &str, name: &str) -> bool {
+    asked == name || name.strip_prefix("image:") == Some(asked)
+}
+
+/// The directory at which a process has mounted what `name` says, which is that directory, one in it, or the device.
+pub(crate) fn mount_of(name: &Path) -> Result<(PathBuf, Endpoint), Failure> {
+    let shown = || shown_word(name.as_os_str());
+    if let Some(dir) = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir()) {
+        let endpoint = endpoint_of(&dir).ok_or_else(|| no_mount(&dir, &shown()))?;
+        return Ok((dir, endpoint));
+    }
+    let mut of_device =
+        living()?.filter(|(_, opened)| name.to_str().is_some_and(|name| is_name(name, opened)));
+    let mounted =
+        of_device.find_map(|(endpoint, _)| Some((mounted_device(&endpoint).and_then(elsewhere)?, endpoint)));
+    mounted.ok_or_else(|| no_mount(name, &shown()).into())
+}
+
+/// Why a name is none of a running `zonal mount`.
+fn no_mount(name: &Path, shown: &str) -> anyhow::Error {
+    match rustix::fs::statfs(name) {
+        Err(Errno::NOTCONN) => anyhow!(
+            "{shown}: the process of the mount there was killed; `umount`, or the next `zonal mount` there, clears it away"
+        ),
+        Err(Errno::NOENT) => {
+            anyhow!("{shown}: there is no such directory, nor has a `zonal mount` a device of this name")
+        }
+        _ => anyhow!("{shown}: no `zonal mount` has it"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `zonal scrub`.
 
-use super::plugs::endpoint_of;
+use super::mount::place::elsewhere;
+use super::plugs::mount_of;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -9,6 +10,7 @@ use crate::value::human;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// command shows it.
 #[derive(Args, Debug)]
 pub(crate) struct Scrub {
-    /// The directory
+    /// The directory, or the device
     dir: PathBuf,
     /// Percent of the drive's time that it takes, at most
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -37,9 +39,10 @@ pub(crate) struct Scrub {
 
 pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure> {
     let Scrub { dir, share, restart } = arguments;
-    let name = shown_word(dir.as_os_str());
-    let found = std::fs::canonicalize(dir).with_context(|| name.clone())?;
-    let endpoint = endpoint_of(&found).ok_or_else(|| anyhow!("{name}: no `zonal mount` has it"))?;
+    let (dir, endpoint) = mount_of(dir)?;
+    // Everything is verified, also if a directory in it was named.
+    let root = std::fs::metadata(&dir).ok().and_then(|dir| elsewhere(dir.dev()));
+    let name = shown_word(root.unwrap_or(dir).as_os_str());
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let flag = interrupt.flag();
     let mut progress = Progress::new("scrub");

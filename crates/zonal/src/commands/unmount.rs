@@ -1,14 +1,13 @@
 //! `zonal unmount`, and `zonal sync`.
 
 use super::mount::place::elsewhere;
-use super::plugs::endpoint_of;
+use super::plugs::mount_of;
 use crate::exit::Failure;
 use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -22,7 +21,7 @@ use zonal_fuse::mount::{IfBusy, unmount};
 /// `mount --bind` has given it a second directory, this one goes, and the process of the mount goes with the last.
 #[derive(Args, Debug)]
 pub(crate) struct Unmount {
-    /// The directory
+    /// The directory, or the device
     dir: PathBuf,
 }
 
@@ -31,15 +30,15 @@ pub(crate) struct Unmount {
 /// `sync` does that for no FUSE file system: the kernel does not pass it on.
 #[derive(Args, Debug)]
 pub(crate) struct Sync {
-    /// The directory
+    /// The directory, or the device
     dir: PathBuf,
 }
 
 pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
     let name = || shown_word(arguments.dir.as_os_str());
-    let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
-    let process = process_of(&dir).ok_or_else(|| no_mount(&dir, &name()))?;
+    let (dir, process) = mount_of(&arguments.dir)?;
     let own = std::fs::metadata(&dir).with_context(name)?.dev();
+    let process = Pid::from_raw(process.pid as i32).ok_or_else(|| anyhow!("{}: process 0", name()))?;
     let process = pidfd_open(process, PidfdFlags::empty()).with_context(name)?;
     // What cannot be written is told here: after the unmount there is no caller to tell.
     let synced = sync_dir(&dir);
@@ -62,8 +61,7 @@ pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
 
 pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
     let name = || shown_word(arguments.dir.as_os_str());
-    let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
-    process_of(&dir).ok_or_else(|| no_mount(&dir, &name()))?;
+    let (dir, _) = mount_of(&arguments.dir)?;
     Ok(sync_dir(&dir).with_context(name)?)
 }
 
@@ -76,19 +74,4 @@ pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::fs::syncfs(&dir))?;
     // Of the root, that is of everything.
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&dir))?)
-}
-
-/// Why a directory is none of a running `zonal mount`.
-fn no_mount(dir: &Path, name: &str) -> anyhow::Error {
-    match rustix::fs::statfs(dir) {
-        Err(Errno::NOTCONN) => anyhow!(
-            "{name}: the process of the mount there was killed; `umount`, or the next `zonal mount` there, clears it away"
-        ),
-        _ => anyhow!("{name}: no `zonal mount` has it"),
-    }
-}
-
-/// The process that serves a mounted directory.
-fn process_of(dir: &Path) -> Option<Pid> {
-    endpoint_of(dir).and_then(|endpoint| Pid::from_raw(endpoint.pid as i32))
 }

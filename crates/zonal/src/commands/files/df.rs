@@ -2,7 +2,7 @@
 
 use super::drive_to_read;
 use crate::commands::files::waiters;
-use crate::commands::plugs::endpoint_of;
+use crate::commands::plugs::mount_of;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::value::human;
@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use zonal_fs::{MountOptions, Status, make};
-use zonal_io::control;
+use zonal_io::control::{self, Endpoint};
 
 /// Show how much space and how many files a file system has
 ///
@@ -40,9 +40,10 @@ struct Room {
 
 pub(crate) fn run(arguments: &Df, out: &mut dyn Write) -> Result<(), Failure> {
     let Df { device, metadata, json } = arguments;
-    let room = match std::fs::canonicalize(device) {
-        Ok(dir) if dir.is_dir() => of_mount(&dir).with_context(|| shown_word(device))?,
-        _ => of_device(device, metadata.clone())?,
+    let room = match mount_of(Path::new(device)) {
+        Ok((dir, endpoint)) => of_mount(&dir, &endpoint).with_context(|| shown_word(device))?,
+        Err(error) if Path::new(device).is_dir() => return Err(error),
+        Err(_) => of_device(device, metadata.clone())?,
     };
     let Room { size, used, free, files } = room;
     if *json {
@@ -65,8 +66,7 @@ impl Room {
 }
 
 /// Of a file system that a process has mounted.
-fn of_mount(dir: &Path) -> anyhow::Result<Room> {
-    let endpoint = endpoint_of(dir).context("no `zonal mount` has it")?;
+fn of_mount(dir: &Path, endpoint: &Endpoint) -> anyhow::Result<Room> {
     let told = control::files(&endpoint.path)?.context("its process has no file system")?;
     let files = rustix::fs::statvfs(dir)?;
     Ok(Room::new(&serde_json::from_value(told)?, files.f_files - files.f_ffree))

@@ -44,6 +44,7 @@ impl Limit {
 
 /// The log of a mount.
 pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
+    let is_file = file.is_some();
     let mut into: Box<dyn Write + Send> = match file {
         None => Box::new(io::stderr()),
         Some(path) => {
@@ -51,10 +52,12 @@ pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
             Box::new(file.with_context(|| shown_word(path.as_os_str()))?)
         }
     };
-    let begin = if file.is_none() { "zonal: " } else { "" };
+    // What reads standard error notes times itself, as the journal does.
+    let begin = move || if is_file { format!("{} ", now()) } else { "zonal: ".to_owned() };
     let mut limit = Limit::new(Instant::now());
     let say = move |line: &str| {
         let Some(left_out) = limit.take(Instant::now()) else { return };
+        let begin = begin();
         let before =
             if left_out > 0 { format!("{begin}{left_out} lines were left out\n") } else { String::new() };
         // Where the log cannot be written there is no place to say so.
@@ -62,6 +65,13 @@ pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
     };
     let say = Mutex::new(say);
     Ok(Arc::new(move |line| say.lock().unwrap_or_else(PoisonError::into_inner)(line)))
+}
+
+/// The time in UTC to the second, as in RFC 3339.
+fn now() -> String {
+    let now = time::OffsetDateTime::now_utc();
+    let (year, month, day) = (now.year(), u8::from(now.month()), now.day());
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", now.hour(), now.minute(), now.second())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::text::shown_word;
+use crate::text::{hanging, shown_word};
 use crate::write_path::WritePathAndMode;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -76,7 +76,7 @@ pub(crate) struct Mount {
 fn options_help() -> String {
     let mut text = "Options of -o:\n".to_owned();
     for (option, about) in OPTIONS {
-        text += &format!("  {option:<19} {about}\n");
+        text += &hanging(&format!("  {option:<19} "), about);
     }
     text
 }
@@ -85,19 +85,20 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let options =
         Options::parse(&arguments.options).map_err(|error| Failure::usage(format!("-o {error}")))?;
     if options.remount {
-        return remount(&arguments.dir, &options.mount);
+        return remount(&arguments.dir, &options.mount, &arguments.options);
     }
     let dir = place::prepare(&arguments.dir)?;
+    let log_file = arguments.log.as_deref().or(options.log.as_deref());
     if arguments.daemon {
-        return in_background(arguments, out);
+        return in_background(log_file, out);
     }
-    let log = log::open(arguments.log.as_deref())?;
+    let log = log::open(log_file)?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
     // A warning goes to the log, and to standard error as well if the log is a file. With --daemon the command that waits reads that.
     let early = |line: &str| {
         log(line);
-        if arguments.log.is_some() {
+        if log_file.is_some() {
             let _ = writeln!(std::io::stderr(), "zonal: {line}");
         }
     };
@@ -168,12 +169,13 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
 }
 
 /// Gives a mounted directory other flags.
-fn remount(dir: &Path, options: &mount::MountOptions) -> Result<(), Failure> {
+fn remount(dir: &Path, options: &mount::MountOptions, texts: &[String]) -> Result<(), Failure> {
     let name = || shown_word(dir.as_os_str());
     if !place::is_on_top(&std::fs::canonicalize(dir).with_context(name)?) {
         return Err(anyhow!("{}: no `zonal mount` is there", name()).into());
     }
-    let told = endpoint_of(dir).and_then(|endpoint| control::files(&endpoint.path).ok());
+    let process = endpoint_of(dir);
+    let told = process.as_ref().and_then(|endpoint| control::files(&endpoint.path).ok());
     if !options.read_only && told.flatten().is_some_and(|told| told[READ_ONLY] == true) {
         return Err(
             anyhow!("{}: it was opened to be read; unmount it, and mount it without ro", name()).into()
@@ -183,7 +185,15 @@ fn remount(dir: &Path, options: &mount::MountOptions) -> Result<(), Failure> {
         // Nothing is durable with the kernel's caches alone, and later no program can ask for it.
         sync_dir(dir).with_context(name)?;
     }
-    Ok(mount::remount(dir, options).with_context(name)?)
+    mount::remount(dir, options).map_err(|error| match error.is_busy() {
+        true => anyhow!("{}: it stays as it is while files are open to be written", name()),
+        false => anyhow::Error::new(error).context(name()),
+    })?;
+    let made = process.map_or(Vec::new(), |process| place::options_of(process.pid));
+    for option in Options::kept_by_remount(&made, texts) {
+        let _ = writeln!(std::io::stderr(), "zonal: {}: -o {option}: a remount does not change it", name());
+    }
+    Ok(())
 }
 
 /// Unmounts the directory that a signal has asked to leave. Programs that have it open lose it, once all is written.
@@ -257,8 +267,9 @@ fn open(
     }
     let is_read_only = options.mount.read_only || volume.info().read_only;
     let drive = Arc::new(Drive::new(volume));
+    let metadata = arguments.metadata.as_ref().or(options.metadata.as_ref());
     let open = if options.mount.read_only { make::look } else { make::open };
-    let error = match open(&drive, &waiters, arguments.metadata.clone(), options.fs) {
+    let error = match open(&drive, &waiters, metadata.cloned(), options.fs) {
         Ok(fs) => {
             if is_read_only && !options.mount.read_only {
                 say(&format!("{name}: mounted ro: it may only be read"));
@@ -272,7 +283,7 @@ fn open(
         return Err(failed(error)).or_exit(Exit::Device);
     }
     let why = format!("it needs a repair, see `zonal fsck`: {error}");
-    match make::look_because(&why, &drive, &waiters, arguments.metadata.clone(), options.fs) {
+    match make::look_because(&why, &drive, &waiters, metadata.cloned(), options.fs) {
         Ok(fs) => {
             say(&format!("{name}: mounted ro: {why}"));
             Ok((fs, true))
@@ -343,7 +354,7 @@ fn serve_questions(
 }
 
 /// Starts the same command as a process of its own, and waits until its directory can be used.
-fn in_background(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> {
+fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let same = std::env::args_os().collect::<Vec<_>>();
     let translated = helper::translate(&same);
@@ -352,7 +363,7 @@ fn in_background(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> 
     let mut command = Command::new(program);
     // What it says until it is ready is for who starts it; after that, for the log.
     command.args(same).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    if arguments.log.is_none() {
+    if log.is_none() {
         command.args(["--log", "/dev/null"]);
     }
     // It is not ended by the terminal's Ctrl-C.

@@ -1,6 +1,7 @@
 //! Options of `zonal mount -o`.
 
-use crate::value::{self, nearest};
+use crate::value::{self, human, nearest};
+use std::path::PathBuf;
 use std::time::Duration;
 use zonal_fs::MountOptions as FsOptions;
 use zonal_fuse::front;
@@ -20,6 +21,9 @@ pub(crate) struct Options {
     pub(crate) scratch: bool,
     /// A directory that is mounted gets other flags.
     pub(crate) remount: bool,
+    /// For lines of /etc/fstab: what `--log` and `--metadata` say.
+    pub(crate) log: Option<PathBuf>,
+    pub(crate) metadata: Option<PathBuf>,
 }
 
 /// Words that `mount` and `/etc/fstab` use for other programs than this one.
@@ -46,7 +50,7 @@ const NOT_OURS: &[&str] = &[
 /// What the kernel tells of a mount, and mount(8) repeats when it mounts that again.
 const OF_THE_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
 
-/// Each option, with what it takes.
+/// Each option, with what it takes, and what holds without it.
 pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("ro", "Nothing is changed"),
     ("noatime", "Reading a file does not change the time of its last read (the default)"),
@@ -56,17 +60,25 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("noexec", "No program is run from it"),
     ("default_permissions", "The kernel checks permissions; it always does"),
     ("allow_other", "Users other than the one who mounts it may use it, as far as permissions let them"),
-    ("uid=N", "The owner that all files show"),
-    ("gid=N", "The group that all files show"),
-    ("umask=OCTAL", "Permission bits that no file shows"),
+    ("uid=N", "The owner that all files show [default: their own]"),
+    ("gid=N", "The group that all files show [default: their own]"),
+    ("umask=OCTAL", "Permission bits that no file shows [default: 0]"),
     ("writeback", "A write is done when its bytes are in the kernel's page cache (the default)"),
     ("writethrough", "A write is done when the file system has it"),
-    ("dirty=SIZE", "Bytes on their way to the drive before writers wait"),
-    ("threads=N", "Threads that work at the same time"),
-    ("commit=TIME", "After so long, what was changed is on the drive without a sync; 5s"),
-    ("max_open_zones=N", "Zones open at once"),
+    (
+        "dirty=SIZE",
+        "Bytes in the file system's buffers and in flight before writers wait, 1M to 64G [default: 64M]",
+    ),
+    ("threads=N", "Threads that work at the same time, up to 256 [default: the processors, and 2 at least]"),
+    (
+        "commit=TIME",
+        "After so long, what was changed is on the drive without a sync, 1s to 3600s [default: 5s]",
+    ),
+    ("max_open_zones=N", "Zones open at once [default: what the drive allows, 128 at most]"),
     ("lifetimes", "The expected lifetimes of files decide which data lie together (the default)"),
     ("nolifetimes", "They do not"),
+    ("log=FILE", "As --log, for /etc/fstab"),
+    ("metadata=FILE", "As --metadata, for /etc/fstab"),
     (
         "remount",
         "A mounted directory gets ro or rw, suid, dev and exec or not; rw only if it was mounted so; other options stay as they are",
@@ -95,9 +107,14 @@ impl Default for Options {
             sync_every: Duration::from_secs(5),
             scratch: false,
             remount: false,
+            log: None,
+            metadata: None,
         }
     }
 }
+
+/// What `dirty=` takes: less holds no unit of every drive, and more is no use of memory.
+const DIRTY: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 
 impl Options {
     /// Reads options that commas separate. The last of several counts.
@@ -110,6 +127,27 @@ impl Options {
         options.remount = all().any(|option| option == "remount");
         all().try_for_each(|option| options.set(option))?;
         Ok(options)
+    }
+
+    /// Which options of a remount do nothing, because a mount keeps them until it ends. It was made with `made` and is mounted
+    /// again with `texts`.
+    pub(crate) fn kept_by_remount(made: &[String], texts: &[String]) -> Vec<String> {
+        let Ok(made) = Options::parse(made) else { return Vec::new() };
+        let all = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
+        // The kernel tells `relatime` of every mount of FUSE, and mount(8) repeats it.
+        let all = all.filter(|option| *option != "relatime");
+        let does_nothing = |option: &&str| {
+            let mut made = made.clone();
+            made.remount = true;
+            let before = made.clone();
+            if made.set(option).is_err() {
+                return false;
+            }
+            let mount::MountOptions { read_only, no_suid, no_dev, no_exec, .. } = before.mount;
+            made.mount = mount::MountOptions { read_only, no_suid, no_dev, no_exec, ..made.mount };
+            made != before
+        };
+        all.filter(does_nothing).map(str::to_owned).collect()
     }
 
     fn set(&mut self, option: &str) -> Result<(), String> {
@@ -145,7 +183,12 @@ impl Options {
             ("writeback", None) => self.front.writeback = true,
             ("writethrough", None) => self.front.writeback = false,
             ("dirty", Some(size)) => {
-                self.fs.dirty_bytes = value::size(size).map_err(|error| format!("{option}: {error}"))?;
+                let bytes = value::size(size).map_err(|error| format!("{option}: {error}"))?;
+                if !DIRTY.contains(&bytes) {
+                    let (least, most) = (human(*DIRTY.start()), human(*DIRTY.end()));
+                    return Err(format!("{option}: it takes {least} to {most}"));
+                }
+                self.fs.dirty_bytes = bytes;
             }
             ("threads", _) => {
                 self.threads = number(256)? as usize;
@@ -154,7 +197,12 @@ impl Options {
                 }
             }
             ("commit", Some(time)) => self.sync_every = seconds(option, time)?,
-            ("max_open_zones", _) => self.fs.max_open_zones = Some(number(u32::MAX.into())? as u32),
+            ("max_open_zones", _) => match number(u32::MAX.into())? {
+                0 => return Err(format!("{option}: it takes a zone at least")),
+                zones => self.fs.max_open_zones = Some(zones as u32),
+            },
+            ("log", Some(file)) if !file.is_empty() => self.log = Some(file.into()),
+            ("metadata", Some(file)) if !file.is_empty() => self.metadata = Some(file.into()),
             ("lifetimes", None) => self.fs.lifetimes = true,
             ("nolifetimes", None) => self.fs.lifetimes = false,
             ("scratch", None) => self.scratch = true,
@@ -179,7 +227,11 @@ fn seconds(option: &str, text: &str) -> Result<Duration, String> {
 fn unknown(name: &str, value: Option<&str>) -> String {
     let names = || OPTIONS.iter().map(|(option, _)| option.split('=').next().unwrap_or(option));
     if names().any(|known| known == name) {
-        let why = if value.is_some() { "it takes no value" } else { "it takes a value" };
+        let why = if value.is_some_and(|value| !value.is_empty()) {
+            "it takes no value"
+        } else {
+            "it takes a value"
+        };
         return format!("{name}: {why}");
     }
     match nearest(name, names()) {
@@ -199,8 +251,11 @@ mod tests {
     #[test]
     fn each_option_that_is_listed_is_taken() {
         for (option, _) in OPTIONS {
-            let sample =
-                option.replace("OCTAL", "022").replace("SIZE", "16M").replace("TIME", "2s").replace('N', "3");
+            let sample = option
+                .replace("OCTAL", "022")
+                .replace("SIZE", "16M")
+                .replace("TIME", "2s")
+                .replace("=N", "=3");
             parsed(&sample).unwrap();
         }
     }
@@ -221,6 +276,24 @@ mod tests {
     }
 
     #[test]
+    fn remount_tells_what_it_does_not_change() {
+        let kept =
+            |made: &str, texts: &str| Options::kept_by_remount(&[made.to_owned()], &[texts.to_owned()]);
+        let of_kernel =
+            "remount,ro,nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions,allow_other";
+        assert_eq!(kept("allow_other", of_kernel), [""; 0]);
+        assert_eq!(
+            kept("threads=4,dirty=16M", "remount,ro,threads=4,dirty=16M,noauto,x-systemd.automount"),
+            [""; 0]
+        );
+        assert_eq!(
+            kept("threads=4", "remount,rw,threads=8,dirty=16M,uid=7"),
+            ["threads=8", "dirty=16M", "uid=7"]
+        );
+        assert_eq!(kept("", "remount,scratch,writethrough,log=f"), ["scratch", "writethrough", "log=f"]);
+    }
+
+    #[test]
     fn wrong_options_are_named() {
         for (text, said) in [
             ("writebak", "writebak: no such option; writeback is one"),
@@ -230,6 +303,10 @@ mod tests {
             ("umask=999", "umask=999: it takes permission bits"),
             ("threads=0", "threads=0: it takes a thread"),
             ("dirty=1z", "dirty=1z: "),
+            ("dirty=0", "dirty=0: it takes 1 MiB to 64 GiB"),
+            ("dirty=1P", "dirty=1P: it takes 1 MiB to 64 GiB"),
+            ("max_open_zones=0", "max_open_zones=0: it takes a zone"),
+            ("log=", "log: it takes a value"),
             ("dirty", "dirty: it takes a value"),
             ("ro=1", "ro: it takes no value"),
             ("user_id=0", "user_id: no such option"),

@@ -6,6 +6,7 @@ use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -118,6 +119,24 @@ pub(super) fn is_ending(pid: u32) -> bool {
     !told.flatten().is_some_and(|device| mounts().iter().any(|mount| mount.device == device))
 }
 
+/// The `-o` options that a process which serves a mount was started with; none where that cannot be read.
+pub(super) fn options_of(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    options_in(line.split(|byte| *byte == 0).map(String::from_utf8_lossy))
+}
+
+fn options_in<'a>(mut words: impl Iterator<Item = Cow<'a, str>>) -> Vec<String> {
+    let mut options = Vec::new();
+    while let Some(word) = words.next() {
+        match word.strip_prefix("-o") {
+            Some("") => options.extend(words.next().map(Cow::into_owned)),
+            Some(joined) => options.push(joined.strip_prefix('=').unwrap_or(joined).to_owned()),
+            None => {}
+        }
+    }
+    options
+}
+
 /// Has the kernel write what it has cached of a file system. What fails is told by the log.
 pub(super) fn write_cached(dir: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -142,6 +161,13 @@ pub(super) fn allow_dirty_pages(dir: &Path, writeback: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_a_command_line_are_found() {
+        let words =
+            ["zonal", "mount", "d", "/mnt", "-o", "ro,threads=3", "--log", "-x", "-onosuid", "-o=uid=3"];
+        assert_eq!(options_in(words.into_iter().map(Cow::from)), ["ro,threads=3", "nosuid", "uid=3"]);
+    }
 
     #[test]
     fn line_of_a_mount_is_read_with_escapes() {

@@ -1,0 +1,106 @@
+//! What a mount is told by options, and by which names commands find it.
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::fs;
+use zonal_check::program;
+use zonal_check::program::mounted::{Place, bytes};
+
+#[test]
+fn mount_is_found_by_its_device_and_by_directories_in_it() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount("");
+    fs::create_dir(mounted.at("sub")).unwrap();
+    fs::write(mounted.at("sub/f"), bytes(1, 1 << 20)).unwrap();
+    place.zonal("sync image:d.img");
+    place.zonal("sync m/sub");
+    assert_eq!(place.zonal("df d.img --json"), place.zonal("df m --json"));
+    let root = place.dir().display().to_string();
+    for name in ["m", "m/sub", "d.img", "image:d.img"] {
+        let said = place.zonal(&format!("scrub {name} --restart"));
+        assert!(
+            said.starts_with(&format!("{root}: ")) && said.contains("nothing is damaged"),
+            "{name}: {said}"
+        );
+    }
+    let said = program::run(place.home(), "sync nowhere").refused(1);
+    assert!(said.contains("nowhere: there is no such directory"), "{said}");
+    place.zonal("unmount d.img");
+    assert_eq!(mounted.wait().code(), Some(0));
+    place.check();
+}
+
+#[test]
+fn two_mounts_of_a_device_are_told_apart_by_their_directories() {
+    let place = Place::new("128M");
+    fs::create_dir(place.home().join("n")).unwrap();
+    for dir in ["m", "n"] {
+        place.zonal(&format!("mount image:d.img {dir} --daemon -o ro"));
+    }
+    let said = program::run(place.home(), "stat image:d.img").refused(2);
+    assert!(said.contains("/m (") && said.contains("/n ("), "{said}");
+    for dir in ["m", "n"] {
+        assert!(place.zonal(&format!("stat {dir}")).contains("image:d.img"));
+        place.zonal(&format!("unmount {dir}"));
+    }
+}
+
+#[test]
+fn remount_says_what_it_does_not_do() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("128M");
+    place.zonal("mount image:d.img m --daemon -o threads=3,allow_other");
+    let remount = |options: &str| {
+        let mut command =
+            program::command(place.home(), &format!("mount image:d.img m -o remount,{options}"));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(remount("ro,threads=3,allow_other"), (Some(0), String::new()));
+    let expected = "zonal: m: -o threads=9: a remount does not change it\nzonal: m: -o uid=7: a remount does not change it\n";
+    assert_eq!(remount("rw,threads=9,uid=7"), (Some(0), expected.to_owned()));
+    let file = fs::File::create(place.dir().join("f")).unwrap();
+    let (code, said) = remount("ro");
+    assert!(
+        code == Some(1) && said.contains("m: it stays as it is while files are open to be written"),
+        "{said}"
+    );
+    drop(file);
+    place.zonal("unmount m");
+    place.check();
+}
+
+/// As a line of /etc/fstab says it.
+#[test]
+fn log_and_metadata_are_options_too() {
+    let place = Place::new("128M");
+    let home = place.home();
+    for line in ["create e.img --size 128M --zone-size 4M", "mkfs image:e.img --metadata e.meta"] {
+        program::run(home, line).done();
+    }
+    let said = program::run(home, "mount image:e.img m --daemon").refused(4);
+    assert!(said.contains("metadata"), "{said}");
+    program::run(home, "mount image:e.img m --daemon -o metadata=e.meta,log=log.txt").done();
+    fs::write(place.dir().join("f"), b"f").unwrap();
+    program::run(home, "unmount m").done();
+    let log = fs::read_to_string(home.join("log.txt")).unwrap();
+    let line = log.lines().find(|line| line.contains("dirty pages")).unwrap();
+    // 2026-01-31T23:59:59Z
+    let (time, rest) = line.split_at(21);
+    assert!(time.starts_with("20") && time.ends_with("Z ") && rest.starts_with("dirty pages"), "{line}");
+}
+
+#[test]
+fn attributes_that_would_mean_nothing_are_refused() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    fs::write(mounted.at("f"), b"f").unwrap();
+    let set = |name: &str| rustix::fs::setxattr(mounted.at("f"), name, b"long", XattrFlags::empty());
+    assert_eq!(set("user.zonal.lifetime"), Ok(()));
+    assert_eq!(set("user.zonal.lifetimes"), Err(Errno::OPNOTSUPP));
+    assert_eq!(set("user.zonalother"), Ok(()));
+    mounted.end();
+    place.check();
+}
