@@ -110,6 +110,28 @@ fn pauses_and_rates_are_exact() {
 }
 
 #[test]
+fn what_comes_before_the_end_of_the_ramp_does_not_count() {
+    let device = timeless(10 * MICROS, options());
+    let report = on(
+        &device,
+        "--name=j --bs=4k --rw=write --zonemode=zbd --offset=4z --size=1z --io_size=400k --rate_iops=500 --ramp_time=100ms",
+    );
+    // A write each 2 ms: fifty before, and fifty from 100 to 198 ms.
+    let found = job(&report, 0);
+    assert_eq!(found.dir(Dir::Write).ios, 50);
+    assert_eq!(found.elapsed, Duration::from_micros(98 * 1000 + 10));
+    assert_eq!(found.dir(Dir::Write).clat.as_ref().unwrap().count(), 50);
+    assert_eq!(found.depths.iter().sum::<u64>(), 50);
+    let line =
+        "--name=j --bs=4k --rw=read --size=8m --time_based --runtime=100ms --ramp_time=100ms --thinktime=1ms";
+    let report = on(&device, line);
+    // A read each 1.01 ms: the last of the ramp ends at 99.99 ms, and 99 end within the 100 ms after it.
+    let found = job(&report, 0);
+    assert_eq!(found.dir(Dir::Read).ios, 99);
+    assert_eq!(found.elapsed, Duration::from_millis(100));
+}
+
+#[test]
 fn loops_flushes_and_reads_work() {
     let device = timeless(10 * MICROS, options());
     let arguments =
