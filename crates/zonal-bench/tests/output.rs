@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Map, Value};
 use std::process::Command;
-use support::{Fault, memory, null, options, polled, run_on, try_run};
+use support::{Fault, memory, null, options, output_of, polled, run_on, try_run};
 use zonal_bench::{Detail, Report};
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
@@ -59,15 +59,19 @@ fn json_has_the_golden_shape() {
 /// A report of fio 3.33 for a mixed job, as its JSON output.
 fn of_fio() -> Option<Value> {
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new("fio")
-        .args(["--name=a", "--rw=randrw", "--size=1m", "--ioengine=psync", "--bs=4k", "--output-format=json"])
-        .args(["--filename=x", "--description=both", "--lat_percentiles=1", "--slat_percentiles=1"])
-        .current_dir(directory.path())
-        .output();
-    let Ok(output) = output else {
-        println!("skipped: fio is not installed");
-        return None;
-    };
+    let output = output_of(
+        Command::new("fio")
+            .args([
+                "--name=a",
+                "--rw=randrw",
+                "--size=1m",
+                "--ioengine=psync",
+                "--bs=4k",
+                "--output-format=json",
+            ])
+            .args(["--filename=x", "--description=both", "--lat_percentiles=1", "--slat_percentiles=1"])
+            .current_dir(directory.path()),
+    )?;
     let text = String::from_utf8(output.stdout).unwrap();
     Some(serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap())
 }
@@ -149,12 +153,13 @@ fn fio_jsonplus_clat2csv_reads_the_bins_and_validates_them() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("report.json"), mix().to_json(Detail::Bins)).unwrap();
     for more in [&[][..], &["--validate"]] {
-        let output = Command::new("fio_jsonplus_clat2csv")
-            .args(["report.json", "report.csv"])
-            .args(more)
-            .current_dir(directory.path())
-            .output();
-        let Ok(output) = output else { return println!("skipped: fio_jsonplus_clat2csv is not installed") };
+        let output = output_of(
+            Command::new("fio_jsonplus_clat2csv")
+                .args(["report.json", "report.csv"])
+                .args(more)
+                .current_dir(directory.path()),
+        );
+        let Some(output) = output else { return };
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{text}");

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use std::collections::HashMap;
+use std::process::{Command as Process, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use zonal_bench::job::JobFile;
@@ -12,6 +13,19 @@ use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitte
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
 use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
+
+/// What a program from elsewhere prints; `None` where it is not installed, which fails under continuous integration.
+pub fn output_of(process: &mut Process) -> Option<Output> {
+    match process.output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            let program = process.get_program();
+            assert!(std::env::var_os("CI").is_none(), "{program:?}: {error}");
+            println!("skipped: {program:?}: {error}");
+            None
+        }
+    }
+}
 
 /// Bytes of a zone.
 pub const ZONE: u64 = 1 << 20;

@@ -81,7 +81,7 @@ fn ten_job_files_write_and_reset_as_much_by_fio_and_by_bench() {
     }
 }
 
-/// The device or the job sets the rate. A machine that stands still in one of the two runs says nothing: three tries.
+/// The device or the job sets the rate. A machine may stand still in one run: medians of rounds in turn agree.
 #[test]
 fn rates_set_by_device_or_job_are_the_same_within_15_percent() {
     let Some(engine) = engine() else { return };
@@ -92,12 +92,12 @@ fn rates_set_by_device_or_job_are_the_same_within_15_percent() {
         ("null:size=128M,zone_size=16M", "[a]\nrw=write\nsize=4z\nrate_iops=2000\nio_size=32M\n"),
     ] {
         let jobs = format!("{GLOBAL}{job}");
-        let mut seen = Vec::new();
-        let agrees = (0..3).any(|_| {
-            let (theirs, ours) = (by_fio(engine, device, &jobs).1, by_bench(device, &jobs).1);
-            seen.push((theirs, ours));
-            (theirs - ours).abs() <= 0.15 * ours
-        });
-        assert!(agrees, "fio and bench: {seen:?}\n{jobs}");
+        let [mut theirs, mut ours] = [Vec::new(), Vec::new()];
+        for _ in 0..3 {
+            theirs.push(by_fio(engine, device, &jobs).1);
+            ours.push(by_bench(device, &jobs).1);
+        }
+        [&mut theirs, &mut ours].map(|rates| rates.sort_by(f64::total_cmp));
+        assert!((theirs[1] - ours[1]).abs() <= 0.15 * ours[1], "fio {theirs:?} and bench {ours:?}\n{jobs}");
     }
 }

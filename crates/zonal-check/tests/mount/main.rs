@@ -4,7 +4,6 @@
 //! `ZONAL_MOUNT_KILLS` how often one is killed under each
 //! program.
 
-mod crowd;
 mod ends;
 mod files;
 mod kills;

@@ -16,7 +16,7 @@ fn mount_is_found_by_its_device_and_by_directories_in_it() {
     place.zonal("sync m/sub");
     assert_eq!(place.zonal("df d.img --json"), place.zonal("df m --json"));
     let root = place.dir().display().to_string();
-    for name in ["m", "m/sub", "d.img", "image:d.img"] {
+    for (name, root) in [("m", "m"), ("m/sub", &root), ("d.img", &root), ("image:d.img", &root)] {
         let said = place.zonal(&format!("scrub {name} --restart"));
         assert!(
             said.starts_with(&format!("{root}: ")) && said.contains("nothing is damaged"),

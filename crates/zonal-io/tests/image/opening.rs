@@ -243,9 +243,10 @@ fn opening_112_000_zones_is_quick() {
         assert_eq!(drive::describe(&device, 111_999).condition, ZoneCondition::Full);
         took
     };
-    let best = (0..5).map(|_| opened()).min().unwrap();
-    println!("opening 112,000 zones: {best:?}");
-    assert!(best < Duration::from_millis(200), "{best:?}");
+    let mut times: Vec<_> = (0..5).map(|_| opened()).collect();
+    times.sort();
+    println!("opening 112,000 zones: {times:?}");
+    assert!(times[2] < Duration::from_millis(200), "{times:?}");
 }
 
 #[test]

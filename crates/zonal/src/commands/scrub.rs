@@ -39,10 +39,11 @@ pub(crate) struct Scrub {
 
 pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure> {
     let Scrub { dir, share, restart } = arguments;
-    let (dir, endpoint) = mount_of(dir)?;
-    // Everything is verified, also if a directory in it was named.
-    let root = std::fs::metadata(&dir).ok().and_then(|dir| elsewhere(dir.dev()));
-    let name = shown_word(root.unwrap_or(dir).as_os_str());
+    let (found, endpoint) = mount_of(dir)?;
+    // Everything is verified, also if a directory in it was named: the lines say which one that is.
+    let root = std::fs::metadata(&found).ok().and_then(|found| elsewhere(found.dev())).unwrap_or(found);
+    let is_root = std::fs::canonicalize(dir).is_ok_and(|dir| dir == root);
+    let name = shown_word(if is_root { dir } else { &root }.as_os_str());
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let flag = interrupt.flag();
     let mut progress = Progress::new("scrub");

@@ -216,13 +216,20 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
 /// Opens a device. `umount` does not wait for the process that it ends, and a mount after it does.
 fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     const PATIENCE: Duration = Duration::from_secs(10);
+    // The kernel may have given the number of the file system that is ending to another one, which looks mounted then. A moment
+    // later the process tells it no more.
+    const DOUBT: Duration = Duration::from_millis(200);
     let begin = Instant::now();
+    let mut is_free_soon_at = begin;
     loop {
         let opened = device::open_in_real_time(name, read_only);
         let Some(held) = opened.as_ref().err().and_then(held) else { return opened };
         let holders = held.holders();
         let is_free_soon = !holders.is_empty() && holders.iter().all(|holder| place::is_ending(holder.pid));
-        if !is_free_soon || begin.elapsed() > PATIENCE {
+        if is_free_soon {
+            is_free_soon_at = Instant::now();
+        }
+        if is_free_soon_at.elapsed() > DOUBT || begin.elapsed() > PATIENCE {
             return opened;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,6 @@
 //! A hundred writers on a mount whose space has to be reclaimed all the time.
 //!
-//! `ZONAL_MOUNT_SECONDS` sets how long.
+//! `ZONAL_MOUNT_SECONDS` sets how long. A program of its own: how long a call takes shows nothing while other tests use the processors.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
