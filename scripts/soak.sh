@@ -58,7 +58,7 @@ mounts() {
         -- kills >"$out/soak-mounts.txt" 2>&1 || bad=1
     ZONAL_MOUNT_NAMES=1000000 cargo test --release --quiet --package zonal-check --test mount \
         -- listing >>"$out/soak-mounts.txt" 2>&1 || bad=1
-    ZONAL_MOUNT_SECONDS=$((minutes * 60)) cargo test --release --quiet --package zonal-check --test crowd \
+    ZONAL_MOUNT_WRITERS=100 ZONAL_MOUNT_SECONDS=$((minutes * 60)) cargo test --release --quiet --package zonal-check --test crowd \
         -- --nocapture >>"$out/soak-mounts.txt" 2>&1 || bad=1
     row mounts "$(grouped $((4 * kills))) mounts killed and as many power cuts under a writer, SQLite with both journals, and git" "$seed" $bad
     [ "$kills" = 500 ] || rows[mounts]=${rows[mounts]/scripts/KILLS=$kills scripts}

@@ -1,6 +1,7 @@
-//! A hundred writers on a mount whose space has to be reclaimed all the time.
+//! Many writers on a mount whose space has to be reclaimed all the time.
 //!
-//! `ZONAL_MOUNT_SECONDS` sets how long. A program of its own: how long a call takes shows nothing while other tests use the processors.
+//! `ZONAL_MOUNT_SECONDS` sets how long, `ZONAL_MOUNT_WRITERS` how many; the soak has a hundred. A program of its own: how long a call
+//! takes shows nothing while other tests use the processors.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -10,10 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zonal_check::program::mounted::{Place, bytes};
 
-const WRITERS: u64 = 100;
-
-/// Files of each. With their lengths half of the drive has live data.
-const FILES: u64 = 8;
+/// Files of all writers. With their lengths half of the drive has live data.
+const FILES: u64 = 800;
 
 const LENGTH_MAX: u64 = 600_000;
 
@@ -30,15 +29,17 @@ const WRITTEN_MIN: u64 = 1 << 30;
 const LATE_MAX: Duration = Duration::from_secs(60);
 
 #[test]
-fn hundred_writers_wait_for_no_call_and_take_no_more_memory() {
+fn writers_wait_for_no_call_and_take_no_more_memory() {
     let seconds = std::env::var("ZONAL_MOUNT_SECONDS").map_or(8, |seconds| seconds.parse().unwrap());
+    let writers = std::env::var("ZONAL_MOUNT_WRITERS").map_or(50, |writers| writers.parse().unwrap());
+    let files = FILES / writers;
     let place = Place::new("512M");
     let mounted = place.mount("writethrough");
     let (longest, written) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
     let end = Instant::now() + Duration::from_secs(seconds);
     let (middle, last) = std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
+        for writer in 0..writers {
             let (mounted, longest, written, is_over) = (&mounted, &longest, &written, &is_over);
             scope.spawn(move || {
                 let mut random = Pcg64Mcg::seed_from_u64(writer);
@@ -49,7 +50,7 @@ fn hundred_writers_wait_for_no_call_and_take_no_more_memory() {
                 };
                 let data = bytes(writer, LENGTH_MAX as usize);
                 while !is_over.load(Ordering::Relaxed) {
-                    let path = mounted.at(&format!("w{writer}f{}", random.random_range(0..FILES)));
+                    let path = mounted.at(&format!("w{writer}f{}", random.random_range(0..files)));
                     if random.random_range(0..4) == 0 {
                         timed(&mut || drop(fs::remove_file(&path)));
                         continue;
@@ -83,8 +84,8 @@ fn hundred_writers_wait_for_no_call_and_take_no_more_memory() {
     assert!(written >= WRITTEN_MIN, "{written} bytes");
     assert!(longest < CALL_MAX, "{longest:?}");
     assert!(last < middle + middle / 4, "{middle} and then {last} bytes");
-    for writer in 0..WRITERS {
-        for file in 0..FILES {
+    for writer in 0..writers {
+        for file in 0..files {
             let Ok(found) = fs::read(mounted.at(&format!("w{writer}f{file}"))) else { continue };
             assert!(bytes(writer, LENGTH_MAX as usize).starts_with(&found), "w{writer}f{file}");
         }
