@@ -97,7 +97,9 @@ fn rates_set_by_device_or_job_are_the_same_within_15_percent() {
             theirs.push(by_fio(engine, device, &jobs).1);
             ours.push(by_bench(device, &jobs).1);
         }
-        [&mut theirs, &mut ours].map(|rates| rates.sort_by(f64::total_cmp));
+        for rates in [&mut theirs, &mut ours] {
+            rates.sort_by(f64::total_cmp);
+        }
         assert!((theirs[1] - ours[1]).abs() <= 0.15 * ours[1], "fio {theirs:?} and bench {ours:?}\n{jobs}");
     }
 }
