@@ -37,27 +37,6 @@ pub(crate) fn harmless(text: &str) -> String {
     harmless
 }
 
-/// A text after a beginning, in lines of at most a hundred characters; all but the first are indented by as much as the beginning takes.
-pub(crate) fn hanging(begin: &str, text: &str) -> String {
-    const WIDTH: usize = 100;
-    let (mut lines, mut width) = (begin.to_owned(), begin.chars().count());
-    let indent = width;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if width > indent && width + 1 + length > WIDTH {
-            lines = format!("{}\n{:indent$}", lines.trim_end(), "");
-            width = indent;
-        }
-        if width > indent {
-            lines.push(' ');
-            width += 1;
-        }
-        lines.push_str(word);
-        width += length;
-    }
-    lines + "\n"
-}
-
 fn push(into: &mut String, character: char) {
     match is_control(character) {
         true => into.extend(character.escape_default()),
@@ -90,16 +69,6 @@ mod tests {
         ] {
             assert_eq!(shown(name), expected);
         }
-    }
-
-    #[test]
-    fn long_text_hangs_under_its_beginning() {
-        let text = hanging("  ro  ", &"word ".repeat(30));
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2);
-        assert!(lines[0].starts_with("  ro  word") && lines[1].starts_with("      word"));
-        assert!(lines.iter().all(|line| line.len() <= 100 && !line.ends_with(' ')));
-        assert_eq!(hanging("a ", "b"), "a b\n");
     }
 
     #[test]

@@ -53,10 +53,8 @@ fn remount_says_what_it_does_not_do() {
     let place = Place::new("128M");
     place.zonal("mount image:d.img m --daemon -o threads=3,allow_other");
     let remount = |options: &str| {
-        let mut command =
-            program::command(place.home(), &format!("mount image:d.img m -o remount,{options}"));
-        let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let said = program::run(place.home(), &format!("mount image:d.img m -o remount,{options}"));
+        (said.code, said.err)
     };
     assert_eq!(remount("ro,threads=3,allow_other"), (Some(0), String::new()));
     let expected = "zonal: m: -o threads=9: a remount does not change it\nzonal: m: -o uid=7: a remount does not change it\n";

@@ -34,14 +34,18 @@ pub(crate) fn group(key: &[u8]) -> u64 {
     if key.first() == Some(&RUN) { number >> 32 } else { number }
 }
 
-/// Whether `end` comes right after the last key of the group that `from` is in, or is in that group.
+/// Whether all keys from `from` up to `end` are in one group: `end` is in it, or is the first key after it.
 pub(crate) fn is_one_group(from: &[u8], end: &[u8]) -> bool {
-    let (Some(kind), group) = (from.first(), group(from)) else { return false };
-    if from.len() < 9 || end.len() < 9 || end[0] != *kind {
+    let (Some((kind, from_number)), Some((end_kind, end_number))) = (from.split_first(), end.split_first())
+    else {
+        return false;
+    };
+    if kind != end_kind || from_number.len() < 8 || end_number.len() < 8 {
         return false;
     }
-    let next = if *kind == RUN { (group + 1) << 32 } else { group.saturating_add(1) };
-    self::group(end) == group || end[1..] == next.to_be_bytes()
+    let of_from = group(from);
+    let next = if *kind == RUN { (of_from + 1) << 32 } else { of_from.saturating_add(1) };
+    group(end) == of_from || end_number == next.to_be_bytes()
 }
 
 /// A file's attributes.

@@ -9,7 +9,7 @@ use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::text::{hanging, shown_word};
+use crate::text::shown_word;
 use crate::write_path::WritePathAndMode;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -74,9 +74,15 @@ pub(crate) struct Mount {
 }
 
 fn options_help() -> String {
+    /// Characters of a line, as in the rest of the help.
+    const WIDTH: usize = 100;
     let mut text = "Options of -o:\n".to_owned();
     for (option, about) in OPTIONS {
-        text += &hanging(&format!("  {option:<19} "), about);
+        let name = format!("  {option:<19} ");
+        let indent = " ".repeat(name.len());
+        let lines = textwrap::Options::new(WIDTH).word_splitter(textwrap::WordSplitter::NoHyphenation);
+        let lines = lines.initial_indent(&name).subsequent_indent(&indent);
+        text += &(textwrap::fill(about, lines) + "\n");
     }
     text
 }

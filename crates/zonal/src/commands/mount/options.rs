@@ -132,22 +132,22 @@ impl Options {
     /// Which options of a remount do nothing, because a mount keeps them until it ends. It was made with `made` and is mounted
     /// again with `texts`.
     pub(crate) fn kept_by_remount(made: &[String], texts: &[String]) -> Vec<String> {
-        let Ok(made) = Options::parse(made) else { return Vec::new() };
-        let all = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
-        // The kernel tells `relatime` of every mount of FUSE, and mount(8) repeats it.
-        let all = all.filter(|option| *option != "relatime");
+        let Ok(mut made) = Options::parse(made) else { return Vec::new() };
+        // So that it takes what the kernel tells of a mount.
+        made.remount = true;
         let does_nothing = |option: &&str| {
-            let mut made = made.clone();
-            made.remount = true;
-            let before = made.clone();
-            if made.set(option).is_err() {
+            let mut new = made.clone();
+            if new.set(option).is_err() {
                 return false;
             }
-            let mount::MountOptions { read_only, no_suid, no_dev, no_exec, .. } = before.mount;
-            made.mount = mount::MountOptions { read_only, no_suid, no_dev, no_exec, ..made.mount };
-            made != before
+            // A remount does change the kernel's flags.
+            let mount::MountOptions { read_only, no_suid, no_dev, no_exec, .. } = made.mount;
+            new.mount = mount::MountOptions { read_only, no_suid, no_dev, no_exec, ..new.mount };
+            new != made
         };
-        all.filter(does_nothing).map(str::to_owned).collect()
+        let all = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
+        // The kernel tells `relatime` of every mount of FUSE, and mount(8) repeats it.
+        all.filter(|option| *option != "relatime").filter(does_nothing).map(str::to_owned).collect()
     }
 
     fn set(&mut self, option: &str) -> Result<(), String> {
