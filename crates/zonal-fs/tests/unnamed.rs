@@ -5,7 +5,7 @@ mod common;
 use common::{bytes, device, make_with, read_all, reopen, superblock, volume, waiter};
 use zonal_fs::format::Kind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
+use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 
 #[test]
 fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once_it_has_one() {
@@ -77,4 +77,43 @@ fn name_is_taken_over_by_a_file_and_never_from_a_directory() {
     fs.sync(&waiter()).unwrap();
     assert_eq!(fs.usage().used, 0);
     fs.check();
+}
+
+#[test]
+fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
+    let zones_of = |lifetimes| {
+        let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+        let options = MountOptions { lifetimes, ..MountOptions::default() };
+        let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), options);
+        let new = NewFile::new(Kind::File, 0o640);
+        let put = |file: &OpenFile, blocks: u64| {
+            let data = bytes(1, blocks as usize * 4096);
+            fs.write(&waiter(), file.ino(), 0, Payload::Bytes(&data)).unwrap();
+            fs.fsync(&waiter(), file.ino()).unwrap();
+        };
+        let named = |name: &[u8]| {
+            let ino = fs.create(&waiter(), ROOT, name, &new).unwrap();
+            fs.open_file(ino).unwrap()
+        };
+        let (stays, goes, said) = (named(b"stays"), named(b"goes"), named(b"said"));
+        let long = Changes { lifetime: Some(4), ..Changes::default() };
+        fs.set_attributes(&waiter(), said.ino(), &long).unwrap();
+        fs.unlink(&waiter(), ROOT, b"goes").unwrap();
+        fs.unlink(&waiter(), ROOT, b"said").unwrap();
+        let to_be_named = fs.create_unnamed(&waiter(), &new).unwrap();
+        put(&stays, 1);
+        put(&goes, 2);
+        put(&said, 4);
+        put(&to_be_named, 8);
+        let zones = fs.status().open_zones;
+        let mut zones: Vec<_> = zones.into_iter().map(|zone| (zone.lifetime, zone.used / 4096)).collect();
+        zones.retain(|(_, used)| *used > 0);
+        zones.sort();
+        zones
+    };
+    let of = |zones: &[(&str, u64)]| {
+        zones.iter().map(|(lifetime, used)| (lifetime.to_string(), *used)).collect::<Vec<_>>()
+    };
+    assert_eq!(zones_of(true), of(&[("long", 4), ("not set", 9), ("short", 2)]));
+    assert!(zones_of(false).iter().all(|(lifetime, _)| lifetime == "not set"));
 }

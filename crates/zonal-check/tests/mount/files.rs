@@ -1,8 +1,8 @@
 //! What programs do with files.
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, getxattr, linkat,
-    listxattr, removexattr, setxattr,
+    AtFlags, FallocateFlags, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, fgetxattr, getxattr,
+    linkat, listxattr, removexattr, setxattr,
 };
 use rustix::io::Errno;
 use std::fs;
@@ -212,6 +212,20 @@ fn lifetime_is_an_attribute_that_files_inherit() {
     }
     removexattr(mounted.at("d/f"), NAME).unwrap();
     assert_eq!(getxattr(mounted.at("d/f"), NAME, &mut value), Err(Errno::NODATA));
+    // A file that can never have a name is gone once it is closed, unless its directory says otherwise.
+    for (directory, flags, told) in [
+        ("", OFlags::EXCL, Ok("short")),
+        ("", OFlags::empty(), Err(Errno::NODATA)),
+        ("d", OFlags::EXCL, Ok("extreme")),
+    ] {
+        let file = open(&mounted.at(directory), OFlags::RDWR | OFlags::TMPFILE | flags);
+        let read = fgetxattr(&file, NAME, &mut value);
+        assert_eq!(
+            read.map(|read| std::str::from_utf8(&value[..read]).unwrap()),
+            told,
+            "{directory} {flags:?}"
+        );
+    }
     mounted.end();
 }
 

@@ -8,6 +8,7 @@
 use super::key;
 use super::unit::NUMBERS_END;
 use super::varint::{Reader, put, put_signed};
+use crate::space::Lifetime;
 use std::ops::Range;
 
 /// Why a row's value cannot be read.
@@ -115,7 +116,7 @@ fn read<T>(key: &[u8], value: &[u8], read: impl FnOnce(&mut Reader<'_>) -> Optio
 pub struct Attributes {
     /// What it is.
     pub kind: FileKind,
-    /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
+    /// How long its data is expected to live: an index of [`Lifetime::ALL`].
     pub lifetime: u8,
     /// Permission bits.
     pub mode: u16,
@@ -176,6 +177,16 @@ impl Attributes {
             parent,
             position,
             next_position: if is_directory { Position::FIRST } else { Position::START },
+        }
+    }
+
+    /// How long new data of the file is expected to live. A file that lost its last name, which takes its data with it when it is
+    /// closed, has data that live shortly unless something else was set.
+    pub fn expected_lifetime(&self) -> Lifetime {
+        let had_a_name = self.position != Position::START;
+        match Lifetime::ALL.get(usize::from(self.lifetime)).copied().unwrap_or_default() {
+            Lifetime::NotSet if self.links == 0 && had_a_name => Lifetime::Short,
+            lifetime => lifetime,
         }
     }
 

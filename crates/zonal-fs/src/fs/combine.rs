@@ -389,8 +389,9 @@ impl Core {
 
     /// How long data of a file is expected to live, as far as it decides where the data goes.
     pub(super) fn hint_of(&mut self, shared: &Shared, ino: u64) -> Lifetime {
-        let lifetime = self.nodes.here(ino).map(|node| usize::from(node.attributes.lifetime));
-        let lifetime = lifetime.and_then(|lifetime| Lifetime::ALL.get(lifetime)).copied().unwrap_or_default();
-        if shared.options.lifetimes { lifetime } else { Lifetime::NotSet }
+        match self.nodes.here(ino) {
+            Some(node) if shared.options.lifetimes => node.attributes.expected_lifetime(),
+            _ => Lifetime::NotSet,
+        }
     }
 }

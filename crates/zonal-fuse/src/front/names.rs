@@ -10,6 +10,7 @@ use crate::wire::reply;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 use zonal_fs::format::{Attributes, FileKind};
+use zonal_fs::space::Lifetime;
 use zonal_fs::{BLOCK_BYTES, Changes, FoundFile, FsError, IfThere, NewFile, OpenFile, Rename, SetIds};
 
 const O_ACCMODE: u32 = 0o3;
@@ -230,7 +231,11 @@ impl Front {
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        let mut heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        // It can never have a name.
+        if asked.flags & O_EXCL != 0 && heir.lifetime == Lifetime::NotSet as u8 {
+            heir.lifetime = Lifetime::Short as u8;
+        }
         let file = self.fs.create_unnamed(waiter, &heir.new)?;
         self.endow(file.ino(), &heir, waiter)?;
         self.tell_opened(file, asked.flags, reply)
