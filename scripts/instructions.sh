@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Instructions a request costs on the paths without faults, and how many of them are locked, counted by callgrind: the
-# difference between a program that makes N and one that makes 2N. Prints them beside the committed ones of this architecture,
-# docs/instructions/ARCH.txt, and fails where a path costs more than 2% above those, or locks more. What the
+# difference between a program that makes N and a program that makes 2N. Prints them beside the committed ones of this
+# architecture, docs/instructions/ARCH.txt, and fails where a path costs more than 2% above those, or locks more. What the
 # device takes is among them: of the three of a write in line it takes one. The table has in each line the path, its
 # instructions, how many they were before volumes recovered from failed writes, and the locked ones. instructions.sh --bless
 # writes the counts into the table, --if-there does nothing without valgrind.
@@ -29,8 +29,8 @@ cargo build --quiet --release --package zonal-check --bin instructions
 locks=$(objdump --disassemble --no-show-raw-insn "$program" |
     awk '/\tlock |\txchg .*\(/ { sub(":", "", $1); print "0x" $1 }')
 
-# Instructions and locked instructions of so many requests along a path. The line behind `calls=` is what the callee costs,
-# which has lines of its own.
+# Instructions and locked instructions of a number of requests along a path. The line after `calls=` is what the callee
+# costs, which has lines of its own.
 collected() {
     valgrind --tool=callgrind --dump-instr=yes --compress-pos=no --compress-strings=no \
         --callgrind-out-file=/dev/fd/3 "$program" "$1" "$2" 3>&1 >/dev/null 2>&1 |
@@ -43,7 +43,7 @@ collected() {
 }
 
 # Requests of a path. A run of a job calibrates a clock first, which takes eight million instructions more or less, as the
-# clock converges: so many requests drown it.
+# clock converges: this many requests drown it.
 requests() {
     case $1 in job) echo 1000000 ;; *) echo 10000 ;; esac
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does each hazard's test fail when its fix is taken away? For every patch in crates/zonal-check/mutations: a copy of the
 # tree with the patch applied, in which the tests that the patch names have to fail. A test that does not end says nothing:
-# it does not count as one that fails, so a test of something that may hang has a deadline or a bound of its own. A patch that
+# it does not count as a failed test, so a test of something that may hang has a deadline or a bound of its own. A patch that
 # says `in: --package P --lib` names tests of that place, others those of zonal-check's hazards. The copy is kept in
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
 # patches whose names begin so are run, and the table keeps its other rows.

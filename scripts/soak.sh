@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for so many minutes (default
+# The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for MINUTES (default
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
@@ -16,8 +16,8 @@
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
-#   interference  the same with what callers, operators and drives do besides requests: parts, cancels, options, lost and
-#              restored zones, addresses at the ends of the numbers; four million requests at least
+#   interference  the same with what callers, operators and drives do in addition to requests: parts, cancels, options, lost
+#              and restored zones, addresses at the ends of the numbers; four million requests at least
 #   hosts      several hosts of one served drive, with faults, lost connections and resets, against what the drive did; ten
 #              thousand seeds at least
 #   clients    cases of units, commands and sessions against a target, half of them such as no host sends; ten million at least

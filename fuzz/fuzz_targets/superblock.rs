@@ -1,4 +1,4 @@
-//! Superblocks of file systems: any bytes are one that comes back as it went, or an error.
+//! Superblocks of file systems: any bytes are a superblock that comes back as it went, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -5,7 +5,7 @@ use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
 use zonal_io::volume::{OpenError, SwitchError};
 use zonal_sim::executor::{Halt, Stopped};
 
-/// An error of whoever opens devices.
+/// An error of the function that opens devices.
 pub type OpenerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a benchmark cannot run.
@@ -110,12 +110,12 @@ pub enum BenchError {
         /// The jobs, each with what it does.
         jobs: Vec<String>,
     },
-    /// In virtual time something goes on for ever without getting anywhere.
+    /// In virtual time something happens for ever, and leads nowhere.
     #[error("after {at:?} of virtual time the run does not get on: {why}; {}", jobs.join(", "))]
     Endless {
         /// Since the round began.
         at: std::time::Duration,
-        /// What goes on.
+        /// What happens.
         why: &'static str,
         /// The jobs, each with what it does.
         jobs: Vec<String>,

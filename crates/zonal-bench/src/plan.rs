@@ -45,7 +45,7 @@ pub struct WorkerPlan {
     pub pass_sectors: u64,
     /// Sectors after which the worker ends, over all its passes.
     pub total_sectors: u64,
-    /// Whether passes go on until `total_sectors` because the job gives an amount of its own.
+    /// Whether passes continue until `total_sectors` because the job gives an amount of its own.
     pub is_amount_given: bool,
     /// Seed of its generators.
     pub seed: u64,
@@ -459,7 +459,7 @@ fn check_writes(
     let geometry = &info.geometry;
     let bytes = |sectors: u32| u64::from(sectors) * SECTOR_BYTES;
     let sequential = zones_of(range, info).end > geometry.conventional_zones();
-    // A larger one that is drawn is cut to what its zone has left.
+    // A larger block that is drawn is cut to what its zone has left.
     if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(smallest) > geometry.zone_capacity().0 {
         let (block, capacity) = (bytes(smallest), geometry.zone_capacity().bytes());
         return Err(PlanError::BlockAboveZone { block, capacity });

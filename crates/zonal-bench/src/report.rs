@@ -378,9 +378,9 @@ pub struct Report {
 pub enum Ended {
     /// All was done.
     Done,
-    /// Somebody from outside ended it.
+    /// The caller's interrupt flag ended it.
     Interrupted,
-    /// A mode behind those that are reported could not be run, or not to its end.
+    /// A mode after the reported ones could not be run, or not to its end.
     BrokenOff(Arc<BenchError>),
 }
 

@@ -71,7 +71,7 @@ fn jobs(verify: bool) -> impl Strategy<Value = String> {
 
     let amount = (1..40u32, 1..3u32);
     let resets = prop_oneof![Just(""), Just(" --zone_reset_frequency=0.3 --zone_reset_threshold=0.1")];
-    // Two jobs that overwrite each other's blocks cannot verify them; in sequential zones nobody overwrites.
+    // Two jobs that overwrite each other's blocks cannot verify them; in sequential zones no job overwrites.
     let first = if verify { 3 } else { 0 };
     let range = (first..12u32, 1..5u32, 0..2u32);
     ((rw, bs, mixes), 1..5u32, 1..20u32, amount, range, resets, any::<[bool; 3]>()).prop_map(

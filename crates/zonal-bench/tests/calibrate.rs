@@ -29,8 +29,8 @@ const FURTHER: f64 = 2.0;
 /// how large that disk's cache is. One of full length does.
 const KNOWN: (&str, f64) = ("seed 0: 128 zones", 0.11);
 
-/// What the calibration of a plain disk begins with, and what of the hidden one is not drawn: values that nobody has fitted
-/// to anything, so that this test stays what it is when a profile is.
+/// What the calibration of a plain disk begins with, and what of the hidden one is not drawn: values that are fitted to
+/// nothing, so that this test stays what it is when a profile is.
 const PLAIN: [(&str, &str); 15] = [
     ("command_max", "1310720"),
     ("outer_rate_mb_s", "246"),
@@ -70,10 +70,10 @@ impl Draw {
     }
 }
 
-/// Drives that have something in common, which whoever calibrates them knows.
+/// Drives that have something in common, which the calibration knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// What waits for room asks nothing of the head, and waits behind what came before it.
+    /// What waits for room asks nothing of the head, and waits in line after what came before it.
     Plain,
     /// As the profile `smr-hdd-30t`: what waits ends a visit, hurries the drive, and may be let in past others.
     Pressed,
@@ -99,7 +99,7 @@ impl Family {
     }
 }
 
-/// A drive as nobody knows it.
+/// A drive that the calibration does not know.
 fn hidden(family: Family, seed: u64) -> Profile {
     let mut draw = Draw(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let changes = if family == Family::Flash { flash(&mut draw) } else { disk(family, &mut draw) };

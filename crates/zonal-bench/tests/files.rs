@@ -304,7 +304,7 @@ fn metadata_on_a_drive_that_keeps_no_data_are_refused() {
     assert!(error.to_string().contains("keep=data"), "{error}");
 }
 
-/// The waiter of one who is alone on a drive in virtual time: it jumps to what the drive does next.
+/// The waiter of a thread that is alone on a drive in virtual time: it jumps to what the drive does next.
 struct Jumping(Timeline);
 
 impl Waiter for Jumping {
@@ -375,7 +375,7 @@ fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two
     }
     fs.sync(&waiter).unwrap();
     drop(fs);
-    // All that is kept: the rows, where they are in memory, and what the database keeps of them besides.
+    // All that is kept: the rows, where they are in memory, and what the database also keeps of them.
     let bytes = memory.footprint() * 1_000_000 / files + CACHE as u64;
     assert!(bytes < 400 << 20, "{} MiB a million files", bytes >> 20);
     let begin = Instant::now();

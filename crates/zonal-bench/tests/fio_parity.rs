@@ -42,7 +42,7 @@ fn issued(text: &str) -> [u64; 2] {
     [numbers.next().unwrap(), numbers.next().unwrap()]
 }
 
-/// `found` is within so many percent of `expected`.
+/// `found` is within `percent` percent of `expected`.
 #[track_caller]
 fn assert_near(what: &str, found: f64, expected: f64, percent: f64) {
     let is_near = (found - expected).abs() <= expected.abs() * percent / 100.0;

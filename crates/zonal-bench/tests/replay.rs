@@ -40,7 +40,7 @@ impl Witness {
         Arc::new(Witness { inner, info, seen: Mutex::default(), mute_from })
     }
 
-    /// What the replay asked: behind the reads that find out whether the device keeps data.
+    /// What the replay asked: after the reads that find out whether the device keeps data.
     fn seen(&self) -> Vec<(Nanos, Op, Sector, u32)> {
         self.seen.lock().unwrap()[PROBES..].to_vec()
     }
@@ -286,7 +286,7 @@ fn read_of_a_write_under_way_waits_for_it() {
 #[test]
 fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
     let device = null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() });
-    // The last one is of a block that was written and of one that was not.
+    // The last read is of a block that was written and of a block that was not.
     let text =
         "0,h,0,Write,0,4096\n20000,h,0,Read,65536,4096\n20000,h,0,Read,131072,8192\n40000,h,0,Read,0,8192\n";
     let report = replay(&device, text, &ReplayOptions::default());
@@ -427,7 +427,7 @@ fn log_that_a_job_wrote_is_played_as_it_is_again_and_again() {
         assert_eq!(failure(&report), None, "time {time}");
         let [_, write] = dirs(&report);
         assert_eq!((write.ios, write.bytes), (80, 5 << 20));
-        // The job began two zones anew; the second time all of them have data.
+        // The job began two zones again; the second time all of them have data.
         assert_eq!(report.replay.resets_added, resets, "time {time}");
     }
 }

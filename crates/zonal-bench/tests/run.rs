@@ -278,7 +278,7 @@ fn job_that_finds_no_zone_to_open_says_so() {
 
 #[test]
 fn job_that_lost_its_writes_is_marked_and_not_compared() {
-    // The first job leaves its two zones open and partly written; the second goes on to read.
+    // The first job leaves its two zones open and partly written; the second then reads.
     let arguments = "--max_open_zones=2 --zonemode=zbd --bs=64k --name=hold --rw=write --io_size=64k --offset=4z --size=1z \
                      --numjobs=2 --offset_increment=1z --name=fill --stonewall --rw=read --offset=4z --size=2z \
                      --io_size=64k --name=late --stonewall --rw=randrw --offset=10z --size=4z";
@@ -312,7 +312,7 @@ fn job_that_finds_nothing_to_read_says_so() {
         assert_eq!((job.lack(), job.dir(Dir::Read).ios), (Some(zonal_bench::Lack::Data), 0), "{rw}");
         assert!(report.to_text().contains("nothing is written there to read"), "{}", report.to_text());
         assert!(report.to_json(zonal_bench::Detail::Plain).contains("\"lacked_data\": true"));
-        // Where something is there it reads that, and what it does not find besides is no matter.
+        // Where something is there the job reads that, and what else it does not find is no matter.
         let some = format!(
             "--name=w --rw=write --zonemode=zbd --bs=64k --offset=6z --size=1z {}",
             read.replace("--name=r", "--name=r --stonewall")

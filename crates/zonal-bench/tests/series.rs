@@ -1,4 +1,4 @@
-//! Series over time say the same as the totals, and cost nothing where nobody asks for them.
+//! Series over time say the same as the totals, and cost nothing where no caller asks for them.
 
 mod support;
 

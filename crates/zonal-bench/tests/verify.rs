@@ -277,7 +277,7 @@ fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
 }
 
 /// The second pass begins with a write that fails half-way: what lies there is the end of one block and the beginning of
-/// another, and nobody was told that it is either.
+/// another, and the job was not told that it is either.
 #[test]
 fn u46_block_that_a_failed_write_has_overwritten_in_part_is_no_mismatch() {
     let device = memory(&options(), Fault::None);

@@ -56,7 +56,7 @@ fn depth_is_kept_in_zones_of_their_own() {
     let jobs = &report.modes[0].jobs;
     assert_eq!(jobs.len(), 16);
     for job in jobs {
-        // One write goes out, the three behind it wait for the zone and share the next command.
+        // One write goes out, the three after it wait for the zone and share the next command.
         assert_eq!(job.dir(Dir::Write).ios, 16);
         assert!(job.elapsed <= Duration::from_micros(110), "{:?}", job.elapsed);
     }
@@ -248,7 +248,7 @@ fn jobs_share_zones_in_virtual_time() {
     }
 }
 
-/// A zone that is opened before it is held may be full by then, and then nobody closes it.
+/// A zone that is opened before it is held may be full by then, and then no worker closes it.
 #[test]
 fn full_zones_do_not_stay_open_by_fios_rule() {
     for (open, seed) in (2..6).flat_map(|open| (1..5).map(move |seed| (open, seed))) {

@@ -4,12 +4,14 @@
 //!
 //! - [`mod@bench`]: the tables of the write path's speed and memory.
 //! - [`experiment`]: published experiments, made again.
+//! - [`house`]: how the source reads, and its measures.
 //! - [`program`]: the built command line.
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
 //! - [`rig`]: a volume on such a device, with everything that ended.
 
 pub mod bench;
 pub mod experiment;
+pub mod house;
 pub mod program;
 pub mod rig;
 pub mod script;

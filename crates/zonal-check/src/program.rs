@@ -102,7 +102,7 @@ impl Said {
         self.out
     }
 
-    /// The one line that it said, of one that has to exit with `code` and print nothing.
+    /// The one line that it said, of a line that has to exit with `code` and print nothing.
     ///
     /// # Panics
     /// If it did not.

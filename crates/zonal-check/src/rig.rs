@@ -146,7 +146,7 @@ impl Rig {
         Sector(start.0 + u64::from(offset))
     }
 
-    /// A tagged write of so many sectors at an offset, not yet submitted.
+    /// A tagged write of `sectors` sectors at an offset, not yet submitted.
     pub fn write_request(&self, zone: u32, offset: u32, sectors: u32) -> Request {
         let token = self.token();
         Request::write(self.sector(zone, offset), sectors, payload(token, sectors)).token(token)
@@ -206,7 +206,7 @@ impl Rig {
         self.finish(0, answer)
     }
 
-    /// Finishes the pending command that is so many places behind the oldest, and polls until the volume has nothing
+    /// Finishes the pending command that is `place` places after the oldest, and polls until the volume has nothing
     /// more to do.
     pub fn finish(&self, place: usize, answer: Answer) -> Seen {
         let seen = self.script.pending().into_iter().nth(place).expect("a command is pending");
@@ -284,7 +284,7 @@ impl Rig {
         Some((sector.0 - self.sector(zone, 0).0) as u32)
     }
 
-    /// Who wrote each of so many sectors of a zone.
+    /// Who wrote each of `sectors` sectors of a zone.
     pub fn tags(&self, zone: u32, offset: u32, sectors: u32) -> Vec<(u64, u64)> {
         tags(&self.script.bytes(self.sector(zone, offset), sectors))
     }

@@ -136,7 +136,7 @@ fn read_that_waits_for_a_retry_is_cancelled() {
     assert_eq!(rig.end(read), Some(CANCELLED));
 }
 
-/// Requests of one channel, of which one is cancelled: the others go on, before it and after it.
+/// Requests of one channel, of which one is cancelled: the others continue, before it and after it.
 #[test]
 fn one_append_of_a_channel_is_cancelled_alone() {
     let rig = Rig::per_zone();

@@ -245,7 +245,7 @@ fn management_refuses_what_cannot_be() {
     assert!(conditions(dir.path())[2..].iter().all(|c| c == "em"));
 }
 
-/// Runs a line as somebody who may not write what is the superuser's.
+/// Runs a line as a user who may not write what is the superuser's.
 fn as_nobody(dir: &Path, line: &str) -> std::process::Output {
     let id = std::process::Command::new("id").arg("-u").output().unwrap();
     let copy = dir.join("zonal-program");
@@ -266,7 +266,7 @@ fn image_that_may_only_be_read_is_listed_and_nothing_more() {
     let dir = drive();
     zonal(dir.path(), "finish d --offset 128M");
     let expected = zonal(dir.path(), "report d");
-    // Where nobody is let in, nothing can be run.
+    // Where no other user is let in, nothing can be run.
     fs::copy(program::zonal(), dir.path().join("zonal-program")).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(dir.path().join("d"), fs::Permissions::from_mode(0o444)).unwrap();
@@ -485,7 +485,7 @@ fn device_that_is_always_busy_ends_each_command() {
         (format!("ls {device}"), DEVICE),
         (format!("serve {device} --listen 127.0.0.1:0 --uuid 8c249e41-c8cf-4e50-acdd-79e9e7d0f98f"), DEVICE),
     ] {
-        // A command that waits for ever is one that this test waits for.
+        // If a command waits for ever, this test does too.
         let error = refused(dir.path(), &line, exit);
         assert!(error.contains("busy"), "{line}: {error}");
     }
@@ -549,7 +549,7 @@ fn figures_of_a_simulated_drive_say_what_they_are_worth() {
 #[test]
 fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
-    // Nobody closes zones here: the second rule misses every command, which is told.
+    // No command closes zones here: the second rule misses every command, which is told.
     let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n\
                 [[rule]]\non = \"close\"\nfault = \"refuse\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();

@@ -10,7 +10,7 @@ use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, WriteMode};
 
-/// A device whose one queue holds so many commands, answered when polled.
+/// A device whose one queue holds `depth` commands, answered when polled.
 fn narrow(depth: u32) -> Arc<dyn Device> {
     let options = EmulatedOptions {
         size: 16 << 20,
@@ -58,7 +58,7 @@ fn a_poll_that_made_room_for_turned_away_commands_asks_to_come_again() {
         let buf = IoBuf::zeroed(512);
         volume.submit(Nanos(0), &channel, Request::write(Sector(zone * 2048), 1, buf));
     }
-    // Nobody else is there to bring news: as long as something can be done, a poll has to say so.
+    // No other thread is there to bring news: while something can be done, a poll has to say so.
     for _ in 0..100 {
         if volume.poll(Nanos(0)).is_none() {
             break;

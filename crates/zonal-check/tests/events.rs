@@ -229,7 +229,7 @@ fn report_from_before_a_change_tells_nothing_of_it() {
     rig.settle();
     assert_eq!(events.next(), Some(told(1, ZoneCondition::Offline)));
     assert_eq!(events.next(), None);
-    // And a restored zone is not taken for one that has fallen again.
+    // And a restored zone is not taken for a zone that has fallen again.
     let before = rig.script.describe(1);
     rig.volume.resync(rig.now(), ZoneIndex(1));
     rig.rest();

@@ -25,7 +25,7 @@ fn is_clean(dir: &Path, line: &str) {
     assert!(said.starts_with("d: clean; ") && said.lines().count() == 1, "{line}: {said}");
 }
 
-/// A directory with a drive `d` of `zones` zones of 16 MiB, so many of them conventional.
+/// A directory with a drive `d` of `zones` zones of 16 MiB, `conventional` of them conventional.
 fn drive(zones: u32, conventional: u32) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let size = zones * 16;
@@ -636,7 +636,7 @@ fn get_that_fails_leaves_the_file_as_it_was_and_one_that_does_not_gives_it_its_p
     assert_eq!(names.len(), 4, "{names:?}");
 }
 
-/// Somebody resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
+/// Resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
 fn lose_first_zone(dir: &TempDir) {
     zonal(dir.path(), "reset d --offset 48M");
     program::run(dir.path(), "fsck d --repair");
@@ -723,7 +723,7 @@ fn files_in(dir: &Path) -> Vec<OsString> {
     names
 }
 
-/// Waits until a process has a file open for writing in `dir`: one that is not seen, or has a name of its own.
+/// Waits until a process has a file open for writing in `dir`: a file that is not seen, or has a name of its own.
 fn wait_for_copy(process: &Child, dir: &Path) {
     let begin = Instant::now();
     let is_it = |target: PathBuf| {

@@ -179,7 +179,7 @@ impl Campaign {
         self.model.directories.insert("a".to_owned());
     }
 
-    /// Starts a command that works with so many bytes and kills it, if it lasts so long.
+    /// Starts a command that works with `bytes` bytes and kills it, if it lasts so long.
     fn killed(&mut self, kind: Kind, line: &str, bytes: usize) -> End {
         let takes = match kind {
             Kind::Put | Kind::PutEmpty => {
@@ -216,7 +216,7 @@ impl Campaign {
         *self.left.entry((kind, left)).or_default() += 1;
     }
 
-    /// Kills so many commands.
+    /// Goes through commands until `kills` of them were killed.
     fn kill(&mut self, kills: u32) {
         while self.kills < kills {
             match self.random.random_range(0..20) {

@@ -103,7 +103,7 @@ impl Storm {
             }
             self.step();
             if self.rng.random_ratio(1, 6) {
-                // The caller looks where the zone goes on.
+                // The caller looks where the zone continues.
                 tail = self.rig.pointer(ZONE).unwrap();
             }
         }

@@ -1,8 +1,8 @@
 //! Every row of recovery's table in ARCHITECTURE.md, in every mode with plugs, while each command of recovery's own is refused
 //! once, refused for good, delayed for long, or lost.
 //!
-//! A scene is a failed request with one more behind it. What the table promises of the failed one is checked to the letter;
-//! of all requests, that each ends once and that the bytes of the zone agree with what was said.
+//! A scene is a failed request with one more after it. What the table promises of the failed one is checked to the
+//! letter; of all requests, that each ends once and that the bytes of the zone agree with what was said.
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, End, Rig, tags};
@@ -154,8 +154,8 @@ impl Scene {
         token
     }
 
-    /// Whether the one behind is executed before the failed one is: native appends that come late lie in another order than that
-    /// of their issue, and are not found.
+    /// Whether the later request is executed before the failed one is: native appends that come late lie in another
+    /// order than that of their issue, and are not found.
     fn comes_late_behind_another(&self) -> bool {
         let is_native = self.is_append && self.mode == WriteMode::Append;
         is_native && self.error == DeviceError::TimedOut && self.landed == Landed::Whole
@@ -182,7 +182,7 @@ impl Scene {
         }
     }
 
-    /// Whether this command is the one that is in for trouble.
+    /// Whether this is the command that is in for trouble.
     fn is_troubled(&self, seen: &Seen) -> bool {
         match self.own {
             Own::Report => seen.resync,

@@ -149,7 +149,7 @@ impl Drop for AtWork {
     }
 }
 
-/// A run that does not end by itself, at work.
+/// A run that does not end on its own, at work.
 fn endless(dir: &Path, device: &str) -> AtWork {
     let line = format!(
         "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \

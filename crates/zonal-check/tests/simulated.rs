@@ -60,7 +60,7 @@ fn published_figures_are_met_within_their_tolerances() {
     assert!(missed.is_empty(), "{}\n{}", missed.join("\n"), summary(all().iter()));
 }
 
-/// Whoever sets a wide tolerance has to call the figure unexplained.
+/// A figure with a wide tolerance has to be called unexplained.
 #[test]
 fn wide_tolerances_belong_to_figures_that_are_unexplained() {
     for (experiment, row, cells, index) in cells() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zonal_check::house::words::{names_in, phrases_in, prose};
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
@@ -451,177 +452,36 @@ fn stale_mutation_that_is_planted_is_found() {
     assert_eq!(faults("--package zonal-check --test trees", test, &first), 1);
 }
 
-/// Modules and documents that keep to the words of the house, and directories of which all modules do. The list may only grow.
-const CONVERTED: [&str; 6] = [
-    "crates/zonal-fs/src/",
-    "crates/zonal-nvme/",
-    "crates/zonal/src/commands/serve.rs",
-    "docs/FS.md",
-    "docs/GUEST.md",
-    "docs/SERVE.md",
-];
+/// Modules, and directories of modules, whose names are those of the house. The list may only grow.
+const CONVERTED: [&str; 3] =
+    ["crates/zonal-fs/src", "crates/zonal-nvme", "crates/zonal/src/commands/serve.rs"];
 
 /// Names of converted modules that still wait for a rename. The list may only shrink.
 const NOT_YET: [(&str, &str); 1] = [("crates/zonal-fs/src/waiter.rs", "Waiter")];
 
-/// Actors without a name, and phrases that have a plainer form.
-const PHRASES: [&str; 18] = [
-    "nobody",
-    "somebody",
-    "anybody",
-    "everybody",
-    "whoever",
-    "one that",
-    "one who",
-    "those who",
-    "as long as",
-    "so many",
-    "anew",
-    "by itself",
-    "goes on",
-    "go on",
-    "on its way",
-    "on their way",
-    "behind",
-    "besides",
-];
-
-/// Words that no name has as a part.
-const PARTS: [&str; 15] = [
-    "sheaf", "sheaves", "gather", "gathers", "landed", "patients", "starved", "feed", "redo", "recalled",
-    "tend", "fallen", "afloat", "meddling", "hostile",
-];
-
-/// Words that no type and no variant is called.
-const TYPES: [&str; 13] = [
-    "Brief", "Class", "Flight", "Flights", "Ground", "Lot", "Over", "Pending", "Waiter", "Walk", "Whole",
-    "World", "Aside",
-];
-
-/// Words that a type has to be qualified by more than.
-const BARE: [&str; 8] = ["Event", "Kind", "Piece", "Place", "Slot", "Stage", "State", "Step"];
-
-/// A word of prose and its line. An empty word stands for the end of a clause: no phrase goes across it.
-type Words = Vec<(usize, String)>;
-
-/// The words of a line of prose.
-fn add_words(words: &mut Words, number: usize, line: &str) {
-    for word in line.split_whitespace() {
-        let core = word.trim_matches(|c: char| !c.is_alphanumeric());
-        words.push((number, core.to_lowercase()));
-        if !word.ends_with(|c: char| c.is_alphanumeric()) {
-            words.push((number, String::new()));
-        }
-    }
-}
-
-/// Where a comment begins in a line of code, if there is one: not within a string.
-fn comment_at(line: &str) -> Option<usize> {
-    let is_code = |at: &usize| line[..*at].replace("\\\"", "").matches('"').count().is_multiple_of(2);
-    line.match_indices("//").map(|(at, _)| at).find(is_code)
-}
-
-/// The words of a document, or of the comments of a module.
-fn prose(text: &str, is_code: bool) -> Words {
-    let mut words = Words::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        match comment_at(line) {
-            _ if !is_code => add_words(&mut words, number, line),
-            Some(at) => add_words(&mut words, number, line[at..].trim_start_matches(['/', '!'])),
-            None => words.push((number, String::new())),
-        }
-    }
-    words
-}
-
-/// Phrases that are in `words`, with their lines.
-fn phrases_in(words: &Words) -> Vec<(usize, &'static str)> {
-    let mut found = Vec::new();
-    for phrase in PHRASES {
-        let parts: Vec<&str> = phrase.split(' ').collect();
-        for run in words.windows(parts.len()) {
-            if run.iter().map(|(_, word)| word.as_str()).eq(parts.iter().copied()) {
-                found.push((run[0].0, phrase));
-            }
-        }
-    }
-    found
-}
-
-/// The lower-case parts of a name.
-fn parts_of(name: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    for c in name.chars() {
-        if c == '_' || c.is_uppercase() {
-            parts.push(String::new());
-        }
-        if c != '_' {
-            parts.last_mut().unwrap().extend(c.to_lowercase());
-        }
-    }
-    parts
-}
-
-/// The name at the start of `text`.
-fn name_at(text: &str) -> &str {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default()
-}
-
-/// Names that a module defines and the house has other words for, with their lines.
-fn names_in(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let mut in_enum: Option<usize> = None;
-    for (number, line) in (1..).zip(text.lines()) {
-        let code = &line[..comment_at(line).unwrap_or(line.len())];
-        let indent = code.len() - code.trim_start().len();
-        let mut names: Vec<(&str, bool)> = Vec::new();
-        if in_enum == Some(indent) && code.trim() == "}" {
-            in_enum = None;
-        } else if in_enum.is_some_and(|outer| indent == outer + 4) {
-            names.push((name_at(code.trim_start()), false));
-        }
-        let words: Vec<&str> = code.split_whitespace().collect();
-        for pair in words.windows(2) {
-            match pair[0] {
-                "struct" | "enum" | "trait" | "type" | "union" => names.push((name_at(pair[1]), true)),
-                "fn" | "mod" | "const" | "static" => names.push((name_at(pair[1]), false)),
-                _ => {}
-            }
-        }
-        if words.contains(&"enum") && code.ends_with('{') {
-            in_enum = Some(indent);
-        }
-        for (name, is_type) in names {
-            let is_known = PARTS.iter().any(|part| parts_of(name).iter().any(|of| of == part));
-            if is_known || TYPES.contains(&name) || is_type && BARE.contains(&name) {
-                found.push((number, name.to_owned()));
-            }
-        }
-    }
-    found
-}
-
+/// Every module and document names its actors and is plain. Converted modules have no name either that the house has another word for.
 #[test]
-fn converted_modules_speak_plainly() {
+fn tree_speaks_plainly() {
     let (mut broken, mut waiting) = (Vec::new(), NOT_YET.to_vec());
     let files = files();
-    let under = |entry: &'static str| -> Vec<&str> {
-        let modules = files.iter().filter(|p| is_rust(p) && p.starts_with(entry)).filter_map(|p| p.to_str());
-        let found = if entry.ends_with('/') { modules.collect() } else { vec![entry] };
-        assert!(!found.is_empty(), "{entry} is gone");
-        found
-    };
-    for path in CONVERTED.into_iter().flat_map(under) {
-        let is_code = is_rust(Path::new(path));
-        let text = text(Path::new(path)).unwrap();
-        for (line, phrase) in phrases_in(&prose(&text, is_code)) {
-            broken.push(format!("{path}:{line}: \"{phrase}\""));
+    let is_document = |path: &Path| path.extension().is_some_and(|end| end == "md");
+    for path in files.iter().filter(|path| is_rust(path) || is_document(path)) {
+        let text = text(path).unwrap();
+        for (line, phrase) in phrases_in(&prose(&text, is_rust(path))) {
+            broken.push(format!("{}:{line}: \"{phrase}\"", path.display()));
         }
-        for (line, name) in names_in(&text).into_iter().filter(|_| is_code) {
-            if NOT_YET.contains(&(path, name.as_str())) {
-                waiting.retain(|other| *other != (path, name.as_str()));
-            } else {
-                broken.push(format!("{path}:{line}: the name {name}"));
+    }
+    for entry in CONVERTED {
+        let modules = files.iter().filter(|path| is_rust(path) && path.starts_with(entry));
+        let modules: Vec<&str> = modules.filter_map(|path| path.to_str()).collect();
+        assert!(!modules.is_empty(), "{entry} is gone");
+        for path in modules {
+            for (line, name) in names_in(&text(Path::new(path)).unwrap()) {
+                if NOT_YET.contains(&(path, name.as_str())) {
+                    waiting.retain(|other| *other != (path, name.as_str()));
+                } else {
+                    broken.push(format!("{path}:{line}: the name {name}"));
+                }
             }
         }
     }
@@ -630,38 +490,17 @@ fn converted_modules_speak_plainly() {
 }
 
 #[test]
-fn phrases_that_are_planted_are_found() {
-    for phrase in PHRASES {
-        let (first, rest) = phrase.split_once(' ').unwrap_or((phrase, ""));
-        let capital = phrase[..1].to_uppercase() + &phrase[1..];
-        // In a comment of a module, at its end, over two lines of it; not in names and strings.
-        let module = format!(
-            "//! {capital}, it waits.\nlet a = 1; // The write is {phrase}\n/// It is {first}\n/// {rest} done.\n\
-             const TEXT: &str = \"// {phrase}\";\nfn {}() {{}}",
-            phrase.replace(' ', "_")
-        );
-        let lines: Vec<usize> = phrases_in(&prose(&module, true)).into_iter().map(|(line, _)| line).collect();
-        assert_eq!(lines, [1, 2, 3], "{phrase}: {module}");
-        let document = format!("| {phrase} | zones |\nwrites it\n{first}\n{rest}, and more");
-        assert_eq!(phrases_in(&prose(&document, false)), [(1, phrase), (3, phrase)]);
+fn states_are_drawn_as_the_golden_graphs_have_them() {
+    let page = text(Path::new("docs/STATES.md")).unwrap();
+    for name in ["device-zone-zns", "device-zone-zbc", "plug", "plug-window"] {
+        let graph =
+            text(&Path::new("crates/zonal-core/tests/data").join(name).with_extension("dot")).unwrap();
+        let arrows =
+            graph.lines().filter_map(|line| line.trim().strip_suffix("\"]")?.split_once(" [label=\""));
+        let arrows: String =
+            arrows.map(|(arrow, label)| format!("  {}: {label}\n", arrow.replace("->", "-->"))).collect();
+        assert!(arrows.lines().count() > 20, "{name}");
+        let drawn = format!("```mermaid\nstateDiagram-v2\n{arrows}```\n");
+        assert!(page.contains(&drawn), "docs/STATES.md has to have for {name}.dot:\n{drawn}");
     }
-    assert_eq!(phrases_in(&prose("//! The last one. That is all; so, many do.", true)), []);
-}
-
-#[test]
-fn names_that_are_planted_are_found() {
-    let module = [
-        "pub struct Walk;",
-        "enum Body {",
-        "    Whole(u32),",
-        "    Step,",
-        "}",
-        "struct Slot { whole: u32 }",
-        "struct ZoneSlot;",
-        "fn gather_all() {}",
-        "let waiter: Waiter = gather();",
-    ]
-    .join("\n");
-    let names = [(1, "Walk"), (3, "Whole"), (6, "Slot"), (8, "gather_all")];
-    assert_eq!(names_in(&module), names.map(|(line, name)| (line, name.to_owned())));
 }

@@ -181,7 +181,7 @@ impl DeviceError {
 /// What a request ends with when it does not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// A positional write that does not begin where the zone goes on.
+    /// A positional write that does not begin at the zone's issue pointer.
     #[error("zone {zone}: write at offset {offset} but the write pointer is at {write_pointer} (sectors)")]
     NotAtWritePointer {
         /// The zone.
@@ -196,7 +196,7 @@ pub enum RequestError {
     PredecessorLost {
         /// The zone.
         zone: ZoneIndex,
-        /// Where the zone goes on, in sectors from the zone's start.
+        /// Where the zone continues, in sectors from the zone's start.
         lost_at: u32,
         /// Where this write would begin.
         offset: u32,
@@ -247,8 +247,8 @@ pub enum RequestError {
         /// First sector of the request.
         sector: Sector,
     },
-    /// Not a multiple of the block size, an empty or oversized request, an append not at a zone start, or a buffer that
-    /// is not as long as the request.
+    /// Not a multiple of the block size, an empty or oversized request, an append not at a zone start, or a buffer
+    /// whose length is not that of the request.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
     /// A `nowait` request would have had to wait. Nothing was changed.
@@ -283,22 +283,22 @@ pub enum RequestError {
         /// The zones that hold the slots it lacks.
         holders: Holders,
     },
-    /// The device failed the write, and whether it was executed cannot be told. The zone goes on at `write_pointer`, and
-    /// what lies below that may be this write, a part of it, or another's.
+    /// The device failed the write, and whether it was executed cannot be told. The zone continues at `write_pointer`,
+    /// and what lies below that may be this write, a part of it, or another's.
     #[error(
-        "zone {zone}: what became of the write at offset {offset} is not known, the zone goes on at {write_pointer}: {error}"
+        "zone {zone}: what became of the write at offset {offset} is not known, the zone continues at {write_pointer}: {error}"
     )]
     FateUnknown {
         /// The zone.
         zone: ZoneIndex,
         /// Where the write would begin, or an append would have gone by the order of its issue.
         offset: u32,
-        /// Where the zone goes on; where the device could not say that, where it would if nothing had failed.
+        /// Where the zone continues; where the device could not say that, where it would if nothing had failed.
         write_pointer: u32,
         /// What the device said.
         error: DeviceError,
     },
-    /// The append failed and left garbage in the zone, behind which the zone goes on.
+    /// The append failed and left garbage in the zone. The zone continues after the garbage.
     #[error(
         "zone {zone}: an append failed and left {sectors} sectors of garbage at offset {offset}: {error}"
     )]

@@ -1,7 +1,7 @@
 //! The error number that a program would see, were the device one of the kernel's.
 //!
 //! The kernel tells programs one number a failed request: what its driver made of the device's status, by the table
-//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job goes on, so the numbers are the
+//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job continues, so the numbers are the
 //! kernel's and not nicer ones: a write that is not at the pointer is `EIO`, and a medium error is `ENODATA`.
 
 use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! Ended requests on their way to the job that waits for them.
+//! Ended requests, kept until the job that waits for them takes them.
 //!
 //! A job is one thread. Its requests end on that thread, inside its own submit or poll, or on another job's that polls
 //! the same volume. The first go through plain places that only the owner uses; the others through a lock that only

@@ -72,7 +72,7 @@ impl Job {
         Job { inbox: Arc::new(Inbox::new(depth)), lanes: Vec::new(), backoff: Backoff::default() }
     }
 
-    /// A new lane to `shared`, which stays where it is as long as the job lives.
+    /// A new lane to `shared`, which stays where it is while the job lives.
     pub(crate) fn lane(&mut self, shared: Arc<Shared>) -> &Rc<Lane> {
         let channel = shared.volume.channel(completion_function(&shared, &self.inbox));
         let (inbox, now, age) = (self.inbox.clone(), Cell::new(clock::now()), Cell::new(AGE_MAX));
@@ -144,7 +144,7 @@ impl Lane {
     /// Submits `io` as the request `token`.
     ///
     /// # Safety
-    /// The bytes of `io` are valid and nobody else's until the request has ended.
+    /// The bytes of `io` are valid, and no other code uses them, until the request has ended.
     #[inline(always)]
     pub(crate) unsafe fn submit(&self, io: &Io, token: u64) -> Left {
         // SAFETY: the caller's promise.

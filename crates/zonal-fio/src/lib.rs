@@ -2,7 +2,7 @@
 //!
 //! The engine itself, `fio/engine.c`, is compiled against fio's headers and under fio's licence. This crate knows nothing
 //! of fio: it offers what such an engine needs, in plain C types, and stays under the licence of the other crates. The
-//! functions and structures are declared in `fio/zonal_fio.h`; whoever changes one changes both.
+//! functions and structures are declared in `fio/zonal_fio.h`; a change to one needs the same change to the other.
 //!
 //! # Threads
 //! A [`Device`] may be used by any thread. A [`Job`] and its lanes belong to the thread that made the job: requests that
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn zonal_fio_info(device: *const Device) -> Info {
     }
 }
 
-/// Describes up to `max` zones from the one that holds byte `offset`; how many, or an error number made negative.
+/// Describes up to `max` zones from the zone of byte `offset` on; how many, or an error number made negative.
 ///
 /// # Safety
 /// `device` is open, and `zones` has room for `max`.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn zonal_fio_job_free(job: *mut Job) {
     drop(unsafe { Box::from_raw(job) });
 }
 
-/// A lane of `job` to `device`; it lives as long as the job.
+/// A lane of `job` to `device`; it lives until the job is freed.
 ///
 /// # Safety
 /// Both are open, and the thread is the job's.
@@ -239,7 +239,7 @@ pub const QUEUED: c_int = 1;
 /// not that of another request under way.
 ///
 /// # Safety
-/// The thread is the job's; until the request ends, `data` is valid for `len` bytes and nobody else's.
+/// The thread is the job's; until the request ends, `data` is valid for `len` bytes and no other code uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_queue(
     lane: *const Lane,

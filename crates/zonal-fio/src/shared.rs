@@ -1,7 +1,7 @@
 //! Volumes by the name of their device: opened with the first job that names it, closed with the last.
 //!
-//! fio's jobs are threads of one process. Two volumes on one device would not know of each other's writes, and an image
-//! is locked by whoever opens it, so all jobs on a name share one volume.
+//! fio's jobs are threads of one process. Two volumes on one device would not know of each other's writes, and an
+//! opener locks its image, so all jobs on a name share one volume.
 
 use crate::clock;
 use crate::errno;
@@ -86,7 +86,7 @@ impl Shared {
         })
     }
 
-    /// Zones from the one that holds byte `offset` on, at most [`REPORT_ZONES_MAX`]; none past the end.
+    /// Zones from that of byte `offset` on, at most [`REPORT_ZONES_MAX`]; none past the end.
     ///
     /// # Errors
     /// An error number.

@@ -17,15 +17,16 @@ use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, p
 use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
-use crate::waiter::{Waiter, Waiters};
+use crate::waiter::{Waiter, Waiters, polling};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
-use zonal_io::device::OpenMode;
+use zonal_io::clock::Clock;
+use zonal_io::device::{Device, OpenMode};
 use zonal_io::image::backing::Backing;
-use zonal_io::volume::{Request, Volume};
+use zonal_io::volume::{Request, Volume, VolumeOptions};
 
 /// Why nothing is changed on a drive that is open for reading.
 const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
@@ -130,6 +131,14 @@ impl From<StoreError> for MakeError {
     fn from(error: StoreError) -> MakeError {
         MakeError::Fs(error.into())
     }
+}
+
+/// A volume of its own on a device, and waiters in real time.
+pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiters), MakeError> {
+    // The file system keeps the drive's limits of open zones.
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let volume = Volume::open(device, options).map_err(|error| MakeError::Unfit(error.to_string()))?;
+    Ok((Arc::new(Drive::new(Arc::new(volume))), polling(Clock::start())))
 }
 
 /// Finds the superblock.
@@ -285,7 +294,8 @@ pub fn open(
     let found = superblocks::find(drive, waiter)?;
     let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Use(&options))?;
     let superblock = found.copy.superblock;
-    Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
+    let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
+    Ok(fs.with_waiters(waiters))
 }
 
 /// Opens the file system of a drive to look at it: it takes no changes. Nothing is written or flushed, neither on the drive
@@ -317,7 +327,8 @@ pub fn look_because(
     let found = superblocks::find(drive, waiter)?;
     let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Look(&options))?;
     let superblock = found.copy.superblock;
-    Ok(FileSystem::look(drive.volume().clone(), rows, superblock, options, waiter, why)?)
+    let fs = FileSystem::look(drive.volume().clone(), rows, superblock, options, waiter, why)?;
+    Ok(fs.with_waiters(waiters))
 }
 
 /// What the rows of a file system are opened for.

@@ -145,7 +145,7 @@ fn blocks_are_those_of_the_extents_after_any_change() {
     assert_eq!(blocks(&fs, ino), 0);
     write(&fs, ino, 0, 40);
     assert_eq!(blocks(&fs, ino), 40);
-    // Over what is there, half over it, and far behind it.
+    // Over what is there, half over it, and far past it.
     write(&fs, ino, 5, 10);
     assert_eq!(blocks(&fs, ino), 40);
     write(&fs, ino, 35, 10);

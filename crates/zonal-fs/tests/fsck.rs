@@ -511,7 +511,7 @@ fn place_of_two_files_is_found() {
 #[test]
 fn repair_of_shared_places_leaves_extents_alone_that_share_nothing() {
     let made = Made::new();
-    // Two units of the first file, blocks 0 to 4 and 8 to 20, are said to be the second's, too, behind a sound extent of it.
+    // Two units of the first file, blocks 0 to 4 and 8 to 20, are said to be the second's, too, after a sound extent of it.
     let found = made.damaged(|rows| {
         let key = key::extent(FIRST, 8);
         let shared = Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
@@ -630,7 +630,7 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 20 * BLOCK))).unwrap();
     fs.sync(&waiter).unwrap();
     drop(fs);
-    // The zone is written anew behind the file system's back: its headers are gone.
+    // The test writes the zone again without the file system: its headers are gone.
     let drive = Drive::new(volume.clone());
     drive.zone(&waiter, zonal_core::Op::ZoneReset, ZoneIndex(0)).unwrap();
     let mut other = zonal_io::buffer::IoBuf::zeroed(30 * BLOCK as u32);

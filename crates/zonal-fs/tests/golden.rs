@@ -1,7 +1,7 @@
 //! File systems of the versions that are read: they have to open for ever, with all that is in them. Version 1 is not read: no
 //! user had data in it.
 //!
-//! A golden file has the blocks of 512 bytes of an image that are not zero, each behind its number, compressed. It is made by the
+//! A golden file has the blocks of 512 bytes of an image that are not zero, each after its number, compressed. It is made by the
 //! test with `ZONAL_BLESS=1`, which is done once a version: what is there already is not made again.
 
 mod common;
@@ -53,7 +53,7 @@ fn text(n: u64, length: usize) -> Vec<u8> {
     format!("file {n} ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-/// The work that every golden image has behind it.
+/// The work that the test did on every golden image.
 fn work(fs: &FileSystem) {
     let waiter = waiter();
     let put = |parent, name: &str, data: &[u8]| {

@@ -36,7 +36,7 @@ const TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of metadata in memory.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Bytes that a file system has besides: buffers of units, small ones, the books of the zones.
+/// Other bytes that a file system has: buffers of units, small ones, the books of the zones.
 const BESIDES_BYTES: usize = 4 << 20;
 
 /// The system's allocator, which counts what lives.

@@ -16,7 +16,7 @@ use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, ROOT, Rename};
 use zonal_io::volume::Volume;
 
-/// How long threads go on. What they are to find takes a second at most, mostly.
+/// How long threads run. What they are to find takes a second at most, mostly.
 const TIME: Duration = Duration::from_secs(3);
 
 /// Openers beside the thread that makes names.

@@ -191,7 +191,7 @@ proptest! {
                     // What was not synced was not: a name may have the position again that it had before.
                     prop_assert!(!is_synced || before == after);
                     lister.stayed.retain(|name| before.get(name) == after.get(name));
-                    // A commit may have come without a sync; one that was asked for is there.
+                    // A commit may have come without a sync; a commit that a sync asked for is there.
                     prop_assert!(!is_synced || names == synced);
                 }
             }

@@ -35,7 +35,7 @@ pub struct MountOptions {
     pub no_dev: bool,
     /// No program is run from it.
     pub no_exec: bool,
-    /// Users other than the one who mounts it may use it.
+    /// Users who did not mount it may use it, too.
     pub allow_other: bool,
 }
 

@@ -1,7 +1,7 @@
-//! How many threads there are: enough that a request never waits for one that sleeps.
+//! How many threads there are: enough that a request never waits for a thread that sleeps.
 //!
 //! A thread is *active* while it reads the next request or works at one. There is a number of these that is wanted. A thread that sleeps in
-//! the file system, for space or for the drive, is not: another one takes its place, new or parked, so that reads and look-ups go on
+//! the file system, for space or for the drive, is not: another one takes its place, new or parked, so that reads and look-ups continue
 //! while writers sleep. When it wakes there may be one too many; that one parks after its request.
 
 use parking_lot::{Condvar, Mutex};

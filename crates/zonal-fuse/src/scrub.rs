@@ -69,7 +69,7 @@ struct State {
 }
 
 impl Scrubber {
-    /// One that waits for orders. An interrupted scrub of an earlier mount is where it was.
+    /// A scrubber that waits for orders. An interrupted scrub of an earlier mount is where it was.
     pub fn new(fs: FileSystem, clock: Clock, log: Log) -> Scrubber {
         let scrub = fs.scrub().ok().flatten().unwrap_or_default();
         let state = State {

@@ -11,6 +11,7 @@ use crate::wire::layout::OutHeader;
 use crate::wire::reply;
 use crate::wire::request::{Operation, parse};
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -147,6 +148,13 @@ impl Session {
             shared.start()?;
         }
         Ok(Session(shared))
+    }
+
+    /// Whether the file system is mounted anywhere. The kernel knows, also while the session has requests to answer.
+    pub fn is_mounted(&self) -> bool {
+        let mut device = [PollFd::new(&self.0.device, PollFlags::empty())];
+        let told = rustix::io::retry_on_intr(|| poll(&mut device, Some(&Timespec::default())));
+        told.is_ok() && !device[0].revents().contains(PollFlags::ERR)
     }
 
     /// Waits until the directory is unmounted and all requests are answered.

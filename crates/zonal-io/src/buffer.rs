@@ -1,7 +1,7 @@
 //! Aligned buffers: owned while idle, lent to a command while it runs.
 //!
-//! A buffer moves into a request and comes back with its completion, so nobody can touch it in between. The pool keeps
-//! freed memory for the next taker: no allocation a request once it is warm.
+//! A buffer moves into a request and comes back with its completion, so the submitter cannot touch it in between. The
+//! pool keeps freed memory for the next taker: no allocation a request once it is warm.
 
 mod pieces;
 
@@ -61,8 +61,8 @@ impl IoBuf {
         IoBuf { ptr: allocate(len), tag: len as u64 | OWNED, pool: ptr::null() }
     }
 
-    /// The same, of memory that is none before it is touched: for payload that nobody looks at. A page of it that is takes
-    /// longer than one of a zeroed buffer.
+    /// The same, of memory that is none before it is touched: for payload that no thread looks at. A page of it that a
+    /// thread does touch takes longer than one of a zeroed buffer.
     pub fn untouched(len: u32) -> IoBuf {
         if len == 0 {
             return IoBuf::empty();
@@ -70,11 +70,11 @@ impl IoBuf {
         IoBuf { ptr: map(len), tag: len as u64 | OWNED | MAPPED, pool: ptr::null() }
     }
 
-    /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
+    /// A buffer over memory that it does not own: a foreign caller's, such as a C program's.
     ///
     /// # Safety
-    /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped, and nobody else touches it
-    /// as long.
+    /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped. Until then no other code
+    /// touches it.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
         IoBuf { ptr, tag: len as u64, pool: ptr::null() }
     }

@@ -3,8 +3,8 @@
 //!
 //! A device notes them in its [`Notices`] and rings its wake-ups; its host takes them with
 //! [`Device::take_changes`], each once. What is not taken yet is kept as a set, so its
-//! size has a bound: zones by number, and a flag for each of the rest. A host that looks late hears of a zone that changed
-//! twice as one that changed, and asks the device what the zone is now.
+//! size has a bound: zones by number, and a flag for each of the rest. A host that looks late hears only once of a zone
+//! that changed twice, and asks the device what the zone is now.
 
 use crate::device::Device;
 use crate::sync::{AtomicBool, Mutex, Ordering};

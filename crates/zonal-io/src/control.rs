@@ -20,15 +20,15 @@
 //!
 //! # Who may ask
 //! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
-//! so nobody but the owner and root reaches it. What comes over it is bounded and checked all the same: a bad line is
-//! answered by an error, one that is too long or too slow ends its connection.
+//! so only the owner and root reach it. What comes over it is bounded and checked all the same: a bad line is
+//! answered by an error, and a line that is too long or too slow ends its connection.
 //!
 //! # In whose time
 //! A thread of the server does not know the time of a volume that a run in virtual time has to itself. Such a run does the
 //! server's [`Errands`] between its polls: questions are asked, and options change, at one moment of the run's time.
 //!
 //! # Sockets without a process
-//! A killed process leaves its socket behind. [`list`] and the next [`ControlServer`] remove those that refuse a
+//! A killed process does not remove its socket. [`list`] and the next [`ControlServer`] remove those that refuse a
 //! connection and whose process, named in the file name, is gone. Both have to hold: a socket refuses for an instant
 //! between its creation and the first `listen`.
 
@@ -183,7 +183,7 @@ pub enum ControlError {
         /// The socket.
         path: PathBuf,
     },
-    /// The answer is not one that this version understands.
+    /// This version does not understand the answer.
     #[error("{}: cannot read the answer: {what}", .path.display())]
     Malformed {
         /// The socket.

@@ -1,6 +1,6 @@
 //! The bytes of one device command: where they lie, not who owns them.
 //!
-//! A command borrows its bytes from whoever submitted it until it completes. That span is not a lexical scope (the
+//! A command borrows its bytes from its submitter until it completes. That span is not a lexical scope (the
 //! command may sit in a queue and complete on another thread), so the borrow is a contract: making a [`Data`] is
 //! unsafe, using one is not.
 
@@ -67,8 +67,8 @@ impl Data {
     /// One piece.
     ///
     /// # Safety
-    /// Until the command completes, the memory stays valid, nobody else writes it, and for a read nobody else reads it.
-    /// For a read it has to be writable.
+    /// Until the command completes, the memory stays valid, no other code writes it, and for a read no other code reads
+    /// it. For a read it has to be writable.
     pub const unsafe fn one(segment: Segment) -> Data {
         Data { kind: Kind::One(segment), not_auto: PhantomData }
     }
@@ -125,7 +125,7 @@ impl Data {
     pub fn for_each_mut(&self, mut fill: impl FnMut(usize, &mut [u8])) {
         let mut at = 0;
         for s in self.segments() {
-            // SAFETY: by the contract of `Data::one` a read's bytes are writable and nobody else touches them.
+            // SAFETY: by the contract of `Data::one` a read's bytes are writable and no other code touches them.
             fill(at, unsafe { std::slice::from_raw_parts_mut(s.ptr, s.len) });
             at += s.len;
         }

@@ -13,17 +13,17 @@
 //! - Commands of one zone are ordered by the caller. A device owes order only where [`DeviceInfo::keeps_order`] says so.
 //!
 //! # Time-outs
-//! [`DeviceError::TimedOut`] says that a command was given up by whoever waited for it, not that it was given up by the
-//! medium: it may take effect after its answer is out. From the answer on the device touches none of the command's
-//! bytes (one that may still need them keeps a copy). Before anything is written or concluded in its place, the host
-//! asks [`Device::settle`] until the answer is [`Settled::Yes`], and only then for a report: a pointer that was reported
-//! earlier may still move. A host that does not ask risks a write that arrives among newer ones, or a reset that
-//! takes them away.
+//! [`DeviceError::TimedOut`] says that the waiting side gave a command up, not that the medium did: the command may
+//! take effect after its answer is out. From the answer on the device touches none of the command's
+//! bytes (a device that may still need them keeps a copy). Before anything is written or concluded in its place, the
+//! host asks [`Device::settle`] until the answer is [`Settled::Yes`], and only then for a report: a pointer that was
+//! reported earlier may still move. A host that does not ask risks a write that arrives among newer ones, or a reset
+//! that takes them away.
 
-use crate::changes::{Changes, ZoneSetting};
-use crate::data::Data;
+pub use crate::changes::{Changes, ZoneSetting};
+pub use crate::data::Data;
 use crate::identity::Identity;
-use crate::news::Wakeups;
+pub use crate::news::Wakeups;
 use crate::volume::{Merged, Pending, ReadBack};
 use std::fmt;
 use std::time::Duration;
@@ -76,8 +76,8 @@ pub struct DeviceInfo {
     pub read_only: bool,
     /// Whether commands submitted to one queue take effect in the order of submission.
     pub keeps_order: bool,
-    /// Whether the device is simulated and lives in the time that it is told: whoever drives it brings a clock that jumps
-    /// to the next deadline, and nobody has to wait for it.
+    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
+    /// the next deadline, and no thread has to wait for it.
     pub virtual_time: bool,
     /// What the host took that the device was measured with, for a run in virtual time to take as well.
     pub host_time: HostTime,
@@ -174,7 +174,7 @@ pub enum Settled {
 pub struct Contention {
     /// Times that a lock was found taken: of a queue, of open and active zones, of the whole device.
     pub waits: u64,
-    /// Changes of a zone that another thread's came before, and that were decided anew.
+    /// Changes of a zone that were decided again, because another thread's change came first.
     pub retries: u64,
 }
 
@@ -223,8 +223,8 @@ pub trait Device: Send + Sync {
         Contention::default()
     }
 
-    /// Where its head is, at the time of the last call: behind the sector that it reads or writes. `None` if it has none or
-    /// does not tell. A wrapper with the same sectors passes it on.
+    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
+    /// or does not tell. A wrapper with the same sectors passes it on.
     fn head(&self) -> Option<Sector> {
         None
     }

@@ -5,8 +5,8 @@
 //!
 //! # How the holder is found
 //! The kernel refuses such a lock without a process: `F_OFD_GETLK` answers -1 for the holder. But `/proc/locks` lists every
-//! lock with its process, the file's device and its inode. On file systems such as btrfs that device is not the one that
-//! `stat` tells; there the open files of the process decide. A holder in another PID namespace or on another host is not
+//! lock with its process, the file's device and its inode. On file systems such as btrfs that device is not what `stat`
+//! tells; there the open files of the process decide. A holder in another PID namespace or on another host is not
 //! listed. Then the error says that the process is not known.
 
 use crate::device::OpenMode;
@@ -73,7 +73,7 @@ impl fmt::Display for Held {
 
 impl std::error::Error for Held {}
 
-/// Locks `file` for as long as it is open: for reading beside other readers, for writing alone.
+/// Locks `file` until it is closed: for reading beside other readers, for writing alone.
 ///
 /// # Errors
 /// [`LockError::Held`] if another opener is in the way; it is not waited for.

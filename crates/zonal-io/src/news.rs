@@ -1,6 +1,6 @@
 //! News: how a thread sleeps until a poll would bring something.
 //!
-//! A poll finds work for three reasons: a device has an answer, another thread left work behind, or a time has come. The
+//! A poll finds work for three reasons: a device has an answer, another thread left work, or a time has come. The
 //! poll itself returns the time. The other two *ring*: a descriptor becomes readable, on which a thread or its event loop
 //! sleeps. A ring costs one load while no thread sleeps, and one write of the descriptor while one does.
 //!
@@ -10,7 +10,7 @@
 //! rings. A thread may wake up for nothing.
 //!
 //! # Queues
-//! A handle is of a queue, the one that its thread reaps, and has a descriptor of its own: one thread that is slow to wake up
+//! A handle is of the queue that its thread reaps, and has a descriptor of its own: one thread that is slow to wake up
 //! keeps no other awake. A ring for a queue whose threads are
 //! awake wakes no other thread, with one exception: a submitter may have left. So it wakes one thread of another queue. The
 //! next sleep of a thread is that of a looker: it lasts for a millisecond at most, and during it queues without sleepers ring

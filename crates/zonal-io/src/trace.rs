@@ -289,7 +289,7 @@ impl Device for Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // Whoever wants to know asks `finish` before.
+        // A caller that wants to know asks `finish` before.
         let _ = self.finish();
     }
 }
@@ -309,7 +309,7 @@ impl TraceLog {
         }
     }
 
-    /// Forgets the records so far; counts of what is in flight go on.
+    /// Forgets the records so far; counts of what is in flight continue.
     pub fn clear(&self) {
         if let Sink::Memory(records) = &mut self.state.lock().sink {
             records.clear();

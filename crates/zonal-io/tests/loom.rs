@@ -23,13 +23,13 @@ use zonal_io::sync::AtomicBool;
 use zonal_io::sync::model::{Canary, SpinBrief};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-/// Times that a schedule takes the processor away from a thread that could go on.
+/// Times that a schedule takes the processor away from a thread that could continue.
 const PREEMPTIONS: usize = 3;
 
 /// Steps of one schedule; a model that takes more does not end.
 const STEPS_MAX: usize = 20_000;
 
-/// Goes through every schedule with up to so many preemptions; returns how many there are.
+/// Goes through every schedule with up to this many preemptions; returns how many there are.
 fn explore(preemptions: usize, model: fn()) -> usize {
     let schedules = Arc::new(AtomicUsize::new(0));
     let count = schedules.clone();
@@ -117,7 +117,7 @@ fn zone_of_three_writers_answered_at_once_hands_every_write_on() {
     );
 }
 
-/// The same where somebody else's poll completes what was written.
+/// The same where another thread's poll completes what was written.
 #[test]
 fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
     prove(
@@ -190,7 +190,7 @@ fn zones_left_on_the_ready_list_go_on() {
     );
 }
 
-/// Mode `qd1`: one write at the device, whoever has the token.
+/// Mode `qd1`: one write at the device, whichever thread has the token.
 #[test]
 fn token_of_three_writers_in_two_zones_is_passed_on() {
     prove(
@@ -239,7 +239,8 @@ fn window_of_two_writers_keeps_their_order() {
     );
 }
 
-/// Memory of a pool is with one holder at a time, and is freed once, whoever is the last to let go of the pool.
+/// Memory of a pool is with one holder at a time, and is freed once, whichever thread is the last to let go of the
+/// pool.
 #[test]
 fn pool_of_three_threads_gives_each_its_own_memory() {
     prove(
@@ -313,7 +314,7 @@ fn floor_raised_beside_a_reset_shows_nothing_afterwards() {
     );
 }
 
-/// A submitter that is gone before its request ends: its channel stays until then, whoever opens others meanwhile.
+/// A submitter that is gone before its request ends: its channel stays until then, even if others are opened meanwhile.
 #[test]
 fn channel_dropped_early_hears_of_its_request() {
     prove(
@@ -334,7 +335,7 @@ fn channel_dropped_early_hears_of_its_request() {
     );
 }
 
-/// Whoever waits for a drive is woken by a command that no poll has seen. Time does not help: the model has none.
+/// A thread that waits for a drive is woken by a command that no poll has seen. Time does not help: the model has none.
 #[test]
 fn sleeper_at_a_drive_is_woken_by_a_command() {
     prove(

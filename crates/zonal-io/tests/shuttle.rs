@@ -2,7 +2,7 @@
 //! few ones at places that matter (PCT). What is shown by it, and what is not, is in docs/THREADS.md.
 //!
 //! `ZONAL_SCHEDULES` sets how many schedules each flow gets, `ZONAL_SCHEDULE_SEED` where they begin: the same two give the
-//! same schedules. One that fails is printed; `ZONAL_SCHEDULE='...' cargo test -p zonal-io --features shuttle --test shuttle
+//! same schedules. A failed one is printed; `ZONAL_SCHEDULE='...' cargo test -p zonal-io --features shuttle --test shuttle
 //! NAME` plays it again.
 //!
 //! Each flow has a canary: the same flow over a broken stand-in, which has to be found out.
@@ -136,8 +136,8 @@ fn fill(bench: &Bench, first: u64) {
     }
 }
 
-/// Somebody looks at a zone whose queue is empty while a chain of it is on its way, and then the chain's turn is over: what
-/// comes back is still before what arrives meanwhile.
+/// A thread looks at a zone whose queue is empty while a chain of it is in flight, and then the chain's turn is over:
+/// what comes back is still before what arrives meanwhile.
 #[test]
 fn chain_cut_by_its_turn_after_a_look_keeps_its_place() {
     try_out(
@@ -227,7 +227,7 @@ fn switch_to_zone_lock(bench: &Bench, _: u64) {
 }
 
 /// A write that was submitted in another mode goes out in mode `zone-lock`, without a tag, and is in the way of one in the
-/// scheduler. Nobody but its own submit sees it end.
+/// scheduler. Only its own submit sees it end.
 #[test]
 fn u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good() {
     try_out(
@@ -241,7 +241,7 @@ fn u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good() {
     );
 }
 
-/// Writes to a zone, each behind the one before.
+/// Writes to a zone, each after the one before.
 fn write_in_order(bench: &Bench, first: u64) {
     let channel = bench.channel();
     for n in 0..4 {
@@ -267,7 +267,7 @@ fn switch_away_and_back(bench: &Bench, _: u64) {
 }
 
 /// Writes that wait in the scheduler of mode `zone-lock`, that a thread has just taken from there, and that come while the
-/// mode is switched: nobody passes anybody, so each finds the pointer at its place.
+/// mode is switched: no write passes another, so each finds the pointer at its place.
 #[test]
 fn u47_switch_from_zone_lock_keeps_the_order_of_writes_that_wait_are_in_hand_or_come() {
     try_out(
@@ -411,7 +411,7 @@ fn inboxes_beside_cancels_get_all_their_ends() {
     );
 }
 
-/// A clock that stands, and lets others go on.
+/// A clock that stands, and lets other threads continue.
 fn clock() -> Nanos {
     pause();
     Nanos(0)
@@ -448,7 +448,7 @@ fn driver_completes_what_others_submit() {
     );
 }
 
-/// The emulated drive, with room for so many commands.
+/// The emulated drive, with room for this many commands.
 fn emulated(depth: u32) -> Arc<dyn Device> {
     let options = EmulatedOptions {
         size: 2 * threads::drive::ZONE * 512,

@@ -126,7 +126,7 @@ impl Checked {
         if writes(&job) {
             let zone = self.geometry.zone_of(job.sector);
             let unanswered = &mut self.zones.entry(zone).or_default().unanswered;
-            // The cache answers at once what the medium has later: a durable write may be passed by one that is not.
+            // The cache answers at once what the medium has later: a write that is not durable may pass a durable one.
             let first = unanswered.iter().position(|(_, fua)| *fua == job.fua);
             let first = first.and_then(|at| unanswered.remove(at)).map(|(tag, _)| tag);
             assert_eq!(first, Some(tag), "{zone:?}: a write is answered before one that came earlier");

@@ -1,7 +1,7 @@
 //! A flash drive: a ZNS SSD or a zoned UFS device.
 //!
 //! A chain of servers, each of which takes one command after the other: the link, then the drive as a whole and the zone at the
-//! same time, then the way back, which takes its time but holds nobody up. Commands are served in the order of
+//! same time, then the way back, which takes its time but delays no other command. Commands are served in the order of
 //! submission, so a queue keeps its order. Reads go past the zone to one of several dies.
 
 use crate::engine::Agenda;

@@ -2,7 +2,7 @@
 
 use zonal_core::{Nanos, Op, Sector};
 
-/// Number of a command at the drive, given by whoever submits it and free again once it is answered.
+/// Number of a command at the drive, given by its submitter and free again once it is answered.
 pub type Tag = u32;
 
 /// A length of time, in nanoseconds.
@@ -42,7 +42,7 @@ pub struct Totals {
 
 /// When a drive answers what it was given.
 ///
-/// Time never runs backwards: whoever drives it passes times in ascending order.
+/// Time never runs backwards: the caller passes times in ascending order.
 pub trait Model: Send {
     /// Largest number of commands that the drive holds at a time.
     fn queue_depth(&self) -> u32;
@@ -58,7 +58,7 @@ pub trait Model: Send {
     fn next(&self) -> Option<Nanos>;
 
     /// A time before which nothing is answered, if nothing is submitted until then; `None` if nothing is any more. As late
-    /// as it is cheap to say: whoever waits for answers need not look at what happens in between.
+    /// as it is cheap to say: a caller that waits for answers need not look at what happens in between.
     fn answers_from(&self) -> Option<Nanos> {
         self.next()
     }

@@ -1,6 +1,6 @@
 //! A model around a device that is there, in real time: the device's data, order, errors and limits, at the model's pace.
 //!
-//! How fast a loaded machine is nobody knows, so a run may take longer than it should; it may never take less.
+//! The speed of a loaded machine is unknown, so a run may take longer than it should; it may never take less.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Host {
         self.ends.lock().len() as u64
     }
 
-    /// Polls until so many have ended.
+    /// Polls until `ended` requests have ended.
     fn wait_for(&self, ended: u64) {
         let begin = Instant::now();
         while self.ended() < ended {
@@ -88,7 +88,7 @@ impl Host {
         }
     }
 
-    /// Writes so many blocks of a zone that begins at `start`, up to `depth` at a time; how long it took.
+    /// Writes `count` blocks of a zone that begins at `start`, up to `depth` at a time; how long it took.
     fn fill(&mut self, start: u64, count: u64, depth: u64) -> Duration {
         let begin = Instant::now();
         let before = self.given;

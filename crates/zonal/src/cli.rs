@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Open(manage::Zones),
     /// Close open zones
     ///
-    /// In an image zones are closed when whoever has it open ends; there is nothing to close then.
+    /// In an image zones are closed when the process that has it open ends; there is nothing to close then.
     #[command(mut_arg("all", |all| all.help("All zones that are open")))]
     Close(manage::Zones),
     /// Finish zones: make them full
@@ -103,7 +103,7 @@ pub(crate) fn help(name: Option<&str>, columns: Option<usize>) -> Option<String>
     Some(definition.try_get_matches_from(arguments).err()?.render().to_string())
 }
 
-/// Puts the arguments of `bench` that are not its own behind a `--`, in order: they belong to the job language, which
+/// Puts the arguments of `bench` that are not its own after a `--`, in order: they belong to the job language, which
 /// has hundreds of options and takes them with one dash or two. Everything else stays as it is.
 pub(crate) fn separate_job_options(arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|a| a != "bench") {
@@ -147,7 +147,7 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
         a.get_long() == Some(name) || a.get_all_aliases().is_some_and(|all| all.contains(&name))
     };
     let option = command.get_arguments().find(|a| is_called(a))?;
-    // The value of one that may stand alone is behind its `=` or missing.
+    // The value of an option that may stand alone follows its `=` or is missing.
     Some(option.get_action().takes_values() && !option.is_require_equals_set() && !has_value)
 }
 

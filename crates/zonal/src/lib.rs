@@ -1,78 +1,109 @@
-//! The command line: definitions, commands, and what they say and return.
+//! Zoned storage in user space. A host-managed SMR disk or a ZNS drive takes writes of a zone only at its write pointer; a
+//! [`Volume`] takes them at any depth from any thread, keeps their order, and lets a failed write cost only itself.
 //!
-//! The definitions ([`cli`]) are the one source of parsing, help, completions, manual pages and docs/CLI.md. A command
-//! writes its results to a writer and returns a [`Failure`] with its [`Exit`] code; only [`run`] touches the process.
+//! ```
+//! use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
 //!
-//! # What a user can rely on
-//! - Results go to standard output; an error is one line on standard error, `zonal: what: why`.
-//! - A reader that closes the pipe ends the program quietly, see [`CLOSED_PIPE`].
-//! - No input makes it panic.
+//! let device = zonal::open("ram:size=1G,zone_size=16M")?; // or an image, a simulated drive, a remote one
+//! let volume = Volume::open(device, VolumeOptions::default())?;
+//! let written = volume.call(&Clock::start(), Request::append(Sector(0), 8, IoBuf::zeroed(4096)));
+//! assert_eq!(written.result, Ok(Output::Appended(Sector(0))));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Addresses and lengths are sectors of 512 bytes, whatever the drive's block is ([`SECTOR_BYTES`]). The ends of requests come to a
+//! function of the caller ([`Volume::channel`]), to an [`Inbox`] of its thread, or are waited for as above ([`Volume::call`]).
+//!
+//! # Files
+//! [`FileSystem`] has files on a drive, written out of place and verified when they are read:
+//!
+//! ```
+//! use zonal::fs::{FileSystem, NewFile, Payload, ROOT, format::Kind};
+//!
+//! let fs = FileSystem::format(zonal::open("ram:size=256M,zone_size=16M")?)?;
+//! let waiter = fs.waiter();
+//! let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+//! fs.write(&*waiter, file, 0, Payload::Bytes(b"written out of place"))?;
+//! fs.sync(&*waiter)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to look
+//! - [`device`]: what a drive is, and the contract of a wrapper; [`registry`]: names of devices; [`fault`]: a drive that misbehaves.
+//! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
+//! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over TCP, and the target.
+//! - The directory `examples` has programs for appends of many threads, failed writes, drives with few open zones, an event loop, files,
+//!   and a wrapper that sends commands of its own.
+//!
+//! # Features
+//! `program`, on by default, is the program `zonal` ([`run`]); a library does without it.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "program")]
 pub mod cli;
+#[cfg(feature = "program")]
 mod commands;
-mod device;
+#[cfg(feature = "program")]
+mod devices;
+#[cfg(feature = "program")]
 pub mod docs;
+#[cfg(feature = "program")]
 mod exit;
+#[cfg(feature = "program")]
 mod interrupt;
+#[cfg(feature = "program")]
 mod kept;
+#[cfg(feature = "program")]
 mod output;
+#[cfg(feature = "program")]
+mod program;
+#[cfg(feature = "program")]
 mod progress;
+#[cfg(feature = "program")]
 mod text;
+#[cfg(feature = "program")]
 mod topics;
+#[cfg(feature = "program")]
 mod value;
+#[cfg(feature = "program")]
 mod whole;
+#[cfg(feature = "program")]
 mod write_path;
 
+#[cfg(feature = "program")]
 pub use exit::{CLOSED_PIPE, Exit, Failure, INTERRUPTED, TERMINATED};
+#[cfg(feature = "program")]
+pub use program::{fuzz_archive, run};
+pub use zonal_core::{
+    DeviceError, Geometry, Nanos, Op, Personality, RequestError, SECTOR_BYTES, Sector, Sectors,
+    ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex, ZoneType,
+};
+pub use zonal_fs as fs;
+pub use zonal_fs::FileSystem;
+pub use zonal_io::buffer::{BufferPool, IoBuf, IoBufs};
+pub use zonal_io::clock::Clock;
+pub use zonal_io::device::{Device, DeviceInfo, Output};
+pub use zonal_io::volume::{Channel, Completion, Inbox, Request, Volume, VolumeOptions, WriteMode};
+pub use zonal_io::{device, fault, image, registry, volume};
+pub use zonal_nvme as nvme;
+pub use zonal_sim as sim;
 
-use clap::Parser;
-use clap::error::ErrorKind;
-use std::ffi::OsString;
-use std::io::{self, Write};
-use std::process::ExitCode;
+use registry::{NameError, Registry};
+use std::sync::Arc;
 
-/// Reads an archive of any bytes as `zonal tar` does, and returns how many files it has.
+/// Every kind of device that there is, by name: emulated and simulated drives, images, remote drives, and what wraps them.
+pub fn all_devices() -> Registry {
+    let mut registry = Registry::default();
+    sim::register(&mut registry);
+    nvme::host::register(&mut registry);
+    registry
+}
+
+/// Opens the device called `name`: see [`registry`], and `zonal help devices`.
 ///
-/// # Panics
-/// If the archive brings the reader to what must not be: a bug.
-#[doc(hidden)]
-pub fn fuzz_archive(bytes: &[u8]) -> usize {
-    commands::files::tar::fuzz(bytes)
-}
-
-/// Runs the program with its arguments, the first of which is its name, and returns what to exit with.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut out = output::Output::stdout();
-    let result = execute(arguments.into_iter().collect(), &mut out);
-    let result = result.and_then(|()| out.flush().map_err(Failure::from));
-    match result {
-        Ok(()) => Exit::Ok.into(),
-        Err(failure) if failure.is_closed_pipe() => ExitCode::from(CLOSED_PIPE),
-        Err(failure) => {
-            // There may be nobody to read this either.
-            let _ = writeln!(io::stderr(), "zonal: {}", failure.line());
-            failure.code()
-        }
-    }
-}
-
-fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure> {
-    let arguments = match commands::mount::helper::translate(&arguments) {
-        // There is nothing to do.
-        Some(none) if none.is_empty() => return Ok(()),
-        Some(translated) => translated,
-        None => arguments,
-    };
-    match cli::Cli::try_parse_from(cli::separate_job_options(arguments)) {
-        Ok(cli) => commands::run(cli.command, out),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            Ok(write!(out, "{}", error.render())?)
-        }
-        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::usage("no command given; see `zonal help`"))
-        }
-        Err(error) => Err(Failure::usage(cli::one_line(&error))),
-    }
+/// # Errors
+/// [`NameError`] if it is no name of a device, or the device cannot be opened; it says where in the name.
+pub fn open(name: &str) -> Result<Arc<dyn Device>, NameError> {
+    all_devices().open(name)
 }

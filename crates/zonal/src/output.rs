@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
-/// Marks the error of a write to a standard output that nobody reads any more.
+/// Marks the error of a write to a standard output that no process reads any more.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
 pub(crate) struct ClosedPipe;

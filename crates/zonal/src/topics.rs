@@ -21,7 +21,7 @@ pub(crate) const TOPICS: [Topic; 5] = [
 
 fn devices() -> String {
     "\
-A device is named by its kind and, behind a colon, its options, separated by commas.
+A device is named by its kind and, after a colon, its options, separated by commas.
 
   null:size=1T,zone_size=256M   keeps no data; for measuring what is above it
   ram:size=8G                   keeps data in memory until the program ends, and up to 1G that resets have freed, for reuse
@@ -134,7 +134,7 @@ A write mode says how writes to sequential zones get to the device. Without one,
 it is rotational, append if it has native zone append, per-zone otherwise; `zonal info` says which and why.
 
   direct     as they come, for a caller who keeps the order; for comparison
-  zone-lock  behind a deadline scheduler that locks the zone of each write, as before there were plugs; for comparison
+  zone-lock  after a deadline scheduler that locks the zone of each write, as before there were plugs; for comparison
   per-zone   one write a zone at a time; contiguous ones that wait share a command
   qd1        one write of all sequential zones at a time, a zone's waiting ones before those of the next
   pipelined  a window of writes a zone at a time, all through one queue of the device, which has to keep their order;
@@ -153,7 +153,7 @@ const COLUMNS: usize = 110;
 
 fn job_options() -> String {
     let mut text = "\
-These options of fio's job language have an effect, other names behind a stroke. They mean what fio's manual says of
+These options of fio's job language have an effect, other names after a stroke. They mean what fio's manual says of
 them; docs/BENCH.md says where they differ. `zonal bench --list-ignored` lists those that are accepted without
 effect, each with the reason; every other option of fio is refused.
 
@@ -176,7 +176,7 @@ fn sizes() -> String {
     "\
 A size is a number of bytes, or a number followed by k, m, g, t or p in either case, for powers of 1024.
 
-An address on the command line, as in `--offset`, is a number of 512-byte sectors, decimal or hexadecimal behind 0x,
+An address on the command line, as in `--offset`, is a number of 512-byte sectors, decimal or hexadecimal after 0x,
 as listings print it. Followed by a letter it is a size: 256M, 0x80000 and 524288 are one place.
 "
     .to_owned()

@@ -98,7 +98,7 @@ fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Gives a file without a name one that is free.
+/// Gives a file without a name a free name.
 fn link(file: &File, name: &Path) -> io::Result<()> {
     match rustix::fs::linkat(CWD, path_of(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
         Err(Errno::INTR) => link(file, name),
@@ -139,7 +139,7 @@ mod tests {
     fn file_has_its_name_once_it_is_whole_and_nothing_else_is_there() {
         for create in WAYS {
             let dir = tempfile::tempdir().unwrap();
-            // As long as a name can be: there is no room for anything beside it in the same name.
+            // The longest name that can be: there is no room for anything beside it in the same name.
             let output = dir.path().join("n".repeat(255));
             for content in ["first", "second"] {
                 let before = fs::read(&output).ok();

@@ -23,7 +23,7 @@ use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
-/// Most sets of runs that [`fit`] simulates by itself.
+/// The usual budget of [`fit`]: the most sets of runs that it simulates.
 pub const SIMULATED_MAX: usize = 700;
 
 /// Largest error of a run with which a profile is called calibrated: what is beyond it the model does not explain.
@@ -202,7 +202,7 @@ fn drive_values(info: &DeviceInfo) -> profile::DriveValues {
     }
 }
 
-/// The profile that a drive's calibration begins with if nobody says another.
+/// The profile that a drive's calibration begins with if the user names no other.
 pub fn base_for(info: &DeviceInfo) -> &'static str {
     match (info.rotational, info.keeps_order) {
         (true, _) => "smr-hdd-30t",

@@ -35,9 +35,9 @@ pub(super) struct Place {
 pub(super) enum Order {
     /// In order, one write under way.
     Sequential,
-    /// To its zones by chance, the same each time, so many writes under way.
+    /// To its zones by chance, the same each time, `depth` writes under way.
     Random { depth: u32 },
-    /// The same by so many jobs, all of them to all zones of a place.
+    /// The same by `jobs` jobs, all of them to all zones of a place.
     Shared { jobs: u32, depth: u32 },
 }
 
@@ -108,8 +108,8 @@ const COMMON: &str = "[global]\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup
 /// The modes of runs, in the order in which they are made.
 const MODES: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Qd1];
 
-/// What is written before the runs of the second mode: a simulated drive's time goes on from one mode to the next, but each
-/// has a clock of its own, so that its first write waits until that is as late as the drive.
+/// What is written before the runs of the second mode. A simulated drive's time continues from one mode to the next,
+/// but each mode has a clock of its own: its first write waits until that is as late as the drive.
 const SETTLE: &str = "[settle]\nrw=write\nbs=4k\nsize=1z\nio_size=4k\n";
 
 /// Zones that runs write, in ascending order; prints as ranges.

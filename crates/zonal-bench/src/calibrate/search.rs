@@ -21,7 +21,7 @@ pub enum Axis {
     Scale(f64, f64),
 }
 
-/// Points from which the search goes on.
+/// Points from which the search continues.
 const KEPT: usize = 3;
 
 /// Shares of the budget that are spent once the first points, and then each of the kept ones, are through.
@@ -43,7 +43,7 @@ const GAIN: f64 = 0.999;
 /// Most axes along which it goes at once when it wanders.
 const AXES_AT_ONCE: usize = 4;
 
-/// How far it wanders: on a ladder, where one time in so many it goes anywhere, and on a scale.
+/// How far it wanders: on a ladder, where one time in `LEAPS` it goes anywhere, and on a scale.
 const RUNGS: usize = 2;
 const LEAPS: usize = 4;
 const FAR_RATIO: f64 = 1.8;
@@ -97,14 +97,14 @@ impl<'a> Search<'a> {
         self.wander(descended, cost).1
     }
 
-    /// Goes on from the best and, now and then, from the others, a few axes at a time: what makes up for each other cannot be
-    /// found along one axis alone. Who gets better goes down from there.
+    /// Continues from the best and, now and then, from the others, a few axes at a time: what makes up for each other
+    /// cannot be found along one axis alone. From a better point it goes down.
     fn wander(&mut self, mut kept: Vec<Rated>, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
         let mut draw = Draw(0);
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         kept[0] = self.descend(kept[0].clone(), &RATIOS, self.budget, cost);
         let until = (self.budget as f64 * WANDER_SHARE) as usize;
-        // Of points that are known nothing is learnt; they cannot go on for ever either.
+        // The search learns nothing from known points, and must not try them for ever.
         for n in 0..self.budget * TRIES_PER_COST {
             kept.sort_by(|a, b| a.0.total_cmp(&b.0));
             if kept[0].0 <= self.enough || self.known.len() >= until {
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
         kept
     }
 
-    /// A point's cost; `None` if so many have been asked for that no other may be.
+    /// A point's cost; `None` if `until` costs are known, so that no other may be asked for.
     fn rate(&mut self, mut point: Point, until: usize, cost: &mut dyn FnMut(&Point) -> f64) -> Option<Rated> {
         (self.normalise)(&mut point);
         let key: Vec<u64> = point.iter().map(|value| value.to_bits()).collect();

@@ -11,7 +11,7 @@ use zonal_io::data::Data;
 use zonal_io::device::{Command, Device};
 use zonal_io::volume::{read_alone, run_alone};
 
-/// Empties the device. A file system that somebody has made there is lost only if that is asked for.
+/// Empties the device. A file system that is there is lost only if the caller asks for that.
 pub(super) fn empty(device: &dyn Device, overwrite: bool) -> Result<(), BenchError> {
     if let Some(label) = file_system(device) {
         if !overwrite {
@@ -22,7 +22,7 @@ pub(super) fn empty(device: &dyn Device, overwrite: bool) -> Result<(), BenchErr
     prepare::erase(device)
 }
 
-/// The name of the file system that somebody has made on `device`, if there is one.
+/// The name of the file system on `device`, if there is one.
 fn file_system(device: &dyn Device) -> Option<String> {
     let block = |copy: u32| {
         let sector = Sector(u64::from(copy * BLOCK_SECTORS));

@@ -1,9 +1,8 @@
 //! What a clone does: lays out its files, then reads and writes them.
 //!
-//! Writes are those of a program that does not wait for the drive: they return when they are gathered or on their way, which the
-//! file system bounds. A file that one write covers
-//! counts as closed before its data goes out, and lies with the file before it; others are open as long as the clone writes
-//! them.
+//! Writes are those of a program that does not wait for the drive: they return when they are gathered or in flight,
+//! which the file system bounds. A file that one write covers counts as closed before its data goes out, and lies with
+//! the file before it; others are open while the clone writes them.
 
 use super::plan::Clone;
 use crate::job::Direction;
@@ -31,7 +30,7 @@ pub(super) struct Job {
     files: Vec<Option<u64>>,
     /// What is written and read into, on a device that keeps data.
     bytes: Option<Vec<u8>>,
-    /// Bytes on their way before writers wait.
+    /// Bytes in write buffers or in flight before writers wait.
     dirty_bytes: u64,
     /// What it did when, if that is kept.
     pub(super) series: Option<SeriesRecorder>,
@@ -203,7 +202,7 @@ struct Pass {
     open: Option<OpenFile>,
     moved: u64,
     since_sync: u32,
-    /// Files whose last data may still be on its way, with the bytes.
+    /// Files whose last data may still be in flight, with the bytes.
     recent: VecDeque<(u64, u64)>,
 }
 
@@ -307,7 +306,7 @@ impl Pass {
             Some((last, sum)) if *last == ino => *sum += bytes,
             _ => self.recent.push_back((ino, bytes)),
         }
-        // What was written so long ago has landed: no more is on its way than that.
+        // What was written so long ago has landed: no more is in flight than that.
         while self.recent.iter().skip(1).map(|(_, bytes)| bytes).sum::<u64>() > 2 * job.dirty_bytes {
             self.recent.pop_front();
         }

@@ -1,8 +1,8 @@
 //! Jobs that work with files: the file system on the device, in real or in virtual time.
 //!
 //! A file system is made on the device, which is erased, with its metadata in memory. Its files are those of the jobs, as fio
-//! names them. What has to be there before a job begins is written first and not measured. While the jobs run, somebody tends
-//! the zones ahead of need.
+//! names them. What has to be there before a job begins is written first and not measured. While the jobs run, a task
+//! of its own tends the zones ahead of need.
 
 mod ground;
 mod job;
@@ -43,7 +43,7 @@ pub struct FilesOptions {
     pub zone_order: ZoneOrder,
     /// Bytes of the largest append, its header included, less where the drive does not take as much; `None`: what it takes.
     pub unit_bytes: Option<u64>,
-    /// Bytes on their way before writers wait.
+    /// Bytes in write buffers or in flight before writers wait.
     pub dirty_bytes: u64,
     /// Files are laid out until this share of the file system is used.
     pub fill_percent: Option<u8>,
@@ -285,7 +285,7 @@ impl Site {
         Ok((report, left))
     }
 
-    /// Where series lie: behind the rounds before, without the time in which files were laid out.
+    /// Where series lie: after the rounds before, without the time in which files were laid out.
     fn frame(&self, before: Nanos) -> Frame {
         Frame { before, sectors: Sector(0)..Sector(self.volume.info().geometry.sectors().0) }
     }

@@ -24,7 +24,7 @@ use zonal_sim::executor::{
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
 const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
 
-/// What somebody who is given a waiter does.
+/// What a task does with the waiter that it is given.
 type Work<R> = Box<dyn FnOnce(&dyn Waiter) -> R + Send>;
 
 /// What is run: a name for messages, and what it does.
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Runs one task by itself.
+    /// Runs one task alone.
     pub(super) fn alone<R: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Waiter) -> R + Send + 'static,
@@ -95,7 +95,7 @@ fn tend(fs: &FileSystem, waiter: &dyn Waiter, is_over: impl Fn() -> bool) {
         match fs.background_step(waiter) {
             Ok(true) => waiter.done(),
             Ok(false) => waiter.wait(fs.volume()),
-            // Whoever writes next learns why.
+            // The next writer learns why.
             Err(_) => return,
         }
     }

@@ -1,7 +1,7 @@
 //! Block sizes: `bs`, and `bsrange` and `bssplit`, which draw them.
 //!
 //! # What fio does with two of them
-//! A direction with `bsrange` or `bssplit` ignores `bs`, whichever comes later, and goes on drawing from a `bssplit`
+//! A direction with `bsrange` or `bssplit` ignores `bs`, whichever comes later, and still draws from a `bssplit`
 //! when a `bsrange` follows. Neither is what a job says, so the later option is refused then. The other way round each
 //! replaces what was before.
 
@@ -62,8 +62,8 @@ impl BlockMix {
     }
 }
 
-/// Parts of a value for reads, writes and trims: one that is missing at the end is its left neighbour's, one that is
-/// empty is `None`.
+/// Parts of a value for reads, writes and trims: a part that is missing at the end is its left neighbour's, an empty
+/// part is `None`.
 pub(super) fn parse_directions<T: Clone>(
     text: &str,
     expected: &'static str,
@@ -183,7 +183,7 @@ fn parse_split(text: &str) -> Result<BlockMix, ValueError> {
     Ok(BlockMix::Split(shares))
 }
 
-/// A size and its share; in fio a share of 0 is one that is not named.
+/// A size and its share; in fio a share of 0 counts as not named.
 fn parse_share(text: &str) -> Result<(u32, Option<u8>), ValueError> {
     let malformed = ValueError::Malformed { expected: SPLIT };
     let (size, percent) = match text.split_once('/') {

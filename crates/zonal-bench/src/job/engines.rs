@@ -1,8 +1,7 @@
 //! Options of single fio engines.
 //!
 //! They only exist in fio when that engine runs. Here the write path is the engine, so those that tune an engine's
-//! inner workings are ignored, and those that alter what reaches the device, or name another kind of target, are
-//! refused.
+//! inner workings are ignored. Those that alter what reaches the device, or name another kind of target, are refused.
 
 use super::ignored::{Ignored, flag, value};
 use super::refused::Refused;

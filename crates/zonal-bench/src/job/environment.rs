@@ -52,7 +52,7 @@ impl Files {
         }
     }
 
-    /// The text of a file, or why there is none. One that is too long is cut behind the limit.
+    /// The text of a file, or why there is none. A text that is too long is cut just after the limit.
     pub(super) fn read(&self, name: &str) -> Result<String, String> {
         match self {
             Self::None => Err("no files can be included here".to_owned()),

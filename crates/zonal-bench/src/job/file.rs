@@ -32,7 +32,7 @@ pub struct IgnoredUse {
     pub name: &'static str,
     /// Why it has none.
     pub reason: &'static str,
-    /// Whether somebody should be told without asking.
+    /// Whether the user should be told without asking.
     pub is_told: bool,
 }
 
@@ -197,7 +197,7 @@ impl JobFile {
         }
     }
 
-    /// Applies globals, sections and overrides anew. On an error the jobs stay as they were.
+    /// Applies globals, sections and overrides again. On an error the jobs stay as they were.
     fn build(&mut self) -> Result<(), JobError> {
         let mut jobs = Vec::new();
         let mut ignored = Vec::new();
@@ -306,7 +306,7 @@ fn apply(draft: &mut Draft, settings: &[Setting], ignored: &mut Vec<IgnoredUse>)
     Ok(())
 }
 
-/// fio loses the suffix of a number behind a blank.
+/// fio loses the suffix of a number after a blank.
 fn check_blank(option: &Supported, setting: &Setting, value: &str) -> Result<(), ValueError> {
     let has_suffix = value.contains(|c: char| c.is_ascii_alphabetic() || c == '%');
     if option.numeric && setting.blank_before_value && has_suffix {

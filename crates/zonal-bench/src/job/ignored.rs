@@ -19,15 +19,15 @@ pub struct Ignored {
     pub reason: &'static str,
     /// Values that are refused all the same, and why.
     pub except: Option<Except>,
-    /// Whether somebody who sets it should be told.
+    /// Whether a user who sets it should be told.
     pub told: Told,
 }
 
-/// Whether somebody who sets an ignored option should be told: it asks for a result that will be missing, or for a way
+/// Whether a user who sets an ignored option should be told: it asks for a result that will be missing, or for a way
 /// to measure that is another here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// Nobody misses it.
+    /// No user misses it.
     Never,
     /// Always.
     Always,

@@ -1,8 +1,8 @@
 //! `include`: options of a section that stand in another file.
 //!
 //! As in fio the name is tried as it stands, then beside the file that has the line; the file takes no part in `[...]`
-//! sections, its options stand in place of the line, and it may include others. Unlike fio, one that includes itself is
-//! told as such. Sections that are not run include nothing.
+//! sections, its options stand in place of the line, and it may include others. Unlike in fio, a file that includes
+//! itself is told as such. Sections that are not run include nothing.
 
 use super::environment::Files;
 use super::error::{JobError, Limit, Origin, excerpt};

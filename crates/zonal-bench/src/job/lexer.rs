@@ -12,7 +12,7 @@ pub(super) struct Setting {
     pub name: String,
     /// Without blanks around it and without a comment; `None` if there is no `=`.
     pub value: Option<String>,
-    /// Blanks stood between `=` and the value. fio keeps them, and misreads numbers behind them.
+    /// Blanks stood between `=` and the value. fio keeps them, and misreads numbers after them.
     pub blank_before_value: bool,
     pub origin: Origin,
 }

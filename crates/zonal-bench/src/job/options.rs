@@ -32,7 +32,7 @@ pub struct Supported {
     pub aliases: &'static [&'static str],
     /// What it takes.
     pub form: Form,
-    /// Whether fio misreads its value behind a blank: `bs= 8k` is 8 bytes there.
+    /// Whether fio misreads its value after a blank: `bs= 8k` is 8 bytes there.
     pub(super) numeric: bool,
     pub(super) apply: fn(&mut Draft, &str) -> Result<(), ValueError>,
     /// The value that [`Supported::apply`] reads back to the same state. `None` if that is the default.

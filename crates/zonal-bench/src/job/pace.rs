@@ -1,8 +1,8 @@
 //! How fast a job may go: rates, pauses, and the time that is not measured.
 //!
 //! # What fio 3.33 means by them
-//! - A rate lets a direction catch up with what it missed; it has no window. `rate_iops` is a rate of bytes, of so many
-//!   of the smallest blocks, so that larger blocks count for more.
+//! - A rate lets a direction catch up with what it missed; it has no window. `rate_iops` is a rate of bytes, that many
+//!   times the smallest block, so that larger blocks count for more.
 //! - Without a suffix, `thinktime` and `thinktime_spin` are microseconds, `thinktime_iotime` and `ramp_time` seconds.
 //! - `thinktime_iotime` takes the place of `thinktime_blocks`, unless that is given, too.
 

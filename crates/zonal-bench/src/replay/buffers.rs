@@ -1,7 +1,7 @@
 //! Buffers of requests, used again by size, and what is in them.
 //!
-//! On a disk laid as a log each block says which it is. A block that is read where the map says has to be the one that
-//! was asked for: a mistake of the map, the cleaner or the write path shows.
+//! On a disk laid as a log each block says which it is. A block that is read where the map says has to be the requested
+//! one: a mistake of the map, the cleaner or the write path shows.
 
 use zonal_core::SECTOR_BYTES;
 use zonal_io::buffer::IoBuf;
@@ -17,7 +17,7 @@ fn class_of(bytes: usize) -> usize {
 }
 
 impl Buffers {
-    /// A buffer of at least so many sectors, with any bytes.
+    /// A buffer of at least `sectors` sectors, with any bytes.
     pub(super) fn take(&mut self, sectors: u32) -> IoBuf {
         let bytes = sectors as usize * SECTOR_BYTES as usize;
         let class = class_of(bytes);

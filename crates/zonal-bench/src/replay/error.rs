@@ -1,11 +1,11 @@
-//! Why a replay cannot go on. What goes wrong with a request of it is in its report.
+//! Why a replay cannot continue. What goes wrong with a request of it is in its report.
 
 use super::log::LogError;
 use super::trace::{Place, TraceError};
 use crate::error::BenchError;
 use zonal_core::Sector;
 
-/// Why a replay cannot go on.
+/// Why a replay cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -35,7 +35,7 @@ pub enum ReplayError {
         place: Place,
         /// Its first sector.
         sector: Sector,
-        /// The sector behind its last one.
+        /// The sector after its last one.
         end: u64,
         /// What it is beyond.
         what: &'static str,

@@ -24,7 +24,7 @@ impl Ledger {
         number
     }
 
-    /// Requests for so many sectors of it have ended, and none is missing.
+    /// Requests for `sectors` sectors of it have ended, and none is missing.
     pub(super) fn end(&mut self, number: u64, record: &Record, sectors: u64) {
         self.ended += 1;
         self.ended_sum = self.ended_sum.wrapping_add(mixed(number, record, sectors));

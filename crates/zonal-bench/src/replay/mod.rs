@@ -70,7 +70,7 @@ pub const DEPTH_AT_TIMES: u32 = 256;
 /// When requests go out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Speed {
-    /// At their times, so many times as fast as recorded.
+    /// At their times, this many times as fast as recorded.
     Times(f64),
     /// As soon as there is a place for them.
     Max,
@@ -100,8 +100,8 @@ pub struct ReplayOptions {
     pub fault: Option<fault::Plan>,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
-    /// Set by somebody from outside to end the replay: no more records are sent, what is under way ends, and the report is
-    /// of what was done until then.
+    /// Set by a signal handler or another thread to end the replay: no more records are sent, what is under way ends,
+    /// and the report is of what was done until then.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -131,7 +131,7 @@ impl ReplayOptions {
     }
 }
 
-/// What the player counts besides requests, in blocks unless it says otherwise.
+/// What the player counts apart from requests, in blocks unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     unmapped: u64,

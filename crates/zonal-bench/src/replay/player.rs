@@ -1,13 +1,14 @@
 //! The player: brings each record to the write path when its time has come, and takes note when it ends.
 //!
-//! One thread, one loop: what has ended is taken in, the cleaner goes on, records whose time has come are sent, and the
-//! clock waits for the next arrival or for the write path, whichever comes first. Nothing but the clock knows whether time
-//! is real. In virtual time a replay is the same to the bit whenever it is repeated.
+//! One thread, one loop: what has ended is taken in, the cleaner continues, records whose time has come are sent, and
+//! the clock waits for the next arrival or for the write path, whichever comes first. Nothing but the clock knows
+//! whether time is real. In virtual time a replay is the same to the bit whenever it is repeated.
 //!
 //! # Records and requests
 //! A record becomes requests: one usually, several where its blocks are in several places, none where there is nothing
-//! to do. It is under way from its arrival until the last of them has ended. A record that cannot go on (no free zone, a
-//! zone that has to be quiet) holds up those behind it, which keeps their order; reads that wait for a write do not.
+//! to do. It is under way from its arrival until the last of them has ended. A record that cannot continue (no free
+//! zone, a zone that has to be quiet) holds up the records after it, which keeps their order; reads that wait for a
+//! write do not.
 
 mod cleaning;
 mod endings;
@@ -60,7 +61,7 @@ struct Task {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Before a write: the rest of blocks that it covers in part is read, zones that it begins anew are reset.
+    /// Before a write: the rest of blocks that it covers in part is read, zones that it begins again are reset.
     Before,
     Main,
 }
@@ -102,7 +103,7 @@ struct Sent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flow {
     GoesOn,
-    /// It has to be tried again, and what is behind it waits.
+    /// It has to be tried again, and the tasks after it wait.
     Blocked,
 }
 
@@ -233,7 +234,7 @@ impl<'a> Player<'a> {
             return Ok(true);
         }
         if !self.tasks.is_empty() {
-            // With nothing at the device nobody can let them go on.
+            // With nothing at the device, no completion can let them continue.
             return Err(self.stalled());
         }
         Ok(self.peek()?.is_none())

@@ -40,7 +40,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// From `now` on so many are under way.
+    /// From `now` on `depth` records are under way.
     pub(super) fn set(&mut self, now: Nanos, depth: u32) {
         self.pass_to(now);
         self.depth = depth;

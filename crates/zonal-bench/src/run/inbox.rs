@@ -1,4 +1,4 @@
-//! Completions on their way to the worker that waits for them, and its buffers while they are idle.
+//! Completions that the waiting worker has not yet taken, and its buffers while they are idle.
 //!
 //! A completion function runs on whichever thread completes. Mostly that is the worker itself, inside its own submit or
 //! poll: then the completion goes through variables of the thread, without a lock. Another thread leaves it under a lock,

@@ -1,9 +1,9 @@
 //! `write_iolog`: what a worker sends, in version 3 of fio's format, which fio reads with `read_iolog`.
 //!
 //! A line is a time in microseconds, the file, what is done with it, and for reads, writes and flushes where and how
-//! long. As in fio it is written when the request goes out, and resets and finishes of zones are not among them: whoever
-//! replays the writes with `zonemode=zbd` resets where they begin anew. An append has the place that was kept for it,
-//! so that the log can be replayed in order, whatever place the device gave it.
+//! long. As in fio it is written when the request goes out, and resets and finishes of zones are not among them: a
+//! replay of the writes with `zonemode=zbd` resets zones where they begin again. An append has the place that was kept
+//! for it, so that the log can be replayed in order, whatever place the device gave it.
 
 use super::time::Time;
 use super::worker::Worker;

@@ -10,7 +10,7 @@ use quanta::Clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::{Nanos, Sector};
 
-/// What a worker shares with whoever watches and stops it. Counters are written by the worker alone.
+/// What a worker shares with the watcher, which watches and stops it. Counters are written by the worker alone.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
     pub(super) stop: AtomicBool,

@@ -101,8 +101,8 @@ pub struct BenchOptions {
     pub host: HostRules,
     /// The jobs work with files, on a file system that is made so.
     pub files: Option<FilesOptions>,
-    /// Set by somebody from outside, a signal's handler say, to end the run: no job goes on, what is in flight ends, and
-    /// the report is of what was done until then.
+    /// Set by a signal handler or another thread to end the run: no job continues, what is in flight ends, and the
+    /// report is of what was done until then.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -168,7 +168,7 @@ pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchErr
     Ok(report)
 }
 
-/// Whoever reads the results of some modes sees that there should be more, and why there are not.
+/// A reader of the results of some modes sees that there should be more, and why there are not.
 fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
     let missing = wanted.get(report.modes.len()..).unwrap_or_default();
     let names: Vec<&str> = missing.iter().map(|mode| mode.name()).collect();
@@ -298,7 +298,7 @@ fn run_mode(
     Ok(report)
 }
 
-/// What a request costs a host like the one that the device was measured with.
+/// What a request costs a host like the host that the device was measured with.
 fn host_nanos(info: &DeviceInfo, mode: WriteMode) -> u64 {
     let HostTime { command, scheduler } = info.host_time;
     if mode == WriteMode::ZoneLock { command + scheduler } else { command }

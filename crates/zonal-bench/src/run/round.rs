@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     GoOn,
     /// A job failed that ends all.
     EndAll,
-    /// Somebody from outside ends the run.
+    /// The caller's interrupt flag ends the run.
     Interrupted,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Round<'a> {
     pub(super) clockwork: &'a Clockwork,
     /// What a request costs its worker in virtual time.
     pub(super) host_nanos_per_io: u64,
-    /// Whether somebody from outside ends the run.
+    /// The caller's flag: once it is set, the run ends.
     pub(super) interrupt: Option<&'a AtomicBool>,
 }
 
@@ -164,7 +164,7 @@ impl Round<'_> {
         let end = ranges().map(|range| range.end).max().unwrap_or(0);
         let before = match self.clockwork {
             Clockwork::Real => done.elapsed,
-            // This clock goes on from round to round.
+            // This clock continues from round to round.
             Clockwork::Virtual(_) => Nanos(0),
         };
         Frame { before, sectors: Sector(start)..Sector(end) }
@@ -238,7 +238,7 @@ impl Round<'_> {
         BenchError::Report { device: self.volume.info().name.clone(), error }
     }
 
-    /// Resets one zone while nobody else is at work.
+    /// Resets one zone while no worker is at work.
     fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
         let sector = self.zones.geometry().start_of(zone);
         let device = || self.volume.info().name.clone();
@@ -246,7 +246,7 @@ impl Round<'_> {
         reset.map(|_| ()).map_err(|error| BenchError::Reset { device: device(), sector, error })
     }
 
-    /// Carries out one request while nobody else is at work.
+    /// Carries out one request while no worker is at work.
     fn carry_out(&self, request: Request) -> Result<Output, RequestError> {
         match self.clockwork {
             Clockwork::Real => self.volume.call(&Clock::start(), request).result,

@@ -93,7 +93,7 @@ fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progr
     watcher.into_samples()
 }
 
-/// Tells the watcher that a worker is over, however it ends: one that panicked must not be waited for.
+/// Tells the watcher that a worker is over, however it ends: the watcher must not wait for a worker that panicked.
 struct Over<'a> {
     watch: &'a Watch,
     watcher: Thread,

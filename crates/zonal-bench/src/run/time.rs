@@ -1,4 +1,4 @@
-//! Whose time a worker lives in: the world's, or one that jumps.
+//! Whose time a worker lives in: the world's, or virtual time, which jumps.
 //!
 //! A [`Worker`] is the same in both. It differs in what it does where nothing is to be done: in real time it polls the
 //! write path, spins, yields and sleeps; in virtual time it leaves the processor to the executor
@@ -110,7 +110,7 @@ impl Time for Real {
         let wake = due.map_or(time, |due| due.min(time));
         let left = Duration::from_nanos(wake.0.saturating_sub(worker.now.0)).saturating_sub(SLEEP_MARGIN);
         if left.is_zero() {
-            // Whoever yields this short before its time may be back long after it.
+            // A thread that yields this short before its time may be back long after it.
             std::hint::spin_loop();
         } else if worker.in_flight == 0 {
             std::thread::sleep(left.min(REST_MAX));

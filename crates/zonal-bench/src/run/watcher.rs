@@ -21,7 +21,7 @@ pub(super) struct Watcher<'a> {
     round: usize,
     workers: &'a [WorkerPlan],
     watches: &'a [CachePadded<Watch>],
-    /// Whether somebody from outside ends the run.
+    /// The caller's flag: once it is set, the run ends.
     interrupt: Option<&'a AtomicBool>,
     samplers: Vec<Sampler>,
     next_sample: Duration,

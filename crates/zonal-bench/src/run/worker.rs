@@ -7,7 +7,7 @@
 //! end of one thing and the beginning of the next: what the generator takes in between, some 10 ns, counts as latency.
 //!
 //! # Waiting
-//! In real time whoever waits polls. A worker polls at once for a while, because most answers are near; then it lets
+//! In real time a worker that waits polls. It polls at once for a while, because most answers are near; then it lets
 //! other threads run; and it sleeps only while the write path says that nothing is due soon. In virtual time it hands
 //! the processor to the scheduler instead: all that differs is in its [`Time`].
 
@@ -43,7 +43,7 @@ pub(super) struct Environment<'a> {
     pub(super) clock: &'a Clock,
     /// Reading of the clock that counts as time zero.
     pub(super) epoch: u64,
-    /// Whether writes carry bytes that somebody may read.
+    /// Whether writes carry bytes that a later read may return.
     pub(super) has_data: bool,
     /// Where series lie, if they are wanted.
     pub(super) frame: Option<Frame>,
@@ -248,7 +248,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Does what the workload has to do where that is not simply the next I/O; whether the pass goes on.
+    /// Does what the workload has to do where that is not simply the next I/O; whether the pass continues.
     #[inline(never)]
     fn step_unusually(&mut self, slot: u32) -> bool {
         self.time_has_passed();
@@ -393,7 +393,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Takes in what was answered inside submit. A slot is occupied only by what was not: nobody looks at it meanwhile.
+    /// Takes in what was answered inside submit. Only what was not occupies a slot: no code looks at it meanwhile.
     #[inline(always)]
     fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
         if kind == Kind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
@@ -644,7 +644,7 @@ fn buffer_bytes(plan: &WorkerPlan) -> u32 {
     u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB")
 }
 
-/// A buffer for each slot, with bytes that do not compress if somebody may keep them.
+/// A buffer for each slot, with bytes that do not compress if the device may keep them.
 fn buffers(environment: &Environment<'_>, plan: &WorkerPlan) -> Vec<IoBuf> {
     let bytes = buffer_bytes(plan);
     let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);
@@ -667,7 +667,7 @@ fn op_of(io: &Io) -> Op {
     }
 }
 
-/// Bytes of so many sectors of one block.
+/// Bytes of `sectors` sectors of one block.
 fn bytes_of(sectors: u32) -> usize {
     sectors as usize * SECTOR_BYTES as usize
 }

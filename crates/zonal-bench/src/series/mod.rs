@@ -1,6 +1,6 @@
 //! What happened when: rates, latencies and positions over the time of a run.
 //!
-//! Kept only where somebody asks for it ([`BenchOptions::series`](crate::BenchOptions::series)), in a memory that a
+//! Kept only where the caller asks for it ([`BenchOptions::series`](crate::BenchOptions::series)), in a memory that a
 //! longer run does not let grow: [`Buckets`] become wider instead of more. A worker records its own series; afterwards
 //! those of a job, and of all jobs, are added up.
 //!
@@ -49,14 +49,14 @@ impl JobSeries {
     }
 }
 
-/// What a mode has besides the series of its jobs.
+/// What a mode has in addition to the series of its jobs.
 #[derive(Clone, Debug)]
 pub struct ModeSeries {
     /// The device.
     pub device: DeviceInfo,
     /// Its zones at the end, if they could be had.
     pub zones: Option<ZoneMap>,
-    /// Where the device's head was, if the device tells: it knows better than those who send it there.
+    /// Where the device's head was, if the device tells: it knows better than the workers that send it there.
     pub head: Option<PositionSeries>,
 }
 

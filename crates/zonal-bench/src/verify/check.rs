@@ -43,7 +43,7 @@ impl VerifyReport {
     }
 }
 
-/// Reads back from `device`, which nobody else uses, what `recorders` say was acknowledged.
+/// Reads back from `device`, which has no other user, what `recorders` say was acknowledged.
 pub fn check_device(device: &dyn Device, recorders: &[Recorder], zones: &Zones) -> VerifyReport {
     let mut check = Check { device, zones, report: VerifyReport::default() };
     for recorder in recorders {
@@ -233,5 +233,5 @@ impl Extents {
 }
 
 /// Places that may begin before one and reach into it: blocks differ by at most this many sectors of 512 bytes in
-/// practice, and one that is missed is checked more strictly, not less.
+/// practice, and a place that is missed is checked more strictly, not less.
 const NEIGHBOURS_MAX: usize = 4096;

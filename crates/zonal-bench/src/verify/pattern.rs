@@ -177,7 +177,7 @@ pub enum Found {
         bytes: u32,
         /// The sum of the payload that it states.
         stated: u32,
-        /// The sum that its payload has; `None` if the block is not as long as what was read.
+        /// The sum that its payload has; `None` if the block has another length than what was read.
         computed: Option<u32>,
     },
 }

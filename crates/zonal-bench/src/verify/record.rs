@@ -185,7 +185,7 @@ impl Recorder {
 }
 
 impl Run {
-    /// Takes `next` in if it lies directly behind or before this run.
+    /// Takes `next` in if it lies directly after or before this run.
     fn join(&mut self, next: &Run, sectors: u64) -> bool {
         let is_behind = |a: &Run, b: &Run| {
             a.sector + u64::from(a.blocks) * sectors == b.sector && a.id + u64::from(a.blocks) == b.id

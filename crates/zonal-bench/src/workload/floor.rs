@@ -130,7 +130,7 @@ mod tests {
         RateFloor { bytes, ios, cycle, begun: None, windows: [None; 2] }
     }
 
-    /// Checks each tenth of a second with so many writes a second, of 100 bytes each.
+    /// Checks each tenth of a second with `rate(tenth)` writes a second, of 100 bytes each.
     fn run(mut floor: RateFloor, rate: impl Fn(u64) -> u64) -> Result<(), (u64, TooSlow)> {
         let mut ios = 0;
         for tenth in 0..100 {

@@ -8,8 +8,8 @@
 //! blocks.
 //!
 //! # Who gets a zone that becomes free
-//! Whoever asks first, as with a mutex: the job that has just given it back has it again at once, if its next I/O goes
-//! there. Of those that wait only the first in line may take it.
+//! The job that asks first, as with a mutex: the job that has just given it back has it again at once, if its next I/O
+//! goes there. Of those that wait only the first in line may take it.
 
 use super::zones::Zones;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,7 +36,7 @@ const COUNT: u64 = OWNER_ONE - 1;
 pub(super) struct Holds {
     /// A zone's owner and how many of its I/Os hold it; 0 of a free one.
     words: Box<[AtomicU64]>,
-    /// Workers that wait for a zone, in order of arrival; no entry where nobody does.
+    /// Workers that wait for a zone, in order of arrival; no entry where no worker does.
     lines: Mutex<BTreeMap<u32, VecDeque<u32>>>,
 }
 
@@ -109,7 +109,7 @@ impl Holds {
     }
 }
 
-/// A worker on its way to a zone, or with one that its next I/O will go to.
+/// Whether a worker waits for the zone that its next I/O will go to, or has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
     #[default]
@@ -120,12 +120,12 @@ enum Stage {
     Has(ZoneIndex),
 }
 
-/// What ends a worker's wait, besides the end of an I/O of its own.
+/// What ends a worker's wait, apart from the end of an I/O of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaits {
     /// Nothing else.
     Nothing,
-    /// That it is the first in line for this zone and nobody has it.
+    /// That it is the first in line for this zone and no worker has it.
     Zone(ZoneIndex),
     /// That another worker gets on.
     Others,
@@ -153,7 +153,7 @@ impl Hold {
         }
     }
 
-    /// The zone that it is on its way to or has.
+    /// The zone that it waits for or has.
     pub(super) fn zone(&self) -> Option<ZoneIndex> {
         match self.stage {
             Stage::Apart => None,
@@ -166,7 +166,7 @@ impl Hold {
         self.is_kept
     }
 
-    /// Goes on towards a zone with so many I/Os of its own in flight, and gives up any other; whether it has it.
+    /// Takes the next step to a zone, with `in_flight` I/Os of its own, and gives up any other; whether it has it.
     pub(super) fn take(&mut self, zone: ZoneIndex, in_flight: u32, zones: &Zones) -> bool {
         let Some(holds) = zones.holds().filter(|_| self.is_kept) else { return true };
         match self.stage {

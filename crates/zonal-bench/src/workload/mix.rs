@@ -7,7 +7,7 @@ use crate::plan::WorkerPlan;
 
 /// Draws directions such that their shares stay close to what the job asks for.
 ///
-/// A direction that was just left has to fall behind its share before a new one is drawn.
+/// A direction that was just left has to fall below its share before a new one is drawn.
 pub(super) struct Mix {
     read_percent: u8,
     current: Dir,

@@ -140,7 +140,7 @@ pub enum Step {
 
 /// What has its direction and draw, but no place yet.
 enum Pending {
-    /// Here, of so many sectors.
+    /// Here, of this number of sectors.
     Read(Sector, u32),
     Write(ZbdWrite),
     /// A write to a conventional zone.
@@ -167,7 +167,7 @@ pub struct Workload {
     /// Whether a write to a zone is looked at more closely: zones are reset now and then or have to be held, or the job
     /// keeps a log.
     looks_at_writes: bool,
-    /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
+    /// Whether a pass ends by its amount: a time-based job continues within a pass, except that verification comes
     /// between passes.
     ends_by_amount: bool,
     sequence: Sequence,
@@ -395,7 +395,7 @@ impl Workload {
         if self.varied.is_some() { self.next_varied(dir, zones) } else { self.next_of(dir, zones) }
     }
 
-    /// fio counts anew from here, also for what is due after so many writes.
+    /// fio starts its counts again here, also for what is due after a number of writes.
     fn end_ramp(&mut self) {
         self.issued = [0; 2];
         self.since_flush = false;
@@ -550,7 +550,7 @@ impl Workload {
     pub fn awaits(&self, zones: &Zones) -> Awaits {
         match self.pending {
             Some(Pending::Write(_)) => self.hold.awaits(),
-            // Other reads are judged anew from the zone that they were drawn in.
+            // Other reads are judged again from the zone that they were drawn in.
             Some(Pending::Read(sector, _)) if self.hold.zone() == Some(zones.geometry().zone_of(sector)) => {
                 self.hold.awaits()
             }
@@ -586,7 +586,7 @@ impl Workload {
         }
     }
 
-    /// Notes that nothing can be done until somebody else gets on; whether nobody will.
+    /// Notes that nothing can be done until another worker gets on; whether none will.
     #[cold]
     fn stall(&mut self, zones: &Zones) -> bool {
         self.hold.give_up(zones);

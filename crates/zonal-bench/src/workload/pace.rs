@@ -1,16 +1,16 @@
-//! When a worker may go on: rates, pauses, and the end of the time that does not count.
+//! When a worker may continue: rates, pauses, and the end of the time that does not count.
 //!
 //! Owns no clock. Asked before each I/O, it answers with a [`Step`] that names a time, and is told the time once that
-//! is reached; so it works in virtual time as well. All times count from the worker's first step, and anew from the end
-//! of `ramp_time`.
+//! is reached; so it works in virtual time as well. All times count from the worker's first step, and again from the
+//! end of `ramp_time`.
 //!
 //! # Rates
 //! A direction may issue its next I/O once what it has issued so far would have taken that long at its rate. There is
 //! no window: a worker that was held up catches up. Of a mixed job whose direction is ahead, the other one may go
-//! first; if both are, the one that may go sooner does.
+//! first; if both are, the direction that may go sooner does.
 //!
 //! # Pauses
-//! One is due after so many I/Os, or after so much time. It begins once nothing is in flight.
+//! A pause is due after a number of I/Os, or after a time. It begins once nothing is in flight.
 //!
 //! # Where this differs from fio
 //! - Times are exact to a nanosecond, not to a microsecond.
@@ -78,7 +78,7 @@ impl Pace {
         }
     }
 
-    /// What to do before the next I/O, with so many in flight; `None` if nothing.
+    /// What to do before the next I/O, with `in_flight` I/Os in flight; `None` if nothing.
     pub(super) fn hold(&mut self, in_flight: u32) -> Option<Step> {
         let (Some(now), Some(begun)) = (self.now, self.begun) else { return Some(Step::NotBefore(Nanos(0))) };
         if self.ramp.is_some_and(|ramp| now.0 >= begun.0.saturating_add(ramp)) {
@@ -100,7 +100,7 @@ impl Pace {
         self.waiting
     }
 
-    /// The direction to go on with instead of `wanted`, or when one can. `other_percent` is the share of the other
+    /// The direction to continue with instead of `wanted`, or when one can. `other_percent` is the share of the other
     /// direction.
     pub(super) fn turn(&mut self, wanted: Dir, other_percent: u8) -> Result<Dir, Step> {
         let (Some(now), Some(begun)) = (self.now, self.begun) else {
@@ -118,7 +118,7 @@ impl Pace {
             _ => (wanted, own_at),
         };
         self.waiting = Some(dir);
-        // The rates start anew where the ramp ends.
+        // The rates start again where the ramp ends.
         let ramp_end = self.ramp.map_or(u64::MAX, |ramp| begun.0.saturating_add(ramp));
         Err(Step::NotBefore(Nanos(next.min(ramp_end))))
     }

@@ -9,7 +9,7 @@ use zonal_core::Sector;
 
 /// Offsets of one worker.
 pub(super) enum Sequence {
-    /// Each direction goes on where its last I/O ended. Writes skip what of a zone they do not fit.
+    /// Each direction continues where its last I/O ended. Writes skip what of a zone they do not fit.
     Sequential { next: [u64; 2], skips_to_zones: bool },
     /// Each is a random multiple of the block from the start of the range.
     Random { stream: Stream, map: Option<Map> },
@@ -86,7 +86,7 @@ impl Sequence {
         }
     }
 
-    /// An I/O was moved: the sequence goes on behind it.
+    /// An I/O was moved: the sequence continues after it.
     #[inline]
     pub(super) fn moved(&mut self, dir: Dir, end: u64) {
         if let Sequence::Sequential { next, .. } = self {
@@ -106,7 +106,7 @@ fn draw(stream: &mut Stream, map: &mut Option<Map>, sectors: u64, plan: &WorkerP
 }
 
 impl Map {
-    /// Takes `block`, or the next one that is free. A time-based job starts over when all are used.
+    /// Takes `block`, or the next free one. A time-based job starts over when all are used.
     fn take(&mut self, block: u64, sectors: u64, blocks: u64, starts_over: bool) -> Option<u64> {
         let units = (sectors / self.unit).max(1);
         let mut block = block;

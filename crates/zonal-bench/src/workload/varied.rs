@@ -2,7 +2,7 @@
 //!
 //! A size is drawn once the offset is known, among those that end within the range; if there is none, it is cut. All are multiples of the
 //! smallest, and offsets and the random map count in it. What zones or earlier hits leave less room for is cut, so the
-//! map is marked and a sequence goes on only with what was issued: see [`Varied::issued`].
+//! map is marked and a sequence continues only with what was issued: see [`Varied::issued`].
 
 use super::random::{Purpose, RandomMap, Stream};
 use super::sequence::{past_capacity, wraps};
@@ -21,7 +21,7 @@ pub(super) struct Varied {
 }
 
 enum Place {
-    /// Each direction goes on where its last I/O ended.
+    /// Each direction continues where its last I/O ended.
     Sequential { next: [u64; 2] },
     /// Multiples of the direction's smallest block.
     Random { stream: Stream, map: Option<Map> },

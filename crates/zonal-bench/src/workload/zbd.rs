@@ -7,14 +7,14 @@
 //! one has no room, to the next zone that can be opened. A full zone is reset first.
 //!
 //! # Reads
-//! Only what was written: a sequential read goes on with the next zone that has data, a random one takes the nearest,
-//! before or behind. With `read_beyond_wp` every offset is read as it is.
+//! Only what was written: a sequential read continues with the next zone that has data, a random one takes the nearest,
+//! before or after. With `read_beyond_wp` every offset is read as it is.
 //!
 //! # Where this differs from fio
 //! - A remainder of a zone that is smaller than a block counts as full in every respect. Where open zones are limited
 //!   such a zone is finished, so that it does not stay open for ever.
 //! - A random read may hit the last written block of a zone.
-//! - A worker that finds no open zone in its range waits as long as another worker may close one.
+//! - A worker that finds no open zone in its range waits while another worker may close one.
 
 use super::holds::Hold;
 use super::zones::{Claim, Claimant, Locking, Opener, Room, Zones};
@@ -44,22 +44,22 @@ enum Stage {
     Convert,
     /// Wait for this one, where zones have to be held.
     Take(Choice),
-    /// Open a zone behind this one, where zones have to be held.
+    /// Open a zone after this one, where zones have to be held.
     OpenOther(ZoneIndex),
     /// Take the zone's lock to reset or finish it.
     Lock(Manage),
     /// With the lock, wait until the zone is quiet.
     Drain(Manage),
-    /// The command is on its way.
+    /// The command is in flight.
     Under(Manage),
 }
 
 /// A zone to be held before it is judged: until then others may change it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Choice {
-    /// The open one that the offset's share of the range picks.
+    /// The open zone that the offset's share of the range picks.
     Picked(ZoneIndex),
-    /// One that is not open.
+    /// A zone that is not open.
     Closed(ZoneIndex),
     /// An open one with room.
     Fitting(ZoneIndex),
@@ -75,7 +75,7 @@ enum Manage {
     Finish,
 }
 
-/// How a write goes on.
+/// How a write continues.
 pub(super) enum Way {
     /// As this I/O, which ends at this sector or would, if it were placed in order.
     Io(Io, u64),
@@ -98,7 +98,7 @@ impl ZbdWrite {
         ZbdWrite { drawn, sectors, zone, stage: Stage::Claim, is_counted: false }
     }
 
-    /// Goes on, with so many I/Os of its worker in flight.
+    /// Continues, with `in_flight` I/Os of its worker in flight.
     pub(super) fn go_on(
         &mut self,
         plan: &WorkerPlan,
@@ -297,7 +297,7 @@ impl ZbdWrite {
         }
     }
 
-    /// Goes to a zone behind `from` that can be opened, or to one that is open and has room; `None` if it did.
+    /// Goes to a zone after `from` that can be opened, or to an open zone that has room; `None` if it did.
     fn open_other(
         &mut self,
         from: ZoneIndex,
@@ -332,7 +332,7 @@ impl ZbdWrite {
         None
     }
 
-    /// The next zone behind `from`, going round the range, that is not open yet and can be written.
+    /// The next zone after `from`, going round the range, that is not open yet and can be written.
     fn other_zone(
         &self,
         from: ZoneIndex,
@@ -348,7 +348,7 @@ impl ZbdWrite {
     }
 }
 
-/// The zones behind `from`, going round the range, that are not open and can be written.
+/// The zones after `from`, going round the range, that are not open and can be written.
 fn closed_zones(
     from: ZoneIndex,
     plan: &WorkerPlan,
@@ -438,7 +438,7 @@ pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32)
     Some(io(geometry.start_of(zone) + Sectors(u64::from(offset)), sectors))
 }
 
-/// The nearest zone with a block of data: behind `from` for a sequential job, else on either side.
+/// The nearest zone with a block of data: after `from` for a sequential job, else on either side.
 fn zone_with_data(plan: &WorkerPlan, zones: &Zones, from: ZoneIndex) -> Option<ZoneIndex> {
     let has_data = |zone: u32| zones.readable(ZoneIndex(zone)) >= plan.read_sectors;
     if !plan.spec.pattern.random {

@@ -10,8 +10,8 @@
 //! ([`Ordering::OneInFlight`]) a second write waits until the first has ended. Appends are placed by the device, so
 //! they only reserve room and need no lock.
 //!
-//! That is the least that writes need. Workers that keep to fio's rule ([`HostRules`](super::HostRules)) have a zone for
-//! themselves besides, until what they have in flight there has ended.
+//! That is the least that writes need. Workers that keep to fio's rule ([`HostRules`](super::HostRules)) also have a
+//! zone for themselves, until what they have in flight there has ended.
 //!
 //! A reset takes the same lock, waits for the zone's writes in flight, and keeps it until it has ended.
 //!
@@ -60,7 +60,7 @@ pub enum Ordering {
 pub struct Claimant {
     /// Sectors of one write; where sizes are drawn, of the smallest.
     pub sectors: u32,
-    /// Whether nobody else writes to its zones, so that words need no locked operations.
+    /// Whether no other worker writes to its zones, so that words need no locked operations.
     pub is_alone: bool,
 }
 
@@ -105,7 +105,7 @@ pub enum Claim {
 pub enum Locking {
     /// The caller has the lock.
     Locked,
-    /// Somebody else has.
+    /// Another worker has.
     Taken,
 }
 
@@ -238,7 +238,7 @@ impl Zones {
         self.load(zone) & OFFLINE != 0
     }
 
-    /// How often `zone` lost its data; 0 if nobody counts.
+    /// How often `zone` lost its data; 0 if the run does not count that.
     #[inline]
     pub fn generation(&self, zone: ZoneIndex) -> u32 {
         self.generations.as_ref().map_or(0, |g| g[zone.0 as usize].load(Memory::Acquire))
@@ -323,7 +323,7 @@ impl Zones {
         }
     }
 
-    /// Whether a zone with this word takes a write now: it has room, nobody is at it, and it is open where that counts.
+    /// Whether a zone with this word takes a write now: it has room, no worker is at it, and it is open where needed.
     #[inline(always)]
     fn takes(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> bool {
         let has_room = (word & POINTER) + u64::from(claimant.sectors) <= u64::from(self.capacity(zone));
@@ -522,7 +522,7 @@ impl Zones {
         self.close_if_full(zone, is_alone);
     }
 
-    /// Sectors written in sequential zones; 0 if nobody counts.
+    /// Sectors written in sequential zones; 0 if the run does not count them.
     pub fn written(&self) -> u64 {
         self.written.load(Memory::Relaxed)
     }
@@ -550,12 +550,12 @@ impl Zones {
         before.is_ok_and(|before| step(before) == 0)
     }
 
-    /// Starts counting anew.
+    /// Starts counting again.
     pub fn restart_countdown(&self) {
         self.countdown.store(0, Memory::Relaxed);
     }
 
-    /// So many workers begin, or go on after they waited for a zone.
+    /// `workers` workers begin, or continue after they waited for a zone.
     pub fn moving_more(&self, workers: u32) {
         self.moving.fetch_add(workers, Memory::AcqRel);
     }

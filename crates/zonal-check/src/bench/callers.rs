@@ -82,7 +82,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
     (*state >> 33) % below
 }
 
-/// Memory whose reads take as long as a disk's, once they are to.
+/// Memory whose reads take the time of a disk's, once they are to.
 #[derive(Clone, Debug)]
 struct Slow(Arc<AtomicBool>, Memory);
 

@@ -1,6 +1,6 @@
-//! So many requests along one path, for whoever counts instructions.
+//! A number of requests along one path, for a script that counts instructions.
 //!
-//! A program that does N of them, and one that does twice as many, differ by N requests: what opening a volume costs falls
+//! A run of N of them and a run of twice as many differ by N requests: what opening a volume costs falls
 //! out. `scripts/instructions.sh` counts.
 
 use super::jobs::job;
@@ -35,7 +35,7 @@ fn in_line() -> Writer {
     Writer::new(null(options), WriteMode::PerZone, false)
 }
 
-/// One that answers when it is polled.
+/// A device that answers when it is polled.
 fn polled(merge: bool) -> Writer {
     Writer::new(null(answers_later()), WriteMode::PerZone, merge)
 }

@@ -58,7 +58,8 @@ impl Writer {
     /// A view of the writer's memory.
     pub(super) fn payload(&self, len: u32) -> IoBuf {
         let ptr = NonNull::new(self.memory.as_ptr()).expect("allocated");
-        // SAFETY: the memory lives as long as the writer, whose requests have all ended before it goes; they only read it.
+        // SAFETY: the memory lives until the end of the writer, whose requests have all ended before it goes; they only
+        // read it.
         unsafe { IoBuf::from_raw(ptr, len) }
     }
 
@@ -207,7 +208,7 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
     report.add_one("  device commands a write", "", commands[1], "", Bound::None);
 }
 
-/// Writes of mode `pipelined` at depths that the device's queue holds, and at one that it does not.
+/// Writes of mode `pipelined` at depths that the device's queue holds, and at a depth that it does not hold.
 pub(super) fn pipelined(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let options = EmulatedOptions {
@@ -318,7 +319,7 @@ impl Walker {
         })
     }
 
-    /// Zones in an order that jumps all over the device; one that is full is passed over.
+    /// Zones in an order that jumps all over the device; a full zone is passed over.
     fn random(&mut self, count: u64) -> f64 {
         if self.random == 1 {
             self.writer.reset_all();

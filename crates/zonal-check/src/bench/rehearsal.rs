@@ -12,7 +12,7 @@ use zonal_sim::Profile;
 /// Bytes of a zone of the disks.
 const ZONE: u64 = 256 << 20;
 
-/// A drive of so many zones and what a job writes to it.
+/// A drive of `zones` zones and what a job writes to it.
 #[derive(Clone, Copy)]
 struct Rehearsal {
     profile: &'static str,
@@ -77,8 +77,8 @@ impl Rehearsal {
         assert!(ios >= count, "{ios} of {count} requests");
     }
 
-    /// What a request costs behind the first `count`, in nanoseconds: a run of twice as many less one of that many, so that
-    /// opening the drive falls out. Runs too short for a difference, which only show that a row works, have one.
+    /// What a request costs after the first `count`, in nanoseconds: a run of twice as many less one of that many, so
+    /// that opening the drive falls out. Runs too short for a difference, which only show that a row works, have one.
     fn beyond(&self, count: u64) -> f64 {
         let [once, twice] = [count, 2 * count].map(|count| time(1, || self.play(count)));
         ((twice - once) / count as f64).max(1.0)

@@ -285,8 +285,8 @@ impl Load {
         begin.wait();
         let mut most = 0;
         let after_call = |most: &mut u64| *most = FOR_OTHERS.replace(0).max(*most);
-        // Who finds nothing to do for long gives its processor to one that may have: with more threads than cores, what
-        // it waits for is often with a thread that does not run.
+        // A thread that finds nothing to do for long gives its processor to another, which may have work: with more
+        // threads than cores, what it waits for is often with a thread that does not run.
         let wait = |most: &mut u64, is_over: &dyn Fn() -> bool| {
             let mut polls = 0;
             while !is_over() {

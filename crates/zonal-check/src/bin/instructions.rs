@@ -1,4 +1,4 @@
-//! `instructions PATH COUNT`: so many requests along a path, to be run under a counter; alone, the names of the paths.
+//! `instructions PATH COUNT`: COUNT requests along a path, to be run under a counter; alone, the names of the paths.
 
 use std::process::ExitCode;
 use zonal_check::bench::SERVED_PATHS;

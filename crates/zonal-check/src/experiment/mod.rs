@@ -1,8 +1,8 @@
 //! Published experiments, made again on emulated drives.
 //!
-//! An experiment is a folder of `experiments/`: job files for `zonal bench`, and `experiment.toml`, which says what is
-//! measured (rows), in which ways it is done (variants, the first of which is the one to compare with), and what others
-//! have published about it, with the source. See [`spec`] for its keys.
+//! An experiment is a folder of `experiments/`: job files for `zonal bench`, and `experiment.toml`. That file says what
+//! is measured (rows), in which ways it is done (variants), and what others have published about it, with the source.
+//! The first variant is the one to compare with. See [`spec`] for its keys.
 //!
 //! All variants of a row are measured in turn, round by round, so that a machine whose speed drifts slows each of them.
 //! What can be compared with what was published are the ratios: the absolute numbers are those of other machines.

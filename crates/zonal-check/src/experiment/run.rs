@@ -13,7 +13,7 @@ use zonal_io::volume::Statistics;
 /// How much to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// As the job files say, in so many rounds that count behind one that does not.
+    /// As the job files say, in one round that does not count and then in `rounds` that do.
     Full {
         /// Rounds.
         rounds: usize,
@@ -48,7 +48,7 @@ pub struct Cell {
     pub statistics: Statistics,
     /// The command that measured it.
     pub command: String,
-    /// What there is to say of a simulated drive besides.
+    /// What else there is to say of a simulated drive.
     pub simulated: Option<Simulated>,
 }
 

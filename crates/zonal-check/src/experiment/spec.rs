@@ -92,7 +92,7 @@ impl<T: Clone> PerValue<T> {
         }
     }
 
-    /// Whether there is one for each of so many values.
+    /// Whether there is one for each of `values` values.
     fn fits(&self, values: usize) -> bool {
         match self {
             PerValue::One(_) => true,

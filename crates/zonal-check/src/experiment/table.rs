@@ -56,7 +56,7 @@ impl Measured {
         write_columns(out, &lines, &WORDS);
     }
 
-    /// A variant against the one that it is compared with, round by round.
+    /// A variant against the variant that it is compared with, round by round.
     pub(super) fn ratio(&self, cells: &[Cell], index: usize) -> f64 {
         let other = &cells[self.experiment.against(index)].figures;
         cells[index].figures.against(other, |own, other| own / other).median()

@@ -13,7 +13,7 @@
 //! - no command is larger than the device takes, and none leaves its zone.
 //!
 //! A breach panics where it happens. [`Script::allow_together`] and [`Script::allow_misplaced`] are for what is a breach
-//! elsewhere: a volume without plugs, and zones that were written behind a volume's back.
+//! elsewhere: a volume without plugs, and zones that were written without a volume's knowledge.
 
 mod zones;
 
@@ -98,7 +98,7 @@ pub enum Answer {
     Obey,
     /// Nothing happens, and this error.
     Refuse(DeviceError),
-    /// So many of its sectors are written, and this error.
+    /// This number of its sectors is written, and this error.
     Torn(u32, DeviceError),
     /// Nothing happens, and this reply.
     Reply(CommandResult),

@@ -35,7 +35,7 @@ fn zones_beyond_the_open_limit_have_the_block_layers_number() {
     let job =
         "--rw=write --zonemode=zbd --bs=64k --size=40z --io_size=40M --offset=4z --ignore_zone_limits=1";
     let Some(engine) = engine() else { return };
-    // Explicitly open zones are not closed for others, and nobody closes what fio left open; so fill one block a zone.
+    // Explicitly open zones are not closed for others, and no job closes what fio left open; so fill one block a zone.
     let device = "ram:size=64M,zone_size=1M,zone_max_open=2,zone_max_active=2";
     let jobs: String = (0..4)
         .map(|n| {

@@ -77,7 +77,7 @@ fn trims_reset_zones() {
     assert_eq!(report.matches("(em)").count(), 124, "{report}");
 }
 
-/// One image, whatever the number of jobs: opened once, locked as long as fio runs, and its pointers are kept.
+/// One image, whatever the number of jobs: opened once, locked while fio runs, and its pointers are kept.
 #[test]
 fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
     let Some(engine) = engine() else { return };
@@ -92,7 +92,7 @@ fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
     let pointers: Vec<&str> =
         zones.lines().filter_map(|l| l.split("wptr ").nth(1)?.split(' ').next()).collect();
     assert_eq!((pointers[4], pointers[5], pointers[6]), ("0x000200", "0x000000", "0x000400"), "{zones}");
-    // While fio has it, nobody else can.
+    // While fio has it, no other process can have it.
     let arguments = [
         "--name=c",
         &format!("--ioengine=external:{}", engine.display()),
@@ -183,7 +183,7 @@ fn shim_has_no_memory_error_under_address_sanitizer() {
             .collect();
     let directory = tempfile::tempdir().unwrap();
     let run = fio(directory.path(), &arguments, |command| {
-        // What fio leaves behind when it ends is not the shim's.
+        // What fio does not free when it ends is not the shim's.
         command.env("LD_PRELOAD", asan.trim_end()).env("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1");
     });
     assert_eq!(run.succeeded().counts().writes, 3 * 128);

@@ -1,5 +1,5 @@
-//! The fio engine, judged by the fio that is installed: jobs end without errors and with what they wrote, failures have the
-//! numbers that a kernel's device would give, and `zonal bench` does the same with the same job files.
+//! The fio engine, judged by the fio that is installed. Jobs end without errors and with what they wrote. Failures have
+//! the numbers that a kernel's device would give. `zonal bench` does the same with the same job files.
 //!
 //! Where fio is not installed the tests say that they skip; in continuous integration that is an error.
 

@@ -152,7 +152,7 @@ pub fn run_in(directory: &TempDir, engine: &Path, device: &str, arguments: &str)
     let mut all = Vec::new();
     for argument in arguments.split_whitespace() {
         all.push(argument);
-        // Options of a job stand behind its name.
+        // Options of a job stand after its name.
         if argument.starts_with("--name=") {
             all.extend([engine.as_str(), device.as_str()]);
         }

@@ -66,7 +66,7 @@ fn h18_management_waits_whatever_it_asked_for() {
     }
 }
 
-/// Nobody but such requests comes to a zone whose pointer the device could not tell. They make it ask again.
+/// Only such requests come to a zone whose pointer the device could not tell. They make it ask again.
 #[test]
 fn u14_zone_of_unknown_pointer_asks_again_for_those_that_do_not_wait() {
     let rig = Rig::per_zone();

@@ -112,8 +112,9 @@ fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
     assert_eq!(rig.asked().iter().filter(|c| c.0 == Op::Append).count(), 2);
 }
 
-/// An append that may not wait takes its place back, though another has gone out behind it. So that one lies before the place
-/// that it was given, and when the device does not say what became of it, it is looked for where the zone ends.
+/// An append that may not wait takes its place back, though another append has gone out after it. So the other append
+/// lies before the place that it was given. When the device does not say what became of it, it is looked for where the
+/// zone ends.
 #[test]
 fn u45_append_behind_one_that_was_withdrawn_is_looked_for_where_it_can_be() {
     let script = Arc::new(Script::new(script::info()));

@@ -1,4 +1,4 @@
-//! More zones than the drive may have open or active: who waits, who makes room, and who is told that nobody will.
+//! More zones than the drive may have open or active: who waits, who makes room, and who is told that no zone will.
 
 use super::*;
 use zonal_core::Nanos;

@@ -32,7 +32,7 @@ fn h09_finish_waits_like_a_reset() {
     assert_eq!(rig.asked().last(), Some(&(Op::ZoneFinish, 1, 0, 0)));
 }
 
-/// Two appends go out and the look for a third finds nobody: the zone has no waiters, and is as busy as before.
+/// Two appends go out and the look for a third finds none: the zone has no waiters, and is as busy as before.
 #[test]
 fn h10_look_that_finds_nobody_leaves_the_zone_busy() {
     let rig = Rig::append_mode();
@@ -54,7 +54,7 @@ fn h12_misplaced_write_errs_alone_whether_it_waited_or_not() {
         // At once, in an idle zone.
         let stray = rig.write(1, 20, 8);
         assert_eq!(rig.end(stray), Some(misplaced(1, 0, 20)));
-        // In a zone where others wait before and behind.
+        // In a zone where others wait before and after.
         let before = [rig.write(1, 0, 8), rig.write(1, 8, 8)];
         let stray = rig.write(1, 40, 8);
         let behind = [rig.write(1, 16, 8), rig.append(1, 8)];
@@ -67,7 +67,7 @@ fn h12_misplaced_write_errs_alone_whether_it_waited_or_not() {
     }
 }
 
-/// What met a full queue keeps its place: writes behind wait for it, and it is not decided upon again.
+/// What met a full queue keeps its place: writes after it wait, and it is not decided upon again.
 #[test]
 fn h26_write_that_met_a_full_queue_keeps_its_place() {
     for mode in PLUGGED {

@@ -5,7 +5,7 @@ use zonal_check::script::Seen;
 use zonal_core::Nanos;
 
 /// A chain under way: writes of four sectors each, of which the first has ended, the second is at the device, and the
-/// others are promised their places behind it.
+/// others are promised their places after it.
 struct Chain {
     rig: Rig,
     tokens: Vec<u64>,
@@ -41,7 +41,7 @@ impl Chain {
         self.rig.end(self.tokens[n])
     }
 
-    /// Asserts that the writes from `n` on ended well and lie one behind the other from `offset` on.
+    /// Asserts that the writes from `n` on ended well and lie one after the other from `offset` on.
     fn assert_in_order(&self, n: usize, offset: u32) {
         for (token, at) in self.tokens[n..].iter().zip((offset..).step_by(SECTORS as usize)) {
             assert_eq!(self.rig.end(*token), Some(self.done(at)));
@@ -60,7 +60,7 @@ fn chain_in(rig: &Rig, zone: u32, appends: bool) -> Vec<u64> {
     tokens
 }
 
-/// The premise of all that follows: one write is at the device, nobody is in the queue, and the pointer is behind all.
+/// The premise of all that follows: one write is at the device, no write is in the queue, and the pointer is after all.
 fn assert_promised(rig: &Rig, zone: u32, end: u32) {
     let plug = rig.plug(zone).map(|p| (p.references, p.pending, p.write_pointer));
     assert_eq!(plug, Some((2, 0, end)), "no chain is under way");
@@ -141,7 +141,7 @@ fn u15_reset_of_all_zones_goes_out_behind_the_one_write_at_each() {
     }
 }
 
-/// The places that were promised are free again: the zone stands behind the last write that went out.
+/// The places that were promised are free again: the zone stands after the last write that went out.
 #[test]
 fn u15_reset_that_fails_leaves_the_pointer_behind_what_went_out() {
     for chain in Chain::all() {
@@ -209,7 +209,7 @@ fn u16_appends_behind_one_that_fails_in_a_chain_go_on_in_their_order() {
     assert_eq!(rig.resyncs(), 1);
 }
 
-/// Appends take the room, positional writes behind it learn what was lost.
+/// Appends take the room, positional writes after the loss learn what was lost.
 #[test]
 fn u16_mixed_chain_with_a_failure_ends_each_write_by_its_kind() {
     let rig = unmerged(script::info(), WriteMode::PerZone);
@@ -249,7 +249,7 @@ fn u16_resynchronisation_on_request_breaks_a_chain_and_nothing_is_lost() {
     }
 }
 
-/// Somebody else has written to the zone: appends go where it stands now.
+/// Another writer has written to the zone: appends go where it stands now.
 #[test]
 fn u16_appends_of_a_broken_chain_go_where_the_zone_stands() {
     let chain = Chain::new(WriteMode::PerZone, true);
@@ -330,7 +330,7 @@ fn u17_chain_under_a_switch_of_the_mode_goes_on_in_the_new_one() {
     }
 }
 
-/// The write that the full queue keeps was decided upon and goes out, those behind it do not.
+/// The write that the full queue keeps was decided upon and goes out, the writes after it do not.
 #[test]
 fn u17_reset_while_a_chain_meets_a_full_queue_waits_for_one_write() {
     for chain in Chain::all() {

@@ -139,7 +139,7 @@ fn u01_chain_of_ends_does_not_nest() {
     assert!(polls >= LEVELS as usize / TURN_MAX - 1, "each call had its share: {polls}");
 }
 
-/// A thousand requests that end together are delivered in shares, by whoever calls.
+/// A thousand requests that end together are delivered in shares, by the thread that calls.
 #[test]
 fn u03_call_delivers_no_more_than_its_share() {
     const COUNT: u32 = 1000;
@@ -239,8 +239,8 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
     assert_eq!(Arc::strong_count(&told), 1, "opening one gives up those that are over");
 }
 
-/// A volume that goes takes what has not ended with it: nobody is told, and buffers are free again. A channel to which
-/// the device's requests still point is not.
+/// A volume that goes takes what has not ended with it: no caller is told, and buffers are free again. A channel to
+/// which the device's requests still point is not.
 #[test]
 fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
@@ -280,8 +280,8 @@ fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     assert_eq!(script.zone(1).1, 8, "it was carried out");
 }
 
-/// Wrappers keep what the device knows by a number of theirs. They go with their volume, and the device goes on with the
-/// bytes of the command that it has.
+/// Wrappers keep what the device knows by a number of theirs. They go with their volume, and the device continues with
+/// the bytes of the command that it has.
 #[test]
 fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
     type Wrap = fn(Arc<Script>) -> Arc<dyn Device>;
@@ -313,7 +313,7 @@ fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
 }
 
 /// A completion function panics in the middle of whatever the call had to do. The caller of the call gets the panic, and
-/// everything else goes on as if nothing had happened.
+/// everything else continues as if nothing had happened.
 #[test]
 fn u07_panic_of_a_completion_function_harms_nobody_else() {
     let rig = Rig::per_zone();
@@ -353,7 +353,7 @@ fn expect_panic(token: u64, what: impl FnOnce()) {
     assert_eq!(panic.downcast_ref::<String>(), Some(&format!("told of {token}")));
 }
 
-/// The panic of somebody else's function passes through a submission: the submitter's channel is not given up while
+/// The panic of another channel's function passes through a submission: the submitter's channel is not given up while
 /// that request is outstanding.
 #[test]
 fn u07_panic_does_not_make_a_channel_lose_count() {

@@ -155,7 +155,7 @@ fn h37_zone_reset_behind_the_volumes_back_is_found_when_asked_for() {
         let write = rig.write(1, 0, 8);
         rig.settle();
         assert_eq!(rig.end(write), Some(DONE));
-        // Where nobody asks, one write fails and the zone goes on.
+        // Where no caller asks for a resync, one write fails and the next succeeds.
         rig.script.set_zone(1, ZoneCondition::Empty, 0);
         rig.script.allow_misplaced();
         let stale = rig.write(1, 8, 8);

@@ -41,7 +41,7 @@ fn h03_stale_place_on_the_ready_list_issues_nothing() {
     let late = rig.write_request(1, 2 * TURN, 1);
     let late_token = late.token;
     let (late, other, volume) = (Mutex::new(Some(late)), Mutex::new(rig.also(|_| {})), rig.volume.clone());
-    // Told of the first write, when the turn that followed it is over, somebody writes again.
+    // Told of the first write, when the turn that followed it is over, the completion function writes again.
     let witness = rig.also(move |_| {
         let late = late.lock().take().expect("told once");
         volume.submit(Nanos(0), &other.lock(), late);
@@ -101,7 +101,7 @@ fn h07_reset_zone_takes_writes_at_its_start_again() {
         rig.write(1, 0, 12);
         rig.settle();
         let reset = rig.reset(1);
-        // One that waits for the reset, and one that comes after it.
+        // A write that waits for the reset, and a write that comes after it.
         let waited = rig.write(1, 0, 8);
         rig.settle();
         let after = rig.write(1, 8, 8);
@@ -112,8 +112,8 @@ fn h07_reset_zone_takes_writes_at_its_start_again() {
     }
 }
 
-/// Whoever hears of the write that filled the zone may reset it and write again at once: the plug knows of the end
-/// before anybody else does.
+/// The caller that hears of the write that filled the zone may reset it and write again at once: the plug knows of the
+/// end before any caller does.
 #[test]
 fn h08_plug_is_up_to_date_when_the_caller_hears() {
     for (style, mode) in [Style::Later, Style::Now(Answer::Obey)].iter().flat_map(|s| PLUGGED.map(|m| (s, m)))

@@ -70,7 +70,7 @@ fn appended(rig: &Rig, zone: u32, offset: u32) -> End {
     Ok(Output::Appended(rig.sector(zone, offset)))
 }
 
-/// [`script::info`] with zones that can be written to their end, so that a write may go on into the next.
+/// [`script::info`] with zones that can be written to their end, so that a write may continue into the next.
 fn whole_zones() -> DeviceInfo {
     let geometry = Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(0), 1).unwrap();
     DeviceInfo { geometry, ..script::info() }

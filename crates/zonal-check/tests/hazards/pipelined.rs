@@ -40,7 +40,7 @@ fn places(rig: &Rig) -> Vec<u32> {
     rig.asked().into_iter().filter(|c| c.0 == Op::Write && c.1 == 1).map(|c| c.2).collect()
 }
 
-/// So many writes of four sectors, one behind the other.
+/// `count` writes of four sectors, one after the other.
 fn fill(rig: &Rig, count: u32) -> Vec<u64> {
     (0..count).map(|n| rig.write(1, n * 4, 4)).collect()
 }
@@ -101,12 +101,12 @@ fn s3_waiting_writes_merge_when_the_window_is_full() {
     assert_all_there(&rig, &tokens);
 }
 
-/// Of the queues that a device has, a zone's writes use one, whoever submits; zones use different ones.
+/// Of the queues that a device has, a zone's writes use one, whichever thread submits; zones use different ones.
 #[test]
 fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
     let script = Arc::new(Script::new(DeviceInfo { queues: 3, ..ordered() }));
     let rig = Rig::on(script, options(8));
-    // What is wrong is said below, where nobody waits for a thread that has panicked.
+    // What is wrong is said below, where no thread waits for a thread that has panicked.
     rig.script.allow_together();
     // They live at the same time, so that each has a queue of its own elsewhere, and submit one after the other.
     let (turn, end) = (Arc::new(AtomicU32::new(0)), Arc::new(Barrier::new(6)));
@@ -135,7 +135,7 @@ fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
     assert_eq!(rig.resyncs(), 0);
 }
 
-/// A device that lets another thread write behind the first write before it has that.
+/// A device that lets another thread submit the next write before it has the first.
 pub(super) struct Overtaking {
     pub(super) inner: Arc<Script>,
     pub(super) other: Mutex<Option<Other>>,
@@ -338,7 +338,7 @@ fn medium_error_inside_a_window_costs_it_and_the_writes_behind_but_no_append() {
     assert_eq!(rig.end(append), Some(appended(&rig, 1, 4)));
 }
 
-/// The first was executed, but nobody said so: what the pointer has passed is read back.
+/// The first was executed, but no answer said so: what the pointer has passed is read back.
 #[test]
 fn write_of_a_window_without_an_answer_is_read_back_when_the_pointer_has_passed_it() {
     let rig = pipelined(4);
@@ -418,7 +418,7 @@ fn write_of_several_commands_goes_without_company() {
     assert_eq!(out(&rig), [28, 32]);
     rig.settle();
     assert_eq!(rig.ends([short, long, behind[0], behind[1]]), [DONE; 4]);
-    // The same where nobody was before it.
+    // The same where no write was before it.
     let rig = pipelined(8);
     rig.write(1, 0, 24);
     rig.write(1, 24, 4);
@@ -523,7 +523,7 @@ fn s3_device_without_the_promise_is_refused_unless_forced() {
     assert_eq!(WriteMode::for_device(&ordered()).0, WriteMode::Append, "nobody gets it unasked");
 }
 
-/// An emulated device checks by itself that writes go together only where it promised order.
+/// An emulated device itself checks that writes go together only where it promised order.
 #[test]
 fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in_rounds() {
     let device = EmulatedOptions {
@@ -540,7 +540,7 @@ fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in
     assert!(statistics.resyncs > 0 && statistics.failed == 0, "{statistics:?}");
 }
 
-/// Those in front of the loss go out again, one of them twice: they take nobody's place.
+/// Those in front of the loss go out again, one of them twice: they take no other write's place.
 #[test]
 fn u40_write_behind_a_loss_learns_of_it_though_others_are_sent_again_before() {
     for tries in 1..=3 {

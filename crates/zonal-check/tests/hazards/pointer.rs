@@ -92,7 +92,7 @@ fn h16_full_zone_takes_nothing_and_its_pointer_stays() {
     }
 }
 
-/// The write ends where the next zone begins: its zone is the one that it began in.
+/// The write ends where the next zone begins: its zone is where it began.
 #[test]
 fn h24_write_that_ends_a_zone_belongs_to_it_and_not_to_the_next() {
     for mode in PLUGGED {

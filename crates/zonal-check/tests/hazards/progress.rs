@@ -1,4 +1,4 @@
-//! Whoever waits gets on, and is told when to look.
+//! A waiting request gets on, and a waiting thread is told when to look.
 
 use super::*;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn volume(options: &EmulatedOptions, mode: WriteMode) -> Arc<Volume> {
     )
 }
 
-/// Somebody sleeps for completions while another thread submits.
+/// A thread sleeps for completions while another thread submits.
 #[test]
 fn h41_sleeper_wakes_when_a_completion_can_be_had() {
     let volume =
@@ -82,7 +82,8 @@ fn u08_appends_that_end_at_once_need_no_more_room_the_more_they_are() {
     }
 }
 
-/// A device that takes one command at a time, a zone that always has the next one ready, and one that has a single write.
+/// A device that takes one command at a time, a zone that always has the next one ready, and a zone that has a single
+/// write.
 #[test]
 fn u09_full_queue_serves_those_who_came_first() {
     for mode in PLUGGED {

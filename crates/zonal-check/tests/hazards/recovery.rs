@@ -363,7 +363,7 @@ fn covered_write_that_is_not_found_has_an_unknown_fate() {
         rig.step(Answer::Refuse(DeviceError::Aborted));
         rig.settle();
         assert_eq!(rig.ends(writes), [unknown(1, 8, 0, DeviceError::Aborted), DONE]);
-        // One that cannot be read is not known either.
+        // The fate of a write that cannot be read is not known either.
         let unread = rig.write(1, 16, 8);
         rig.step(Answer::Torn(8, DeviceError::Aborted));
         rig.step(Answer::Obey);
@@ -688,7 +688,7 @@ fn starving_zones_do_not_wait_for_each_other() {
     let writes = [rig.write(1, 0, 4), rig.write(2, 0, 4)];
     drive(&rig, |_, tried| if tried <= 2 { Answer::Refuse(TOO_MANY) } else { Answer::Obey });
     assert_eq!(rig.ends(writes), [DONE; 2]);
-    // Nor does each take the other for one that has given its slot back.
+    // Nor does each zone assume that the other has given its slot back.
     let (other, writes) = (rig.write(5, 0, 4), [rig.write(3, 0, 4), rig.write(4, 0, 4)]);
     for answer in [Answer::Refuse(TOO_MANY), Answer::Refuse(TOO_MANY), Answer::Obey, Answer::Obey] {
         rig.finish(1, answer);

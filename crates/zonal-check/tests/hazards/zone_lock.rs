@@ -147,7 +147,7 @@ fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() 
     }
 }
 
-/// Four tags: two writes wait in the scheduler behind the first and one that reads, two outside of it.
+/// Three tags: two writes wait in the scheduler after the first, which is at the device, and two outside of it.
 fn some_in_the_scheduler_and_some_outside(merge: bool) -> (Rig, [u64; 5]) {
     let rig = zone_lock(3, merge);
     let writes = [0, 4, 8, 12, 16].map(|at| rig.write(1, at, 4));

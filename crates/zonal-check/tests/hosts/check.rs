@@ -200,7 +200,7 @@ impl Judge<'_> {
         self.check_written(number, entry)
     }
 
-    /// A sequential zone gets each sector of a write once at most, and nothing of one that was refused.
+    /// A sequential zone gets each sector of a write once at most, and nothing of a refused write.
     fn check_written(&self, number: u64, entry: &Entry) -> Result<(), String> {
         if entry.sqe.nsid.get() != 1 || !entry.is_write() {
             return Ok(());

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -522,6 +522,47 @@ fn mount_waits_for_the_process_of_the_one_before() {
     }
     place.zonal("mount image:d.img m --daemon");
     assert!(fs::read(place.dir().join("f")).unwrap() == bytes(7, 5 << 20));
+    place.zonal("unmount m");
+    place.check();
+}
+
+/// The kernel gives the number of a file system to the next one at once, and the process of the first lives on for a while: here it is
+/// in the midst of a sync, on a drive that takes a while for a flush.
+#[test]
+fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
+    let place = Place::new("128M");
+    let plan = "[[rule]]\non = 'flush'\nfault = 'delay'\ntime = '300ms'\n";
+    fs::write(place.home().join("slow.toml"), plan).unwrap();
+    place.zonal("create --size 128M --zone-size 4M e.img");
+    place.zonal("mkfs image:e.img");
+    fs::create_dir(place.home().join("other")).unwrap();
+    let number = |dir: &str| fs::metadata(place.home().join(dir)).unwrap().dev();
+    let mount_and_write = |text: &str| {
+        place.zonal("mount fault:plan=slow.toml+image:d.img m --daemon -o commit=1");
+        fs::write(place.dir().join("f"), text).unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+    };
+
+    // What ends is not said to be mounted elsewhere.
+    mount_and_write("first");
+    let mounted = number("m");
+    std::thread::scope(|scope| {
+        let unmount = scope.spawn(|| place.zonal("unmount m"));
+        while number("m") == mounted {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        place.zonal("mount image:e.img other --daemon");
+        assert_eq!(unmount.join().unwrap(), "");
+    });
+    place.zonal("unmount other");
+
+    // A mount waits for what ends.
+    mount_and_write("second");
+    assert!(Command::new("umount").arg(place.dir()).status().unwrap().success());
+    place.zonal("mount image:e.img other --daemon");
+    place.zonal("mount image:d.img m --daemon");
+    assert_eq!(fs::read(place.dir().join("f")).unwrap(), b"second");
+    place.zonal("unmount other");
     place.zonal("unmount m");
     place.check();
 }

@@ -156,7 +156,7 @@ fn scrub_needs_a_mount() {
     let place = Place::new("128M");
     let said = program::run(place.home(), "scrub m").refused(1);
     assert!(said.ends_with("m: no `zonal mount` has it"), "{said}");
-    // One that only reads is scrubbed, too, and keeps nothing.
+    // A mount that only reads is scrubbed, too, and keeps nothing.
     let mounted = place.mount("ro");
     assert!(place.zonal("scrub m --share 100").contains("nothing is damaged"));
     assert!(told(&place).is_null());

@@ -17,7 +17,7 @@ pub enum Lie {
     Swap,
 }
 
-/// Every so many writes are lied about.
+/// Of this number of writes one is lied about.
 const EVERY: u64 = 5;
 
 /// See the module.
@@ -38,7 +38,7 @@ impl Canary {
     }
 }
 
-/// Turns the sectors of a payload around by one. Zeroes stay: they look the same, and are nobody's to change.
+/// Turns the sectors of a payload around by one. Zeroes stay: they look the same, and belong to no request.
 fn rotate(command: &Command) {
     let mut bytes = Vec::new();
     command.data.for_each(|_, piece| bytes.extend_from_slice(piece));

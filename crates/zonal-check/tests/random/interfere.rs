@@ -85,7 +85,7 @@ impl Run {
     fn set_zone(&mut self) {
         let zone = ZoneIndex(self.rng.random_range(0..self.volume.info().geometry.zones()));
         let to = SETTINGS[self.rng.random_range(0..SETTINGS.len())];
-        // A conventional zone, one that is offline and to be read-only, and one that finds no slot refuse.
+        // A conventional zone, an offline zone that is to be read-only, and a zone that finds no slot refuse.
         let _ = self.volume.device().set_zone(zone, to);
     }
 

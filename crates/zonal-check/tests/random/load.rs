@@ -97,7 +97,7 @@ impl Run {
         Nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Does so many things.
+    /// Does this number of operations.
     pub fn load(&mut self, operations: u64) -> Result<(), String> {
         let mut left = operations;
         while left > 0 {
@@ -176,7 +176,7 @@ impl Run {
         self.poll();
     }
 
-    /// Goes on until `done`.
+    /// Continues until `done`.
     pub fn until(&mut self, done: impl Fn(&Run) -> bool) -> Result<(), String> {
         for _ in 0..POLLS_MAX {
             if done(self) {
@@ -195,7 +195,8 @@ impl Run {
         self.withdrawn.clear();
         self.until(|run| run.book.open() == 0)?;
         self.poll();
-        // A switch or a resync is nobody's request, and goes on without one. A zone whose report failed stays in doubt.
+        // A switch or a resync belongs to no request, and continues without one. A zone whose report failed stays in
+        // doubt.
         self.until(|run| run.due.is_none() && run.volume.plugs().iter().all(|p| p.flags & 1 == 0))?;
         let took = self.now().0 - since;
         if took > self.setup.drain_max() { Err(format!("it took {took} ns to drain")) } else { Ok(()) }
@@ -256,7 +257,7 @@ impl Run {
 }
 
 fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Volume {
-    // A report may be made to fail: the plan's chance goes on from there.
+    // A report may be made to fail: the plan's chance continues from there.
     for _ in 0..100 {
         if let Ok(volume) = Volume::open(device.clone(), options) {
             return volume;

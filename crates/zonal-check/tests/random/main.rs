@@ -206,7 +206,7 @@ fn random_run_of_a_new_seed_keeps_every_promise() {
 fn drive_that_loses_or_swaps_data_is_found_out() {
     for lie in [Lie::Drop, Lie::Swap] {
         let found = (0..24).filter(|&seed| run(seed, 600, PLAIN.draw, Some(lie)).is_err()).count();
-        // A lie about what is reset before anybody reads it is no lie.
+        // A lie about what is reset before it is read is no lie.
         assert!(found >= 16, "{lie:?} was found in {found} of 24 runs");
     }
 }

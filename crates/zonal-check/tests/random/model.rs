@@ -9,7 +9,7 @@ use zonal_core::{DeviceError, Geometry, Op, RequestError, Sector, ZoneCondition,
 use zonal_io::device::Output;
 use zonal_io::volume::WriteMode;
 
-/// A request of so many sectors in one zone is one command on every drive.
+/// A request of this number of sectors in one zone is one command on every drive.
 const SHORT: u32 = 6;
 
 /// Everything that a model needs.
@@ -108,7 +108,7 @@ impl Model<'_> {
         is_sequential && self.parts(entry.sector, entry.sectors).len() > 1
     }
 
-    /// A report tells of its caller's zones, from the one that was named on.
+    /// A report tells of its caller's zones, from the named zone on.
     fn report(entry: &Entry, output: &Output) -> Result<(), String> {
         let Output::Zones(zones) = output else { return Err("a report without zones".to_owned()) };
         let is_its = |zone: ZoneIndex| entry.face.zones.contains(&zone.0);
@@ -145,7 +145,7 @@ impl Model<'_> {
     /// A write that succeeded is where it said, whole, once, from its time on.
     fn written(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
         let place = Self::place(entry, end)?;
-        // In mode `direct` somebody may reset the zone between two of its commands.
+        // In mode `direct` another request may reset the zone between two of its commands.
         if self.run.setup.is_direct() && entry.sectors > SHORT {
             return Ok(());
         }
@@ -256,7 +256,7 @@ impl Model<'_> {
     fn is_lost(&self, token: u64, entry: &Entry) -> bool {
         let count = self.run.guard.failures(token).count;
         match entry.error() {
-            // Zeroes do not say whose they are, so that nobody has counted their refusals.
+            // Zeroes do not say whose they are, so that the guard has not counted their refusals.
             Some(RequestError::GaveUp { .. }) => entry.op == Op::WriteZeroes || count > 3,
             Some(RequestError::Device(DeviceError::Medium)) => {
                 self.run.setup.profile == Profile::Losing && (entry.op == Op::WriteZeroes || count > 0)
@@ -333,8 +333,8 @@ impl Model<'_> {
                 Op::ZoneOffline => life.birth == Birth::Offline && self.g.zone_of(e.sector).0 == zone,
                 _ => false,
             };
-            // One that timed out may be executed late, until it is settled. Of several commands one may have, whatever the
-            // first error was.
+            // A request that timed out may be executed late, until it is settled. Of several commands one may have
+            // timed out, whatever the first error was.
             let may_come_late = e.error().is_some_and(|error| error.is_uncertain() || e.op == Op::ResetAll);
             is_its && !e.refused && e.began < step && (e.ends_after(step) || may_come_late)
         };

@@ -43,7 +43,8 @@ impl Run {
         if self.rng.random_ratio(1, 16) { request.fua() } else { request }
     }
 
-    /// One that does not mind when it comes; where all that is proper has to succeed, one that is in nobody's way.
+    /// A request that does not mind when it comes; where all that is proper has to succeed, it is in no other request's
+    /// way.
     pub fn any_successor(&mut self) -> Request {
         let zone = self.any_zone();
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
@@ -65,14 +66,14 @@ impl Run {
     /// Where the volume would write, which is right unless something waits.
     fn guess(&mut self, zone: u32) -> Sector {
         match self.volume.write_pointer(ZoneIndex(zone)) {
-            // Where nobody counts, the caller's own count is the best guess.
+            // Where the volume does not count, the caller's own count is the best guess.
             Some(_) if self.setup.is_direct() => self.sector(zone, self.next[zone as usize]),
             Some(pointer) => Sector(pointer.0.min(self.volume.info().geometry.sectors().0 - 1)),
             None => self.somewhere(zone),
         }
     }
 
-    /// A write behind the last one that was submitted.
+    /// A write after the last submitted write.
     fn follow(&mut self, zone: u32, sectors: u32) -> Request {
         let offset = self.next[zone as usize];
         if offset + sectors > self.capacity(zone) {
@@ -101,8 +102,8 @@ impl Run {
         Request::zone(op, start)
     }
 
-    /// One that has to succeed, and whether it is a write: zones with even numbers take positional writes, the others
-    /// appends.
+    /// A request that has to succeed, and whether it is a write: zones with even numbers take positional writes, the
+    /// others appends.
     pub fn proper_request(&mut self) -> (Request, bool) {
         let zone = self.any_zone();
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
@@ -119,7 +120,7 @@ impl Run {
         let is_positional = zone.is_multiple_of(2);
         let sectors = if is_positional { sectors } else { sectors.min(self.volume.append_sectors_max()) };
         let offset = self.next[zone as usize];
-        // Where a write was lost, all that is placed behind it fails until somebody begins anew.
+        // Where a write was lost, all that is placed after it fails until a reset lets the writes begin again.
         let is_lost = self.setup.profile == Profile::Losing && self.rng.random_ratio(1, 40);
         if offset + sectors > self.capacity(zone) || is_lost {
             self.next[zone as usize] = 0;

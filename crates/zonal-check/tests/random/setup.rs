@@ -23,7 +23,7 @@ pub enum Profile {
     Sound,
     /// Writes are refused without having been executed. All that is properly placed has to succeed.
     Refusing,
-    /// Some are refused for good. What was placed behind them has to learn of it.
+    /// Some are refused for good. What was placed after them has to learn of it.
     Losing,
     /// Everything.
     Wild,
@@ -121,8 +121,8 @@ impl Setup {
         // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
         // read-backs.
         const OWN: u64 = 24;
-        // Who finds no open zone tries again only when nobody is under way who may free one: others go before it without
-        // end, were there no end of them. Slots that are given in turn will make this 1.
+        // A request that finds no open zone tries again only when no request is in flight that may free one: others go
+        // before it without end, were there no end of them. Slots that are given in turn will make this 1.
         let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
         let under_way = (self.faces.len() * self.depth) as u64 * if self.successors { 2 } else { 1 };
         Nanos((under_way + OWN) * self.slowest_command() * turns + self.pauses())
@@ -139,7 +139,7 @@ impl Setup {
         if self.plan.rules.is_empty() { 0 } else { ALL_PAUSES }
     }
 
-    /// From a command's issue until it is known what became of it, and somebody has looked.
+    /// From a command's issue until it is known what became of it, and a poll has looked.
     fn slowest_command(&self) -> u64 {
         let Settling::After(settling) = self.plan.settling else { unreachable!("see draw_plan") };
         let waits = [DELAY, TIME_OUT, HOLD, settling, Nanos(self.device.completion_nsec)];

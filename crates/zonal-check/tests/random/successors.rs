@@ -1,4 +1,4 @@
-//! Requests that completion functions submit: what a caller does who goes on where it hears of an end.
+//! Requests that completion functions submit: what a caller does that continues where it hears of an end.
 
 use crate::book::{Asked, Book};
 use crate::face::Face;
@@ -37,7 +37,7 @@ pub fn note(
 /// See the module.
 pub struct Successors {
     volume: Weak<Volume>,
-    /// Where they end: nobody succeeds them. No completion function runs inside another, so nobody waits for it.
+    /// Where they end: no request succeeds them. No completion function runs inside another, so no thread waits for it.
     channel: Mutex<Channel>,
     book: Arc<Book>,
     now: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ impl Successors {
         self.waiting.lock().push_back(request);
     }
 
-    /// There will be no more ends that anybody goes on from.
+    /// There will be no more ends that a request follows from.
     pub fn clear(&self) {
         self.waiting.lock().clear();
     }

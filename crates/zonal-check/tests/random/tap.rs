@@ -13,7 +13,7 @@ use zonal_io::news::Wakeups;
 /// Request and number of its sector: what every sector that is written says of itself.
 pub type Tag = (u64, u64);
 
-/// Sectors that nobody has written, and zeroes.
+/// Sectors that no request has written, and zeroes.
 pub const ZERO: Tag = (0, 0);
 
 /// Numbers the events of a run: the one order that all observers share.
@@ -66,7 +66,7 @@ pub trait Observer: Send + Sync {
     fn is_set(&self, _step: u64, _zone: ZoneIndex, _to: ZoneSetting) {}
 }
 
-/// See the module. With `ZONAL_TRACE` set, everybody may read along.
+/// See the module. With `ZONAL_TRACE` set, a reader may follow its output.
 pub struct Tap<O> {
     inner: Arc<dyn Device>,
     /// Who reads along is told which of the taps it is.

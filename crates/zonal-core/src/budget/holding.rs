@@ -41,7 +41,7 @@ pub(super) struct Holding {
     pub held: Held,
     /// Opened by a command. Who did that wants it open.
     pub explicit: bool,
-    /// Writes that have started and not ended; of an observed zone 1 as long as it is busy.
+    /// Writes that have started and not ended; of an observed zone 1 while it is busy.
     pub writes: u32,
     /// Sectors written when it was last looked at.
     pub written: u32,

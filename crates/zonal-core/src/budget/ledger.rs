@@ -40,7 +40,7 @@ pub struct Holder {
     pub zone: ZoneIndex,
     /// Whose slots they are.
     pub class: Class,
-    /// Whether it holds an open slot besides its active one.
+    /// Whether it holds an open slot as well as its active one.
     pub open: bool,
     /// Writes that have started and not ended.
     pub writes: u32,
@@ -72,7 +72,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// With nobody holding anything. Zones that are open or closed already are made known by [`Budget::became`].
+    /// With no slot held. Zones that are open or closed already are made known by [`Budget::became`].
     ///
     /// # Errors
     /// If the classes' minimums are more than the limits.
@@ -156,7 +156,7 @@ impl Budget {
         self.granted_or_refused(zone)
     }
 
-    /// A write of `zone`, which holds its slots, is under way: at the device, or in a queue behind one that is.
+    /// A write of `zone`, which holds its slots, is under way: at the device, or queued after a write there.
     ///
     /// # Panics
     /// If the zone was not granted its slots.
@@ -229,7 +229,7 @@ impl Budget {
         self.grant();
     }
 
-    /// Whoever wanted to write `zone` has given up: it leaves the line, or what it was granted and has not used is given
+    /// The writer of `zone` has given up: the zone leaves the line, or what it was granted and has not used is given
     /// back. A zone with a write under way keeps what it has.
     pub fn cancel(&mut self, zone: ZoneIndex) {
         self.woken.retain(|woken| *woken != zone);
@@ -307,7 +307,7 @@ impl Budget {
         }
     }
 
-    /// Serves whoever can be, in order.
+    /// Serves the zones that can be served, in order.
     fn grant(&mut self) {
         while let Some((class, waiter)) = self.servable() {
             let used = self.tick();
@@ -330,8 +330,8 @@ impl Budget {
         self.slots.classes().filter_map(first).min_by_key(|(_, waiter)| waiter.arrival)
     }
 
-    /// What became of a zone that has just got into line. Before it came nobody could be served, so if anyone could now
-    /// it was this zone, and it is the last that was woken.
+    /// What became of a zone that has just got into line. Before it came, no zone in line could be served. So if one
+    /// was served now, it was this zone, and it is the last that was woken.
     fn granted_or_refused(&mut self, zone: ZoneIndex) -> Acquired {
         let class = self.zones[&zone].class;
         if self.zones[&zone].waiting.is_none() {
@@ -343,7 +343,7 @@ impl Budget {
         if at_once { Acquired::Fail(self.refuse(zone)) } else { Acquired::Wait }
     }
 
-    /// The oldest of a class, if nothing under way can end its wait and the policy finds nobody to close or finish.
+    /// The oldest of a class, if nothing under way can end its wait and the policy finds no zone to close or finish.
     fn stuck(&self, class: Class) -> Option<ZoneIndex> {
         let (waiter, needs) = self.waiters.heads(class).next()?;
         self.slots.lack(class, needs, When::AtBest)?;
@@ -386,7 +386,7 @@ impl Budget {
         })
     }
 
-    /// Counts everything anew and compares. For tests and simulation: it looks at every zone.
+    /// Counts everything again and compares. For tests and simulation: it looks at every zone.
     ///
     /// # Errors
     /// What differs.

@@ -9,9 +9,10 @@
 //! Before a zone is written that has no write under way: [`Budget::acquire`]. If that is granted, the write is started
 //! with [`Budget::write_started`] or given up with [`Budget::cancel`]. A zone whose write waits in a queue of its own is
 //! only safe from being closed while one of its writes has started and not ended. When a condition changes,
-//! [`Budget::became`]. After each of these calls apply [`Budget::next`] until it has nothing more, and now and then, once
-//! those who were told of completions had the opportunity to go on, [`Budget::expire`]. Who cannot report each write says
-//! by [`Budget::observe`] what it sees of the zones that hold slots, before it asks and before it applies what is next.
+//! [`Budget::became`]. After each of these calls apply [`Budget::next`] until it has nothing more. Now and then call
+//! [`Budget::expire`], once the writers that were told of completions had the opportunity to continue. A caller that
+//! cannot report each write says by [`Budget::observe`] what it sees of the zones that hold slots, before it asks and
+//! before it applies what is next.
 //!
 //! # Order
 //! - Between classes of writers, a slot that both may take goes to who came first; slots kept for a class's minimum are
@@ -21,8 +22,8 @@
 //!
 //! # Why a wait can fail
 //! A slot becomes free when a zone is filled, reset, finished or closed. If no zone that could free one has a write under
-//! way, none is being closed or finished, and the policy finds none that may be, then whoever waits would wait for
-//! something that nobody is about to do: that fails, and names the zones that would have to go.
+//! way, none is being closed or finished, and the policy finds none that may be, then a zone in line would wait for
+//! something that nothing under way can bring. That wait fails, and names the zones that would have to go.
 //!
 //! # Invariants
 //! - A zone is written only while it holds an open slot and an active one.

@@ -1,7 +1,7 @@
 //! For a caller that cannot report each write: what it sees of the zones when it matters.
 //!
 //! A write path whose usual write touches one word cannot tell the budget of each. It looks at the zones that hold slots
-//! when somebody lacks one, and says what it saw: [`Budget::observe`] stands in for [`Budget::write_started`] and
+//! when another zone lacks one, and says what it saw: [`Budget::observe`] stands in for [`Budget::write_started`] and
 //! [`Budget::write_ended`]. A zone that was written since the last look counts as busy for this one, although nothing is
 //! under way: its writer may be between two writes.
 
@@ -24,7 +24,7 @@ pub enum Seen {
 
 impl Budget {
     /// `zone` has been looked at. Returns whether it counts as busy: something is under way, or it was written since the
-    /// last look. Nothing happens to a zone that holds no open slot or is on its way to lose it.
+    /// last look. Nothing happens to a zone that holds no open slot or is being closed or finished.
     pub fn observe(&mut self, zone: ZoneIndex, seen: Seen, fill: Fill) -> bool {
         let Some(&known) = self.zones.get(&zone) else { return false };
         if known.held != Held::Open || known.leaving.is_some() {
@@ -52,13 +52,13 @@ impl Budget {
         }
     }
 
-    /// Whether `zone` has its slots and keeps them as long as it likes.
+    /// Whether `zone` has its slots and is not being closed or finished.
     pub fn has_slot(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.held == Held::Open && h.leaving.is_none())
     }
 
-    /// Whether [`Step::Close`](super::Step::Close) or [`Step::Finish`](super::Step::Finish) has named `zone`, and nobody
-    /// has said yet what it became.
+    /// Whether [`Step::Close`](super::Step::Close) or [`Step::Finish`](super::Step::Finish) has named `zone`, and the
+    /// caller has not said yet what it became.
     pub fn is_leaving(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.leaving.is_some())
     }
@@ -71,7 +71,7 @@ impl Budget {
         self.slots.lack(class, needs, When::Now).is_some()
     }
 
-    /// Whether nobody waits and [`Budget::next`] has nothing to say.
+    /// Whether no zone waits and [`Budget::next`] has nothing to say.
     pub fn is_at_rest(&self) -> bool {
         self.woken.is_empty() && self.waiting().next().is_none()
     }

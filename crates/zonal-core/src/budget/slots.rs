@@ -112,7 +112,7 @@ impl Slots {
         }
     }
 
-    /// Whether there is a slot besides those held and those kept for other classes.
+    /// Whether there is a slot beyond those held and those kept for other classes.
     fn has_room(&self, max: u32, class: Class, held: impl Fn(&Tally) -> u32) -> bool {
         let taken = self.classes().map(|c| {
             let (held, minimum) = (held(self.tally(c)), self.minimums[c.index()]);

@@ -15,7 +15,7 @@ struct Line {
     closed: BTreeMap<Arrival, ZoneIndex>,
     /// Empty zones that came before this one have been passed by a closed one: not again.
     passed_until: Arrival,
-    /// Victims that were asked for on behalf of this class and are still on their way.
+    /// Victims that were asked for on behalf of this class and are still being closed or finished.
     asked: u32,
     /// Since when nothing could end the wait of the oldest.
     stuck_since: Option<Nanos>,
@@ -83,7 +83,7 @@ impl Waiters {
         self.lines[class.index()].stuck_since = None;
     }
 
-    /// Whether more zones wait than victims are on their way for them.
+    /// Whether more zones wait than victims are being closed or finished for them.
     pub fn wants_victim(&self, class: Class) -> bool {
         let line = &self.lines[class.index()];
         (line.asked as usize) < line.empty.len() + line.closed.len()
@@ -121,7 +121,7 @@ impl Waiters {
         })
     }
 
-    /// Victims on their way for a class, for checks.
+    /// Victims that are being closed or finished for a class, for checks.
     pub fn victims_asked(&self, class: Class) -> u32 {
         self.lines[class.index()].asked
     }

@@ -31,7 +31,7 @@ pub enum ZoneEvent {
     /// The data of a begun write has arrived.
     EndWrite,
     /// The data of a begun or appended write did not arrive. The pointer returns to where it began, unless another was
-    /// placed behind it: then the range stays as a hole of unspecified content.
+    /// placed after it: then the range stays as a hole of unspecified content.
     FailWrite {
         /// Where it began.
         offset: u32,

@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! - The pointer never passes the capacity, and moves back only by a reset or by the failure of the last write placed.
-//! - [`Resources`] counts each zone under its condition exactly, whoever caused the change.
+//! - [`Resources`] counts each zone under its condition exactly, whatever caused the change.
 
 mod machine;
 mod resources;

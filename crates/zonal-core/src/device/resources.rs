@@ -35,7 +35,7 @@ impl Limits {
 
 /// Who holds open and active resources.
 ///
-/// Owned by whoever changes conditions: every change has to come through [`Resources::moved`], and between
+/// Owned by the caller that changes conditions: every change has to come through [`Resources::moved`], and between
 /// [`Resources::admit`] and the change it allows nothing else may move.
 #[derive(Clone, Debug)]
 pub struct Resources {
@@ -44,7 +44,7 @@ pub struct Resources {
     implicit: BTreeSet<u32>,
     explicit: u32,
     closed: u32,
-    /// The last victim: the next one is sought behind it, so that all take their turn.
+    /// The last victim: the search for the next one begins after it, so that all take their turn.
     last_victim: u32,
 }
 

@@ -8,7 +8,7 @@ use crate::zone::{ZoneCondition, ZoneDescriptor, ZoneType};
 /// Condition and write pointer of one zone.
 ///
 /// Packs into the low [`ZoneState::BITS`] bits of a word: the pointer in bits 0 to 31, the condition's number in bits
-/// 32 to 35. What lies above belongs to whoever keeps the word.
+/// 32 to 35. What lies above belongs to the owner of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneState {
     /// Condition.

@@ -23,7 +23,7 @@ use std::fmt::Write;
 
 const MAGIC: &str = "zonal flight 1";
 
-/// Lines after which a record begins anew: recovery takes a few, and as many as there are arrivals meanwhile.
+/// Lines after which a record begins again: recovery takes a few, and as many as there are arrivals meanwhile.
 const LINES_MAX: usize = 256;
 
 /// The record of one queue.

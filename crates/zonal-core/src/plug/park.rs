@@ -4,9 +4,9 @@
 //! no clock: the caller says when it is and where the zone stands.
 //!
 //! # How long
-//! A parked write waits as long as the zone goes on. Once it has stood still for the time allowed, with nothing under way
-//! and nothing that could go, what has waited that long is given up. A write that comes then is new, and waits its own
-//! time.
+//! A parked write waits while the zone makes progress. Once the zone has stood still for the time allowed, with nothing
+//! under way and nothing that could go, what has waited that long is given up. A write that comes then is new, and
+//! waits its own time.
 
 use super::item::Item;
 use super::{Kind, WriteKind};
@@ -77,7 +77,7 @@ impl<T> Lot<T> {
         !self.writes.is_empty()
     }
 
-    /// Whether so many sectors more may be parked.
+    /// Whether `sectors` more may be parked.
     pub fn has_room(&self, sectors: u32, options: &ParkOptions) -> bool {
         self.sectors.saturating_add(sectors) <= options.sectors_max
     }
@@ -99,7 +99,7 @@ impl<T> Lot<T> {
     }
 
     /// The zone stands at `pointer`: what can go now, in order. These are writes whose place is taken, which will be
-    /// refused, the one that begins there and those that continue it, and, when no write is left, the appends.
+    /// refused; the write that begins there and those that continue it; and, when no write is left, the appends.
     pub fn take(&mut self, now: Nanos, pointer: u32) -> Vec<Item<T>> {
         if pointer != self.still.1 {
             self.still = (now, pointer);
@@ -114,7 +114,7 @@ impl<T> Lot<T> {
             if offset == end {
                 end += sectors;
             } else if offset >= pointer {
-                // Its place will be taken by one that goes now: it is refused then.
+                // A write that goes now will take its place: it is refused then.
                 break;
             }
             due.push(entry.remove().item);

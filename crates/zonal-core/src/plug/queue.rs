@@ -1,6 +1,6 @@
 //! The plug's queue: what waits, in order, and which of it may go next.
 //!
-//! Writes and management commands wait in one queue, so a later write waits behind an earlier reset. The queue decides
+//! Writes and management commands wait in one queue, so a later write waits for an earlier reset. The queue decides
 //! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
 
 mod repair;
@@ -16,7 +16,7 @@ use repair::Repair;
 /// [`Queue::pop`] before the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Nothing: something in flight will bring news, or nobody waits.
+    /// Nothing: something in flight will bring news, or no request waits.
     Nothing,
     /// Take `parts` writes and issue them as one command of `sectors` at offset `at`.
     Issue {
@@ -55,21 +55,21 @@ pub struct Resync {
 #[derive(Debug)]
 pub struct Queue<T> {
     pub(super) items: Items<T>,
-    /// A report is on its way: do not ask for another.
+    /// A report is in flight: do not ask for another.
     pub(super) asking: bool,
     /// Something has happened to the zone since that report was asked for: its answer does not count.
     pub(super) outdated: bool,
     /// The zone may have become something else, which no report has told yet. A reset does not tell it either.
     pub(super) changed: bool,
-    /// The last report failed and nobody has come since: asking again would spin.
+    /// The last report failed and no request has come since: asking again would spin.
     pub(super) gave_up: bool,
-    /// Somebody wants this zone quiet; ends with [`Queue::release`].
+    /// A thread wants this zone quiet; ends with [`Queue::release`].
     pub(super) held: bool,
     /// While held: what waits stays, for afterwards.
     pub(super) keeps: bool,
     /// While held: how many of the first requests came before that and go first.
     pub(super) ahead: usize,
-    /// The first place that a write has lost and nobody has taken since; tells a dependent write from a misplaced one.
+    /// The first place that a write has lost and none has taken since; tells a dependent write from a misplaced one.
     pub(super) lost_at: Option<u32>,
     /// What recovery from failed writes keeps.
     repair: Option<Box<Repair<T>>>,
@@ -101,17 +101,17 @@ impl<T> Queue<T> {
         self.items.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Makes a queue where nobody waits as good as new, for another zone: what happened to this one is its own.
+    /// Makes a queue where no request waits as good as new, for another zone: what happened to this one is its own.
     ///
     /// # Panics
-    /// If somebody waits.
+    /// If a request waits.
     pub fn recycle(&mut self) {
-        assert!(self.items.is_empty() && self.repair.is_none(), "somebody waits");
+        assert!(self.items.is_empty() && self.repair.is_none(), "a write waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };
     }
@@ -148,7 +148,7 @@ impl<T> Queue<T> {
         self.noted(word, call, push, flight::show_word)
     }
 
-    /// Queues a reset or finish: the writes that wait are aborted into `aborted`, the ones behind will wait for it.
+    /// Queues a reset or finish: the writes that wait are aborted into `aborted`, later ones will wait for it.
     pub fn push_management(&mut self, word: Word, op: Op, token: T, aborted: &mut Vec<T>) -> Word {
         let call = || format!("manage {}", op.name());
         let push = |queue: &mut Queue<T>| {
@@ -278,17 +278,17 @@ impl<T> Queue<T> {
         !is_closed && self.items.front().is_some_and(is_append)
     }
 
-    /// Where the first write was lost that those who wait may count on.
+    /// Where the first write was lost that waiting writes may count on.
     pub fn lost_at(&self) -> Option<u32> {
         self.lost_at
     }
 
-    /// The zone has lost what belongs at `place`, where those who wait counted on it.
+    /// The zone has lost what belongs at `place`, where waiting writes counted on it.
     pub(super) fn lose(&mut self, place: u32) {
         self.lost_at = Some(self.lost_at.map_or(place, |lost_at| lost_at.min(place)));
     }
 
-    /// Nobody is left who was behind a write that was lost: who comes now is not.
+    /// No write is left that came after a lost write: a write that comes now does not depend on it.
     pub fn forget_loss(&mut self) {
         self.lost_at = None;
     }
@@ -311,8 +311,9 @@ impl<T> Queue<T> {
         self.abort_writes(denied);
     }
 
-    /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
-    /// that: whoever completes the one before issues it, without asking the queue. Returns the word and its offset.
+    /// The write at the head, if it can follow the write that [`Queue::next`] has just let go out, or the last that
+    /// followed that. The thread that completes the write before issues it, without asking the queue. Returns the word
+    /// and its offset.
     ///
     /// Only for writes that nothing can be said of later: emulated appends, and positional ones that lie at the end of
     /// the one before. What could share a command with others waits for them.
@@ -320,7 +321,7 @@ impl<T> Queue<T> {
     pub fn follow(&self, word: Word, rules: &Rules) -> Option<(Word, u32)> {
         let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
         let Kind::Write(kind, sectors) = front.kind() else { return None };
-        // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
+        // Native appends go side by side and not in a chain, and after a loss each is decided when it goes out.
         // Where the device keeps order, writes go side by side, too.
         let together =
             rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
@@ -331,8 +332,8 @@ impl<T> Queue<T> {
         Some((word.followed(sectors), at))
     }
 
-    /// Takes back the writes that were to follow the one that has just ended, in order, once something keeps them from it:
-    /// to the head of the queue, or to `aborted` if a reset or finish has come behind them.
+    /// Takes back, in order, the writes that were to follow the write that has just ended, once something keeps them
+    /// from it. They go to the head of the queue, or to `aborted` if a reset or finish has come after them.
     pub fn break_chain<I>(&mut self, word: Word, rest: I, aborted: &mut Vec<T>) -> Word
     where
         I: DoubleEndedIterator<Item = Item<T>>,
@@ -352,7 +353,7 @@ impl<T> Queue<T> {
         word.taken_back(promised).waiting()
     }
 
-    /// Whether a reset or finish has come behind what is at the device.
+    /// Whether a reset or finish has come after what is at the device.
     fn is_superseded(&self) -> bool {
         (self.held && !self.keeps) || self.items.shapes().any(|s| s.kind().moves_pointer())
     }
@@ -371,7 +372,7 @@ impl<T> Queue<T> {
     /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
     ///
     /// # Panics
-    /// If nobody waits.
+    /// If no request waits.
     pub fn pop(&mut self) -> T {
         if self.flight.is_some() {
             self.note(Word::default(), "pop", "");
@@ -402,8 +403,8 @@ impl<T> Queue<T> {
             Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
                 let (sectors, parts) = self.merge(at, sectors, rules);
-                // A positional write takes the lost one's place: from here on a misplaced one errs by itself. What is sent
-                // again in front of the loss takes nobody's, and an append counts on none.
+                // A positional write takes the lost one's place: from here on a misplaced write is itself at fault.
+                // What is sent again in front of the loss takes no lost place, and an append counts on none.
                 if kind != WriteKind::Append && self.lost_at.is_some_and(|lost_at| at + sectors > lost_at) {
                     self.lost_at = None;
                 }
@@ -432,7 +433,7 @@ impl<T> Queue<T> {
         (sectors, parts)
     }
 
-    /// A misplaced write behind a loss did not err, its predecessor did.
+    /// A misplaced write after a loss did not err, its predecessor did.
     fn explain(&self, error: RequestError) -> RequestError {
         match (error, self.lost_at) {
             (RequestError::NotAtWritePointer { zone, offset, .. }, Some(lost_at)) if offset > lost_at => {
@@ -444,7 +445,7 @@ impl<T> Queue<T> {
 
     /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
-        assert!(self.asking, "nobody asked");
+        assert!(self.asking, "no report was asked for");
         let give_up = |queue: &mut Queue<T>| {
             queue.asking = false;
             queue.gave_up = !std::mem::take(&mut queue.outdated);
@@ -454,7 +455,7 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
 
-    /// Somebody has reason to think that the zone does not stand where the word says: the device is asked, also if it
+    /// The caller has reason to think that the zone does not stand where the word says: the device is asked, also if it
     /// could not answer the last time.
     pub fn distrust(&mut self, word: Word) -> Word {
         let distrust = |queue: &mut Queue<T>| {
@@ -495,7 +496,7 @@ impl<T> Queue<T> {
         self.noted(word, || "hold".to_owned(), hold, flight::show_word)
     }
 
-    /// As [`Queue::hold`], but what waits stays and goes on afterwards, and so does what arrives.
+    /// As [`Queue::hold`], but what waits stays and continues afterwards, and so does what arrives.
     pub fn pause(&mut self, word: Word) -> Word {
         let pause = |queue: &mut Queue<T>| {
             (queue.held, queue.keeps) = (true, true);
@@ -568,7 +569,7 @@ fn next_management(word: Word, op: Op) -> (Word, Next) {
     if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
 }
 
-/// Whether it goes on when a reset or finish has come. An open may wait for a slot, and these do not wait for that.
+/// Whether a request stays when a reset or finish has come. An open may wait for a slot; these do not wait for that.
 fn stays_at_abort(kind: Kind) -> bool {
     kind.moves_pointer() || matches!(kind, Kind::Manage(Op::ZoneClose | Op::ZoneOffline))
 }

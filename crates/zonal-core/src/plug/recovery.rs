@@ -5,20 +5,21 @@
 //! Values in, values out: the queue keeps the writes, the shell reads back and sends again.
 //!
 //! # What can be known
-//! All of it rests on this volume being the zone's only writer. Then what lies below the pointer and was acknowledged is
-//! somebody's, what lies below it and was not is what a failed write left, and nothing of a failed write lies above it. A
-//! pointer beyond everything that was issued proves another writer: then of what may have been executed nothing is known.
+//! All of it rests on this volume being the zone's only writer. Then what lies below the pointer and was acknowledged
+//! belongs to its write, what lies below it and was not is what a failed write left, and nothing of a failed write lies
+//! above it. A pointer beyond everything that was issued proves another writer: then of what may have been executed
+//! nothing is known.
 //!
 //! # Native appends
-//! Nobody knows where a failed one went, but how much of them all lies in the zone is a matter of counting: the pointer,
+//! Where a failed one went is not known. How much of them all lies in the zone is a matter of counting: the pointer,
 //! less what was issued and did not fail. If that is nothing, none was executed. If one append may have been, it is what
 //! lies there, whole or torn; a whole one is looked for where it would be if the others went in the order of their issue.
-//! If several may have been and not all were, nobody can tell which.
+//! If several may have been and not all were, it cannot be told which.
 
 use super::word::Class;
 use crate::error::{DeviceError, ZoneError};
 
-/// Rounds of recovery in which a write may fail by itself: the one after that gives it up.
+/// Rounds of recovery in which a write may itself fail: the next round gives it up.
 pub const ROUNDS_MAX: u8 = 3;
 
 /// What a device's error says about the execution of a write.
@@ -28,7 +29,7 @@ pub enum ErrorClass {
     NotExecuted,
     /// Nothing of it was executed for want of an open or active zone: another try may succeed when one is free.
     Resource,
-    /// The medium failed: some of it may be there, and nobody should trust that.
+    /// The medium failed: some of it may be there, and is not to be trusted.
     Medium,
     /// It may have been executed, in whole or in part; nothing more of it will be.
     Maybe,
@@ -177,7 +178,7 @@ pub struct Failed<T> {
     pub sectors: u32,
     /// What the device said.
     pub error: DeviceError,
-    /// Rounds that it has failed in by itself.
+    /// Rounds in which it has itself failed.
     pub rounds: u8,
     /// The shell's token.
     pub token: T,
@@ -216,7 +217,7 @@ pub struct Verdict {
     pub at: u32,
     /// Sectors of it that the pointer has passed.
     pub covered: u32,
-    /// Rounds that it has failed in by itself, this one included.
+    /// Rounds in which it has itself failed, this one included.
     pub rounds: u8,
 }
 
@@ -271,9 +272,9 @@ pub fn plan<T>(failed: &[Failed<T>], ground: &Ground) -> Vec<Verdict> {
     failed.iter().map(verdict).collect()
 }
 
-/// Whether a write counts this round against itself. One that was misplaced because another failed before it does not: N
-/// writes behind one unlucky one would give up before they had a chance. One that waits for a resource counts when it is
-/// tried again and nothing in flight could have freed one.
+/// Whether a write counts this round against itself. A write that was misplaced because another failed before it does
+/// not: N writes after an unlucky one would be given up before they had a chance. A write that waits for a resource
+/// counts when it is tried again and nothing in flight could have freed one.
 fn is_own_failure<T>(f: &Failed<T>, pointer: u32) -> bool {
     let misplaced = f.error == DeviceError::Zone(ZoneError::InvalidWrite) && f.at > pointer;
     !misplaced && f.class() != ErrorClass::Resource

@@ -10,7 +10,7 @@
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
 //!    46   recalled what follows the write in flight without asking comes back first
-//!    47   issuing  a write that others may join is on its way to the device: the next may not overtake it
+//!    47   issuing  a write that others may join is being submitted to the device: the next may not overtake it
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
 //!    56   alone    the write in flight goes without company
 //!    57   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
@@ -59,7 +59,7 @@ pub enum WriteKind {
     At(u32),
     /// The same, and it takes more than one command, or may: with no other write of its zone at the device.
     Alone(u32),
-    /// Wherever the zone goes on.
+    /// Wherever the pointer stands.
     Append,
 }
 
@@ -74,7 +74,7 @@ pub struct Rules {
     pub merge_sectors_max: u32,
     /// Native appends that may be in flight together; 0: appends are emulated by writes.
     pub appends_in_flight_max: u32,
-    /// Other writes that may be in flight together, in the order in which they went out; 1: each goes by itself.
+    /// Other writes that may be in flight together, in the order in which they went out; 1: each goes alone.
     pub writes_in_flight_max: u32,
 }
 
@@ -135,13 +135,13 @@ impl Word {
         self.0 & APPENDS != 0
     }
 
-    /// Whether a write that others may join is on its way to the device; see [`Word::has_issued`].
+    /// Whether a write that others may join is being submitted to the device; see [`Word::has_issued`].
     #[inline]
     pub const fn issuing(self) -> bool {
         self.0 & ISSUING != 0
     }
 
-    /// Whether something is at the device, or on its way there.
+    /// Whether something is at the device, or being submitted to it.
     #[inline]
     pub const fn is_busy(self) -> bool {
         self.0 & (0xFF << IN_FLIGHT_SHIFT | ISSUING) != 0
@@ -153,7 +153,7 @@ impl Word {
         self.0 & RECALLED != 0
     }
 
-    /// Whether a chain may go on; see [`Queue::follow`](super::Queue::follow).
+    /// Whether a chain may continue; see [`Queue::follow`](super::Queue::follow).
     #[inline]
     pub const fn chain_goes_on(self) -> bool {
         self.0 & (RECALLED | RECOVERS) == 0
@@ -195,7 +195,7 @@ impl Word {
         self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules.writes_in_flight_max))
     }
 
-    /// Whether the end of something that is under way lets the zone go on; otherwise somebody who comes has to.
+    /// Whether the end of something under way lets the zone continue; otherwise the next thread that comes has to.
     #[inline]
     pub const fn brings_news(self, writes_in_flight_max: u32) -> bool {
         self.in_flight() >= writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
@@ -203,7 +203,7 @@ impl Word {
 
     /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
     ///
-    /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
+    /// A write that cannot fit the zone whatever happens is refused here. A misplaced write is refused only where
     /// nothing is in flight, since only then the pointer is certain to be what the write will meet. A write that joins
     /// others leaves the word [`Word::issuing`]: until [`Word::has_issued`] no other joins.
     #[inline(always)]
@@ -290,11 +290,11 @@ impl Word {
         }
     }
 
-    /// The word when the write that was on its way has reached the device: the next may follow it. Only for whoever
-    /// brought it there, once, and not after [`Word::unissued`].
+    /// The word when the write that was being submitted has reached the device: the next may follow it. Only the thread
+    /// that submitted it calls this, once, and not after [`Word::unissued`].
     #[inline]
     pub fn has_issued(self) -> Word {
-        assert!(self.issuing(), "nothing was on its way");
+        assert!(self.issuing(), "nothing was being submitted");
         Word(self.0 & !ISSUING)
     }
 
@@ -314,7 +314,7 @@ impl Word {
         Word(self.0 + sectors as u64)
     }
 
-    /// The word in another epoch, for whoever has the zone frozen.
+    /// The word in another epoch, for the thread that has the zone frozen.
     #[inline]
     pub const fn in_epoch(self, epoch: u8) -> Word {
         Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)

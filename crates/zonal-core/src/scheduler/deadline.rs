@@ -28,9 +28,9 @@ pub struct Request<T> {
 /// What became of a request that was put in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inserted {
-    /// It waits by itself.
+    /// It waits on its own.
     Queued,
-    /// It is now part of one that waited.
+    /// It is now part of a request that waited.
     Merged,
 }
 
@@ -73,7 +73,7 @@ impl<T> Scheduler<T> {
     pub fn new(options: Options, limits: Limits) -> Scheduler<T> {
         assert!(limits.zone_size.0 > 0, "zones have a size");
         let (reads, writes) = (Lane::new(), Lane::new());
-        // As in Linux, where the first decision is one about a batch of writes that nobody began.
+        // As in Linux, where the first decision is one about a batch of writes that was never begun.
         let last = Direction::Write;
         Scheduler { options, limits, reads, writes, arrivals: 0, last, batching: 0, starved: 0 }
     }
@@ -104,7 +104,7 @@ impl<T> Scheduler<T> {
         self.reads.deadline().into_iter().chain(self.writes.deadline()).min()
     }
 
-    /// Puts in a request. It may join one that waits, and may make two of them join.
+    /// Puts in a request. It may join a waiting one, and may make two of them join.
     ///
     /// # Panics
     /// If the request is empty, does not lie in the zone that it names, or goes beyond 2^64.
@@ -186,7 +186,7 @@ impl<T> Scheduler<T> {
     }
 
     /// On from the last place, unless the oldest of this direction has expired, whether or not it may go, or nothing
-    /// lies behind that place.
+    /// lies after that place.
     fn first_of_batch(
         &self,
         now: Nanos,
@@ -216,7 +216,7 @@ impl<T> Scheduler<T> {
         let (direction, limits) = (self.last, self.limits);
         let lane = self.lane_mut(direction);
         let Entry { sectors, zone, parts, .. } = lane.remove(key);
-        // A write of the same zone that comes later may lie lower, so the search goes on from the zone's start.
+        // A write of the same zone that comes later may lie lower, so the search continues from the zone's start.
         lane.latest = zone.map_or(key.0, |zone| limits.zone_start(zone));
         Dispatched { direction, sector: sector(key), sectors, zone, parts }
     }

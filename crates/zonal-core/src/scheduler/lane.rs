@@ -53,7 +53,7 @@ impl<T> Lane<T> {
         &self.sorted[&key]
     }
 
-    /// The first entry at `sector` or behind.
+    /// The first entry at `sector` or after it.
     pub fn from(&self, sector: u64) -> Option<Key> {
         self.sorted.range((sector, 0)..).next().map(|(&key, _)| key)
     }
@@ -88,8 +88,8 @@ impl<T> Lane<T> {
         self.sorted.insert(key, entry);
     }
 
-    /// Joins `entry`, which just came, with the entry that ends where it begins, and that with the one behind, or else
-    /// with the one that begins where it ends. The join is as old as the older.
+    /// Joins `entry`, which just came, with the entry that ends where it begins, and that with the one after, or else
+    /// with the entry that begins where it ends. The join is as old as the older.
     ///
     /// Returns whether it has joined; otherwise it is put in as it is.
     pub fn merge_or_insert(&mut self, key: Key, entry: Entry<T>, rules: MergeRules) -> bool {
@@ -121,7 +121,7 @@ impl<T> Lane<T> {
         entry.parts.append(later.parts);
     }
 
-    /// Joins the entry `key`, which has grown, with the one behind it if they touch now.
+    /// Joins the entry `key`, which has grown, with the one after it if they touch now.
     fn close_gap(&mut self, key: Key, rules: MergeRules) {
         let entry = self.get(key);
         let end = key.0 + entry.sectors.0;

@@ -1,8 +1,8 @@
 //! Deadline scheduler for drives whose zones are locked by the write at the device.
 //!
 //! How Linux kept the writes of a zone in order before zone write plugging: `mq-deadline` sorts what waits and gives out
-//! at most one write a zone, whoever issues it locks the zone until it has completed. Here it is the baseline that
-//! plugs are compared with.
+//! at most one write a zone. The thread that issues it locks the zone until the write has completed. Here it is the
+//! baseline that plugs are compared with.
 //!
 //! Owns the requests that wait, in two lanes, reads and writes, each sorted by address and by arrival. Owns no lock:
 //! [`Scheduler::dispatch`] asks its caller which zones are locked, and the caller locks the zone of the write it gets.
@@ -11,10 +11,10 @@
 //! # The rules, and where they are
 //! | rule of mq-deadline | here |
 //! |---|---|
-//! | a request joins the one that it continues or precedes, up to the largest command; the join keeps the older's deadline | [`Scheduler::insert`], `lane` |
-//! | a batch goes on in ascending address, `fifo_batch` requests at most, reads or writes and not both | `Scheduler::batched` |
+//! | a request joins a waiting request that it continues or precedes, up to the largest command; the join keeps the older's deadline | [`Scheduler::insert`], `lane` |
+//! | a batch continues in ascending address, `fifo_batch` requests at most, reads or writes and not both | `Scheduler::batched` |
 //! | at a batch's end reads go first, until they have done so `writes_starved` times while a write could have gone | `Scheduler::direction` |
-//! | a new batch goes on from the last address of its direction, unless the oldest has expired or nothing lies behind | `Scheduler::first_of_batch` |
+//! | a new batch continues from the last address of its direction, unless the oldest has expired or nothing lies after it | `Scheduler::first_of_batch` |
 //! | a write whose zone is locked is passed over, in address order and in order of arrival | `pick` |
 //! | the oldest write stands for its zone: what goes is the zone's lowest | `pick` |
 //! | on a rotational drive a run of adjacent writes is passed over as a whole, and never entered in its middle by age | `pick` |
@@ -29,7 +29,7 @@
 //! # What differs from Linux, and why
 //! There is one priority, so that nothing ages between priorities. Nothing is put back at the head: a caller that cannot
 //! issue what it got keeps it. The neighbour that a request continues is found by address and not through a hash of ends,
-//! which is the same as long as requests do not overlap. Linux also moves a write to a place before the later one of its
+//! which is the same while requests do not overlap. Linux also moves a write to a place before the later one of its
 //! zone that came earlier; the rule that the oldest stands for its zone has the same effect and hides no deadline.
 //!
 //! ```

@@ -15,7 +15,7 @@ pub struct Options {
     pub fifo_batch: u32,
     /// How often reads may go before writes that could go. 0: writes always go first.
     pub writes_starved: u32,
-    /// Whether a request may join the one behind it, and not only the one before it.
+    /// Whether a request may join the one after it, and not only the one before it.
     pub front_merges: bool,
 }
 

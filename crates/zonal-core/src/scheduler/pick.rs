@@ -4,10 +4,10 @@ use super::lane::{Entry, Key, Lane, touches};
 use super::options::Limits;
 use crate::units::ZoneIndex;
 
-/// The first write at or behind the last place whose zone is not locked.
+/// The first write whose zone is not locked, at or after the last place.
 ///
-/// Skips a locked zone in one step; on a rotational drive it skips the run of adjacent writes instead, across zones too,
-/// because a run that is begun in its middle has to be come back to.
+/// Skips a locked zone in one step. On a rotational drive it skips the run of adjacent writes instead, across zones
+/// too: the drive would have to come back to a run that is begun in its middle.
 pub(super) fn next_write<T>(
     lane: &Lane<T>,
     limits: &Limits,
@@ -47,7 +47,7 @@ fn continues<T>(lane: &Lane<T>, key: Key) -> bool {
     lane.before(key).is_some_and(|(before, entry)| touches(before, entry, key.0))
 }
 
-/// The first write behind the run of adjacent ones that begins with `key`.
+/// The first write after the run of adjacent ones that begins with `key`.
 fn behind_run<T>(lane: &Lane<T>, key: Key) -> Option<Key> {
     let mut end = key.0;
     let behind = lane.entries_from(key).find(|(next, entry)| {

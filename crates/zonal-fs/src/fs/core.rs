@@ -31,10 +31,10 @@ use crate::format::{Superblock, key};
 use crate::space::ZoneOrder;
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Reader, Rows};
-use crate::waiter::{Bell, Waiter};
+use crate::waiter::{Bell, Waiter, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::device::Output;
@@ -115,6 +115,8 @@ pub(super) struct Shared {
     pub(super) space: Arc<SpaceLock>,
     pub(super) units: Arc<UnitsLock>,
     pub(super) core: CoreLock,
+    /// Makes waiters for callers that bring none, if it was opened with it.
+    pub(super) waiters: OnceLock<Waiters>,
 }
 
 /// The core and its lock.

@@ -67,8 +67,9 @@ pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 
 pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
+use crate::make::{self, MakeError, MakeOptions};
 use crate::store::Rows;
-use crate::waiter::Waiter;
+use crate::waiter::{Waiter, Waiters};
 use core::Shared;
 use mount::Purpose;
 use room::Touched;
@@ -76,6 +77,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
 use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::device::Device;
+use zonal_io::identity::Identity;
 use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
@@ -135,6 +138,54 @@ impl FileSystem {
         let shared = Arc::new(shared);
         shared.attach_store();
         FileSystem(shared)
+    }
+
+    /// Makes a file system on a drive that has no data, with what suits the drive, and opens it: for threads, on a volume of its own.
+    ///
+    /// ```
+    /// use zonal_fs::format::Kind;
+    /// use zonal_fs::{FileSystem, NewFile, Payload, ROOT};
+    /// use zonal_io::registry::Registry;
+    ///
+    /// let fs = FileSystem::format(Registry::default().open("ram:size=256M,zone_size=16M")?)?;
+    /// let waiter = fs.waiter();
+    /// let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+    /// fs.write(&*waiter, file, 0, Payload::Bytes(b"written out of place"))?;
+    /// fs.sync(&*waiter)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`MakeError`]; [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options.
+    pub fn format(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
+        let (drive, waiters) = make::for_threads(device)?;
+        let uuid =
+            Identity::random().ok_or_else(|| MakeError::Unfit("no random numbers for its UUID".into()))?;
+        make::make(&drive, &waiters, uuid.bytes(), &MakeOptions::default())?;
+        make::open(&drive, &waiters, None, MountOptions::default())
+    }
+
+    /// Opens the file system of a drive: for threads, on a volume of its own.
+    ///
+    /// # Errors
+    /// [`MakeError`]. [`make::open`] has options.
+    pub fn mount(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
+        let (drive, waiters) = make::for_threads(device)?;
+        make::open(&drive, &waiters, None, MountOptions::default())
+    }
+
+    /// A waiter for the calling thread, in the time in which the file system was opened.
+    ///
+    /// # Panics
+    /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`], whose callers have waiters of their own.
+    pub fn waiter(&self) -> Box<dyn Waiter> {
+        self.0.waiters.get().expect("it was opened by a caller with waiters of its own")()
+    }
+
+    /// The file system makes waiters with `waiters` from now on.
+    pub(crate) fn with_waiters(self, waiters: &Waiters) -> FileSystem {
+        let _ = self.0.waiters.set(waiters.clone());
+        self
     }
 
     /// What it was made with.

@@ -44,7 +44,7 @@ use crate::waiter::Waiter;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
 use zonal_io::volume::Volume;
@@ -263,6 +263,7 @@ pub(super) fn open(
         space,
         units,
         core,
+        waiters: OnceLock::new(),
     };
     // No other thread has it yet.
     let core = shared.core.get_mut();

@@ -81,7 +81,7 @@ pub struct Rebuilt {
 pub enum RebuildError {
     /// Nothing is lost.
     #[error(
-        "the metadata open and nothing is lost; they are put together anew only if that is asked for (--force)"
+        "the metadata open and nothing is lost; they are put together again only if that is asked for (--force)"
     )]
     Sound,
     /// It was written by a later version.

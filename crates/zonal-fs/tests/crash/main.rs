@@ -83,7 +83,7 @@ fn format(shape: Shape, backing: &CutBacking) {
     options.format(backing).unwrap();
 }
 
-/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets by itself.
+/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets independently of the other.
 struct Power {
     drive: Arc<CutBacking>,
     beside: Option<Arc<CutBacking>>,

@@ -24,7 +24,7 @@ use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
 use zonal_fs::make::{Access, MakeError, superblock};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
-/// Longest that a case may take. One that takes longer hangs, and ends the test.
+/// Longest that a case may take. A case that takes longer hangs, and ends the test.
 const CASE_MAX: Duration = Duration::from_secs(60);
 
 /// Rounds of a repair, as the command does them.

@@ -185,7 +185,7 @@ pub struct LostOf {
     pub xattrs: bool,
 }
 
-/// Fields of attributes that follow from other rows than the file's own, and are counted anew.
+/// Fields of attributes that follow from other rows than the file's own, and are counted again.
 const COUNTED: [&str; 5] = ["links", "blocks", "parent", "position", "next_position"];
 
 fn own_fields(attributes: &[u8]) -> String {

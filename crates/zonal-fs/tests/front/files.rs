@@ -88,7 +88,7 @@ fn files_are_counted_after_a_commit_without_a_count() {
     // A row that cannot be read is no reason to refuse the file system.
     made.change(|rows| rows.put(key::counter("files"), vec![1, 2, 3]));
     assert_eq!(used(&made.open()), 3);
-    // One that is not there, as in a file system from before.
+    // A row that is not there, as in a file system from before.
     made.change(|rows| {
         rows.delete(key::counter("files"));
         rows.delete(key::counter("files-as-of"));

@@ -72,7 +72,7 @@ fn file_with_a_name_stays_when_it_is_forgotten() {
     let (_made, fs) = Made::new();
     let ino = file(&fs, b"f");
     fs.know(ino).unwrap();
-    // More often than it was told, and one that was never told.
+    // More often than it was told, and a number that was never told.
     fs.forget(ino, 7).unwrap();
     fs.forget(ino + 1, 1).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().links, 1);
@@ -193,7 +193,7 @@ fn open_or_create_tells_what_is_in_the_way() {
     let ino = file(&fs, b"f");
     let below = fs.open_or_create(&waiter(), (ino, b"g"), &new_file(), IfThere::Open);
     assert!(matches!(below, Err(FsError::NotDirectory)));
-    // The new file's attributes say nothing about the one that is there.
+    // The new file's attributes say nothing about the file that is there.
     let opened = open(b"f", &NewFile::new(Kind::File, 0o600)).unwrap();
     assert_eq!((opened.file.ino(), opened.attributes.mode, opened.is_new), (ino, 0o644, false));
     fs.forbid_changes("it is to be looked at");

@@ -21,7 +21,7 @@ fn rebuild_that_a_cut_ends_can_be_done_again() {
         rig.lose_metadata();
         rig.backing.sync().unwrap();
         let (mut cuts, mut after) = (0, 1);
-        // Up to the first one that comes to its end.
+        // Up to the first rebuild that comes to its end.
         loop {
             rig.backing.cut_at(rig.backing.calls() + after);
             let ended = rig.reach().map_err(|e| e.to_string()).and_then(|drive| {

@@ -45,7 +45,7 @@ fn append(rig: &Rig, zone: u32, data: &[u8]) {
     drive.flush(&waiter()).unwrap();
 }
 
-/// Writes a zone anew, with something else in it.
+/// Writes a zone again, with something else in it.
 fn rewrite(rig: &Rig, zone: u32, change: impl FnOnce(&mut [u8])) {
     let drive = rig.drive();
     let report = drive.report(&waiter()).unwrap();
@@ -68,7 +68,7 @@ fn one_file(seed: u64) -> Rig {
     rig
 }
 
-/// Writes another file behind what there is in the first zone for data.
+/// Writes another file after what there is in the first zone for data.
 fn another(rig: &Rig, path: &str, data: &[u8]) {
     let fs = rig.open();
     file(&fs, path, data);
@@ -81,7 +81,7 @@ fn torn_unit_is_left_out_and_what_lies_behind_it_is_found() {
     for torn in [1, 3, 5] {
         let rig = one_file(10);
         append(&rig, DATA, &unit(900, 6, |_| {})[..torn * BLOCK]);
-        // As long as what is missing, and longer.
+        // Of the length that is missing, and longer.
         another(&rig, "g", &bytes(2, 6 * BLOCK));
         another(&rig, "h", &bytes(3, 3 * BLOCK));
         let expected = rig.contents();

@@ -118,7 +118,7 @@ fn metadata_lost_are_put_together_with_every_file_and_its_bytes() {
     }
 }
 
-/// What a file system has behind it that was put together.
+/// The work that the test does on a file system after it was put together.
 fn with_more(fs: &FileSystem) {
     let waiter = waiter();
     for n in 0..10 {

@@ -136,7 +136,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
     }
 }
 
-/// Metadata that are damaged anywhere: they open, or are told to be damaged, or are put together anew.
+/// Metadata that are damaged anywhere: they open, or are told to be damaged, or are put together again.
 #[test]
 fn metadata_damaged_anywhere_are_mended_or_made_anew() {
     let mut rebuilt = 0;

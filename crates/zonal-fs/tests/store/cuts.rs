@@ -21,7 +21,7 @@ use zonal_io::image::backing::twin::CutBacking;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 
-/// Power cycles of a case: what one leaves behind is what the next begins with.
+/// Power cycles of a case: each begins with what the one before it has left.
 const CYCLES: u32 = 4;
 
 /// Keys that transactions play with: few, so that they are changed often.

@@ -26,7 +26,7 @@ use zonal_io::volume::Request;
 
 const PAGE: usize = 4096;
 
-/// A drive in memory with two homes of the superblock, and `zones` zones of 64 blocks behind them.
+/// A drive in memory with two homes of the superblock, and `zones` zones of 64 blocks after them.
 fn ram_with(zones: u32, options: &str) -> Arc<dyn Device> {
     let name = format!("ram:size={}k,zone_size=256k,blocksize=4096{options}", (2 + zones) * 256);
     Registry::default().open(&name).unwrap()
@@ -224,7 +224,7 @@ fn database_on_a_full_log_is_read_when_it_is_opened_again() {
     }
 }
 
-/// A log of six zones behind faults, with something in it.
+/// A log of six zones under the `fault` wrapper, with something in it.
 fn faulty() -> (Arc<Fault>, Store, Vec<u8>) {
     let fault = Arc::new(Fault::new(ram(6), Plan::default()));
     let device: Arc<dyn Device> = fault.clone();
@@ -497,7 +497,7 @@ proptest! {
     }
 }
 
-/// The zone that a well-used log stands in, and the blocks of its heads behind the checkpoint, as offsets in the image.
+/// The zone that a well-used log stands in, and the blocks of its heads after the checkpoint, as offsets in the image.
 fn heads(bytes: &[u8]) -> Vec<usize> {
     let zone = 256 << 10;
     let is_head = |at: &usize| bytes[*at..*at + 8] == *b"zonallog";

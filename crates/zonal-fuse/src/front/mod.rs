@@ -1,6 +1,6 @@
 //! Answers requests with calls of the file system.
 //!
-//! Each request becomes one call, or a few. What a kernel may cache, it caches for ever: it is the only one that changes the file system.
+//! Each request becomes one call, or a few. What a kernel may cache, it caches for ever: only the kernel changes the file system.
 //! The front keeps what the protocol has and the file system has not: handles of open files, access control lists that
 //! agree with modes, and owners and modes that a mount shows in place of a file's own.
 

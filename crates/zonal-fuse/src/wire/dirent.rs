@@ -14,7 +14,7 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Packs names behind what `into` has, into `size` bytes at most.
+    /// Packs names after what `into` has, into `size` bytes at most.
     pub fn new(into: &'a mut Vec<u8>, size: usize) -> Names<'a> {
         let end = into.len() + size;
         Names { into, end }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A control socket and the process behind it.
+/// A control socket and the process that serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     /// The socket.
@@ -19,7 +19,7 @@ pub struct Endpoint {
     pub pid: u32,
 }
 
-/// The living control sockets of this user, by process; removes those left behind.
+/// The living control sockets of this user, by process; removes the stale ones.
 ///
 /// # Errors
 /// [`ControlError`] if a directory of them cannot be read, or the only one there is not this user's own.
@@ -60,7 +60,7 @@ pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {
     Ok(found)
 }
 
-/// The active plugs of the volume behind the socket at `path`.
+/// The active plugs of the volume of the socket at `path`.
 ///
 /// # Errors
 /// As [`ask`].
@@ -71,7 +71,7 @@ pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
     }
 }
 
-/// The live counters of the volume behind the socket at `path`.
+/// The live counters of the volume of the socket at `path`.
 ///
 /// # Errors
 /// As [`ask`].
@@ -82,7 +82,7 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
     }
 }
 
-/// Device and write mode of the volume behind the socket at `path`.
+/// Device and write mode of the volume of the socket at `path`.
 ///
 /// # Errors
 /// As [`ask`].
@@ -93,7 +93,7 @@ pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     }
 }
 
-/// What the file system on the volume behind the socket at `path` tells of itself, if there is one.
+/// What the file system on the volume of the socket at `path` tells of itself, if there is one.
 ///
 /// # Errors
 /// As [`ask`].
@@ -104,7 +104,7 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
-/// The connections of hosts to the volume behind the socket at `path`, if it is exported.
+/// The connections of hosts to the volume of the socket at `path`, if it is exported.
 ///
 /// # Errors
 /// As [`ask`].
@@ -115,7 +115,7 @@ pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlErro
     }
 }
 
-/// Asks something of the scrub of the mount behind the socket at `path`, and how it stands; `None`: no mount is there.
+/// Asks something of the scrub of the mount of the socket at `path`, and how it stands; `None`: no mount is there.
 ///
 /// # Errors
 /// As [`ask`].
@@ -126,7 +126,7 @@ pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>
     }
 }
 
-/// Changes options of the volume behind the socket at `path`, and waits until they are in force, but no longer than
+/// Changes options of the volume of the socket at `path`, and waits until they are in force, but no longer than
 /// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the change is [pending](VolumeFacts::pending).
 ///
 /// # Errors
@@ -167,7 +167,7 @@ fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
 /// Asks the socket at `path` one question and waits for the answer, no longer than [`ANSWER_TIME_MAX`].
 ///
 /// # Errors
-/// [`ControlError`] if nobody answers, or not with an answer. [`Answer::Error`] is an answer.
+/// [`ControlError`] if no server answers, or not with an answer. [`Answer::Error`] is an answer.
 pub fn ask(path: &Path, query: Query) -> Result<Answer, ControlError> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
     let line = exchange(path, query, deadline)?;

@@ -1,4 +1,4 @@
-//! Where control sockets lie: the directory, the file names, and what becomes of files left behind.
+//! Where control sockets lie: the directory, the file names, and what becomes of stale files.
 
 use super::ControlError;
 use rustix::fs::Mode;
@@ -30,7 +30,8 @@ const OWN_VARIABLE: &str = "ZONAL_RUNTIME_DIR";
 /// If there is none it is `/tmp/zonal-UID`. Where `$ZONAL_RUNTIME_DIR` is set, it is `zonal` in that.
 ///
 /// # Errors
-/// [`ControlError::Directory`] if it is another's, open to others, or no directory: then somebody else could answer.
+/// [`ControlError::Directory`] if it is another's, open to others, or no directory: then another user's process could
+/// answer.
 pub fn directory() -> Result<PathBuf, ControlError> {
     let mut directories = directories();
     let last = directories.pop().expect("there is always one");
@@ -110,7 +111,7 @@ pub(super) fn pid_of(name: &str) -> Option<u32> {
 pub(super) enum Found {
     Nothing,
     Living,
-    /// A socket that nobody listens on, and whose process is gone or is this one.
+    /// A socket on which no process listens, and whose process is gone or is this one.
     Stale,
     /// A file that is no socket, or a socket in the making.
     Other,
@@ -133,7 +134,7 @@ pub(super) fn look_at(path: &Path) -> Found {
     }
 }
 
-/// Removes the socket at `path` if nobody is behind it.
+/// Removes the socket at `path` if it is stale.
 pub(super) fn remove_stale(path: &Path) -> bool {
     look_at(path) == Found::Stale && std::fs::remove_file(path).is_ok()
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Connections that wait while one is served.
 const BACKLOG: i32 = 16;
 
-/// After this time without a poll the server takes the volume for one that no thread polls.
+/// After this time without a poll the server assumes that no thread polls the volume.
 const UNPOLLED_TIME: Duration = Duration::from_millis(100);
 
 /// Volumes of one process with one device name, beyond which something else must be wrong.
@@ -89,7 +89,8 @@ impl ControlServer {
         ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
     }
 
-    /// The same, of a volume with a file system on it, or of one that a run has to itself, which does the server's errands.
+    /// The same, of a volume with a file system on it, or of the volume of a run, which has it to itself and does the
+    /// server's errands.
     ///
     /// # Errors
     /// As [`ControlServer::start`].
@@ -123,7 +124,7 @@ impl ControlServer {
     /// Opens a socket at `path`, in whatever directory that is.
     ///
     /// # Errors
-    /// [`ControlError::InUse`] if something is there that is not a socket left behind.
+    /// [`ControlError::InUse`] if something is there that is not a stale socket.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
         ControlServer::serve(path, bind(path)?, volume, Tellers::default(), Errands::default())
     }
@@ -300,7 +301,8 @@ impl Service {
         Err("the run does not look at its errands".to_owned())
     }
 
-    /// Changes options, and waits for them no longer than a client may keep others waiting; the one that takes effect later.
+    /// Changes options, and waits for them no longer than a client may keep others waiting. Returns the option that
+    /// takes effect later, if one does.
     fn set(&self, options: &str) -> Result<Option<String>, String> {
         let changes: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
         // The next poll begins a switch, in the volume's time. Where no thread polls, it begins here once the volume is idle.

@@ -295,7 +295,7 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
     let device: Arc<dyn Device> = Arc::new(Emulated::new("null:size=16M", &options, Null).unwrap());
     let options = VolumeOptions { mode: Some(WriteMode::Qd1), ..Default::default() };
     let volume = Arc::new(Volume::open(device, options).unwrap());
-    // Nobody polls, so this one stays in flight.
+    // No thread polls, so this write stays in flight.
     write(&volume, 2, 8);
     let server =
         ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();

@@ -118,7 +118,7 @@ fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, Devi
     Ok(geometry.zone_of(command.sector))
 }
 
-/// Neither a read nor a write to a conventional zone may go on into the next zone.
+/// Neither a read nor a write to a conventional zone may continue into the next zone.
 #[inline]
 pub(crate) fn fits_zone(
     geometry: &Geometry,

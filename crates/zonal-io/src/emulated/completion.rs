@@ -97,8 +97,8 @@ impl Queues {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         let queue = &self.queues[queue];
-        // Whoever is at it is done soon, and may not look at what this caller waits for. `done` runs under the lock: it
-        // may not call the device.
+        // The thread that is at it is done soon, and might not look at what this caller waits for. `done` runs under
+        // the lock: it may not call the device.
         let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
         let mut taken = 0;
         while taken < budget

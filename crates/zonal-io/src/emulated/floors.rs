@@ -83,7 +83,7 @@ impl Floors {
     }
 
     fn put(&self, zone: ZoneIndex, floor: u64) {
-        // A swap, because the checker of schedules takes a plain store beside an exchange for one that may come before it.
+        // A swap, because the checker of schedules assumes that a plain store beside an exchange may come before it.
         self.0.word(zone.0).swap(floor, Ordering::AcqRel);
     }
 }

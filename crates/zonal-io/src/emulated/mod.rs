@@ -7,7 +7,7 @@
 //!
 //! # Who waits for whom
 //! - Reads take no lock, and those of a zone that is being written seldom look at the word that its writes change.
-//! - Writes to different zones share nothing, as long as no limit on open or active zones is set; with one, a lock is
+//! - Writes to different zones share nothing while no limit on open or active zones is set; with one, a lock is
 //!   taken when a zone changes its condition, not when its pointer moves.
 //! - With [`Locking::Device`] every command takes one lock for its whole time: the design to compare with.
 

@@ -6,8 +6,9 @@
 //! # Why no lock and no torn read
 //! In a sequential zone a sector is written once a generation. A writer claims its sectors by setting bits (a second
 //! claim fails, whatever the zone rules say), copies, and then sets the same bits in *present*. A reader copies
-//! sectors that are present, which nobody writes any more, and takes the others for zeroes. So no byte is ever written
-//! while somebody may look at it, and an acknowledged write can be read although its neighbours are still in flight.
+//! sectors that are present, which no thread writes any more, and takes the others for zeroes. So no byte is ever
+//! written while a reader may look at it, and an acknowledged write can be read although its neighbours are still in
+//! flight.
 //!
 //! # Reset
 //! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
@@ -118,8 +119,8 @@ fn retire(table: Shared<'_, ZoneChunks>, guard: &Guard) {
     }
 }
 
-/// Frees what was retired if nobody is reading or writing just now; otherwise it is freed by later commands. A zone is
-/// large, and its chunks are wanted by whoever writes next.
+/// Frees what was retired if no thread is reading or writing just now; otherwise it is freed by later commands. A zone
+/// is large, and its chunks are wanted by the next writer.
 fn reclaim() {
     // What was retired in one epoch is free two later, and a flush is a try to go one further.
     (0..3).for_each(|_| crossbeam_epoch::pin().flush());
@@ -196,7 +197,7 @@ impl Storage for Ram {
 impl Drop for Ram {
     fn drop(&mut self) {
         for table in &mut self.sequential {
-            // SAFETY: nobody else has the storage any more.
+            // SAFETY: no other owner has the storage any more.
             drop(unsafe { std::mem::take(table).try_into_owned() });
         }
     }
@@ -308,7 +309,7 @@ impl ZoneChunks {
         }
     }
 
-    /// Stores `data`, which is as long as `to`.
+    /// Stores `data`, which has the length of `to`.
     ///
     /// # Errors
     /// [`DeviceError::InvalidField`] if a sector was written before in this generation.
@@ -327,7 +328,7 @@ impl ZoneChunks {
                 let (now, rest) = source.split_at(piece.len);
                 let chunk = self.allocated(&self.slots[piece.chunk]);
                 // SAFETY: the range lies in the chunk. Its sectors were claimed above, by this call alone, and are not
-                // present yet: nobody else reads or writes them. `self` is kept alive by the caller's epoch.
+                // present yet: no other call reads or writes them. `self` is kept alive by the caller's epoch.
                 unsafe { chunk.add(piece.at).copy_from_nonoverlapping(NonNull::from(now).cast(), now.len()) };
                 source = rest;
             }
@@ -369,7 +370,8 @@ impl ZoneChunks {
 }
 
 /// # Safety
-/// The sectors from byte `at` of `chunk` on, as long as `target`, have been seen present (with acquire ordering).
+/// The sectors from byte `at` of `chunk` on, for the length of `target`, have been seen present (with acquire
+/// ordering).
 #[inline]
 unsafe fn copy_out(chunk: NonNull<u8>, at: usize, target: &mut [u8]) {
     // SAFETY: present sectors lie in an allocated chunk, were stored before they became present, and are not written

@@ -23,7 +23,7 @@ impl From<&Placed> for Extent {
     }
 }
 
-/// Bytes behind an emulated device.
+/// Bytes of an emulated device.
 ///
 /// Called by many threads at once. In a sequential zone no two writes of one generation get the same sectors, and a
 /// read is given only sectors that have been placed; whether their data has arrived yet is for the storage to know.
@@ -32,7 +32,7 @@ pub trait Storage: Send + Sync + 'static {
     /// Whether there are bytes to move. Without, `Data` may be absent and reads leave their buffers untouched.
     const KEEPS_DATA: bool;
 
-    /// Stores `data`, which is as long as `to`.
+    /// Stores `data`, which has the length of `to`.
     ///
     /// # Errors
     /// If not all of it could be stored.
@@ -44,7 +44,7 @@ pub trait Storage: Send + Sync + 'static {
     /// If not all of them could be stored.
     fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError>;
 
-    /// Fills the first part of `data`, as long as `from`; the rest is filled with zeroes by the caller.
+    /// Fills the first part of `data`, of the length of `from`; the rest is filled with zeroes by the caller.
     ///
     /// # Errors
     /// If not all of it could be read.

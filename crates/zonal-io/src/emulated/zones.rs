@@ -34,7 +34,7 @@ const TURN: u64 = 1 << ZoneState::BITS;
 const GENERATION_ONE: u64 = TURN << 1;
 const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
 
-/// Bits of a zone's generation. It wraps, but no write is in flight for as long as half of that takes.
+/// Bits of a zone's generation. It wraps, but no write is in flight for the time that half of that takes.
 pub(super) const GENERATION_BITS: u32 = u64::BITS - GENERATION_SHIFT;
 
 /// A zone's word, as this module lays it out.
@@ -232,7 +232,7 @@ impl Zones {
         self.answered.word(zone.0).load(Ordering::Acquire) != u64::from(word.turn())
     }
 
-    /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
+    /// A write that is over as soon as it has its place: it moves no data and no caller waits for its completion.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -288,7 +288,7 @@ impl Zones {
     }
 
     /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
-    /// another write was placed behind it.
+    /// another write was placed after it.
     #[inline]
     pub fn end(&self, placed: &Placed, arrived: bool) {
         let event = match (arrived, placed.kind) {
@@ -361,7 +361,7 @@ impl Zones {
         }
     }
 
-    /// Descriptors of at most `zones_max` zones from the one that holds `sector`. Each is exact at its own moment.
+    /// Descriptors of at most `zones_max` zones, from the zone that holds `sector` on. Each is exact at its own moment.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`].

@@ -34,7 +34,7 @@ type Fired = Option<(usize, Effect)>;
 /// What an effect makes of a command.
 enum Happens {
     Verdict(Verdict),
-    /// So many sectors are carried out.
+    /// This number of sectors is carried out.
     Part(u32),
     Whole,
 }

@@ -7,7 +7,7 @@ use crate::device::{Command, CommandResult, Context};
 use crate::wrap::ResetWalk;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 
-/// Zone that a command is about, or `None` for one that is about all of them.
+/// Zone that a command is about, or `None` for a command about all of them.
 pub(super) type Scope = Option<ZoneIndex>;
 
 /// The scope of `command`.
@@ -63,9 +63,9 @@ pub(super) enum Whom {
     Host(Host),
     /// A reset of all zones, zone by zone.
     Walk(Host, ResetWalk),
-    /// Nobody: the host was told long ago that time is over.
+    /// No receiver: the host was told long ago that time is over.
     Late(Scope),
-    /// Nobody: the wrapper's own doing.
+    /// No receiver: the wrapper's own doing.
     Nobody,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Flight {
     pub(super) queue: usize,
     pub(super) command: Command,
     pub(super) whom: Whom,
-    /// What the command's data points to, where it is not the host's: kept here, used by nobody.
+    /// What the command's data points to, where it is not the host's: only kept here, not used.
     _pieces: Option<Box<[Segment]>>,
     _copy: Option<IoBuf>,
 }
@@ -120,7 +120,7 @@ impl Flight {
             Data::NONE
         } else {
             // SAFETY: the pieces are part of the host's, which stay until the command completes; the list is on the heap
-            // and lives as long as the flight, which ends with the command.
+            // and lives until the flight ends, with the command.
             unsafe { Data::many(&raw const *pieces) }
         };
         let command = Command { sectors, data, ..command };
@@ -158,7 +158,7 @@ impl LateCommand {
         &self.command
     }
 
-    /// The command, on its way.
+    /// The command, in flight.
     pub(super) fn flight(mut self) -> Flight {
         let (command, copy) = (self.command, self.copy.take());
         Flight { queue: self.queue, command, whom: Whom::Late(self.scope), _pieces: None, _copy: copy }

@@ -118,7 +118,7 @@ impl Fault {
         self
     }
 
-    /// Adds a rule behind the others.
+    /// Adds a rule after the others.
     pub fn inject(&self, rule: Rule) -> RuleId {
         RuleId(self.change(|state| state.add_rule(rule)))
     }
@@ -325,7 +325,7 @@ impl State {
             if let Ok(Output::Zones(zones)) = &mut result {
                 self.fallen.describe(zones);
             }
-            // It went through before power was cut: nobody may hear that it succeeded.
+            // It went through before power was cut: the host must not hear that it succeeded.
             match self.was_cut {
                 true => self.gone(queue, context),
                 false => out.push(Completed { context, result }),

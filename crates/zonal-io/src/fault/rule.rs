@@ -138,7 +138,7 @@ pub enum InFlight {
 /// What is reordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reordered {
-    /// The commands, on their way to the device.
+    /// The commands, before they reach the device.
     Execution,
     /// Their answers.
     Completion,
@@ -153,7 +153,8 @@ pub enum Effect {
     Refuse(DeviceError),
     /// Carried out, and then answered with this error.
     Fail(DeviceError),
-    /// The first so many blocks are carried out, by chance if there is no number, and then the answer is this error.
+    /// The first `blocks` blocks are carried out, or a number by chance if none is given, and then the answer is this
+    /// error.
     Torn {
         /// Logical blocks.
         blocks: Option<u32>,
@@ -169,8 +170,8 @@ pub enum Effect {
         /// Whether it is carried out.
         carried: Carried,
     },
-    /// This command and the next ones, so many in all, are answered with [`DeviceError::UnitAttention`] and not carried
-    /// out, whatever they are.
+    /// This command and the next ones, `commands` in all, are answered with [`DeviceError::UnitAttention`] and not
+    /// carried out, whatever they are.
     Attention {
         /// Number of commands, at least 1.
         commands: u32,
@@ -181,8 +182,8 @@ pub enum Effect {
     PowerCut(InFlight),
     /// Not answered before this time has passed since submission.
     Delay(Nanos),
-    /// Gathered until there are `window` of the rule's commands of a queue, or the first has waited for `hold`; then all
-    /// go on in an order by chance.
+    /// Gathered until there are `window` of the rule's commands of a queue, or the first has waited for `hold`; then
+    /// all continue in an order by chance.
     Reorder {
         /// What.
         what: Reordered,
@@ -261,7 +262,7 @@ impl Rule {
         self.zones(zone..=zone)
     }
 
-    /// Not to the first so many that the rule is about.
+    /// Not to the first `skip` that the rule is about.
     pub fn after(mut self, skip: u64) -> Rule {
         self.skip = skip;
         self
@@ -278,7 +279,7 @@ impl Rule {
         self
     }
 
-    /// At most so many times.
+    /// At most `count` times.
     pub fn times(mut self, count: u64) -> Rule {
         self.count = count;
         self

@@ -1,4 +1,4 @@
-//! Everything that a fault device remembers, behind its one lock.
+//! Everything that a fault device remembers, under its one lock.
 //!
 //! [`State::submit`] decides what happens to a command and starts it, [`State::answered`] takes what the wrapped device
 //! says, [`State::hand_out`] is what the host gets. The wrapped device's `submit` runs under the lock, so that commands
@@ -107,7 +107,7 @@ impl State {
         state
     }
 
-    /// Adds a rule behind the others and returns its number.
+    /// Adds a rule after the others and returns its number.
     pub(super) fn add_rule(&mut self, rule: Rule) -> usize {
         let index = self.rules.len();
         self.rules.push((rule, Tally::new(self.seed, index as u64)));
@@ -219,7 +219,7 @@ impl State {
         answered.map_or(Started::Held, |(context, result)| Started::Told(context, result))
     }
 
-    /// The first `sectors` of a command, on their way.
+    /// The first `sectors` of a command, in flight.
     fn flight(&self, command: &Command, sectors: u32, host: Host) -> Flight {
         let queue = host.queue;
         let whom = Whom::Host(host);

@@ -1,4 +1,4 @@
-//! Windows: commands, or answers, of one rule and queue that are gathered to go on in another order.
+//! Windows: commands, or answers, of one rule and queue that are gathered to continue in another order.
 
 use super::flight::{Flight, Ready};
 use super::rule::{Effect, shuffle};

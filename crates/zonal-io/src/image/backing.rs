@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::OnceLock;
 
-/// Bytes at fixed addresses behind a volatile cache.
+/// Bytes at fixed addresses under a volatile cache.
 ///
 /// Reads see every write that returned. Durable is only what a later successful [`sync`](Backing::sync) covers; until
 /// then any part of it may be lost, in any order, at the grain of 512 bytes. Calls may run concurrently.
@@ -72,10 +72,10 @@ pub trait Backing: Send + Sync {
     /// As [`write_at`](Backing::write_at).
     fn zero(&self, at: u64, len: u64) -> io::Result<()>;
 
-    /// Gives back the space of `len` bytes from `at`, whose content nobody will ask for. May do nothing.
+    /// Gives back the space of `len` bytes from `at`, whose content no reader will ask for. May do nothing.
     fn discard(&self, at: u64, len: u64);
 
-    /// Bytes that it can have altogether, as things are; `None` if nobody knows.
+    /// Bytes that it can have altogether, as things are; `None` if that is not known.
     ///
     /// # Errors
     /// As the operating system answers.
@@ -203,7 +203,7 @@ impl Backing for FileBacking {
     }
 
     fn discard(&self, at: u64, len: u64) {
-        // Nobody asks for these bytes: what the file system cannot give back costs space and nothing else.
+        // No reader asks for these bytes: what the file system cannot give back costs space and nothing else.
         let _ = self.punch(at, len);
     }
 

@@ -64,7 +64,7 @@ impl ImageOptions {
     /// Creates the image at `path`, durably, and returns its header.
     ///
     /// # Errors
-    /// [`ImageError`]; then nothing is left behind.
+    /// [`ImageError`]; then no part of the image is left.
     pub fn create(&self, path: &Path) -> Result<Header, ImageError> {
         let at = |fault| ImageError::Options { path: path.to_owned(), fault };
         let header = self.header().map_err(at)?;

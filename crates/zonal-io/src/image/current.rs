@@ -1,8 +1,8 @@
 //! The current states of an image: what each zone has come to by its last acknowledged command, kept in the file's cache.
 //!
-//! A process that is killed leaves the operating system's cache behind. It holds the data of every acknowledged write, and here
-//! the state that belongs to it, so the next opener finds all of it. Nothing here is durable, and nothing rests on it after a
-//! power cut: the [ledger](super::ledger) does that.
+//! The operating system's cache outlives a process that is killed. It holds the data of every acknowledged write, and
+//! here the state that belongs to it, so the next opener finds all of it. Nothing here is durable, and nothing rests on
+//! it after a power cut: the [ledger](super::ledger) does that.
 //!
 //! Owns the region of the file and the stamp that says of which cache it speaks. docs/IMAGE.md draws both.
 //!
@@ -88,7 +88,7 @@ impl Current {
     /// Makes the region this opener's. Call before anything that the states speak of changes.
     ///
     /// # Errors
-    /// The number of the operating system's error, if another opener's states go on to count.
+    /// The number of the operating system's error, if another opener's states still count.
     #[inline]
     pub(crate) fn take(&self) -> Result<(), i32> {
         match self.is_kept.get() {

@@ -66,8 +66,8 @@ pub struct ImageDevice {
 }
 
 impl ImageDevice {
-    /// Opens and locks the image at `path`. One that this process may only read is opened for reading, whatever `options`
-    /// say: see [`DeviceInfo::read_only`].
+    /// Opens and locks the image at `path`. An image that this process may only read is opened for reading, whatever
+    /// `options` say: see [`DeviceInfo::read_only`].
     ///
     /// # Errors
     /// [`ImageError`], naming what is wrong; then the file is as it was.
@@ -164,7 +164,7 @@ impl Drop for ImageDevice {
         if let Err(failure) = self.close_once()
             && !was_known
         {
-            // Nobody else is left to be told.
+            // No caller is left to be told.
             eprintln!("zonal: {}", ImageError::Failed { path: self.path.clone(), failure });
         }
     }

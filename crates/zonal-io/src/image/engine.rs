@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! - A write's data is in the file before anything that a flush makes durable includes it ([`Flights`]).
-//! - After a failed flush nothing can be changed until the image is opened again; reads go on.
+//! - After a failed flush nothing can be changed until the image is opened again; reads continue.
 //!
 //! # What `submit` reads
 //! A short read of what is in the host's memory is answered in `submit`, which does not block for it. All else that needs the
@@ -214,7 +214,7 @@ impl Engine {
                 *context = Some(ended.context);
                 Submitted::Done(ended.result)
             }
-            // A write of another thread lies before it; whoever ends that completes this one too.
+            // A write of another thread lies before it; the thread that ends it completes this one too.
             None => Submitted::Pending,
         }
     }

@@ -73,7 +73,7 @@ pub enum ImageError {
         /// What is wrong.
         fault: HeaderError,
     },
-    /// The file is not as long as its header says.
+    /// The file has another length than its header says.
     #[error("{}: the file has {found} bytes but its header asks for {expected}: truncated or grown", .path.display())]
     Length {
         /// The file.

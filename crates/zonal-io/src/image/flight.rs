@@ -1,4 +1,4 @@
-//! Writes on their way into the file: which there are in each zone, and how far the zone's data is known to be there.
+//! Writes in flight to the file: which there are in each zone, and how far the zone's data is known to be there.
 //!
 //! [`Zones`] moves a zone's pointer when a write gets its place. The image may promise, and a read may look for, only
 //! data that has arrived: the *landed* pointer, which this module knows.
@@ -7,7 +7,7 @@
 //! - The writes of a zone are kept in the order of their places. A write lands when its transfer has ended and every
 //!   write before it has landed; only then is it answered. So what was answered lies below the landed pointer, and a
 //!   flush need not ask who else is still writing.
-//! - A reset makes the writes on their way *stale*. A stale write whose transfer has not begun is answered without one
+//! - A reset makes the writes in flight *stale*. A stale write whose transfer has not begun is answered without one
 //!   (it was written and then reset); one in the midst of it is waited for by the first transfer of the new generation,
 //!   so that it never lands on newer bytes.
 //!

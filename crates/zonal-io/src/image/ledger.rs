@@ -17,7 +17,7 @@
 //! # Invariants
 //! - Every byte below a pointer that a power cut can bring back is durable and was written for that pointer: no data is
 //!   written below a zone's `bound` ([`Ledger::before_write`]).
-//! - Nothing builds on what an opener that did not close left behind before it is written and synced once more: it may
+//! - Nothing builds on the bytes of an opener that did not close before they are written and synced once more: they may
 //!   lie only in the operating system's cache, for good if that opener met a failed sync.
 //! - A failure of any step stands until reopen: after a failed sync, a later success proves nothing.
 //!
@@ -317,7 +317,8 @@ impl Ledger {
         if c.served >= ticket {
             return Ok(());
         }
-        // Whoever has a ticket by now was acknowledged, and so marked its page, before the pages are sampled.
+        // Each command that a ticket given out by now covers was acknowledged, and so marked its page, before the pages
+        // are sampled.
         let covers = self.tickets.load(Ordering::SeqCst);
         self.commit(&mut c, Scope::All, sample)?;
         c.served = covers;
@@ -412,7 +413,7 @@ impl Ledger {
         pages
     }
 
-    /// Makes what the last opener left behind durable, if it did not close.
+    /// Makes durable what the last opener left, if it did not close.
     fn prove(&self, c: &mut Committer, sample: Sample<'_>) -> Result<(), Failure> {
         if !c.is_unproven {
             return Ok(());

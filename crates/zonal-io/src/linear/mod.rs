@@ -5,8 +5,8 @@
 //! keeps order only if all of them do, and lacks what one of them lacks; devices that do not fit are refused.
 //!
 //! # Invariants
-//! - No command reaches a zone outside: not one that crosses a piece's end, and not a reset of all zones.
-//! - A device inside belongs to its wrapper alone: whoever else polled it would take away completions.
+//! - No command reaches a zone outside: not a command that crosses a piece's end, and not a reset of all zones.
+//! - A device inside belongs to its wrapper alone: another caller that polled it would take away completions.
 //!
 //! # Why a reset of all zones is a walk
 //! The command for all zones would reach those outside the range. Zone by zone it is slower, and as little of one

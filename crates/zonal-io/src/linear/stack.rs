@@ -141,7 +141,7 @@ impl Piece {
         u64::from(self.zones.start) << self.zone_shift
     }
 
-    /// First sector here behind it.
+    /// First sector here after it.
     pub(super) fn end_here(&self) -> u64 {
         self.start_here() + self.sectors()
     }
@@ -192,7 +192,7 @@ impl Piece {
     }
 }
 
-/// Puts pieces behind each other and describes what they make, as `name`.
+/// Puts pieces one after the other and describes what they make, as `name`.
 pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, LinearError> {
     check_alike(pieces)?;
     let mut sectors = 0;
@@ -242,7 +242,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
     })
 }
 
-/// Whether pieces can stand behind each other.
+/// Whether pieces can stand one after the other.
 fn check_alike(pieces: &[Piece]) -> Result<(), LinearError> {
     let one = pieces.first().ok_or(LinearError::Nothing)?.info();
     let first = || one.name.clone();

@@ -117,7 +117,7 @@ impl Task {
         }
     }
 
-    /// Goes on to the next piece.
+    /// Continues with the next piece.
     fn leave(mut self, pieces: &[Piece]) -> After {
         self.piece += 1;
         if self.piece == pieces.len() {

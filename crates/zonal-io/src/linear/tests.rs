@@ -319,7 +319,7 @@ fn task_that_meets_a_full_queue_half_way_goes_on_later() {
     assert!(matches!(submit(1, command(Op::Report, 8 * 64, 1)), Submitted::Pending));
     // The first device answers at once, the second has no room.
     assert!(matches!(submit(2, command(Op::Flush, 0, 0)), Submitted::Pending));
-    // And whoever comes now waits behind it.
+    // And a command that comes now waits for it.
     assert!(matches!(submit(3, command(Op::Flush, 0, 0)), Submitted::Busy));
     let mut tokens = Vec::new();
     let mut poll = |now| device.poll(Nanos(now), 0, 9, &mut |c| tokens.push(c.context.into_token()));

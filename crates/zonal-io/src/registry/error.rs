@@ -20,7 +20,7 @@ pub enum NameProblem {
     Empty,
     /// No device or wrapper of this kind is known.
     UnknownKind {
-        /// The known one that looks most like it.
+        /// The known kind that looks most like it.
         nearest: Option<&'static str>,
         /// The kinds and wrappers that there are.
         known: Box<[&'static str]>,
@@ -37,7 +37,7 @@ pub enum NameProblem {
     EmptyOption,
     /// The kind has no such option.
     UnknownOption {
-        /// The known one that looks most like it.
+        /// The known option that looks most like it.
         nearest: Option<&'static str>,
         /// What it may have been instead of an option.
         hint: Option<&'static str>,

@@ -154,7 +154,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Length of what stands between the bracket that `text` begins with and the one that closes it.
+/// Length of what stands between the bracket that `text` begins with and the bracket that closes it.
 fn bracketed(text: &str) -> Option<usize> {
     let mut open = 0usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -235,7 +235,7 @@ impl Registry {
         self.parse_piece(name, 0..name.len(), 0)
     }
 
-    /// Understands what stands in `whole[at]`, inside so many other names.
+    /// Understands what stands in `whole[at]`, inside `depth` other names.
     fn parse_piece(&self, whole: &str, at: Range<usize>, depth: usize) -> Result<Plan, NameError> {
         let name = &whole[..at.end];
         let mut wrappers = Vec::new();

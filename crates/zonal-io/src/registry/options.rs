@@ -3,7 +3,7 @@
 use super::error::{NameError, NameProblem};
 use std::ops::Range;
 
-/// Options of one device or wrapper, taken one by one; [`Options::finish`] complains about what nobody took.
+/// Options of one device or wrapper, taken one by one; [`Options::finish`] complains about what was not taken.
 pub struct Options<'a> {
     name: &'a str,
     pairs: Vec<Pair>,
@@ -182,7 +182,7 @@ impl<'a> Options<'a> {
     /// All options have been taken.
     ///
     /// # Errors
-    /// [`NameError`] for the first one that nobody asked for.
+    /// [`NameError`] for the first option that was not taken.
     pub fn finish(self) -> Result<(), NameError> {
         match self.pairs.iter().find(|p| !p.is_taken) {
             Some(pair) => {

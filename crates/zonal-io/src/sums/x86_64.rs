@@ -103,7 +103,7 @@ unsafe fn fold_all<R: Register>(blocks: &[Block], sums: &mut [u32]) {
 #[inline(always)]
 unsafe fn copy_all<R: Register>(from: &[Block], into: &mut [Block], sums: &mut [u32]) {
     match (from, into) {
-        // A block alone is most often one that has just come into the nearest cache.
+        // A block alone has most often just come into the nearest cache.
         // SAFETY: the caller's promise.
         ([from], [into]) => sums[0] = unsafe { copy_block::<R>(from, into) },
         (from, into) => {

@@ -1,8 +1,8 @@
 //! A lock for critical sections of a few moves.
 //!
 //! Taking it costs one locked operation, releasing it a plain store: half of what a lock pays that has to look for
-//! sleepers on release. A waiter therefore is never woken. It spins for about as long as a section lasts, and if the
-//! lock is held for longer, its holder has lost the processor: it yields, then sleeps, and looks again by itself.
+//! sleepers on release. A waiter therefore is never woken. It spins for about the time of a section. If the lock is
+//! held for longer, its holder has lost the processor: the waiter yields, then sleeps, and looks again on its own.
 //!
 //! # For whom
 //! Only for sections that call nothing of a caller, allocate seldom and never sleep.
@@ -180,7 +180,7 @@ mod tests {
         line.and_then(|n| n.trim().parse().ok()).expect("a count")
     }
 
-    /// A thread that waits for one that has lost its processor does not burn its own.
+    /// A waiter does not burn its processor while the holder has lost its own.
     #[test]
     #[cfg(target_os = "linux")]
     fn h52_waiter_sleeps_while_the_holder_does() {

@@ -46,11 +46,11 @@ use std::cell::Cell;
 pub enum Canary {
     /// A compare-exchange looks, and stores later.
     Exchange,
-    /// What is stored is not ordered behind what was stored before.
+    /// What is stored is not ordered after what was stored before.
     Relaxed,
-    /// A [`Brief`] lets everybody in.
+    /// A [`Brief`] lets every thread in.
     Open,
-    /// What is given to a queue while somebody else is at it is lost.
+    /// What is given to a queue while another thread is at it is lost.
     LostPush,
     /// A sleeper is not woken.
     Unheard,
@@ -69,7 +69,7 @@ pub enum Canary {
 }
 
 std::thread_local! {
-    // All threads of a model run on the one that runs the model.
+    // All threads of a model run on the thread that runs the model.
     static CANARY: Cell<Option<Canary>> = const { Cell::new(None) };
 }
 

@@ -26,7 +26,7 @@ static SLOTS: Mutex<Slots> = Mutex::new(Slots { free: BTreeSet::new(), next: 0 }
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 std::thread_local! {
-    // All threads of a model run on the one that runs the model, and other models have numbers of their own.
+    // All threads of a model run on the thread that runs the model, and other models have numbers of their own.
     static MODEL_SLOTS: Mutex<Slots> = const { Mutex::new(Slots { free: BTreeSet::new(), next: 0 }) };
 }
 

@@ -1,7 +1,7 @@
 //! What threads do to each other, counted where they do it.
 //!
-//! Both counts cost nothing as long as no two threads meet: they are taken behind a lock that was found taken, or an
-//! exchange that failed.
+//! Both counts cost nothing while no two threads meet: they are taken after a lock was found taken, or after an
+//! exchange failed.
 
 use super::{CachePadded, Mutex, MutexGuard, Ordering, PlainU64, slot_if_any};
 

@@ -28,7 +28,7 @@ pub(super) struct Alarm {
     /// For each queue, the time that the last poll of its threads was told; [`NEVER`] if none.
     told: Box<[CachePadded<PlainU64>]>,
     /// For each thread, by its number, the time that its last poll was told. A thread that polls takes the device's news along:
-    /// another one that was told a later time, or none, looks once more before it sleeps.
+    /// another thread that was told a later time, or none, looks once more before it sleeps.
     knows: Box<[PlainU64]>,
     watches: Watches,
 }

@@ -4,8 +4,8 @@
 //! other waits for, and hands it over (`handover`). What a dropped volume or wrapper has left at the device comes out here
 //! and is let go.
 //!
-//! A device in virtual or modelled time is brought by these calls to the time of their answer. On one that a volume uses,
-//! [`Volume::call`](super::Volume::call) is the way.
+//! A device in virtual or modelled time is brought by these calls to the time of their answer. On a device that a volume
+//! uses, [`Volume::call`](super::Volume::call) is the way.
 
 use super::handover::{self, Errand};
 use super::retry::{RETRIES_MAX, is_retried, pause};
@@ -109,7 +109,7 @@ pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Re
     (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 
-/// Zones tried to find one that can be read.
+/// Zones tried to find a readable one.
 const PROBED_ZONES_MAX: u32 = 64;
 
 /// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as

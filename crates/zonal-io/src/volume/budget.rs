@@ -2,18 +2,19 @@
 //!
 //! [`zonal_core::budget`] decides; this module tells it what becomes of zones and carries out what it asks for. A zone's
 //! word says whether the zone has its slot ([`Word::has_slot`]), so a write to a zone that has one goes its usual way and
-//! asks nobody. Everything else happens here, off the usual path: the first write of a zone asks, and where none is free
-//! the zone waits, its writes in its queue.
+//! does not ask the budget. Everything else happens here, off the usual path: the first write of a zone asks, and where
+//! none is free the zone waits, its writes in its queue.
 //!
 //! # Looks
-//! No write is reported to the budget. When somebody lacks a slot, the zones that hold one are looked at, by their words:
-//! one may have been filled, another have nothing under way. Polls look again as long as somebody waits.
+//! No write is reported to the budget. When a zone lacks a slot, the zones that hold one are looked at, by their words:
+//! one may have been filled, another have nothing under way. Polls look again while a zone waits.
 //!
 //! # Whose word counts
-//! - A slot is taken by an exchange of the word under the budget's lock, or by the holder of the zone's shard. So whoever
-//!   looks at the zones sees no zone that has its slot and does not know it yet.
+//! - A slot is taken by an exchange of the word under the budget's lock, or by the holder of the zone's shard. So a thread
+//!   that looks at the zones sees no zone that has its slot and does not know it yet.
 //! - A victim is closed or finished by a command that goes through its zone's queue like a caller's. It gives its slot up
-//!   under its shard's lock, and only while nothing of it is under way: a write that comes meanwhile waits behind that.
+//!   under its shard's lock, and only while nothing of it is under way: a write that comes meanwhile queues after that
+//!   command.
 //! - After a reset, finish, open, close, and whenever the device has said where a zone stands, the word follows what the
 //!   budget makes of it.
 //!
@@ -53,8 +54,8 @@ pub struct BudgetOptions {
 }
 
 impl Default for BudgetOptions {
-    /// What never fails a write that the drive itself would take: zones that are not in use are closed, as the drive does it
-    /// by itself, and what is in use is waited for.
+    /// What never fails a write that the drive itself would take: zones that are not in use are closed, as the drive itself
+    /// does it, and what is in use is waited for.
     fn default() -> BudgetOptions {
         BudgetOptions { policy: Policy::Close, grace: Nanos(1_000_000_000), minimums: [0; CLASSES] }
     }
@@ -64,7 +65,7 @@ impl Default for BudgetOptions {
 pub(super) struct Book {
     options: BudgetOptions,
     state: Brief<State>,
-    /// Somebody waits, or is to be woken: polls have to look.
+    /// A zone waits, or is to be woken: polls have to look.
     attention: AtomicBool,
 }
 
@@ -139,7 +140,7 @@ impl Book {
         Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
     }
 
-    /// The word of a zone as the device describes it, before anybody writes.
+    /// The word of a zone as the device describes it, before any write.
     pub(super) fn adopt(&self, zone: &ZoneDescriptor, word: Word, capacity: u32) -> Word {
         if word.class() == ZoneClass::Conventional {
             return word;
@@ -157,7 +158,7 @@ impl Book {
         self.attention.store(true, Ordering::Release);
     }
 
-    /// Nobody writes `zone` after all.
+    /// No write goes to `zone` after all.
     #[cold]
     pub(super) fn cancel(&self, zone: ZoneIndex) {
         self.state.lock().budget.cancel(zone);
@@ -173,7 +174,7 @@ impl Volume {
         fill(word, self.info.geometry.capacity_of(zone))
     }
 
-    /// Asks for a slot for `zone`, whose head is to go out. With `Has`, whoever holds the zone's shard stores the word.
+    /// Asks for a slot for `zone`, whose head is to go out. With `Has`, the holder of the zone's shard stores the word.
     #[cold]
     pub(super) fn slot_for_head(
         &self,
@@ -199,22 +200,22 @@ impl Volume {
         }
     }
 
-    /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be
-    /// changing that. With `Waits`, who has called it rings, once no lock is held.
+    /// Asks for a slot for `zone`, whose `word` says that no write waits, and puts it into the word, which other threads
+    /// may be changing. With `Waits`, the caller rings, once it holds no lock.
     #[cold]
     pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
         let Some(book) = &self.book else { return Slot::Waits };
         debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
         let mut state = book.state.lock();
         match self.ask(book, &mut state, now, zone, request.class()) {
-            // Under the lock: nobody looks at the zone between the grant and the word.
+            // Under the lock: no thread looks at the zone between the grant and the word.
             Acquired::Granted => match self.exchange(zone, word, word.with_slot()) {
                 Ok(()) => {
                     let fill = self.fill(zone, word);
                     state.budget.observe(zone, Seen::Busy, fill);
                     Slot::Has(word.with_slot())
                 }
-                // It stays granted for whoever was faster.
+                // It stays granted for the thread that was faster.
                 Err(seen) => Slot::Raced(seen),
             },
             Acquired::Wait => {
@@ -243,7 +244,7 @@ impl Volume {
     }
 
     /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
-    /// last look: nobody else may bring news of it.
+    /// last look: nothing else may bring news of it.
     fn look(&self, book: &Book, state: &mut State, now: Option<Nanos>) -> bool {
         let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
@@ -357,7 +358,7 @@ impl Volume {
         }
     }
 
-    /// The slot that a queue's head was to get is denied it, and to all that wait behind it.
+    /// The slot that a queue's head was to get is denied to it, and to all that wait after it.
     #[cold]
     pub(super) fn deny(&self, queue: &mut Queue<Box<Pending>>, error: RequestError, turn: &mut Turn) {
         let mut denied = Vec::new();
@@ -380,7 +381,7 @@ impl Volume {
         word
     }
 
-    /// Nobody writes `zone`, which has no slot, after all.
+    /// No write goes to `zone`, which has no slot, after all.
     #[cold]
     pub(super) fn cancel_slot(&self, zone: ZoneIndex) {
         if let Some(book) = &self.book {

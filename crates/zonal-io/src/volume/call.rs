@@ -7,7 +7,7 @@ use zonal_core::{RequestError, Sector, ZoneDescriptor};
 
 impl Volume {
     /// Submits `request` and waits for its end, polling meanwhile: for rare requests, and for threads with nothing else to do.
-    /// `clock` is the one that the other callers of the volume have.
+    /// `clock` is the clock of the volume's other callers.
     ///
     /// Not inside a completion function: while the thread waits there, other channels' completions on this thread wait, too.
     ///
@@ -40,7 +40,7 @@ impl Volume {
         }
     }
 
-    /// Describes up to `zones` zones from the one that holds `sector`, and waits for that.
+    /// Describes up to `zones` zones from the zone of `sector` on, and waits for that.
     ///
     /// # Errors
     /// The request's.

@@ -22,7 +22,7 @@ impl Volume {
     /// Cancels all requests of `channel`. Each still ends once, by the channel's function: with [`RequestError::Cancelled`]
     /// if it waited, and otherwise as the device ends it. None of them issues another command.
     ///
-    /// Positional writes after a cancelled one end as after a failed one; appends go on. The channel takes no more requests:
+    /// Positional writes after a cancelled one end as after a failed one; appends continue. The channel takes no more requests:
     /// they end with the same error.
     ///
     /// # Panics
@@ -90,7 +90,7 @@ impl Volume {
         is_any
     }
 
-    /// Ends a request that would go on and is cancelled.
+    /// Ends a request that would continue and is cancelled.
     #[cold]
     pub(super) fn end_cancelled(&self, pending: Box<Pending>, turn: &mut Turn) {
         let error = match pending.done {
@@ -123,7 +123,8 @@ impl Volume {
     /// What met a full queue has not reached the device. Its zone takes that for a failure, asks for the pointer, and sends
     /// those again that share the command and are not cancelled.
     ///
-    /// One that a thread holds at this moment is found by the poll that would offer it again. Returns whether there was one.
+    /// A command that a thread holds at this moment is found by the poll that would offer it again. Returns whether there
+    /// was one.
     pub(super) fn cancel_stalled(&self, now: Nanos) -> bool {
         let mut is_any = false;
         for queue in 0..self.info.queues {
@@ -146,7 +147,7 @@ impl Volume {
     }
 }
 
-/// Whether a command is, or carries, a cancelled request. Those of recovery go on: their zone needs them.
+/// Whether a command is, or carries, a cancelled request. Those of recovery continue: their zone needs them.
 fn is_cancelled(context: &Context) -> bool {
     match &context.0 {
         ContextKind::One(pending) => pending.is_cancelled(),

@@ -1,12 +1,12 @@
 //! Chains: waiting writes of a zone that follow the one at the device without another look at the zone's queue.
 //!
-//! Emulated appends, and positional writes that do not merge, go one at a time. Whoever takes the zone's lock to let one
-//! out takes those behind it along, as a list that hangs on the write at the device; whoever completes that one issues
-//! the next. So the lock is taken once a chain, and the zone's word changes twice.
+//! Emulated appends, and positional writes that do not merge, go one at a time. The thread that takes the zone's
+//! lock to let one out takes those after it along, as a list that hangs on the write at the device. The thread that
+//! completes that write issues the next. So the lock is taken once a chain, and the zone's word changes twice.
 //!
-//! As long as a chain goes on one write is in flight, so later writes queue behind it; the zone need not wait, if somebody
-//! has found its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset
-//! or a doubt about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
+//! While a chain runs one write is in flight, so later writes queue after it; the zone need not wait, if a thread has found
+//! its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset or a doubt
+//! about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
 
 use super::channel::TURN_MAX;
 use super::event::Event;

@@ -4,8 +4,8 @@
 //! an inbox.
 //!
 //! # Delivery
-//! - Never under a lock. Never while another completion function of any channel runs on the same thread: one that
-//!   submits does not nest, what completes meanwhile is delivered by the outermost frame, in order.
+//! - Never under a lock. Never while another completion function of any channel runs on the same thread: a function
+//!   that submits does not nest, what completes meanwhile is delivered by the outermost frame, in order.
 //! - A call of a volume delivers at most [`TURN_MAX`] completions and leaves the rest to the next poll, so neither a
 //!   caller that keeps the pipe full from its completion function nor one whose thousand writes are aborted can hold a
 //!   thread that only came to submit.
@@ -69,7 +69,7 @@ pub(crate) struct ChannelInner {
     /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
     /// what they count: each would take the line away from the others with every request.
     issued: CachePadded<AtomicU64>,
-    /// How many of them have ended; equal to `issued`, nobody holds a pointer to this channel.
+    /// How many of them have ended; equal to `issued`, no request holds a pointer to this channel.
     ended: CachePadded<AtomicU64>,
 }
 
@@ -155,7 +155,7 @@ impl Drop for Withdrawal {
 
 /// Pointer to a channel, held by a request.
 ///
-/// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
+/// Valid for the life of the request: the volume keeps every channel until it is closed and all its requests have ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
 
@@ -348,8 +348,8 @@ pub(super) fn deliver(
     }
 }
 
-/// Calls a channel's completion function. A panic is kept for the end of the call of the volume: whoever else is to hear
-/// of something hears of it, and no zone is left in the middle of a step.
+/// Calls a channel's completion function. A panic is kept for the end of the call of the volume: every other
+/// caller that is to hear of something hears of it, and no zone is left in the middle of a step.
 #[inline(always)]
 fn call(complete: &CompletionFn, completion: Completion) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| complete(completion))) {

@@ -73,7 +73,7 @@ counters! {
     Queued queued,
     /// Writes that shared another's command.
     Merged merged,
-    /// Requests that ended with an error; one that spans zones counts once, however many of its parts fail.
+    /// Requests that ended with an error; a request across zones counts once, however many of its parts fail.
     Failed failed,
     /// Times that the device's queue was full.
     Busy busy,

@@ -21,7 +21,7 @@ pub(super) enum Event {
     Failed(Lost),
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
     Retry(Box<Pending>),
-    /// A command of so many sectors met a full queue and was withdrawn.
+    /// A command of this many sectors met a full queue and was withdrawn.
     Withdrawn(u32),
     /// The device said where the zone stands.
     Resynced(CommandResult),
@@ -79,8 +79,8 @@ impl Volume {
             Event::Completed => self.change(zone, Word::completed),
             Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
-                // Somebody who found the queue empty while the chain went on may have let the zone stop waiting. Nobody may
-                // come between the end of this write and the return of those that were to follow it.
+                // A thread that found the queue empty while the chain ran may have let the zone stop waiting. No write
+                // may come between the end of this write and the return of those that were to follow it.
                 let word = self.change(zone, |w| w.completed().waiting());
                 self.unchain(zone, word, behind, shard, turn)
             }

@@ -137,7 +137,7 @@ struct State {
 }
 
 impl State {
-    /// Tells every reader; whether there is one that it concerns.
+    /// Tells every reader; whether it concerns any of them.
     fn tell(&mut self, event: DeviceEvent) -> bool {
         let mut is_heard = false;
         self.readers.retain(|reader| {
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// The condition, if it is one that a medium falls to.
+/// The condition, if a medium falls to it.
 fn worn(condition: ZoneCondition) -> Option<ZoneCondition> {
     matches!(condition, ZoneCondition::ReadOnly | ZoneCondition::Offline).then_some(condition)
 }

@@ -2,7 +2,7 @@
 //!
 //! Off unless asked for. Then a zone whose pointer comes into doubt is recorded by its queue, and when a write of it is
 //! lost for good, the record is kept here, and written by the next poll: never under a lock that others wait for. What is
-//! written blocks that poll for as long as a small file takes.
+//! written blocks that poll for the time that a small file takes.
 
 use super::Volume;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};

@@ -1,4 +1,4 @@
-//! Completions that another thread reaped than the one that waits for them.
+//! Completions that one thread reaped and another thread waits for.
 //!
 //! A device hands a completion to the thread that polls it. A volume and a direct user (`alone`) of one device therefore reap
 //! each other's completions. Each leaves here what is not its own.

@@ -1,4 +1,4 @@
-//! Commands on their way to the device: what a request's next one is, which queue takes it, and what becomes of those
+//! Commands for the device: what a request's next one is, which queue takes it, and what becomes of those
 //! that a full queue turns away.
 
 use super::Volume;
@@ -33,12 +33,12 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
+    /// Sends the command in `slot` to this thread's queue, after those that it turned away; returns its answer if it came
     /// at once.
     #[inline(always)]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = self.reapers.own();
-        // Whoever met the full queue goes first.
+        // The commands that met the full queue go first.
         if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
             self.turned_away(now, queue, slot);
             return None;
@@ -69,7 +69,7 @@ impl Volume {
             matches!(submitted, Submitted::Pending),
             "a device keeps the context of what it answers later"
         );
-        // Made anew where it has no content: copying it would read back in one piece what was written in several.
+        // Made again where it has no content: copying it would read back in one piece what was written in several.
         match submitted {
             Submitted::Busy => {
                 self.counters.line().add(Counter::Busy, 1);

@@ -72,7 +72,7 @@ impl Volume {
     }
 
     /// Asks the device where `zone` stands, once its writes in flight have ended: for zones that were written or reset
-    /// behind the volume's back.
+    /// past the volume.
     pub fn resync(&self, now: Nanos, zone: ZoneIndex) {
         if zone.0 >= self.info.geometry.zones() || self.info.geometry.is_conventional(zone) {
             return;

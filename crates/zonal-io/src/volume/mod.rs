@@ -1,7 +1,7 @@
 //! The write path: takes requests at any depth from any thread and gets them to a zoned device in order.
 //!
-//! A [`Volume`] has no thread of its own and reads no clock. Whoever submits, polls or waits does the work, one bounded
-//! turn at a time.
+//! A [`Volume`] has no thread of its own and reads no clock. Threads that submit, poll or wait do the work, one
+//! bounded turn at a time.
 //!
 //! # The path of one write
 //! 1. [`Volume::submit`] checks it and splits it at zone boundaries (`submit`).
@@ -12,7 +12,7 @@
 //!    (`channel`).
 //!
 //! # Who may touch what
-//! - A zone's word: anybody by compare-exchange while it does not wait; while it waits, only the holder of its shard.
+//! - A zone's word: any thread by compare-exchange while it does not wait; while it waits, only the holder of its shard.
 //! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
 //! - No lock is held while the device or a completion function runs.
 
@@ -153,9 +153,9 @@ pub enum OpenError {
     },
 }
 
-/// A zoned device behind write plugs. See the module for how it works.
+/// A zoned device with write plugs. See the module for how it works.
 ///
-/// Dropping it tells nobody: requests that have not ended are gone, those at the device with whatever becomes of them there.
+/// Dropping it tells no caller: requests that have not ended are gone, those at the device with whatever becomes of them there.
 pub struct Volume {
     device: Arc<dyn Device>,
     info: DeviceInfo,
@@ -163,7 +163,7 @@ pub struct Volume {
     settings: Settings,
     words: WordTable,
     shards: Box<[CachePadded<Brief<Shard>>]>,
-    /// Zones that can go on but whose thread's turn was over.
+    /// Zones that can continue but whose thread's turn was over.
     ready: SegQueue<ZoneIndex>,
     reapers: Reapers,
     stalled: Stalled,
@@ -317,8 +317,8 @@ impl Volume {
 
     /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.
     ///
-    /// Any thread may call it; whoever waits for a completion does. Returns when to call again at the latest: `now` if
-    /// there is more to do or the device has not been asked since it got new commands, `None` if only the device or
+    /// Any thread may call it; a thread that waits for a completion does. Returns when to call again at the latest: `now`
+    /// if there is more to do or the device has not been asked since it got new commands, `None` if only the device or
     /// another request can bring news.
     ///
     /// # Panics
@@ -330,7 +330,7 @@ impl Volume {
         self.channels.backlog().deliver();
         self.next_quiesce(now);
         let mut deadline = None;
-        // Before news comes in: those who were told the last time have had the opportunity to go on.
+        // Before news comes in: callers that were told the last time have had the opportunity to continue.
         let mut progress = self.keep_budget(now, &mut deadline);
         if self.look_after_parked(now, &mut deadline) == Progress::Some {
             progress = Progress::Some;
@@ -422,7 +422,7 @@ impl Volume {
     }
 
     /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again
-    /// as long as commands went out.
+    /// until no more commands go out.
     #[inline]
     fn reap(&self, now: Nanos, queue: usize, progress: &mut Progress) -> Option<Nanos> {
         let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
@@ -517,7 +517,7 @@ impl Volume {
         if self.stalled.is_empty() {
             return progress;
         }
-        // What was on its way here, or in the hands of another poll, while its channel was cancelled.
+        // What a thread was about to put here, or another poll had in hand, while its channel was cancelled.
         if self.is_cancelling() && self.cancel_stalled(now) {
             progress = Progress::Some;
         }

@@ -12,7 +12,7 @@ use zonal_core::plug::IN_FLIGHT_MAX;
 pub enum WriteMode {
     /// As they come, without a plug: the caller orders them. For comparison.
     Direct,
-    /// Behind a deadline scheduler that locks the zone of each write, as before there were plugs: requests are sorted by
+    /// Through a deadline scheduler that locks the zone of each write, as before there were plugs: requests are sorted by
     /// address, and hold a tag while they wait. Appends are emulated. For comparison.
     ZoneLock,
     /// Plugged: one write a zone at the device. Appends are emulated.
@@ -97,12 +97,12 @@ pub struct UnknownMode(pub String);
 #[non_exhaustive]
 pub enum SwitchError {
     /// From or to mode `direct`.
-    #[error("mode direct is chosen when the volume is opened and stays: nobody counts what is in flight")]
+    #[error("mode direct is chosen when the volume is opened and stays: it does not count what is in flight")]
     Direct,
     /// Mode `append` on a device without zone append.
     #[error("write mode append needs native zone append, which the device does not have")]
     NoAppend,
-    /// Mode `pipelined` on a device whose queues promise no order, and nobody insists.
+    /// Mode `pipelined` on a device whose queues promise no order, and the caller does not insist.
     #[error(
         "write mode pipelined needs queues that keep the order of commands, which the device does not promise"
     )]

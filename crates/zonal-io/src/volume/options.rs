@@ -26,7 +26,7 @@ use zonal_core::plug::{IN_FLIGHT_MAX, ParkOptions};
 use zonal_core::{Nanos, SECTOR_BYTES};
 
 /// Writes of a zone at the device in mode `pipelined`: as many as a zone's word counts. A write that the window keeps back costs
-/// a turn in the zone's queue, a third of its time; one that a full queue of the device turns away costs no more than that.
+/// a turn in the zone's queue, a third of its time; a write that a full queue of the device turns away costs no more than that.
 const WINDOW: u32 = IN_FLIGHT_MAX;
 
 /// Largest number of tags of mode `zone-lock`: far more than any drive has.

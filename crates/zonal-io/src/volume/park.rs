@@ -1,8 +1,8 @@
 //! Parking: a positional write ahead of its zone's pointer waits for those before it, instead of failing.
 //!
 //! [`zonal_core::plug::Lot`] keeps such writes of a zone; it is the shard's, beside the zone's queue, and exists only while
-//! something is in it. The zone's word says so ([`Word::has_parked`]) and has the zone wait, so that whoever completes its
-//! writes or brings new ones comes by. What nobody misses goes its usual way.
+//! something is in it. The zone's word says so ([`Word::has_parked`]) and has the zone wait, so that the threads that
+//! complete its writes or bring new ones come by. A write to a zone without parked writes goes its usual way.
 //!
 //! Bounded in sectors a zone and in time: polls give up what has waited too long, see [`zonal_core::plug::ParkOptions`].
 //! Not in mode `zone-lock`, which is there to be compared with, nor in `direct`.

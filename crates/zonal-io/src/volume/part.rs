@@ -144,7 +144,7 @@ impl Part {
         self.volume.call_with(clock, &self.inbox(), request)
     }
 
-    /// Describes up to `zones` zones from the one that holds `sector`, and waits for that.
+    /// Describes up to `zones` zones from the zone of `sector` on, and waits for that.
     ///
     /// # Errors
     /// The request's.

@@ -1,4 +1,4 @@
-//! Requests on their way: what travels with a command as its context.
+//! Requests that have not ended: what travels with a command as its context.
 
 use super::channel::{ChannelRef, Counted, deliver};
 use super::request::Request;
@@ -26,7 +26,7 @@ pub(crate) enum Owner {
     Volume,
 }
 
-/// One request, or the part of one that lies in one zone. Owned by whoever moves it on: a queue, a device, a thread.
+/// One request, or its part that lies in one zone. Owned by what moves it on: a queue, a device, a thread.
 ///
 /// Boxed, so that moving it on moves a pointer: copying what was just written costs more than the box does.
 pub(crate) struct Pending {
@@ -42,7 +42,7 @@ pub(crate) struct Pending {
     pub(super) at: u32,
     pub(super) op: Op,
     pub(super) stage: Stage,
-    /// Rounds of recovery that it has failed in by itself.
+    /// Rounds of recovery that it has itself failed in.
     pub(super) rounds: u8,
     /// Whether a plug counts it as in flight.
     pub(super) plugged: bool,
@@ -209,7 +209,7 @@ impl Pending {
         }
     }
 
-    /// The class of whoever made this request.
+    /// The class of the caller that made this request.
     #[cold]
     pub(super) fn class(&self) -> Class {
         match &self.owner {
@@ -260,7 +260,7 @@ impl Pending {
         }
     }
 
-    /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
+    /// Ends the request and tells the caller, unless it is a part of one whose other parts have not ended.
     #[inline(always)]
     pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
         if self.tag.is_some() {
@@ -281,7 +281,7 @@ impl Pending {
 }
 
 impl Pending {
-    /// Ends a request that has been scheduled: its submit has counted it, whoever sees its end.
+    /// Ends a request that has been scheduled: its submit has counted it, whichever thread sees its end.
     #[cold]
     #[inline(never)]
     fn end_with_tag(mut self: Box<Pending>, result: Result<Output, RequestError>) {

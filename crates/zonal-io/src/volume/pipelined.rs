@@ -1,24 +1,24 @@
 //! Mode `pipelined`: a window of a zone's writes at the device at once, where the device keeps their order.
 //!
 //! A device that takes the commands of one queue in the order of their submission needs no gap between the writes of a
-//! zone. So a write goes out while others are in flight, at the pointer that they leave behind, and all that is pending of
-//! a zone uses one queue, whichever thread submits: [`Volume::queue_of`].
+//! zone. So a write goes out while others are in flight, at the pointer that they leave, and all that is pending of a zone
+//! uses one queue, whichever thread submits: [`Volume::queue_of`].
 //!
-//! # One on its way
+//! # One at a time to the device
 //! What is admitted first has to be submitted first, and no lock is held while the device runs. So the word that admits a
-//! write says `issuing`, and nobody else is admitted until whoever brings it to the device has cleared that. A write that
-//! comes meanwhile waits in the zone's queue, or hears that it would have to; the bringer finds the word waiting and lets
-//! it go ([`Work::Arrived`]). A command that meets a full queue stays on its way until a poll has got it in: of a zone at
-//! most one is stalled, and nothing that was admitted later passes it.
+//! write says `issuing`, and no other write is admitted until the thread that brings it to the device has cleared that. A
+//! write that comes meanwhile waits in the zone's queue, or hears that it would have to; the issuing thread finds the word
+//! waiting and lets it go ([`Work::Arrived`]). A command that meets a full queue keeps the word `issuing` until a poll has
+//! got it in: of a zone at most one is stalled, and nothing that was admitted later passes it.
 //!
 //! # What goes alone
 //! A write of several commands, since their gaps cannot be filled, and one of zeroes, which the device may not know and
-//! then gets as data. Merging goes on as ever: what waits because the window is full may share commands.
+//! then gets as data. Merging continues as ever: what waits because the window is full may share commands.
 //!
 //! # When the device reorders
 //! It refuses the writes that come early, as not at the pointer. Recovery waits until the window is empty, and sends all of
 //! them again in order. A write that was misplaced because another failed before it does not count the round against
-//! itself, so a window of any size behind one unlucky write succeeds in the end; the unlucky one is bounded. That is also
+//! itself, so a window of any size after one unlucky write succeeds in the end; the unlucky one is bounded. That is also
 //! why the mode can be forced upon a device that promises nothing: it is slow there, not wrong.
 
 use super::Volume;
@@ -92,7 +92,7 @@ impl Volume {
         let on_its_way = self.load(zone).issuing();
         let submitted = match self.stalled.is_empty() || self.stalled.len_of(queue) == 0 {
             true => self.offer(now, queue, slot),
-            // Whoever met the full queue goes first.
+            // The commands that met the full queue go first.
             false => Submitted::Busy,
         };
         if matches!(submitted, Submitted::Busy) {
@@ -107,7 +107,7 @@ impl Volume {
         }
     }
 
-    /// The zone whose write in `slot` is on its way in a window, for [`Volume::let_others_follow`].
+    /// The zone whose write in `slot` is being issued in a window, for [`Volume::let_others_follow`].
     pub(super) fn on_its_way(&self, slot: &Option<Context>) -> Option<ZoneIndex> {
         if !self.policy.is(WriteMode::Pipelined) {
             return None;
@@ -122,8 +122,8 @@ impl Volume {
         }
     }
 
-    /// The write of `zone` that was on its way has reached the device. Returns whether others wait: then the word is not
-    /// this thread's to change, and somebody has to do that with the shard's lock.
+    /// The write of `zone` that was being issued has reached the device. Returns whether others wait: then the word is
+    /// not to be changed here, and the caller has to do that with the shard's lock.
     fn has_arrived(&self, zone: ZoneIndex) -> bool {
         let mut word = self.load(zone);
         while !word.waits() {
@@ -145,8 +145,8 @@ impl Volume {
         (first.plugged && first.op.is_write()).then(|| self.info.geometry.zone_of(first.sector))
     }
 
-    /// The queue of a zone's writes. The same for every thread: one that moves, or that goes on where another stopped,
-    /// stays behind what is pending.
+    /// The queue of a zone's writes. The same for every thread: the writes of a thread that moves, or that continues
+    /// where another stopped, stay after what is pending.
     pub(super) fn queue_of(&self, zone: ZoneIndex) -> usize {
         zone.0 as usize % self.info.queues
     }

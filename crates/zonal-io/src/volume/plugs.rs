@@ -25,7 +25,7 @@ pub struct PlugStatus {
     /// Issue-time pointer, in sectors from the zone's start.
     pub write_pointer: u32,
     /// Requests in the zone's queue. Writes that follow the one at the device without coming back to the queue, at most
-    /// 16, are not among them, though `write_pointer` lies behind them.
+    /// 16, are not among them, though `write_pointer` lies after them.
     pub pending: u32,
 }
 

@@ -4,7 +4,7 @@
 //! the device as one command, a switch takes effect at once, and the zones are released. A reset aborts what waits, a
 //! switch leaves it where it is, to be issued in the new mode.
 //!
-//! One at a time; switches that come meanwhile stand behind it, and a reset of all zones becomes one reset a zone.
+//! One at a time; switches that come meanwhile wait for it, and a reset of all zones becomes one reset a zone.
 
 use super::Volume;
 use super::mode::{SwitchError, WriteMode};
@@ -23,7 +23,7 @@ pub(super) enum Purpose {
     Switch(WriteMode),
 }
 
-/// The one under way, and the switches behind it.
+/// The one under way, and the switches that wait for it.
 #[derive(Default)]
 pub(super) struct Quiesce {
     /// Taken when every zone is quiet.
@@ -36,7 +36,7 @@ pub(super) struct Quiesce {
 
 impl Volume {
     /// Begins a reset of all zones. While the zones are made quiet for something else, each is reset by a command of its own: it goes
-    /// before the writes that come after it, which a reset that stood behind would erase.
+    /// before the writes that come after it, which a reset that waited in line would erase.
     pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
         pending.nowait = false;
         match self.quiesce(now, Purpose::Reset(pending)) {
@@ -45,12 +45,13 @@ impl Volume {
         }
     }
 
-    /// Switches the write mode while running: issues nothing more in the old one, waits for what is in flight, and goes on
+    /// Switches the write mode while running: issues nothing more in the old one, waits for what is in flight, and continues
     /// in the new one. What waits and what arrives meanwhile keeps its order. Returns at once; [`Volume::mode`] tells when
     /// it has taken effect, which takes polls.
     ///
     /// # Errors
-    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: nobody knows then what is in flight.
+    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: the volume does not know then what
+    /// is in flight.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         self.may_switch(mode, false)?;
         self.switch_mode_anyway(now, mode)
@@ -105,7 +106,7 @@ impl Volume {
         }
     }
 
-    /// Gives a reset back that finds something under way. A switch stands behind that.
+    /// Gives a reset back that finds something under way. A switch waits for that.
     fn quiesce(&self, now: Nanos, purpose: Purpose) -> Option<Purpose> {
         let aborts = matches!(purpose, Purpose::Reset(_));
         {
@@ -164,7 +165,7 @@ impl Volume {
     fn begin_quiet(&self, now: Nanos, aborted: Vec<(ZoneIndex, Vec<Box<Pending>>)>) {
         aborted.into_iter().for_each(|(zone, aborted)| self.abort(zone, aborted));
         self.sequential_zones().for_each(|zone| self.kick(now, zone));
-        // The walk's own share: what it was for goes on here if every zone was quiet at once.
+        // The walk's own share: what it was for continues here if every zone was quiet at once.
         let mut slot = self.zone_is_quiet();
         if slot.is_some()
             && let Some(mut result) = self.issue(now, &mut slot)
@@ -220,7 +221,7 @@ impl Volume {
         });
     }
 
-    /// Releases every zone. Those with waiters go on from the ready list.
+    /// Releases every zone. Those with waiters continue from the ready list.
     fn release_zones(&self, how: impl Fn(Word) -> Release) {
         let epoch = self.policy.epoch();
         let has_budget = self.book.is_some();
@@ -257,7 +258,7 @@ impl Volume {
         self.alarm.ring();
     }
 
-    /// Begins what stands behind, if nothing is under way.
+    /// Begins the first switch that waits, if nothing is under way.
     pub(super) fn next_quiesce(&self, now: Nanos) {
         // Read first: an exchange at every poll would cost a locked operation.
         if !self.quiesce_behind.load(Ordering::Relaxed) || !self.quiesce_behind.swap(false, Ordering::AcqRel)
@@ -283,7 +284,7 @@ impl Volume {
     }
 }
 
-/// How a zone goes on.
+/// How a zone continues.
 enum Release {
     AsItWas,
     Reset,

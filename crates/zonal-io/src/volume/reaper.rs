@@ -183,7 +183,7 @@ impl Volume {
         Some(Nanos(first)).filter(|_| first != NEVER)
     }
 
-    /// When to look at another queue with news that no poll has seen, or [`NEVER`]. All in one poll: those that came behind a look
+    /// When to look at another queue with news that no poll has seen, or [`NEVER`]. All in one poll: those that came after a look
     /// of the round, and before this thread armed, rang for no thread.
     fn next_standing(&self, own: usize) -> u64 {
         let has_news =
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(done.load(Ordering::Relaxed), 0);
     }
 
-    /// The reaper is in a completion function that takes as long as the other thread needs.
+    /// The reaper is in a completion function that lasts until the other thread is done.
     #[test]
     fn reaper_is_held_up_another_thread_gets_its_completions() {
         let volume = polled();

@@ -4,7 +4,7 @@
 //! [`zonal_core::plug::plan`] decides; this module carries it out. A failed command is taken apart into its requests, which
 //! go to the zone's queue as [`Failed`]. The queue asks for what recovery needs as it does for everything else, one step at
 //! a time: that timed-out commands are settled, a report, the read-backs. Each is a command like any other or a question
-//! that polls repeat, so nobody waits but the zone.
+//! that polls repeat, so only the zone waits.
 //!
 //! # Zones without a slot
 //! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
@@ -34,7 +34,7 @@ pub(super) struct Lost {
     pub(super) error: DeviceError,
 }
 
-/// A covered write on its way through a read.
+/// A covered write that is being read back.
 pub(crate) struct ReadBack {
     write: FailedWrite,
     /// Sectors to compare, and how many were.
@@ -57,7 +57,7 @@ pub(super) struct Patients {
     starved: Mutex<Vec<Starved>>,
     /// A zone was closed, so a slot may be free.
     closed: AtomicBool,
-    /// Somebody has come whom no poll has looked at.
+    /// A zone has come that no poll has looked at.
     fresh: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ enum Holders {
     Freed,
     /// One has something under way.
     Busy,
-    /// Nothing of them will change by itself.
+    /// Nothing of them will change on its own.
     Idle,
 }
 
@@ -103,7 +103,7 @@ impl Patients {
         self.fresh.store(true, Ordering::Release);
     }
 
-    /// Whether somebody has come whom no poll has looked at.
+    /// Whether a zone has come that no poll has looked at.
     pub(super) fn are_fresh(&self) -> bool {
         self.len.load(Ordering::Acquire) > 0 && self.fresh.load(Ordering::Acquire)
     }
@@ -220,7 +220,7 @@ impl Volume {
                     again.push(write);
                 }
                 Decision::Verify => queue.read_back(Failed { at: verdict.at, ..write }),
-                // Where the device put it is a guess, and nobody may be told that another's sectors are garbage.
+                // Where the device put it is a guess, and no caller may be told that another's sectors are garbage.
                 Decision::Torn if write.addressed == Addressed::Native => {
                     queue.read_back(Failed { at: verdict.at, sectors: verdict.covered, ..write });
                 }
@@ -308,7 +308,7 @@ impl Volume {
         is_medium && write.token.done > 0 && write.at <= resync.pointer
     }
 
-    /// Ends a failed write of a zone that nobody knows the pointer of.
+    /// Ends a failed write of a zone whose pointer is not known.
     fn end_unknown(&self, zone: ZoneIndex, word: Word, write: FailedWrite, turn: &mut Turn) {
         let Failed { at: offset, error, .. } = write;
         let unknown = matches!(ErrorClass::of(error), ErrorClass::Maybe | ErrorClass::Unknown);
@@ -340,7 +340,7 @@ impl Volume {
     fn next_piece(&self, r: &mut ReadBack) {
         let sectors = (r.covered - r.compared).min(self.info.command_sectors_max);
         let mut piece = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
-        // A device that leaves the buffer as it is must not pass for one that has the data.
+        // A device that leaves the buffer as it is must not pass for a device that has the data.
         r.write.token.fill_unlike(r.write.token.done + r.compared, &mut piece);
         r.piece = piece;
     }
@@ -402,7 +402,7 @@ impl Volume {
         self.end_with(write.token, Err(end), turn);
     }
 
-    /// A covered write is done, its rest is sent again, or nobody knows.
+    /// A covered write is done, its rest is sent again, or its fate is unknown.
     fn was_read_back(&self, now: Nanos, r: ReadBack, found: bool, turn: &mut Turn, stack: &mut Stack) {
         let zone = self.info.geometry.zone_of(r.write.token.sector);
         self.plug_scheduled(zone);
@@ -435,7 +435,7 @@ impl Volume {
         self.end_verified(now, write.token, turn, stack);
     }
 
-    /// A write that turned out to be there is as good as one that succeeded, up to durability.
+    /// A write that turned out to be there is as good as a successful write, up to durability.
     fn end_verified(&self, now: Nanos, mut pending: Box<Pending>, turn: &mut Turn, stack: &mut Stack) {
         if pending.fua && self.info.volatile_cache {
             pending.stage = Stage::FlushBehind;
@@ -445,7 +445,7 @@ impl Volume {
         self.end_with(pending, Ok(output), turn);
     }
 
-    /// Takes the place of a write that goes out again: one that is partly done has its own already.
+    /// Takes the place of a write that goes out again: a partly done write has its own already.
     #[inline]
     pub(super) fn place_again(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
         if pending.done == 0 {
@@ -556,7 +556,7 @@ impl Volume {
             if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
                 return Holders::Freed;
             }
-            // One that waits for a slot of the budget may wait for this very zone.
+            // A zone that waits for a slot of the budget may wait for this very zone.
             let moves = word.waits() && !word.recovers() && word.has_slot();
             if word.in_flight() > 0 || word.frozen() || moves {
                 doing = Holders::Busy;

@@ -74,7 +74,7 @@ impl Request {
         Request::new(Op::ResetAll, Sector(0), 0, IoBufs::empty())
     }
 
-    /// Describe up to `zones` zones from the one that holds `sector`.
+    /// Describe up to `zones` zones from the zone of `sector` on.
     pub fn report(sector: Sector, zones: u32) -> Request {
         Request::new(Op::Report, sector, zones, IoBufs::empty())
     }

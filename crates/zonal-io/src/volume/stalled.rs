@@ -1,7 +1,7 @@
 //! Commands that met a full queue of the device and wait for room, each queue's in the order in which they came.
 //!
 //! They are counted in flight by their plugs: what was decided stays decided. While a queue has some, new commands for it
-//! go behind them, so that a zone with a long queue of its own does not take every place that becomes free.
+//! go after them. So a zone with a long queue of its own does not take every place that becomes free.
 
 use crate::device::Context;
 use crate::sync::{AtomicUsize, Mutex, Ordering};

@@ -34,7 +34,7 @@ pub(super) enum Route {
 /// What became of a request inside `submit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It ended on this thread, and nobody else has seen it.
+    /// It ended on this thread, and no other thread has seen it.
     Ended,
     /// It will end, or has ended through other hands.
     Later,
@@ -72,7 +72,7 @@ impl Volume {
         end_call();
     }
 
-    /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
+    /// Sends a checked request along its route. `slot` holds it on entry and nothing on return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         if self.policy.is(WriteMode::ZoneLock)
@@ -184,7 +184,7 @@ impl Volume {
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
-        // Opens and closes are the device's alone, unless somebody keeps account of them.
+        // Opens and closes are the device's alone, unless a budget keeps account of them.
         let concerns_writes = matches!(request.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOffline);
         let plugged = (concerns_writes || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
@@ -271,8 +271,8 @@ impl Volume {
             && (p.op == Op::Append || p.sectors <= self.command_max(p.op))
     }
 
-    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone, but for the modes that
-    /// have a way of their own.
+    /// A write to a sequential zone: at most two locked operations where no other thread is at the zone, but for the modes
+    /// that have a way of their own.
     #[inline(always)]
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
@@ -311,7 +311,7 @@ impl Volume {
         }
     }
 
-    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
+    /// A write in mode `qd1`: at once if the token is free and nothing speaks against it, otherwise in line.
     fn write_with_token(
         &self,
         now: Nanos,
@@ -334,7 +334,8 @@ impl Volume {
         match word.admit(kind, pending.sectors, &self.rules(zone)) {
             Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
                 self.place(zone, at, pending);
-                // The mode was switched before the word was read: the token is of no use, and nobody would give it back.
+                // The mode was switched before the word was read: the token is of no use, and no other step would give
+                // it back.
                 if !self.policy.is(WriteMode::Qd1) {
                     self.pass_token(now);
                 }
@@ -352,7 +353,7 @@ impl Volume {
         }
     }
 
-    /// Gives the token to the next zone in line, and lets it go on.
+    /// Gives the token to the next zone in line, and lets it continue.
     pub(super) fn pass_token(&self, now: Nanos) {
         if let Some(zone) = self.token.pass(now) {
             self.run(now, Work::Turn(zone));
@@ -455,7 +456,7 @@ impl Volume {
             }
         }
         if pending.nowait {
-            // Where the device could not say where the zone stands, somebody has to make it ask again.
+            // Where the device could not say where the zone stands, this thread has to make it ask again.
             let unknown = word.recovers() && word.in_flight() == 0;
             if unknown {
                 shard.queue(zone).distrust(word);
@@ -474,7 +475,7 @@ impl Volume {
         drop(shard);
         self.ring_for_slot(asked_for_slot);
         self.counters.line().add(Counter::Queued, 1);
-        // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
+        // Where a write has to end first, its end brings the queue on; otherwise no other thread may be left to do it.
         if !word.brings_news(self.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
@@ -573,7 +574,7 @@ impl Volume {
 
 /// What the second look at a write comes to.
 enum Again {
-    /// It waits behind this word, or would have to.
+    /// It waits under this word, or would have to.
     Wait(Word),
     /// It goes out, to this offset.
     Issue(u32),

@@ -4,9 +4,9 @@
 //! its start, moves its head for each. In this mode one write of the whole device is in flight, and a zone's waiting
 //! writes go before those of the next zone.
 //!
-//! The token belongs to a step and not to a zone: whoever ends a write has it, and either issues the zone's next write
-//! with it or passes it to the first zone in line. A zone stands in line only while its head can be issued; one that lost
-//! its waiters meanwhile passes the token on.
+//! The token belongs to a step and not to a zone: the step that ends a write has it, and either issues the zone's next
+//! write with it or passes it to the first zone in line. A zone stands in line only while its head can be issued; a zone
+//! that lost its waiters meanwhile passes the token on.
 //!
 //! A zone that is never drained would keep the token: beside a writer with many requests in flight another zone's writer
 //! waits until the first zone is full. So a zone keeps the token for a bounded share ([`Qd1Quantum`]) while others stand in
@@ -15,7 +15,7 @@
 //!
 //! # Invariants
 //! - Taken, there is exactly one of: a write at the device, a step that holds it, a zone parked with it.
-//! - Free, nobody stands in line.
+//! - Free, no zone stands in line.
 
 use crate::sync::{AtomicBool, Brief, Ordering, waits_for};
 use std::collections::{HashSet, VecDeque};
@@ -58,7 +58,7 @@ struct State {
     taken: bool,
     line: VecDeque<ZoneIndex>,
     in_line: HashSet<ZoneIndex>,
-    /// Has the token, and goes on with the next poll: the turn of the thread that had it was over.
+    /// Has the token, and continues with the next poll: the turn of the thread that had it was over.
     parked: Option<ZoneIndex>,
     /// Since when the holder has the token and others stand in line.
     since: Nanos,
@@ -151,7 +151,7 @@ impl Token {
         zone
     }
 
-    /// Sends everybody in line away, to come again by themselves: the mode has been switched.
+    /// Sends all zones in line away, to come again on their own: the mode has been switched.
     pub(super) fn dismiss(&self) {
         let mut state = self.state.lock();
         state.line.clear();

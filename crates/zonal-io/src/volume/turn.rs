@@ -1,8 +1,8 @@
 //! Completions, and what a zone does next.
 //!
 //! Everything that follows from one completion is a loop over a small stack of [`Work`], never recursion: a command that
-//! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could go on then
-//! is left on the ready list for the next poll, so that nobody is held by the writes of others.
+//! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could continue
+//! then is left on the ready list for the next poll, so that no thread is held by the writes of others.
 
 use super::Volume;
 use super::budget::Slot;
@@ -32,7 +32,7 @@ pub(super) type Stack = ArrayVec<Work, WORK_MAX>;
 pub(super) enum Work {
     /// A command ended.
     Finished(Context, CommandResult),
-    /// A zone may be able to go on.
+    /// A zone may be able to continue.
     Kick(ZoneIndex),
     /// The same, of the zone that has got the token.
     Turn(ZoneIndex),
@@ -42,7 +42,7 @@ pub(super) enum Work {
 
 /// What one turn has done: how many commands it issued, and the requests that ended, in order.
 ///
-/// Callers hear of an end only after the zone's next command is on its way.
+/// Callers hear of an end only after the zone's next command has been issued.
 #[derive(Default)]
 pub(super) struct Turn {
     ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
@@ -318,7 +318,7 @@ impl Volume {
         stack: &mut Stack,
     ) {
         if merged.parts.len() == 1 {
-            // One request's zeroes: its stage tells how it goes on.
+            // One request's zeroes: its stage tells how it continues.
             let pending = merged.parts.remove(0);
             return self.finished_one(now, pending, result, turn, stack);
         }
@@ -440,7 +440,7 @@ impl Volume {
         }
     }
 
-    /// Completes a write of a zone where nobody waits.
+    /// Completes a write of a zone that does not wait.
     #[inline(always)]
     pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
         let mut word = self.load(zone);
@@ -580,7 +580,7 @@ impl Volume {
             return;
         }
         if word.has_parked() && !word.waits() {
-            // Nobody else waits; whoever comes now was not behind what was lost before.
+            // No other write waits; a write that comes now was not in line after what was lost before.
             shard.queue(zone).forget_loss();
             word = word.waiting();
         }
@@ -615,14 +615,14 @@ impl Volume {
 
     /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
     ///
-    /// While a zone waits nobody else changes its word, so the store that ends the step is enough.
+    /// While a zone waits no other thread changes its word, so the store that ends the step is enough.
     #[inline]
     pub(super) fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         let word = self.load(zone);
         if word.waits() { change(word) } else { self.update(zone, change) }
     }
 
-    /// Changes the word whoever else may be changing it.
+    /// Changes the word while other threads may be changing it.
     pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         let mut word = self.load(zone);
         loop {

@@ -4,7 +4,7 @@
 //! time that a poll is due, would wake all of them. So one of those in [`Volume::call`] keeps the watch: it sleeps on the news
 //! until its poll is due, and polls. Each of the others sleeps until the thread that completes its request wakes it.
 //!
-//! A thread that has what it waited for hands the watch to one that sleeps. From then on the watch is that thread's, asleep or
+//! A thread that has what it waited for hands the watch to a sleeping thread. From then on the watch is that thread's, asleep or
 //! awake, until this one hands it on: at no time do threads sleep here while no thread has the watch.
 
 use super::Volume;
@@ -90,7 +90,8 @@ impl Watches {
         Watches(std::iter::repeat_with(CachePadded::default).take(queues).collect())
     }
 
-    /// Wakes the thread with this number, if it sleeps here. For who has left it what it waits for, and a fence behind that.
+    /// Wakes the thread with this number, if it sleeps here. For a caller that has left it what it waits for, and a
+    /// fence after that.
     pub(super) fn wake(&self, thread: usize) -> bool {
         if thread >= ENDING_SLOT {
             return self.wake_ending();

@@ -36,7 +36,7 @@ pub(crate) struct ZoneLock {
     state: Mutex<State>,
     /// Something may be dispatched or waits for a tag: what a poll reads.
     has_work: AtomicBool,
-    /// Something was passed over for what has no tag, so that nobody tells when it ends: every poll looks.
+    /// Something was passed over for what has no tag, so that no thread tells when it ends: every poll looks.
     watches: AtomicBool,
     /// Something waits for commands that a full queue has turned away. The end of a command in that queue brings them on.
     waits_for_room: AtomicBool,
@@ -50,7 +50,8 @@ struct State {
     tags_used: u32,
     /// Zones that a write has locked, and how many requests its command carries.
     locked: HashMap<ZoneIndex, u32>,
-    /// Commands that have left the scheduler and not reached their zones' plugs: whoever dispatches has them in hand.
+    /// Commands that have left the scheduler and not reached their zones' plugs: the threads that dispatch have them
+    /// in hand.
     in_hand: u32,
     /// A switch to this mode waits for those.
     switch: Option<WriteMode>,
@@ -251,7 +252,7 @@ impl Volume {
         Some(next)
     }
 
-    /// A command that left the scheduler has reached its zone's plug. The last lets a switch of the mode go on.
+    /// A command that left the scheduler has reached its zone's plug. The last lets a switch of the mode continue.
     fn handed_over(&self) {
         let mut state = self.zone_lock.state.lock();
         state.in_hand -= 1;
@@ -316,9 +317,9 @@ impl Volume {
     }
 
     /// Changes the mode away from this one while all zones are held. The writes that wait here move to their zones' queues,
-    /// in the order in which they would have gone; what no zone orders goes by itself. Whoever comes meanwhile waits for the
-    /// lock, and then goes behind them. Returns `false` if somebody has a write in hand, which goes before them: then whoever
-    /// hands over the last one changes the mode.
+    /// in the order in which they would have gone; what no zone orders goes apart from them. A request that comes meanwhile
+    /// waits for the lock, and then goes after them. Returns `false` if a thread has a write in hand, which goes before them:
+    /// then the thread that hands over the last one changes the mode.
     pub(super) fn leave_scheduler(&self, mode: WriteMode) -> bool {
         let mut state = self.zone_lock.state.lock();
         if state.in_hand > 0 {
@@ -351,9 +352,9 @@ impl Volume {
         true
     }
 
-    /// A write from here waits in its zone's queue, behind `word`, which waits.
+    /// A write from here waits in its zone's queue, under `word`, which waits.
     fn push_scheduled(&self, shard: &mut Shard, zone: ZoneIndex, word: Word, mut pending: Box<Pending>) {
-        debug_assert!(word.waits(), "the zone is held, or somebody lets it go on");
+        debug_assert!(word.waits(), "the zone is held, or a thread lets it continue");
         self.prefer_writes_of_zeroes(&mut pending);
         let (mergeable, sectors) = (self.is_mergeable(&pending), pending.sectors);
         let kind = Kind::Write(self.with_company(self.write_kind(&pending), &pending), sectors);
@@ -387,7 +388,7 @@ impl Volume {
     }
 
     /// Moves the writes of a zone that wait here to the zone's queue, whose failed writes are about to be decided: a write
-    /// behind a lost one learns of it there, as in every mode. Only for whoever lets the zone go on then.
+    /// after a lost one learns of it there, as in every mode. Only for a caller that lets the zone continue then.
     pub(super) fn plug_scheduled(&self, zone: ZoneIndex) {
         if !self.policy.is(WriteMode::ZoneLock) {
             return;

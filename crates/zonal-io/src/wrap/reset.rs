@@ -26,7 +26,7 @@ pub(crate) struct ResetWalk {
 /// What a walk does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Describe so many zones from this one.
+    /// Describe this number of zones from this one.
     Report(ZoneIndex, u32),
     /// Reset this one.
     Reset(ZoneIndex),

@@ -16,7 +16,7 @@ use zonal_io::device::{Command, Device, Output};
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
-/// Power cycles of a case: what one leaves behind is what the next begins with.
+/// Power cycles of a case: what one leaves is what the next begins with.
 const CYCLES: u32 = 4;
 
 fn options(random: &mut impl Rng) -> ImageOptions {

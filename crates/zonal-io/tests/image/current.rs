@@ -258,7 +258,8 @@ fn opener_that_keeps_no_states_ends_those_of_the_one_before() {
         let device = open_twin(twin.clone());
         append(&device, 2, &[2]);
         device.abandon();
-        // A cut ends the cache, and leaves the stamp where it was: the next opener finds one that does not count for it.
+        // A cut ends the cache, and leaves the stamp where it was: the next opener finds a stamp that does not count
+        // for it.
         let twin = if has_cache { Arc::new(twin.restart(2)) } else { twin };
         let device = open_twin(Arc::new(Lacking { twin: twin.clone(), has_cache }));
         assert_eq!(zone(&device, 2), (Empty, Some(0)));

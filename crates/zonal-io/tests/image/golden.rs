@@ -1,5 +1,5 @@
 //! Images of every format version, byte by byte: they have to open for ever, and the same work has to give the same
-//! bytes as long as the version is the same.
+//! bytes while the version is the same.
 //!
 //! A golden file lists the bytes that are not zero: `offset: bytes` in hexadecimal, and the length. It is not written
 //! again by the test; what is found instead is put where a failure says.
@@ -40,7 +40,7 @@ fn open(backing: &Arc<CutBacking>) -> ImageDevice {
     ImageDevice::open_backing(Path::new("golden"), backing.clone(), &options).unwrap()
 }
 
-/// The work that every golden image has behind it.
+/// The work that was done on every golden image.
 fn work(device: &ImageDevice) {
     let write = |zone: u64, offset, stamps: &[u64]| {
         let command = drive::command(Op::Write, zone * ZONE + offset, stamps.len() as u32);

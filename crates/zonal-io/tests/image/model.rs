@@ -1,7 +1,7 @@
 //! What a drive with a volatile cache may look like after power was cut, told from outside.
 //!
 //! Knows what was asked and what was answered, and nothing of how the image works. A zone's life is a list of *lives*:
-//! the one that the last flush found, and one for each reset since. After a cut the zone must be some part of one of
+//! the life that the last flush found, and one for each reset since. After a cut the zone must be some part of one of
 //! them: at least as far as the flush made it durable, at most as far as it was written, with nothing above.
 
 use crate::drive;

@@ -157,7 +157,7 @@ fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
         assert_eq!(backing.1.load(Ordering::Relaxed), 0, "calls that would change the file");
     }
     assert!(std::fs::read(&path).unwrap() == before);
-    // What the writer left is no damage: the next one goes on.
+    // What the writer left is no damage: the next writer continues.
     let writer = open(&path).unwrap();
     assert!(!writer.info().read_only);
     drive::write(&writer, drive::command(Op::Append, 4096, 1), &[4]).unwrap();

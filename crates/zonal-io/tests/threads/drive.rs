@@ -46,7 +46,7 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// With so many empty zones, for a volume in this mode; [`WriteMode::Pipelined`]: or in any other.
+    /// With this many empty zones, for a volume in this mode; [`WriteMode::Pipelined`]: or in any other.
     pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {

@@ -56,7 +56,7 @@ static BYTES: [u64; 512] = [0; 512];
 /// A buffer that costs a model nothing.
 pub fn bytes() -> IoBuf {
     let ptr = NonNull::from(&BYTES).cast();
-    // SAFETY: valid for ever; nobody writes to it, as no model reads and its drives do not look at what they get.
+    // SAFETY: valid for ever; no thread writes to it, as no model reads and its drives do not look at what they get.
     unsafe { IoBuf::from_raw(ptr, size_of_val(&BYTES) as u32) }
 }
 
@@ -111,7 +111,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Over a drive with so many sequential zones.
+    /// Over a drive with this many sequential zones.
     pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Arc<Bench> {
         Bench::over(Arc::new(Drive::new(mode, zones, answers)), mode)
     }
@@ -146,8 +146,8 @@ impl Bench {
         self.volume.submit(Nanos(0), channel, request.token(token));
     }
 
-    /// Polls until every request has ended. Nobody else may be at it, so a poll that brings nothing, though nothing is at
-    /// the device, means that something is stuck.
+    /// Polls until every request has ended. No other thread may be at it, so a poll that brings nothing, though nothing
+    /// is at the device, means that something is stuck.
     pub fn finish(&self) {
         let mut now = Nanos(0);
         for _ in 0..POLLS_MAX {

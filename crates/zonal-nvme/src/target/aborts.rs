@@ -29,7 +29,7 @@ pub(super) struct Aborts {
 }
 
 impl Controller {
-    /// Notes an Abort of command `cid` of `queue`, one that is connected.
+    /// Notes an Abort of command `cid` of `queue`, which is connected.
     pub(super) fn ask_to_abort(&self, queue: u16, cid: u16, by: u16) -> Result<(), Status> {
         let mut aborts = self.aborts.lock();
         if aborts.asked.len() + aborts.ended.len() >= ABORTS {

@@ -325,7 +325,7 @@ impl Controller {
         notices.next(&self.target, features).map(|(cid, event)| (cid, Ok(event)))
     }
 
-    /// Takes back a request for an event, if this is one that waits.
+    /// Takes back a request for an event, if `cid` is a request that waits.
     pub(crate) fn withdraw_event_request(&self, cid: u16) -> bool {
         let waiting = &mut self.state.lock().notices.waiting;
         let at = waiting.iter().position(|other| *other == cid);

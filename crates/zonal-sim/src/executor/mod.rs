@@ -401,7 +401,7 @@ impl<'a, H: Host> Executor<'a, H> {
     fn wake(&mut self, n: usize) {
         let fibre = &mut self.fibres[n];
         fibre.glance = None;
-        // One that looks does so after each poll.
+        // A fibre that looks does so after each poll.
         if !matches!(fibre.state, State::Ready | State::Over | State::Look) {
             fibre.state = State::Ready;
             self.ready.push_back(n);

@@ -11,8 +11,8 @@ use zonal_io::volume::{Request, Volume};
 /// Polls after which nothing had happened: far more than any recovery takes.
 const IDLE_POLLS_MAX: u32 = 1 << 20;
 
-/// Polls in a row that lead to nothing, after which nothing is left that could happen. The write path offers a command again
-/// with each, that a device was too busy for: one that is busy by chance takes it in the end.
+/// Polls in a row that lead to nothing, after which nothing is left that could happen. With each, the write path offers
+/// again a command for which a device was too busy: a device that is busy by chance takes it in the end.
 const VAIN_POLLS_MAX: u32 = 1 << 10;
 
 /// The earlier of two times that may be known.

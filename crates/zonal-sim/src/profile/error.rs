@@ -21,7 +21,7 @@ pub(super) enum Problem {
     /// Key and value that do not go together.
     Value(String, String),
     Range(&'static str, &'static str),
-    /// Bytes of this key that are no whole blocks of so many.
+    /// Bytes of this key that are no whole blocks, and the bytes of a block.
     NotBlocks(&'static str, u64, u32),
     Drive(String),
 }

@@ -53,7 +53,7 @@ pub struct Profile {
     /// The largest error of the runs that a calibration fitted it to, in per cent.
     #[serde(default)]
     pub worst_residual_percent: Option<f64>,
-    /// What there is to know besides.
+    /// What else there is to know.
     #[serde(default)]
     pub about: String,
     /// What the drive says of itself.

@@ -1,6 +1,6 @@
 //! The write cache of a disk, and which of its writes goes to the medium next.
 //!
-//! The order of destaging is firmware's secret, and differs between drives. So there are several policies behind one name;
+//! The order of destaging is firmware's secret, and differs between drives. So there are several policies under one name;
 //! in each of them the writes of a zone keep their order.
 
 use super::mechanics::{Mechanics, Place};
@@ -20,14 +20,14 @@ pub enum Policy {
     Fifo,
     /// Of the zone that the head is in; otherwise the oldest.
     Visit,
-    /// The one that is under the head first.
+    /// The write that is under the head first.
     Sptf,
     /// The same, less a share of the time that it has waited.
     Asptf,
 }
 
 impl Policy {
-    /// All, for whoever tries them.
+    /// All, for a caller that tries them.
     pub const ALL: [Policy; 4] = [Policy::Fifo, Policy::Visit, Policy::Sptf, Policy::Asptf];
 
     /// As it is called in profiles.
@@ -62,7 +62,7 @@ pub struct Order {
 pub(super) struct Pressure {
     /// One has waited for longer than the drive's patience.
     pub(super) is_urgent: bool,
-    /// The head has been long enough where it is, and somebody waits for it elsewhere.
+    /// The head has been long enough where it is, and a write waits for it elsewhere.
     pub(super) moves_on: bool,
     /// A flush waits for the writes with lower numbers.
     pub(super) flush: Option<u64>,
@@ -85,13 +85,13 @@ pub struct CacheLimits {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Head {
     pub(super) cylinder: f64,
-    /// The sector behind the last that was read or written.
+    /// The sector after the last that was read or written.
     pub(super) next: Sector,
     /// When that was.
     pub(super) at: Nanos,
 }
 
-/// A write on its way to the medium.
+/// A write that is yet to reach the medium.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) sector: Sector,
@@ -109,7 +109,7 @@ pub(super) struct Entry {
 struct Run {
     zone: ZoneIndex,
     entries: VecDeque<Entry>,
-    /// Of `entries`, and of what is reserved or on its way to the medium.
+    /// Of `entries`, and of what is reserved or being written to the medium.
     bytes: u64,
     commands: u32,
 }
@@ -151,7 +151,7 @@ impl Cache {
         (self.places[zone.0 as usize] as usize).checked_sub(1)
     }
 
-    /// Whether it takes a write of so many bytes now.
+    /// Whether it takes a write of `bytes` bytes now.
     pub(super) fn has_room(&self, zone: ZoneIndex, bytes: u64) -> bool {
         let limits = &self.limits;
         let all = is_within(self.bytes, bytes, limits.bytes)

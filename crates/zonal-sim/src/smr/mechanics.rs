@@ -2,8 +2,8 @@
 //!
 //! Zones lie from the outer edge inwards. The data rate falls with the radius, and with it the angle that a byte takes; all
 //! of a zone has the rate of its place. Where a zone begins on its circle is drawn once a zone. Skew between tracks is part of
-//! the rate, so that a stream that goes on without a gap never misses a turn, whether it crosses tracks or zones: that is
-//! for the caller to know, who says what goes on. Here are only places and times.
+//! the rate, so that a stream that continues without a gap never misses a turn, whether it crosses tracks or zones. The
+//! caller knows and says what continues a stream. Here are only places and times.
 
 use crate::model::Span;
 use zonal_core::{Geometry, Nanos, SECTOR_BYTES, Sector, ZoneIndex};
@@ -98,8 +98,8 @@ impl Mechanics {
         }
     }
 
-    /// Time to move the arm over this share of the stroke; to stay where it is takes a settling, too, because something else
-    /// comes next than what would go on.
+    /// Time to move the arm over this share of the stroke; to stay where it is takes a settling, too, because what
+    /// comes next does not continue what came before.
     pub fn seek(&self, distance: f64) -> Span {
         if self.options.seek_single == 0 {
             return 0;

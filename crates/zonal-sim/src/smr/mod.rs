@@ -2,7 +2,7 @@
 //!
 //! A command waits in the queue until the link is free and, if it is a write, the cache has room for it; links carry one
 //! command at a time. A write is answered when the cache has it, or when it is on the medium if it has to be durable. One
-//! head writes what the cache gives it and reads what the queue asks for. Data that goes on where the head has just been
+//! head writes what the cache gives it and reads what the queue asks for. Data that continues where the head has just been
 //! costs its transfer only.
 //!
 //! With the cache switched off a write is answered when it is safe from a loss of power, which on today's drives is not the
@@ -196,7 +196,7 @@ impl SmrDisk {
         let oldest = self.queue.writes().next();
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
         let here = self.mechanics.zone_of_head(self.head.next);
-        // A stream that has come to its zone's end goes on in the next one, which is no other place.
+        // A stream that has come to its zone's end continues in the next one, which is no other place.
         let end = self.cache.end_of(here).unwrap_or(self.head.next);
         let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
         let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
@@ -204,7 +204,7 @@ impl SmrDisk {
         Pressure { is_urgent, moves_on, flush }
     }
 
-    /// Reads what is under the head first. What a stream goes on with has been read ahead.
+    /// Reads what is under the head first. What continues a stream has been read ahead.
     fn start_read(&mut self, now: Nanos) -> bool {
         if !self.queue.has_new_reads() {
             return false;
@@ -226,7 +226,7 @@ impl SmrDisk {
         true
     }
 
-    /// For how long the head has gone on reading behind its last read, if that is where `sector` is.
+    /// For how long the head has kept reading after its last read, if that is where `sector` is.
     fn read_ahead(&self, now: Nanos, sector: Sector) -> u64 {
         let idle = now.0 - self.head.at.0;
         if sector == self.head.next && self.reads_in_a_row > 0 && idle <= self.options.read_ahead {

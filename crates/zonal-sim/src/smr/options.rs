@@ -12,7 +12,7 @@ pub struct SmrOptions {
     pub queue_depth: u32,
     /// Data rate of the link, in bytes a second.
     pub link_rate: f64,
-    /// Time that a command takes on the link besides its data.
+    /// Time that a command takes on the link in addition to its data.
     pub command: Span,
     /// Time for a command that touches no data, such as a reset.
     pub manage: Span,
@@ -20,13 +20,13 @@ pub struct SmrOptions {
     pub write_cache: bool,
     /// What the cache holds.
     pub cache: CacheLimits,
-    /// Whether a write waits behind those that came before it and find no room in the cache.
+    /// Whether a write waits for those that came before it and find no room in the cache.
     pub admits_in_order: bool,
     /// What is safe from a loss of power although it is not on the medium: bytes of the cache while that is off.
     pub protected_bytes: u64,
     /// Which cached write is next.
     pub order: Order,
-    /// For how long the head goes on behind a read that nothing follows.
+    /// For how long the head keeps reading after a read that nothing follows.
     pub read_ahead: Span,
     /// Reads in a row before a cached write has its turn.
     pub reads_before_write: u32,

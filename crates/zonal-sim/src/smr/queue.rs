@@ -36,7 +36,7 @@ pub(super) enum Stage {
 struct Stuck {
     /// How many.
     count: usize,
-    /// Whether they hold up writes behind them.
+    /// Whether they hold up writes after them.
     holds_up: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Queue {
     new_reads: u32,
     /// The shortest time on the link, and how many commands take no longer.
     least: Option<(Span, u32)>,
-    /// Whether a write waits behind those that came before it and find no room.
+    /// Whether a write waits for those that came before it and find no room.
     admits_in_order: bool,
 }
 

@@ -2,8 +2,8 @@
 
 mod page;
 
+use crate::all_devices;
 use crate::commands::results::{self, ResultFiles};
-use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::value::{nearest, size};
@@ -27,7 +27,7 @@ use zonal_io::volume::{WriteMode, parse_time};
 ///
 /// What is not one of the options below belongs to the job language: job files, and options such as --rw=write, which
 /// begin a job with --name and stand before the first --name for all of them. An option of fio's that would change what
-/// a job does and is not supported here is refused; one that cannot matter is ignored, see --list-ignored.
+/// a job does and is not supported here is refused. An option that cannot matter is ignored, see --list-ignored.
 #[derive(Args, Debug)]
 #[command(override_usage = "zonal bench [OPTIONS] [JOBFILE]... [--JOB-OPTION[=VALUE]]...")]
 pub(crate) struct Bench {
@@ -92,7 +92,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     list_ignored: bool,
     /// Job files, and options of the job language
-    // They are put behind a `--` before clap sees them.
+    // They are put after a `--` before clap sees them.
     #[arg(last = true, hide = true)]
     job: Vec<String>,
 }
@@ -133,7 +133,7 @@ enum Target {
 enum Order {
     /// The first
     Lowest,
-    /// The one behind that opened last
+    /// The next after the zone opened last
     RoundRobin,
 }
 
@@ -158,10 +158,10 @@ struct Files {
     /// Bytes of the largest append of the file system [default: what the drive takes, at most 2052K]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fs_unit: Option<u64>,
-    /// Bytes that are on their way to the drive before the file system lets writers wait
+    /// Bytes in write buffers or in flight before the file system lets writers wait
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     fs_dirty: u64,
-    /// Write files of the jobs until so much of the file system is used, before they begin
+    /// Before the jobs begin, write their files until PERCENT of the file system is used
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     fs_fill: Option<u8>,
     /// Where the metadata of the file system are
@@ -265,7 +265,7 @@ fn list_ignored(out: &mut dyn Write) -> Result<(), Failure> {
 
 /// A word to the user that is no result.
 fn note(text: &str) {
-    // Nobody has to read it.
+    // The user need not be able to read it.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -309,7 +309,7 @@ fn own_option(name: &str) -> Option<String> {
     found.or_else(|| nearest(&name, names.iter().copied())).map(str::to_owned)
 }
 
-/// The bytes of a job file. One that is too long, such as a device, is cut behind the limit, where the parser sees it.
+/// The bytes of a job file. A file too long, such as a device, is cut after the limit, where the parser sees it.
 fn read_job_file(name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(name)?.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -339,7 +339,7 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
 }
 
 fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt) -> Result<Report, Failure> {
-    let registry = registry();
+    let registry = all_devices();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.volume = arguments.write_path.options(options.volume, &arguments.write_mode, device)?;

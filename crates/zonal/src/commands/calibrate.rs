@@ -1,6 +1,6 @@
 //! `zonal calibrate`: the profile of a drive from a few short runs on it.
 
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::whole::{Whole, directory};
 use anyhow::{Context, anyhow};
@@ -39,7 +39,7 @@ pub(crate) struct Calibrate {
 
 pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Failure> {
     check_output(&arguments.output)?;
-    let device = device::open(&arguments.device)?;
+    let device = devices::open(&arguments.device)?;
     let info = device.info();
     let base = arguments.base.as_deref().unwrap_or_else(|| base_for(info));
     let base = Profile::open(base, &[]).or_exit(Exit::Usage)?;
@@ -91,7 +91,7 @@ fn check_output(output: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Refuses to lose data that nobody gave up.
+/// Refuses to lose data that the user has not given up.
 fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Result<(), Failure> {
     if arguments.yes || device.info().virtual_time {
         return Ok(());
@@ -108,7 +108,7 @@ fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Resul
 
 /// A word to the user that is no result.
 fn note(text: &str) {
-    // Nobody has to read it.
+    // The user need not be able to read it.
     let _ = writeln!(io::stderr(), "{text}");
 }
 

@@ -2,7 +2,7 @@
 
 use super::mode::object_of;
 use super::plugs::Target;
-use crate::device;
+use crate::devices;
 use crate::exit::Failure;
 use crate::kept::Kept;
 use crate::value::human;
@@ -25,7 +25,7 @@ pub(crate) struct Info {
 }
 
 pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
-    let (facts, mode, reason) = match device::open_to_read(&arguments.device) {
+    let (facts, mode, reason) = match devices::open_to_read(&arguments.device) {
         Ok(device) => of_device(device.info())?,
         Err(in_use) => of_process(&arguments.device).ok_or(in_use)?,
     };

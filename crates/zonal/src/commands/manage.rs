@@ -1,6 +1,6 @@
 //! `zonal reset`, `open`, `close` and `finish`: zone management.
 
-use crate::device::{self, for_each_zone};
+use crate::devices::{self, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use anyhow::anyhow;
@@ -27,7 +27,7 @@ pub(crate) struct Zones {
 }
 
 pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
-    let device = device::open(&zones.device)?;
+    let device = devices::open(&zones.device)?;
     let chosen = match zones.offset {
         None => selected(&*device, action)?,
         Some(offset) => range(&device.info().geometry, offset, zones.count)
@@ -36,12 +36,12 @@ pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
     };
     for &zone in &chosen {
         let start = device.info().geometry.start_of(zone);
-        device::run(&*device, operation(action), start).map_err(|e| {
+        devices::run(&*device, operation(action), start).map_err(|e| {
             anyhow!("{}: cannot {} zone {zone}: {e}", device.info().name, operation(action).name())
         })?;
     }
     // The device may keep states in a cache like data.
-    device::run(&*device, Op::Flush, Sector(0))
+    devices::run(&*device, Op::Flush, Sector(0))
         .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
     Ok(())
 }
@@ -63,9 +63,7 @@ fn range(geometry: &Geometry, offset: Sector, count: u32) -> Result<Vec<ZoneInde
     }
     if geometry.offset_of(offset) != 0 {
         let start = geometry.start_of(geometry.zone_of(offset));
-        return Err(format!(
-            "sector {offset} is not the start of a zone; the one that holds it starts at {start}"
-        ));
+        return Err(format!("sector {offset} is not the start of a zone; its zone starts at {start}"));
     }
     let first = geometry.zone_of(offset).0;
     if count > geometry.zones() - first {

@@ -1,7 +1,7 @@
 //! `zonal mode`: the write mode of a running process and its other options, and options that are kept for a device.
 
 use super::plugs::Target;
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::kept::{Kept, key_here, key_of};
 use anyhow::anyhow;
@@ -134,7 +134,7 @@ fn keep_closed(
     changes: OptionChanges,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let device = device::open_to_read(name)?;
+    let device = devices::open_to_read(name)?;
     if let Some(mode) = changes.mode {
         match mode.fits(device.info()) {
             Err(SwitchError::NoOrder) if changes.force == Some(true) => {}

@@ -21,7 +21,7 @@ use zonal_io::volume::PlugStatus;
 pub(crate) struct Plugs {
     #[command(flatten)]
     target: Target,
-    /// Show them again every so many seconds, until the process ends
+    /// Show them again every SECONDS, until the process ends
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
     /// Print one JSON array
@@ -99,7 +99,7 @@ impl Target {
 
 /// Processes that have a device open, with the names that they opened them by.
 fn living() -> Result<impl Iterator<Item = (Endpoint, String)>, Failure> {
-    // One that ends or stalls between the two questions is not the one that is looked for.
+    // A process that ends or stalls between the two questions is not the process looked for.
     Ok(control::list()?.into_iter().filter_map(|endpoint| {
         let facts = control::info(&endpoint.path).ok()?;
         Some((endpoint, facts.device.name))
@@ -138,7 +138,7 @@ fn no_mount(name: &Path, shown: &str) -> anyhow::Error {
     }
 }
 
-/// What a process that serves a mounted directory tells the number of its file system as.
+/// What a process that serves a mounted directory tells the number of its file system as, while it is mounted.
 pub(crate) const MOUNTED: &str = "mounted_device";
 
 /// The key under which it tells whether it was opened to be read.
@@ -152,7 +152,7 @@ pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
     endpoints.find(|endpoint| mounted_device(endpoint) == Some(device))
 }
 
-/// The number of the file system that a process has mounted, if it has.
+/// The number of the file system that a process has mounted, if it has. While it tells the number, no other file system has it.
 pub(crate) fn mounted_device(endpoint: &Endpoint) -> Option<u64> {
     control::files(&endpoint.path).ok()??.get(MOUNTED)?.as_u64()
 }
@@ -188,7 +188,7 @@ pub(crate) fn run(arguments: &Plugs, out: &mut dyn Write) -> Result<(), Failure>
         out.flush()?;
         std::thread::sleep(pause);
         let plugs = match control::plugs(&path) {
-            // Nobody answers any more: the process has ended, which is what was waited for.
+            // There is no answer any more: the process has ended, which is what was waited for.
             Err(ControlError::Io { .. }) => return Ok(()),
             plugs => plugs?,
         };

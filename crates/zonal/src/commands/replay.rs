@@ -2,7 +2,7 @@
 
 use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
 use super::results::{self, ResultFiles};
-use crate::device::registry;
+use crate::all_devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::write_path::WritePathAndMode;
@@ -26,7 +26,7 @@ pub(crate) struct Replay {
     /// Replay on this device
     #[arg(long, value_name = "DEVICE")]
     device: String,
-    /// Format of the trace [default: the one that it begins like]
+    /// Format of the trace [default: recognized by its beginning]
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<TraceFormat>,
     /// Play only records of this device, as the trace names it: 8,0 (blkparse), host.disk (msr), the file's name (iolog)
@@ -35,7 +35,7 @@ pub(crate) struct Replay {
     /// Of blkparse, the event of a request that is its record: Q, its arrival, or D, its way to the drive
     #[arg(long, value_name = "EVENT", default_value = "Q")]
     event: char,
-    /// So many times as fast as recorded, or max: as fast as possible
+    /// FACTOR times as fast as recorded, or max: as fast as possible
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
     /// Records under way at most [default: 32 with --speed=max, else 256]
@@ -58,7 +58,7 @@ pub(crate) struct Replay {
     /// Zones that the disk's size leaves to the log and its cleaner [default: 7 in 100]
     #[arg(long, value_name = "ZONES")]
     reserve: Option<u32>,
-    /// Play so many records at most
+    /// Play N records at most
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     records: u64,
     /// Let the device fail as this plan says; see docs/FAULT.md
@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure
     let mut options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
     let _files = ResultFiles::open([&arguments.json, &arguments.output])?;
-    let registry = registry();
+    let registry = all_devices();
     let device = || registry.open(&arguments.device).map_err(Into::into);
     let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
     options.interrupt = Some(interrupt.flag());

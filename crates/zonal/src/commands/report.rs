@@ -1,6 +1,6 @@
 //! `zonal report`: the zones of a device, one a line.
 
-use crate::device::{self, for_each_zone};
+use crate::devices::{self, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use clap::Args;
@@ -17,7 +17,7 @@ pub(crate) struct Report {
     /// Begin with the zone that holds this sector
     #[arg(long, short, value_name = "SECTOR", value_parser = value::sector, default_value = "0")]
     offset: Sector,
-    /// List at most so many zones
+    /// List at most ZONES zones
     #[arg(long, short, value_name = "ZONES")]
     count: Option<u32>,
     /// Print one JSON object, with sizes and addresses in bytes
@@ -26,7 +26,7 @@ pub(crate) struct Report {
 }
 
 pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure> {
-    let device = device::open_to_read(&arguments.device)?;
+    let device = devices::open_to_read(&arguments.device)?;
     let info = device.info();
     if arguments.offset.0 >= info.geometry.sectors().0 {
         let what = format!(

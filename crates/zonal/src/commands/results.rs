@@ -53,7 +53,7 @@ impl ResultFiles {
 }
 
 impl Drop for ResultFiles {
-    /// A run that did not come to its results leaves no empty files behind.
+    /// A run that did not come to its results leaves no empty files.
     fn drop(&mut self) {
         for path in &self.made {
             if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {

@@ -40,7 +40,7 @@ pub(crate) struct Scrub {
 pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure> {
     let Scrub { dir, share, restart } = arguments;
     let (found, endpoint) = mount_of(dir)?;
-    // Everything is verified, also if a directory in it was named: the lines say which one that is.
+    // Everything is verified, also if a directory in it was named: the lines name the mount's root.
     let root = std::fs::metadata(&found).ok().and_then(|found| elsewhere(found.dev())).unwrap_or(found);
     let is_root = std::fs::canonicalize(dir).is_ok_and(|dir| dir == root);
     let name = shown_word(if is_root { dir } else { &root }.as_os_str());

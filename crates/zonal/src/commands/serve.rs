@@ -1,6 +1,6 @@
 //! `zonal serve`: a device for kernels, over NVMe/TCP.
 
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::write_path::WritePathAndMode;
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let name = &arguments.device;
-    let device = device::open_in_real_time(name, arguments.read_only)?;
+    let device = devices::open_in_real_time(name, arguments.read_only)?;
     let identity = identity(arguments, device.info().identity)?;
     // An export is the drive: what its host does wrong is told to it at once.
     let base = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };

@@ -115,7 +115,7 @@ fn print_connections(connections: &Value, out: &mut dyn Write) -> Result<(), Fai
     Ok(())
 }
 
-/// Looks at the file system on a device that nobody has open.
+/// Looks at the file system on a device that no process has open.
 fn look(arguments: &Stat, device: &str, nobody: Failure) -> Result<Seen, Failure> {
     let looked = files::look(device, arguments.metadata.clone());
     let status = looked.map_err(|why| {

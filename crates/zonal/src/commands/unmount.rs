@@ -1,17 +1,16 @@
 //! `zonal unmount`, and `zonal sync`.
 
 use super::mount::place::elsewhere;
-use super::plugs::mount_of;
+use super::plugs::{mount_of, mounted_device};
 use crate::exit::Failure;
 use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
@@ -34,11 +33,13 @@ pub(crate) struct Sync {
     dir: PathBuf,
 }
 
+/// Time after which a process that does not end is asked where it is mounted.
+const ASK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
     let name = || shown_word(arguments.dir.as_os_str());
-    let (dir, process) = mount_of(&arguments.dir)?;
-    let own = std::fs::metadata(&dir).with_context(name)?.dev();
-    let process = Pid::from_raw(process.pid as i32).ok_or_else(|| anyhow!("{}: process 0", name()))?;
+    let (dir, endpoint) = mount_of(&arguments.dir)?;
+    let process = Pid::from_raw(endpoint.pid as i32).ok_or_else(|| anyhow!("{}: process 0", name()))?;
     let process = pidfd_open(process, PidfdFlags::empty()).with_context(name)?;
     // What cannot be written is told here: after the unmount there is no caller to tell.
     let synced = sync_dir(&dir);
@@ -46,14 +47,14 @@ pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
         true => anyhow!("{}: it is in use", name()),
         false => anyhow::Error::new(error).context(name()),
     })?;
-    match elsewhere(own) {
-        // The directory was mounted at another one as well, and the process serves that one still.
-        Some(other) => {
+    // The device is free for others once the process has ended. Where the directory was mounted at another one as well, the process
+    // serves that one still. It tells both, and is asked again in case it could not answer.
+    while poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&ASK_EVERY)).with_context(name)? == 0 {
+        if let Some(other) = mounted_device(&endpoint).and_then(elsewhere) {
             let other = shown_word(other.as_os_str());
             let _ = writeln!(std::io::stderr(), "zonal: {}: unmounted; it is still at {other}", name());
+            break;
         }
-        // The device is free for others once the process has ended.
-        None => drop(poll(&mut [PollFd::new(&process, PollFlags::IN)], None).with_context(name)?),
     }
     synced.with_context(|| format!("{}: unmounted, but not all that was written is there", name()))?;
     Ok(())

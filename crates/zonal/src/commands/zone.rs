@@ -1,7 +1,7 @@
 //! `zonal zone`: zones as a failing head makes them, of a running process or of an image.
 
 use super::plugs::Target;
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure};
 use anyhow::anyhow;
 use clap::Args;
@@ -58,9 +58,9 @@ pub(crate) fn run(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> 
 
 /// Sets zones of a device that no process has open.
 fn set_closed(name: &str, zones: RangeInclusive<u32>, to: ZoneSetting) -> Result<(), Failure> {
-    let device = device::open(name)?;
+    let device = devices::open(name)?;
     set_zones(&*device, zones, to).map_err(|e| anyhow!("{}: {e}", device.info().name))?;
-    device::run(&*device, Op::Flush, Sector(0))
+    devices::run(&*device, Op::Flush, Sector(0))
         .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
     Ok(())
 }

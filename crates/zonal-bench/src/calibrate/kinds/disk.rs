@@ -27,7 +27,7 @@ const SEARCHED: [&str; 8] = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M, MANY_128K, MAN
 /// Most zones that are written at the same time.
 const MANY: u32 = 128;
 
-/// So many times as many are partly written in the end: at random, a half twice, in order, and shared.
+/// In the end this many times as many zones are partly written: at random, a half twice, in order, and shared.
 const MANIES: u32 = 4;
 
 /// Least of them that are many.
@@ -60,7 +60,7 @@ const MIB: u64 = 1 << 20;
 const SMALL: u64 = 4096;
 
 /// The zones that runs choose from: as many as there are strides that lie side by side from the first sequential zone on,
-/// then the strides, and two zones behind.
+/// then the strides, and two zones after them.
 struct Span {
     first: u32,
     stride: u32,
@@ -73,7 +73,7 @@ impl Span {
         // The last one may be smaller than the others.
         let there = geometry.sequential_zones().saturating_sub(1);
         let open = if info.open_max == 0 { MANY } else { info.open_max };
-        // Besides the many, the zones of the runs before are partly written.
+        // In addition to the many, the zones of the runs before are partly written.
         let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
         let active = match info.active_max {
             0 => open,
@@ -298,7 +298,7 @@ struct Limit {
     mib: f64,
 }
 
-/// Limits of a zone, by bytes or by commands of so many MiB, with which two zones can leave so many MiB to be flushed:
+/// Limits of a zone, by bytes or by commands of `command` MiB, with which two zones can leave `held` MiB to be flushed:
 /// that is all of the last one's and what the other one has not got rid of. The search tries the rest of what goes together.
 fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
     let may_be = ZONE_MIBS.into_iter().filter(|mib| (0.45 * held..=1.15 * held + 1.0).contains(mib));

@@ -16,8 +16,8 @@ const EIGHT_128K: &str = "eight-128K";
 /// Zones of the runs, the same in all.
 const ZONES: u32 = 8;
 
-/// The five runs, a second or two on a real drive. In the one between small and large a zone shows how much it takes for a
-/// command that the drive as a whole takes longer for when it is small.
+/// The five runs, a second or two on a real drive. In the run between small and large a zone shows how much it takes
+/// for a command: for a small one the drive as a whole takes longer.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let geometry = &info.geometry;
     let there = geometry.sequential_zones();

@@ -98,7 +98,7 @@ pub(super) fn to_json(report: &Report) -> String {
     serde_json::to_string(&charts).expect("numbers and text")
 }
 
-/// One mode of so many.
+/// One mode of `modes`.
 fn mode(mode: &ModeReport, modes: usize) -> Mode {
     let series = mode.series.as_deref();
     let zones = series.and_then(|series| series.zones.as_ref());
@@ -123,7 +123,7 @@ fn entries(mode: &ModeReport, modes: usize) -> Vec<Entry> {
     entries
 }
 
-/// Most points of a line among so many.
+/// Most points of a line among `lines` lines.
 fn points_of(lines: usize) -> usize {
     if lines > FINE_LINES_MAX { COARSE_POINTS } else { usize::MAX }
 }
@@ -214,7 +214,7 @@ fn curve_points(latency: &Latency) -> Vec<(f64, u64)> {
     let steps = (end / CURVE_STEP).floor() as u32;
     let at = |x: f64| 100.0 * (1.0 - 10f64.powf(-x));
     let point = |n| {
-        // The shortest of all is often one that ended before it was seen to begin; from one in a hundred on.
+        // The shortest request of all often ended before it was seen to begin; from one in a hundred on.
         let x = if n == 0 { -0.99f64.log10() } else { f64::from(n) * CURVE_STEP };
         ((x * 1e4).round() / 1e4, latency.percentile(at(x)))
     };

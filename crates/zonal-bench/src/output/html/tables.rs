@@ -207,8 +207,8 @@ impl Tally {
     }
 }
 
-/// Adds both directions of a label, as far as a mode has them. `of`: its tally in a mode before which there are so many
-/// jobs of other modes.
+/// Adds both directions of a label, as far as a mode has them. `of`: its tally in a mode, given the number of jobs
+/// of the modes before it.
 fn add<'a>(
     entries: &mut Vec<Entry<'a>>,
     report: &'a Report,

@@ -28,7 +28,7 @@ pub(crate) struct Run {
     pub(crate) blocks: u32,
 }
 
-/// A part of a run on its way to its new place.
+/// A part of a run that moves to its new place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Move {
     pub(crate) from: Run,

@@ -11,12 +11,12 @@
 //! - `live` of a zone is the number of its blocks that the map points at. It is exact once the zone's writes have ended,
 //!   and only then may it be cleaned.
 //! - A zone is reset once nothing in it is live and no read of it is under way.
-//! - The last free zone is the cleaner's. So cleaning can always go on: with it and the reserve, some full zone has
-//!   garbage as long as the disk has no more blocks than it was promised.
+//! - The last free zone is the cleaner's. So cleaning can always continue: with it and the reserve, some full zone
+//!   has garbage while the disk has no more blocks than it was promised.
 //!
 //! # Why a write has a number before it has a place
 //! With native zone append the device chooses the place. Reads of a block whose write has not ended wait for that write,
-//! in every mode, so nobody needs the place before.
+//! in every mode, so no reader needs the place before.
 
 mod clean;
 mod map;
@@ -325,7 +325,7 @@ impl Log {
         }
     }
 
-    /// The piece has been written, from this offset of its zone on; its number, for those who wait for it.
+    /// The piece has been written, from this offset of its zone on; its number, for the tasks that wait for it.
     pub(crate) fn end_write(&mut self, piece: &Piece, offset: u32) -> u64 {
         let Room { zone, blocks, .. } = piece.room;
         for n in 0..blocks {

@@ -112,7 +112,7 @@ impl Model {
     fn write(&mut self, log: &mut Log, version: u64, mut block: u64, mut blocks: u32) {
         while blocks > 0 {
             let Some(piece) = log.begin_write(version as u32, block, blocks) else {
-                // Everything that could be in the way goes on.
+                // A write that could be in the way ends, or the cleaner makes room.
                 assert!(self.end(log, 0) || self.clean(log), "a log that is stuck");
                 continue;
             };

@@ -115,7 +115,7 @@ impl Player<'_> {
         }
     }
 
-    /// The write of this number has ended: who waited for it goes on.
+    /// The write of this number has ended: the tasks that waited for it continue.
     fn wake(&mut self, number: u64) {
         if let Some(tasks) = self.waiting.remove(&number) {
             self.blocked.extend(tasks);
@@ -127,8 +127,8 @@ impl Player<'_> {
         let is_log = matches!(self.layout, Layout::Log(_));
         let Some(task) = self.tasks.get_mut(key) else { return Ok(()) };
         let has_more = task.in_flight == 0 && task.stage == Stage::Main && task.next < task.total;
-        // As it is, a write that waits for its resets is in line already. On a log one that waited for the rest of its
-        // blocks joins the line, unless it is there because zones ran out.
+        // As it is, a write that waits for its resets is in line already. On a log a write that waited for the rest of
+        // its blocks joins the line, unless it is there because zones ran out.
         if is_log && has_more && !self.blocked.contains(&key) {
             self.blocked.push_back(key);
         }

@@ -130,7 +130,7 @@ impl Player<'_> {
         Flow::GoesOn
     }
 
-    /// A write where it was; before it, resets of zones that it begins anew.
+    /// A write where it was; before it, resets of zones that it begins again.
     fn write_as_is(&mut self, key: u64, record: &Record) -> Flow {
         let Record { sector, sectors, .. } = *record;
         let Layout::AsIs(as_is) = &self.layout else { unreachable!("the caller looked") };
@@ -192,7 +192,7 @@ impl Player<'_> {
                 self.task(key).done = total;
             }
             TraceOp::ResetAll => self.log().discard_all(),
-            // The log opens and finishes zones by itself.
+            // The log itself opens and finishes zones.
             TraceOp::Finish | TraceOp::Open | TraceOp::Close => {}
             TraceOp::Append => {
                 return Err(ReplayError::Zoned { trace: self.trace.name().to_owned(), place: record.place });

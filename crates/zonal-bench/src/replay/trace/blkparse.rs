@@ -7,7 +7,7 @@
 //! Device, processor, number, seconds, process, event, flags, first sector, sectors. A request passes through several
 //! events; one of them is taken for its record, by default `Q`, its arrival. The flags say what it is: R, W, D or N, or
 //! the name of a zone operation, which begins with Z (kernels that do not know these say N); F in front is a flush before
-//! it, F behind it a write that is to be durable. Behind the events there is a summary, which ends the trace.
+//! it, F after it a write that is to be durable. After the events there is a summary, which ends the trace.
 
 use super::{OneDevice, Parsed, Raw, TraceOp, number, short};
 

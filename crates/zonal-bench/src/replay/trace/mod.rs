@@ -10,8 +10,8 @@
 //! the line or the byte offset, and ends the trace: who knows what the rest of it would mean.
 //!
 //! # Time
-//! The first record is at zero. One that says an earlier time than the record before it is taken to be at the same time,
-//! since it stands behind it; such records are counted.
+//! The first record is at zero. A record that says an earlier time than the record before it is taken to be at the same
+//! time, since it stands after it; such records are counted.
 
 mod blkparse;
 mod input;
@@ -198,7 +198,7 @@ pub enum TraceError {
 /// How a trace is read.
 #[derive(Clone, Debug, Default)]
 pub struct TraceOptions {
-    /// Its format; `None`: the one that it begins like.
+    /// Its format; `None`: the format that it begins like.
     pub format: Option<Format>,
     /// The one device whose records are read, as the trace names it; `None`: there has to be one only.
     pub only: Option<String>,

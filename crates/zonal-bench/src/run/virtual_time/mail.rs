@@ -1,4 +1,4 @@
-//! Completions on their way to a coroutine.
+//! Completions that a coroutine has not yet taken.
 //!
 //! They come from the write path's polls, which the executor makes, and from the submissions of all workers; each goes
 //! to the worker it belongs to, in the order of completion, and wakes it.
@@ -34,7 +34,7 @@ struct Letterbox {
 }
 
 impl Post {
-    /// For so many workers.
+    /// For `workers` workers.
     pub(super) fn new(workers: usize) -> Post {
         Post((0..workers).map(|_| Letterbox::default()).collect())
     }

@@ -37,7 +37,7 @@ use zonal_sim::executor::{Executor, Pause, Processor, Signals, Task, Timeline};
 /// Requests of a worker that are answered at once before others have a turn at the same instant.
 const TURN_REQUESTS: u32 = 1 << 16;
 
-/// The clock of a run in virtual time. It goes on from round to round, because the device's does.
+/// The clock of a run in virtual time. It continues from round to round, because the device's does.
 pub(super) struct VirtualClock {
     pub(super) timeline: Timeline,
     /// The same time, as workers read it.

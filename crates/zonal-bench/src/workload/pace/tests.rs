@@ -1,4 +1,4 @@
-//! Workers in virtual time: a request takes as long as the test says, and waiting costs nothing.
+//! Workers in virtual time: a request takes the time that the test says, and waiting costs nothing.
 
 use crate::job::JobFile;
 use crate::plan::Plan;
@@ -160,7 +160,7 @@ fn pause_follows_each_request_or_so_many() {
 #[test]
 fn pause_begins_when_nothing_is_in_flight() {
     let options = "--rw=write --size=64k --thinktime=5ms --thinktime_blocks=4 --iodepth=8";
-    // Issued: the pause is due behind the fourth, and begins when it has ended.
+    // Issued: the pause is due after the fourth, and begins when it has ended.
     let log = run(&format!("{options} --thinktime_blocks_type=issue"), 10 * MS, SECOND);
     assert_eq!(log.times(), [vec![0; 4], vec![15; 4], vec![30; 4], vec![45; 4]].concat());
     // Completed: the queue fills first, and what ends while it drains counts towards the next pause.

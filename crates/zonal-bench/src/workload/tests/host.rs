@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two jobs that write zone 1, 12 blocks long, and go on with zone 2.
+/// Two jobs that write zone 1, 12 blocks long, and continue with zone 2.
 const TWO: &str = "--rw=write --zonemode=zbd --offset=1z --size=3z --numjobs=2";
 
 impl Bench {

@@ -2,7 +2,7 @@
 //!
 //! A simulated run says the same each time and on any machine, so that one round is enough, and its figures can be held
 //! against published ones. Beside each stands how far it is off, whether the drive's profile was fitted to it, and which value
-//! of the profile moves it most. A drive that nobody has fitted gives a range and no figure.
+//! of the profile moves it most. A drive that was not fitted gives a range and no figure.
 //!
 //! The runs whose figures stand in the table are watched for what neither a drive nor a write path can do.
 

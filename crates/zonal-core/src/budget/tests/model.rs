@@ -1,4 +1,4 @@
-//! The budget against one that looks at every zone for every question, and what it promises to those who wait.
+//! The budget against a model that looks at every zone for every question, and what it promises to zones that wait.
 
 use super::*;
 use proptest::prelude::*;
@@ -116,7 +116,7 @@ impl Naive {
         line
     }
 
-    /// Who of a class may be looked at: nobody of its own kind is before it, and it passes nobody twice.
+    /// The zones of a class that may be looked at: none has one of its kind before it, and none passes a zone twice.
     fn heads(&self, class: usize) -> Vec<usize> {
         let line = self.line(class);
         let may = |&(n, &zone): &(usize, &usize)| {
@@ -304,7 +304,7 @@ enum Event {
     End(u32, u32),
     Became(u32, ZoneCondition, u32),
     Cancel(u32),
-    /// A look at a zone whose writes nobody reports.
+    /// A look at a zone whose writes are not reported.
     Look(u32, Seen, u32),
     Quiet(u32),
     Steps,
@@ -468,7 +468,7 @@ proptest! {
         }
     }
 
-    /// As long as zones get filled nobody waits for ever, under the policies that let them wait. Without minimums: a class
+    /// While zones get filled, no zone waits for ever, under the policies that let them wait. Without minimums: a class
     /// may wait for what others never give back.
     #[test]
     fn everyone_who_waits_is_served_if_what_is_written_gets_full(

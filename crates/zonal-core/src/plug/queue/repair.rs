@@ -110,7 +110,7 @@ impl<T> Queue<T> {
         starves.then_some(Next::Nothing)
     }
 
-    /// Keeps a write that failed until its zone's pointer is known. The word is one that recovers.
+    /// Keeps a write that failed until its zone's pointer is known. The word is recovering.
     pub fn fail(&mut self, word: Word, failed: Failed<T>) {
         assert!(word.recovers(), "the pointer of a zone with a failed write is not known");
         let call = format!("fail {}", flight::show_failed(&failed));
@@ -164,7 +164,8 @@ impl<T> Queue<T> {
         if self.held && self.keeps { Vec::new() } else { self.abandon() }
     }
 
-    /// Gives up the failed writes undecided, because the zone is reset or finished, or nobody knows where it stands.
+    /// Gives up the failed writes undecided, because the zone is reset or finished, or the device cannot say where
+    /// it stands.
     pub fn abandon(&mut self) -> Vec<Failed<T>> {
         if self.repair.is_none() {
             return Vec::new();
@@ -173,9 +174,9 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "abandon".to_owned(), abandon, |f| f.len().to_string())
     }
 
-    /// The device said where the zone stands: the zone goes on from there. Returns the failed writes, in the order of their
-    /// places, each with what is to become of it: [`Decision::Redrive`] goes to [`Queue::push_front`], from the last to
-    /// the first, [`Decision::Verify`] to [`Queue::read_back`], everything else ends.
+    /// The device said where the zone stands: the zone continues there. Returns the failed writes, in the order of
+    /// their places, each with what is to become of it: [`Decision::Redrive`] goes to [`Queue::push_front`], from the
+    /// last to the first, [`Decision::Verify`] to [`Queue::read_back`], everything else ends.
     ///
     /// After [`Queue::doubt`] nothing is decided, and the device is asked again.
     pub fn resynced(
@@ -184,7 +185,7 @@ impl<T> Queue<T> {
         resync: Resync,
         rules: &Rules,
     ) -> (Word, Vec<(Failed<T>, Verdict)>) {
-        assert!(word.recovers() && self.asking && !word.is_busy(), "nobody asked");
+        assert!(word.recovers() && self.asking && !word.is_busy(), "no report was asked for");
         let call = || format!("resynced {:?} {}", resync.class, resync.pointer);
         self.noted(word, call, |queue| queue.go_on_from(word, resync, rules), flight::show_decided)
     }
@@ -232,10 +233,10 @@ impl<T> Queue<T> {
     pub fn was_read_back(&mut self, word: Word, lost: bool) {
         let call = || format!("was-read-back {}", if lost { "lost" } else { "found" });
         let read = |queue: &mut Queue<T>| {
-            let end = queue.mend(|r| r.reading.take()).expect("nobody reads back");
+            let end = queue.mend(|r| r.reading.take()).expect("nothing is read back");
             match word.pointer() {
                 pointer if lost && end > pointer => queue.lose(pointer),
-                // Its place is taken, and nobody behind it is misplaced.
+                // Its place is taken, and no write after it is misplaced.
                 pointer if lost => drop(queue.lost_at.get_or_insert(pointer)),
                 _ => {}
             }
@@ -257,7 +258,7 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "feed".to_owned(), feed, |_| String::new())
     }
 
-    /// Takes the write at the head, which has been tried often enough: those behind it depend on it.
+    /// Takes the write at the head, which has been tried often enough: the writes after it depend on it.
     pub fn give_up(&mut self, word: Word) -> T {
         let give_up = |queue: &mut Queue<T>| {
             queue.lose(word.pointer());

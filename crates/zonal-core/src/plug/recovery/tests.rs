@@ -165,7 +165,7 @@ fn writes_behind_one_that_was_not_executed_are_sent_again_in_order() {
     let attention = DeviceError::UnitAttention;
     let failures = [write(8, 8, attention), write(16, 8, MISPLACED), write(24, 4, MISPLACED)];
     assert_eq!(decided(&failures, 8, 28), [("redrive", 0); 3]);
-    // What the first has left behind changes nothing for the others.
+    // What the first has left in the zone changes nothing for the others.
     assert_eq!(decided(&failures, 12, 28), [("verify", 4), ("redrive", 0), ("redrive", 0)]);
 }
 
@@ -198,7 +198,7 @@ fn native_appends_are_told_apart_by_counting() {
     assert_eq!(decided(&two, 8, 24), [("redrive", 0); 2]);
     assert_eq!(decided(&two, 16, 24), [("unknown", 8); 2], "one of them landed");
     assert_eq!(decided(&two, 24, 24), [("verify", 8); 2]);
-    // One that was not executed did not land, whatever the other did.
+    // An append that was not executed did not land, whatever the other did.
     let mixed = [append(0, 8, DeviceError::Busy), append(8, 8, medium)];
     assert_eq!(decided(&mixed, 8, 24), [("redrive", 0), ("fail", 0)]);
     assert_eq!(decided(&mixed, 12, 24), [("redrive", 4), ("torn", 4)]);

@@ -19,12 +19,13 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{NonNull, null_mut};
 
 /// Free chunks that keep their pages: 1 GiB, four zones of the default size. A writer that resets a zone before it writes it
-/// needs one zone's; one that resets a few at a time needs those. More would hold memory that the data does not explain.
+/// needs one zone's; a writer that resets a few at a time needs those. More would hold memory that the data does not
+/// explain.
 const IDLE_MAX: usize = (1 << 30) / CHUNK;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of the first slab, and of those after it. What nobody has touched of a slab takes no memory.
+/// Bytes of the first slab, and of those after it. The untouched part of a slab takes no memory.
 const SLABS: [usize; 2] = [HUGE_PAGE, 64 << 20];
 
 /// Chunks of memory that are free. Every chunk taken is given back before the pool ends.
@@ -44,7 +45,7 @@ unsafe impl Send for Chunk {}
 struct Free {
     /// Their pages are in memory.
     idle: Vec<Chunk>,
-    /// Their pages have been given back, and come anew when touched.
+    /// Their pages have been given back, and come again when touched.
     cold: Vec<Chunk>,
     /// All that was mapped, with its length.
     slabs: Vec<(Chunk, usize)>,
@@ -107,7 +108,7 @@ impl Free {
 impl Drop for Free {
     fn drop(&mut self) {
         for (Chunk(base), len) in self.slabs.drain(..) {
-            // SAFETY: mapped by `map`, and nobody has a chunk of it any more.
+            // SAFETY: mapped by `map`, and every chunk of it has been given back.
             let _ = unsafe { munmap(base.as_ptr().cast(), len) };
         }
     }
@@ -116,7 +117,7 @@ impl Drop for Free {
 /// Maps `len` bytes of zeroes, in huge pages where the system has them and they are not `plain`.
 fn map(len: usize, plain: bool) -> NonNull<u8> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // Huge pages lie at multiples of their size: map more, and give back what is before the first and behind the last.
+    // Huge pages lie at multiples of their size: map more, and give back what is before the first and after the last.
     // SAFETY: a fresh private mapping, wherever the system likes.
     let all = unsafe { mmap_anonymous(null_mut(), len + HUGE_PAGE, access, flags) };
     let Some(all) = all.ok().and_then(|p| NonNull::new(p.cast::<u8>())) else {
@@ -164,7 +165,7 @@ mod tests {
         let first: HashSet<_> = (0..N).map(|_| pool.take()).collect();
         for (n, chunk) in first.iter().enumerate() {
             assert_eq!(chunk.as_ptr().align_offset(4096), 0);
-            // SAFETY: a chunk in use is as long as this.
+            // SAFETY: a chunk in use has this length.
             unsafe { chunk.write_bytes(n as u8, CHUNK) };
         }
         for (n, chunk) in first.iter().enumerate() {
@@ -199,7 +200,7 @@ mod tests {
         const MORE: usize = 100;
         let pool = Pool::keeping(KEPT);
         let chunks: Vec<_> = (0..KEPT + MORE).map(|_| pool.take()).collect();
-        // SAFETY: a chunk in use is as long as this.
+        // SAFETY: a chunk in use has this length.
         chunks.iter().for_each(|chunk| unsafe { chunk.write_bytes(1, CHUNK) });
         // Every third one first, so that the runs are of one and of two.
         let (single, pairs): (Vec<_>, Vec<_>) = chunks.iter().enumerate().partition(|(n, _)| n % 3 == 0);

@@ -1,4 +1,4 @@
-//! What goes on while the data of one write takes its time.
+//! What continues while the data of one write takes its time.
 
 use super::*;
 use crate::emulated::{Extent, Locking, Storage};
@@ -7,7 +7,7 @@ use crate::trace::Trace;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-/// Holds writes to zone 1 until told to go on, and keeps nothing.
+/// Holds writes to zone 1 until told to continue, and keeps nothing.
 struct Held {
     arrived: Barrier,
     leave: Barrier,
@@ -37,7 +37,7 @@ impl Storage for Arc<Held> {
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }
 
-/// Everything that nobody has to wait for while a write to zone 1 is held.
+/// Everything that no thread has to wait for while a write to zone 1 is held.
 fn others(d: &dyn Device) {
     read(d, 64, 8).unwrap();
     read(d, 2 * 64, 8).unwrap();

@@ -27,7 +27,7 @@ pub enum PlanProblem {
     /// No such key here.
     #[error("no such key{}", suggestion(*nearest))]
     UnknownKey {
-        /// The known one that looks most like it.
+        /// The known key that looks most like it.
         nearest: Option<&'static str>,
     },
     /// Not one of the words that may stand here.
@@ -35,7 +35,7 @@ pub enum PlanProblem {
     UnknownWord {
         /// These may.
         choices: Box<[&'static str]>,
-        /// The one that looks most like it.
+        /// The word that looks most like it.
         nearest: Option<&'static str>,
     },
     /// A value of another type.

@@ -44,7 +44,7 @@ use table::{Table, Value};
 use toml::de::DeTable;
 use zonal_core::{Nanos, Op};
 
-/// Longest text of a plan, in bytes: more rules than anybody writes.
+/// Longest text of a plan, in bytes: more rules than a user writes.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 
 /// Most rules of a plan: every command is held against all of them.

@@ -1,4 +1,4 @@
-//! One table of a plan, whose keys are taken one by one; what nobody took is an error.
+//! One table of a plan, whose keys are taken one by one; a key that was not taken is an error.
 
 use super::error::{PlanError, PlanProblem};
 use crate::registry::nearest;

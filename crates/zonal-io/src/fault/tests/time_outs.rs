@@ -64,7 +64,7 @@ fn late_command_waits_until_the_host_has_heard_of_the_time_out() {
     let device = faulty(late(Late::After(Nanos(0))));
     let mut host = Host::new(&device);
     host.pends(0, 7, Op::Append, START, 2);
-    // Another command passes long after the time-out, which nobody has polled.
+    // Another command passes long after the time-out, which the host has not polled.
     assert!(matches!(host.submit(500, 8, Op::Read, START, 2), Submitted::Done(DONE)));
     assert_eq!(pointer(&device), 0);
     assert_eq!(host.tokens(500), [7]);

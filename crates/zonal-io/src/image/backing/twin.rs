@@ -115,7 +115,7 @@ impl CutBacking {
         self.state.lock().is_on = false;
     }
 
-    /// Lets call number `call`, counted from 0, fail with EIO. Later ones go on.
+    /// Lets call number `call`, counted from 0, fail with EIO. It does not stop later calls.
     pub fn fail_at(&self, call: u64) {
         self.state.lock().fail_at.push(call);
     }
@@ -318,7 +318,7 @@ impl Backing for CutBacking {
     }
 
     fn discard(&self, at: u64, len: u64) {
-        // What was discarded may read as zeroes or as before; nobody may care.
+        // What was discarded may read as zeroes or as before; no reader may depend on it.
         let mut state = self.state.lock();
         if !state.random.one_in(3) {
             let _ = state.change(Pending::Zero { at, len });

@@ -217,7 +217,7 @@ fn data_whose_sync_failed_is_not_there_for_the_next_opener() {
     assert_eq!(zone(&open(&backing), 2), (ZoneCondition::Empty, Some(0)));
 }
 
-/// Holds back writes of data until told to go on.
+/// Holds back writes of data until told to continue.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,

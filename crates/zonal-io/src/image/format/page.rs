@@ -126,7 +126,7 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// The bytes of its slot: the page, and behind it its tails, if it has any.
+    /// The bytes of its slot: the page, followed by its tails, if it has any.
     pub fn emit(&self, creation: &[u8; 16]) -> Vec<u8> {
         let tails = (!self.tails.is_empty()).then(|| RawTails::of(&self.tails));
         let mut raw = RawPage {

@@ -26,13 +26,13 @@ impl<T> Mutex<T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if no thread has it.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
     }
 
-    /// The value, which nobody else reaches.
+    /// The value, which no other thread reaches.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,8 +57,9 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For `parking_lot::Condvar`. Under `loom`, which reports who sleeps for ever, no time passes: whoever is not woken is not
-/// heard of again. Under `shuttle` it is always over: a driver counts on that, and nobody may count on more.
+/// For `parking_lot::Condvar`. Under `loom`, which reports threads that sleep for ever, no time passes: a thread that
+/// is not woken is not heard of again. Under `shuttle` it is always over: a driver counts on that, and no caller may
+/// count on more.
 #[derive(Debug)]
 pub struct Condvar(checker::sync::Condvar);
 
@@ -69,7 +70,7 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// With nobody asleep.
+    /// With no thread asleep.
     pub fn new() -> Condvar {
         Condvar(checker::sync::Condvar::new())
     }

@@ -1,9 +1,9 @@
-//! What belongs to a thread of the model and not to the one that runs it.
+//! What belongs to a thread of the model and not to the thread that runs the model.
 
 use super::checker;
 use std::cell::{Cell, RefCell};
 
-/// Lets others go on, where a thread can do nothing but look again.
+/// Lets other threads run, where a thread can do nothing but look again.
 pub fn pause() {
     checker::thread::yield_now();
 }

@@ -25,17 +25,17 @@ use zonal_fs::{FsError, MountOptions, OpenError};
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
 
-/// Check a file system that nobody uses, and mend it if asked to
+/// Check a file system that is not in use, and mend it if asked to
 ///
 /// Prints one finding a line with its severity: `minor`, where an account or a name is off and nothing is lost, or `lost`, and the
 /// path of the file that it is about. Nothing is changed without --repair, which touches metadata only, and prints what is left
-/// after it: what is lost stays lost, and reading it is an error until it is written anew or the file is removed. Exits with 1 if
+/// after it: what is lost stays lost, and reading it is an error until it is written again or the file is removed. Exits with 1 if
 /// anything wrong is left.
 ///
 /// Where pages of the metadata are lost, --repair reads all others, says what was in the lost ones as far as the others tell, and
-/// writes the metadata anew in one step. Files that could be read stay as they are. A file of which only the name is left
-/// belongs to root afterwards and has its data, with an error behind them; names that are nowhere else are gone, and their files
-/// are in lost+found.
+/// writes the metadata again in one step. Files that could be read stay as they are. A file of which only the name is left
+/// belongs to root afterwards and has its data; a read beyond them is an error. Names that are nowhere else are gone, and their
+/// files are in lost+found.
 ///
 /// With --rebuild metadata that are lost or damaged beyond repair are put together from the zones alone, and then checked. It says
 /// what it found, and what cannot be known. Data is never touched; where the metadata open and nothing in them is lost, only

@@ -42,7 +42,7 @@ pub(crate) struct Get {
     path: OsString,
     /// Where it goes; `-` is standard output
     file: OsString,
-    /// Go on where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
+    /// Continue where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
     #[arg(long)]
     salvage: bool,
     /// A directory with all that is in it
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             copy(source, file, &mut stream)
         }
         Place::File(to) => {
-            // From now on a signal is an error like another, after which nothing is left behind.
+            // From now on a signal is an error like another, after which no part of the new file is left.
             let mut journey = Journey::begin("get", format!("{} is as it was before", shown_word(file)))?;
             let mut whole = Whole::create(to, 0o600).with_context(|| shown_word(file))?;
             let mut buffer = vec![0; piece_bytes(&fs)];

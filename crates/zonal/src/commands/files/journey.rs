@@ -24,7 +24,7 @@ pub(super) struct Journey {
 }
 
 impl Journey {
-    /// One that does `what`; a signal leaves what is `left`.
+    /// A journey that does `what`; a signal leaves what is `left`.
     pub(super) fn begin(what: &'static str, left: impl Into<String>) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
         // A directory is open while what is below it is copied: trees are deeper than the common limit of descriptors.
@@ -40,7 +40,7 @@ impl Journey {
         })
     }
 
-    /// One that copies many files.
+    /// A journey that copies many files.
     pub(super) fn of_many(what: &'static str) -> Result<Journey, Failure> {
         Journey::begin(what, "what was copied until then is there")
     }

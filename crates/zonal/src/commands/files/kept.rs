@@ -92,7 +92,7 @@ pub(super) fn keep(
     set_xattrs(fs, waiter, ino, &from.xattrs()?)
 }
 
-/// Gives a file of the file system these attributes. One that is too large is the error once it has the others.
+/// Gives a file of the file system these attributes. One too large is the error, once the file has the others.
 pub(super) fn set_xattrs(
     fs: &FileSystem,
     waiter: &dyn Waiter,
@@ -173,7 +173,7 @@ fn owner(attributes: &Attributes) -> Option<(Uid, Gid)> {
     rustix::process::geteuid().is_root().then_some(owner)
 }
 
-/// The permissions that a file gets. One that does not get its owner must not lend the caller's rights to others instead.
+/// The permissions that a file gets. A file that does not get its owner must not lend the caller's rights to others instead.
 fn permissions(attributes: &Attributes) -> Mode {
     let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = Mode::from_raw_mode(attributes.mode.into());

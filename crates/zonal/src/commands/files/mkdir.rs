@@ -17,7 +17,7 @@ pub(crate) struct Mkdir {
     on: OnToWrite,
     /// What to make
     path: OsString,
-    /// Directories that are missing on the way as well; one that is there is no error
+    /// Make missing directories of the path as well; an existing one is no error
     #[arg(long, short)]
     parents: bool,
 }

@@ -18,7 +18,7 @@ pub(crate) mod rm;
 mod salvage;
 pub(crate) mod tar;
 
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::write_path::WritePathAndMode;
@@ -47,7 +47,7 @@ pub(crate) struct On {
     metadata: Option<PathBuf>,
 }
 
-/// The same, of one that is written to.
+/// The same, of a file system that is written to.
 #[derive(Args, Debug)]
 pub(crate) struct OnToWrite {
     #[command(flatten)]
@@ -93,13 +93,13 @@ fn under_files() -> VolumeOptions {
 
 /// The device called `name`, to look at.
 pub(crate) fn drive_to_read(name: &str) -> Result<Arc<Drive>, Failure> {
-    drive(device::open_to_read(name)?, under_files())
+    drive(devices::open_to_read(name)?, under_files())
 }
 
 /// The device called `name`, to write to.
 fn drive_to_write(name: &str, write_path: &WritePathAndMode) -> Result<Arc<Drive>, Failure> {
     let options = write_path.options(under_files(), name)?;
-    drive(device::open(name)?, options)
+    drive(devices::open(name)?, options)
 }
 
 fn drive(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Arc<Drive>, Failure> {

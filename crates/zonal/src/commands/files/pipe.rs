@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use zonal_fs::{BLOCK_BYTES, FileSystem};
 
-/// Buffers that go round: one that is filled, one that is emptied, and one in between, so that neither end waits at once when
-/// the other is late.
+/// Buffers that go round: one is filled, one is emptied, and one is in between, so that neither end waits at once when the
+/// other is late.
 const BUFFERS: usize = 3;
 
 /// Bytes of a piece, about.
@@ -36,7 +36,7 @@ pub(super) fn pipe<E: Send>(
             for mut buffer in emptied {
                 let result = fill(&mut buffer);
                 let is_over = !matches!(result, Ok(length) if length > 0);
-                // Whoever empties them may have given up.
+                // The thread that empties them may have given up.
                 if to_empty.send(result.map(|length| (buffer, length))).is_err() || is_over {
                     return;
                 }
@@ -47,7 +47,7 @@ pub(super) fn pipe<E: Send>(
             if length > 0 {
                 empty(&buffer[..length])?;
             }
-            // Of the last one nobody is left to take it.
+            // The thread that fills has ended and does not take the last one.
             let _ = to_fill.send(buffer);
         }
         Ok(())

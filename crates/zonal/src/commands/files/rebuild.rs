@@ -10,7 +10,7 @@ use zonal_fs::make::MakeOptions;
 use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::scan::Depth;
 
-/// What nobody can know who has only the zones.
+/// What cannot be known from the zones alone.
 const UNKNOWN: &str = "Not known from the zones, and so lost or as it was once:
   names that were changed since a file was last written or copied, and all but one of a file's;
   files that were deleted: they are back if their data was still there;
@@ -83,7 +83,7 @@ fn tell(rebuilt: &Rebuilt, json: bool, out: &mut dyn Write) -> std::io::Result<(
             return writeln!(out, "the superblock was put back from the metadata, which are sound");
         }
         Origin::Units => {
-            writeln!(out, "the superblock is made anew: what it said of space kept back is lost")?
+            writeln!(out, "the superblock is made again: what it said of space kept back is lost")?
         }
     }
     let Rebuilt { files, bytes, lost_and_found, units, uncommitted, torn, damaged, .. } = rebuilt;

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
 fn remove(opened: &Opened, parent: u64, name: &[u8], recursive: bool) -> Result<(), FsError> {
     let Opened { fs, waiter } = opened;
     let mut todo = vec![(parent, name.to_vec())];
-    // Each directory comes twice: with what is in it, and empty. A third time it is one that lies within itself.
+    // Each directory comes twice: with what is in it, and empty. A third time means that it lies within itself.
     let mut seen = HashSet::new();
     while let Some((parent, name)) = todo.pop() {
         let ino = fs.lookup(parent, &name)?;

@@ -7,7 +7,7 @@ pub(crate) mod place;
 
 use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
-use crate::device;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::write_path::WritePathAndMode;
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
     // The number of the mounted file system: another one may be at its path later.
     let own = std::fs::metadata(&dir).with_context(|| shown_word(dir.as_os_str()))?.dev();
-    let control = serve_questions(&fs, own, how.read_only, &scrubber);
+    let control = serve_questions(&session, &fs, own, how.read_only, &scrubber);
     if let Err(error) = &control {
         early(&format!("no control socket: {error}"));
     }
@@ -147,6 +147,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         let (dir, session, log) = (dir.clone(), session.clone(), log.clone());
         std::thread::spawn(move || {
             for _ in signals.forever() {
+                // What is not mounted any more is about to end, and its number may be another file system's.
+                if !session.is_mounted() {
+                    continue;
+                }
                 match place::now(own, &dir) {
                     Some(dir) => leave(&dir, &session, &log),
                     None => {
@@ -222,20 +226,13 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
 /// Opens a device. `umount` does not wait for the process that it ends, and a mount after it does.
 fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     const PATIENCE: Duration = Duration::from_secs(10);
-    // The kernel may have given the number of the file system that is ending to another one, which looks mounted then. A moment
-    // later the process tells it no more.
-    const DOUBT: Duration = Duration::from_millis(200);
     let begin = Instant::now();
-    let mut is_free_soon_at = begin;
     loop {
-        let opened = device::open_in_real_time(name, read_only);
+        let opened = devices::open_in_real_time(name, read_only);
         let Some(held) = opened.as_ref().err().and_then(held) else { return opened };
         let holders = held.holders();
         let is_free_soon = !holders.is_empty() && holders.iter().all(|holder| place::is_ending(holder.pid));
-        if is_free_soon {
-            is_free_soon_at = Instant::now();
-        }
-        if is_free_soon_at.elapsed() > DOUBT || begin.elapsed() > PATIENCE {
+        if !is_free_soon || begin.elapsed() > PATIENCE {
             return opened;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -309,7 +306,7 @@ fn open(
 /// An error if anything was written to a device.
 fn check_empty(device: &dyn Device, name: &str) -> Result<(), Failure> {
     let zones = device.info().geometry.zones();
-    device::for_each_zone(device, Sector(0), zones, |zone| {
+    devices::for_each_zone(device, Sector(0), zones, |zone| {
         if zone.zone_type == ZoneType::Conventional || zone.condition == ZoneCondition::Empty {
             return Ok(());
         }
@@ -335,16 +332,20 @@ fn scratch(
 
 /// Answers what `zonal stat` and others ask of the mount.
 fn serve_questions(
+    session: &Arc<Session>,
     fs: &FileSystem,
     own: u64,
     is_read_only: bool,
     scrubber: &Scrubber,
 ) -> Result<ControlServer, zonal_io::control::ControlError> {
-    let fs = fs.clone();
+    let (session, fs) = (session.clone(), fs.clone());
     let volume = fs.volume().clone();
     let teller = move || {
         let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
-        told[MOUNTED] = own.into();
+        // The kernel gives the number to another file system once this one is mounted nowhere.
+        if session.is_mounted() {
+            told[MOUNTED] = own.into();
+        }
         told[READ_ONLY] = is_read_only.into();
         told
     };

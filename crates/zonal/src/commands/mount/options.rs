@@ -59,7 +59,7 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("nodev", "Device files are no devices"),
     ("noexec", "No program is run from it"),
     ("default_permissions", "The kernel checks permissions; it always does"),
-    ("allow_other", "Users other than the one who mounts it may use it, as far as permissions let them"),
+    ("allow_other", "Users other than the user that mounts it may use it, as far as permissions let them"),
     ("uid=N", "The owner that all files show [default: their own]"),
     ("gid=N", "The group that all files show [default: their own]"),
     ("umask=OCTAL", "Permission bits that no file shows [default: 0]"),

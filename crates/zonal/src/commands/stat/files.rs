@@ -12,7 +12,7 @@ use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Scrub, Status, make};
 /// Open zones that are shown a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
 
-/// What the file system on a device tells of itself that nobody has open. It stays as it is.
+/// What the file system tells of itself on a device that no process has open. It stays as it is.
 pub(super) fn look(device: &str, metadata: Option<PathBuf>) -> Result<Status, Failure> {
     let drive = drive_to_read(device)?;
     let fs = make::look(&drive, &waiters(), metadata, MountOptions::default()).or_exit(Exit::Device)?;

@@ -283,7 +283,7 @@ fn recycled_queue_remembers_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "somebody waits")]
+#[should_panic(expected = "a write waits")]
 fn queue_with_waiters_is_not_recycled() {
     column("waits 8/1w+1").1.recycle();
 }

@@ -20,7 +20,7 @@ const WINDOW: Rules = Rules { appends_in_flight_max: 0, writes_in_flight_max: 2,
 
 const WINDOW_GRAPH: &str = include_str!("../../../../tests/data/plug-window.dot");
 
-/// Waiting requests beyond which nobody is added: one more shows nothing new.
+/// Waiting requests beyond which none is added: one more shows nothing new.
 const WAITING_MAX: usize = 2;
 
 const STATES: [&str; 11] = [

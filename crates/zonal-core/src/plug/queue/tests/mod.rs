@@ -26,7 +26,7 @@ const fn rules(appends_in_flight_max: u32) -> Rules {
     }
 }
 
-/// Rules with a window of so many writes.
+/// Rules with a window of `writes_in_flight_max` writes.
 const fn window(writes_in_flight_max: u32) -> Rules {
     Rules { writes_in_flight_max, ..rules(0) }
 }
@@ -120,7 +120,7 @@ fn show(word: Word) -> String {
     s
 }
 
-/// A word with so many commands in flight.
+/// A word with `in_flight` commands in flight.
 fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
     let mut word = Word::new(Class::Sequential, pointer);
     for _ in 0..in_flight {
@@ -129,7 +129,7 @@ fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
     word
 }
 
-/// A word with so many writes in flight and one of them, or none any more, on its way.
+/// A word with `in_flight` writes in flight while one is being submitted: one of them, or, of 0, one already completed.
 fn issuing(pointer: u32, in_flight: u32) -> Word {
     let issuing = word(pointer, in_flight, false).issued_as(WriteKind::At(pointer), 0, &window(3));
     issuing.completed()

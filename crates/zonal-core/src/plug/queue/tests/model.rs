@@ -28,7 +28,7 @@ struct Naive {
     waiting: Vec<Waiter>,
     sent: Vec<Sent>,
     ended: Vec<(u32, End)>,
-    /// A write of a window is on its way, and whether it stays so until it is said to have arrived.
+    /// A write of a window is being submitted, and whether it stays so until it is said to have arrived.
     on_its_way: bool,
     lags: bool,
     /// The last write that went out without company.
@@ -95,8 +95,8 @@ impl Naive {
         self.rules.writes_in_flight_max <= 1 || self.alone == Some(token)
     }
 
-    /// Whether a write that is out may still turn out not to have reached the device: of a window only the one that is on
-    /// its way.
+    /// Whether a write that is out may still turn out not to have reached the device: of a window only the write
+    /// that is being submitted.
     fn may_be_withdrawn(&self, token: u32) -> bool {
         let is_last = self.issued_since.last().is_some_and(|i| i.0 == token);
         self.is_alone(token) || self.on_its_way && is_last
@@ -141,7 +141,7 @@ impl Naive {
             || self.place(write).is_err() && self.is_unsure();
         if must_wait && !refused_at_once {
             self.waiting.push(Waiter::Write(token, write));
-            // Somebody new has come: ask again.
+            // A new request has come: ask again.
             self.report_failed = false;
             return self.settle();
         }
@@ -267,7 +267,7 @@ impl Naive {
         self.settle();
     }
 
-    /// The write that was on its way has arrived.
+    /// The write that was being submitted has arrived.
     fn issued(&mut self) {
         self.on_its_way = false;
         self.settle();
@@ -333,7 +333,7 @@ impl Naive {
         goes
     }
 
-    /// Sends a write that waited, with those behind it that may share its command.
+    /// Sends a write that waited, with those after it that may share its command.
     fn issue(&mut self, at: u32, token: u32, write: Write) {
         let (mut tokens, mut sectors) = (vec![token], write.sectors);
         while write.mergeable

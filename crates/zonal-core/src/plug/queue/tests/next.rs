@@ -27,7 +27,7 @@ const COLUMNS: [&str; 20] = [
     "alone 8x1",
 ];
 
-/// The plug that a column names, with nobody waiting yet.
+/// The plug that a column names, with no request waiting yet.
 fn column(name: &str) -> (Word, Queue<usize>) {
     let mut queue = Queue::default();
     let (state, place) = name.rsplit_once(' ').unwrap_or((name, "16"));

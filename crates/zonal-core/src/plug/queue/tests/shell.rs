@@ -1,4 +1,4 @@
-//! One zone's plug with a device behind it: what the write path does for many zones and threads, for one zone in order.
+//! One zone's plug in front of a device: what the write path does for many zones and threads, for one zone in order.
 
 use super::*;
 use crate::plug::Admission;
@@ -57,7 +57,7 @@ pub(super) struct Shell {
     pub(super) ended: Vec<(u32, End)>,
     /// What follows the write at the device, in order, with its offsets.
     following: VecDeque<(u32, Item<u32>)>,
-    /// Whether a write of a window stays on its way until [`Shell::issued`].
+    /// Whether the submission of a window's write lasts until [`Shell::issued`].
     pub(super) lags: bool,
 }
 
@@ -202,7 +202,7 @@ impl Shell {
         self.following.iter().map(|(_, item)| item.kind.sectors()).sum()
     }
 
-    /// How many writes do not wait in the queue any more but follow one that is at the device.
+    /// How many writes do not wait in the queue any more but follow a write that is at the device.
     pub(super) fn follow_still(&self) -> usize {
         if self.word.recalled() { 0 } else { self.following.len() }
     }
@@ -231,7 +231,7 @@ impl Shell {
         }
     }
 
-    /// The write of a window that was on its way has reached the device.
+    /// The write of a window that was being submitted has reached the device.
     pub(super) fn issued(&mut self) {
         self.word = self.word.has_issued();
         self.settle();

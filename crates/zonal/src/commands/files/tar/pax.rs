@@ -102,7 +102,7 @@ fn parse_time(text: &str) -> Option<i64> {
 }
 
 impl Records {
-    /// Takes in records; those that come later count. One that makes no sense is the [problem](Records::problem) of the file.
+    /// Takes in records; those that come later count. An invalid one is the [problem](Records::problem) of the file.
     ///
     /// # Errors
     /// Where they cannot be told apart.

@@ -5,31 +5,22 @@ use std::sync::Arc;
 use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
-use zonal_io::registry::Registry;
 use zonal_io::volume::{report, run_alone};
 
 /// Zones fetched at a time.
 const REPORT_ZONES: u32 = 4096;
 
-/// Every kind of device that there is.
-pub(crate) fn registry() -> Registry {
-    let mut registry = Registry::default();
-    zonal_sim::register(&mut registry);
-    zonal_nvme::host::register(&mut registry);
-    registry
-}
-
 /// Opens the device called `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    registry().open(name).or_exit(Exit::Device)
+    crate::open(name).or_exit(Exit::Device)
 }
 
 /// Opens the device called `name` for reading.
 pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    registry().open_to_read(name).or_exit(Exit::Device)
+    crate::all_devices().open_to_read(name).or_exit(Exit::Device)
 }
 
-/// Opens the device called `name`, for reading or for all, as one that answers in real time: other programs use it.
+/// Opens the device called `name`, for reading or for all, if it answers in real time: other programs use it.
 pub(crate) fn open_in_real_time(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     let device = if read_only { open_to_read(name)? } else { open(name)? };
     if device.info().virtual_time {
@@ -46,7 +37,7 @@ pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output,
     run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE })
 }
 
-/// Calls `take` with up to `count` zones from the one that holds `sector`, in order.
+/// Calls `take` with up to `count` zones, in order, the first of which holds `sector`.
 pub(crate) fn for_each_zone(
     device: &dyn Device,
     sector: Sector,

@@ -1,7 +1,7 @@
 //! A service without a thread for its volume: one epoll loop appends what its client sends to a zone, and replies with the
-//! sector that each record got. `cargo run --example event_loop` appends a thousand records to an emulated drive in a file.
+//! sector that each record got. `cargo run -p zonal --example event_loop` appends a thousand records to an emulated drive in a file.
 //!
-//! The loop keeps the contract of [`zonal_io::news`]: arm, look once more, sleep.
+//! The loop keeps the contract of `zonal_io::news`: arm, look once more, sleep.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -9,13 +9,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use zonal_core::{Nanos, Sector};
-use zonal_io::Volume;
-use zonal_io::buffer::IoBuf;
-use zonal_io::device::Output;
-use zonal_io::image::ImageOptions;
-use zonal_io::registry::Registry;
-use zonal_io::volume::{Request, VolumeOptions};
+use zonal::image::ImageOptions;
+use zonal::{IoBuf, Nanos, Output, Request, Sector, Volume, VolumeOptions};
 
 const RECORD: u32 = 4096;
 
@@ -72,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = directory.path().join("drive.img");
     ImageOptions { size: Some(1 << 30), ..ImageOptions::default() }.create(&path)?;
     // Its helper thread moves the data, so every answer comes later.
-    let device = Registry::default().open(&path.to_string_lossy())?;
+    let device = zonal::open(&path.to_string_lossy())?;
     let volume = Arc::new(Volume::open(device, VolumeOptions::default())?);
     let (service, mut client) = UnixStream::pair()?;
     let served = std::thread::spawn(move || serve(&volume, service));

@@ -1,0 +1,77 @@
+//! Four threads append records to one zone, each with many in flight. The drive, or the write path where the drive has no zone append,
+//! finds the place of each record and tells it. `cargo run -p zonal --example append`.
+
+use std::sync::mpsc;
+use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
+
+const THREADS: u8 = 4;
+const RECORDS: usize = 250;
+/// A block of the drive.
+const RECORD: u32 = 4096;
+
+/// Appends `RECORDS` records of one thread to the zone that begins at sector 0, all at once; where they went.
+fn append(volume: &Volume, clock: &Clock, thread: u8) -> Vec<Sector> {
+    let (tell, told) = mpsc::channel();
+    let channel = volume.channel(move |end| _ = tell.send(end.result));
+    for _ in 0..RECORDS {
+        let mut record = IoBuf::zeroed(RECORD);
+        record.fill(thread);
+        volume.submit(clock.now(), &channel, Request::append(Sector(0), RECORD / 512, record));
+    }
+    let mut places = Vec::new();
+    while places.len() < RECORDS {
+        // A thread with nothing else to do sleeps until a poll would bring something, or until the time that the last one named.
+        let due = volume.poll(clock.now());
+        for result in told.try_iter() {
+            let Ok(Output::Appended(place)) = result else {
+                panic!("an append ends with its place: {result:?}")
+            };
+            places.push(place);
+        }
+        if places.len() < RECORDS {
+            let until = due.map_or(u64::MAX, |due| due.0.saturating_sub(clock.now().0));
+            volume.wait(std::time::Duration::from_nanos(until.min(1_000_000)));
+        }
+    }
+    places
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // A drive in memory whose answers come later, out of four queues.
+    let device = zonal::open("ram:size=64M,zone_size=16M,submit_queues=4,complete=poll")?;
+    let volume = Volume::open(device, VolumeOptions::default())?;
+    let clock = Clock::start();
+    let places: Vec<Vec<Sector>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn({
+                    let volume = &volume;
+                    let clock = &clock;
+                    move || append(volume, clock, thread)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread ends well")).collect()
+    });
+    for (thread, places) in (0..THREADS).zip(&places) {
+        for place in places {
+            let read = volume.call(&clock, Request::read(*place, RECORD / 512, IoBuf::zeroed(RECORD)));
+            read.result?;
+            assert!(
+                read.buf.into_buf().iter().all(|byte| *byte == thread),
+                "the record of thread {thread} at {place:?}"
+            );
+        }
+    }
+    println!(
+        "{} records of {THREADS} threads in one zone, mode {}",
+        places.concat().len(),
+        volume.mode().0.name()
+    );
+    Ok(())
+}
+
+#[test]
+fn records_of_all_threads_are_where_they_were_said_to_be() {
+    main().unwrap();
+}

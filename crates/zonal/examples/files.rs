@@ -1,0 +1,42 @@
+//! Files on a drive in a file: made, written, synced, found again by the next opening. `cargo run -p zonal --example files`.
+
+use zonal::fs::format::Kind;
+use zonal::fs::{FileSystem, NewFile, Payload, ROOT, Target};
+use zonal::image::ImageOptions;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("drive.img");
+    ImageOptions { size: Some(1 << 30), zone_size: Some(16 << 20), ..ImageOptions::default() }
+        .create(&path)?;
+    let name = path.to_string_lossy();
+    let text = b"Each zone takes writes only at its write pointer.".repeat(1000);
+
+    let fs = FileSystem::format(zonal::open(&name)?)?;
+    let waiter = fs.waiter();
+    let notes = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::Directory, 0o755))?;
+    let file = fs.create(&*waiter, notes, b"zones.txt", &NewFile::new(Kind::File, 0o644))?;
+    // While a file is open, consecutive writes are collected to units.
+    let open = fs.open_file(file)?;
+    for (n, line) in text.chunks(49).enumerate() {
+        fs.write(&*waiter, file, n as u64 * 49, Payload::Bytes(line))?;
+    }
+    // Durable from here on, with its name. A file that was not synced may be lost with the power.
+    fs.fsync(&*waiter, file)?;
+    open.close(&*waiter)?;
+    drop(fs);
+
+    let fs = FileSystem::mount(zonal::open(&name)?)?;
+    let (waiter, file) = (fs.waiter(), fs.resolve(b"notes/zones.txt")?);
+    let mut read = vec![0; fs.attributes(file)?.size as usize];
+    // Each block is verified by its checksum.
+    fs.read(&*waiter, file, 0, Target::Bytes(&mut read))?;
+    assert!(read == text);
+    println!("{} bytes are there after another opening", read.len());
+    Ok(())
+}
+
+#[test]
+fn files_are_there_after_another_opening() {
+    main().unwrap();
+}

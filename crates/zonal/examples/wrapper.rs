@@ -1,0 +1,169 @@
+//! A device around a device, which sends commands of its own: after each sixteen writes it flushes the drive, so that a cut of power
+//! loses little, whatever its host asks for. `cargo run -p zonal --example wrapper`.
+//!
+//! It gives the drive a number with each command, and keeps the host's contexts in a list meanwhile: so it knows its own flush from
+//! the host's commands. `zonal::device` says what a device owes its host.
+
+use std::sync::{Arc, Mutex};
+use zonal::device::{Command, Completed, Context, Settled, Submitted};
+use zonal::{Clock, Device, DeviceInfo, IoBuf, Nanos, Op, Request, Sector, Volume, VolumeOptions, ZoneIndex};
+
+/// The number of its own flushes.
+const OWN: u64 = u64::MAX;
+
+/// See above.
+struct Flushing {
+    drive: Arc<dyn Device>,
+    every: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The host's contexts, by the number that the drive has.
+    contexts: Vec<Option<Context>>,
+    free: Vec<usize>,
+    /// Writes since the last flush was sent.
+    writes: u64,
+    /// Flushes that were sent.
+    flushes: u64,
+}
+
+impl Flushing {
+    fn new(drive: Arc<dyn Device>, every: u64) -> Flushing {
+        Flushing { drive, every, state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics with it")
+    }
+
+    /// Sends a flush if one is due. Called with no lock: the drive may take its time.
+    fn flush_if_due(&self, now: Nanos, queue: usize) {
+        {
+            let mut state = self.state();
+            if state.writes < self.every {
+                return;
+            }
+            state.writes = 0;
+            state.flushes += 1;
+        }
+        let flush = Command {
+            op: Op::Flush,
+            fua: false,
+            sectors: 0,
+            sector: Sector(0),
+            data: zonal::device::Data::NONE,
+        };
+        let mut context = Some(Context::token(OWN));
+        if let Submitted::Busy = self.drive.submit(now, queue, &flush, &mut context) {
+            // The queue is full. It is due again with the next command or poll.
+            let mut state = self.state();
+            state.writes += self.every;
+            state.flushes -= 1;
+        }
+    }
+}
+
+impl Device for Flushing {
+    fn info(&self) -> &DeviceInfo {
+        self.drive.info()
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let number = {
+            let mut state = self.state();
+            let number = state.free.pop().unwrap_or_else(|| {
+                state.contexts.push(None);
+                state.contexts.len() - 1
+            });
+            state.contexts[number] = context.take();
+            number
+        };
+        let mut own = Some(Context::token(number as u64));
+        let submitted = self.drive.submit(now, queue, command, &mut own);
+        {
+            let mut state = self.state();
+            if !matches!(submitted, Submitted::Pending) {
+                // The drive has not taken it.
+                *context = state.contexts[number].take();
+                state.free.push(number);
+            }
+            if matches!(command.op, Op::Write | Op::WriteZeroes | Op::Append)
+                && !matches!(submitted, Submitted::Busy)
+            {
+                state.writes += 1;
+            }
+        }
+        self.flush_if_due(now, queue);
+        submitted
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        let due = self.drive.poll(now, queue, budget, &mut |Completed { context, result }| {
+            let number = context.into_token();
+            if number == OWN {
+                // The drive has answered its flush; what it said concerns no command of the host.
+                return;
+            }
+            let mut state = self.state();
+            let context = state.contexts[number as usize].take().expect("a drive answers each command once");
+            state.free.push(number as usize);
+            drop(state);
+            done(Completed { context, result });
+        });
+        self.flush_if_due(now, queue);
+        due
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        self.drive.settle(now, zone)
+    }
+
+    fn has_changes(&self) -> bool {
+        self.drive.has_changes()
+    }
+
+    fn take_changes(&self, into: &mut zonal::device::Changes) {
+        self.drive.take_changes(into);
+    }
+
+    fn wakeups(&self) -> &zonal::device::Wakeups {
+        self.drive.wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.drive.has_news(queue)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let drive = zonal::open("ram:size=64M,zone_size=16M,complete=poll")?;
+    let wrapper = Arc::new(Flushing::new(drive, 16));
+    let volume = Volume::open(wrapper.clone(), VolumeOptions::default())?;
+    let clock = Clock::start();
+    for _ in 0..160 {
+        volume.call(&clock, Request::append(Sector(0), 8, IoBuf::zeroed(4096))).result?;
+    }
+    let flushes = wrapper.state().flushes;
+    println!("160 appends, {flushes} flushes that the host did not ask for");
+    assert_eq!(flushes, 10);
+    Ok(())
+}
+
+#[test]
+fn drive_is_flushed_after_each_sixteen_writes() {
+    main().unwrap();
+}

@@ -1,0 +1,61 @@
+//! The program: definitions, commands, and what they say and return.
+//!
+//! The definitions ([`cli`]) are the one source of parsing, help, completions, manual pages and docs/CLI.md. A command
+//! writes its results to a writer and returns a [`Failure`] with its [`Exit`] code; only [`run`] touches the process.
+//!
+//! # What a user can rely on
+//! - Results go to standard output; an error is one line on standard error, `zonal: what: why`.
+//! - A reader that closes the pipe ends the program quietly, see [`CLOSED_PIPE`].
+//! - No input makes it panic.
+
+use crate::exit::{CLOSED_PIPE, Exit, Failure};
+use crate::{cli, commands, output};
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Reads an archive of any bytes as `zonal tar` does, and returns how many files it has.
+///
+/// # Panics
+/// If the archive brings the reader to what must not be: a bug.
+#[doc(hidden)]
+pub fn fuzz_archive(bytes: &[u8]) -> usize {
+    commands::files::tar::fuzz(bytes)
+}
+
+/// Runs the program with its arguments, the first of which is its name, and returns what to exit with.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut out = output::Output::stdout();
+    let result = execute(arguments.into_iter().collect(), &mut out);
+    let result = result.and_then(|()| out.flush().map_err(Failure::from));
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) if failure.is_closed_pipe() => ExitCode::from(CLOSED_PIPE),
+        Err(failure) => {
+            // There may be no reader of this either.
+            let _ = writeln!(io::stderr(), "zonal: {}", failure.line());
+            failure.code()
+        }
+    }
+}
+
+fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure> {
+    let arguments = match commands::mount::helper::translate(&arguments) {
+        // There is nothing to do.
+        Some(none) if none.is_empty() => return Ok(()),
+        Some(translated) => translated,
+        None => arguments,
+    };
+    match cli::Cli::try_parse_from(cli::separate_job_options(arguments)) {
+        Ok(cli) => commands::run(cli.command, out),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(write!(out, "{}", error.render())?)
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage("no command given; see `zonal help`"))
+        }
+        Err(error) => Err(Failure::usage(cli::one_line(&error))),
+    }
+}
