@@ -37,6 +37,15 @@ pub fn zonal() -> &'static Path {
     })
 }
 
+/// A test, or a part of one, is left out because of `why`.
+///
+/// # Panics
+/// In continuous integration, where nothing is left out.
+pub fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "in continuous integration nothing is skipped: {why}");
+    println!("skipped: {why}");
+}
+
 /// Where no options are kept for devices: for runs that must not depend on what the developer keeps.
 pub const NO_CONFIG: (&str, &str) = ("XDG_CONFIG_HOME", "/nonexistent");
 

@@ -144,7 +144,7 @@ impl Mount {
         match mounted {
             Ok(said) if said.status.success() => Some(Mount(place.to_owned())),
             said => {
-                println!("skipped: nothing can be mounted here: {said:?}");
+                program::skip(&format!("nothing can be mounted here: {said:?}"));
                 None
             }
         }

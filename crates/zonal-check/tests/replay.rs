@@ -1,6 +1,8 @@
 //! `zonal replay` from outside, and the CloudPhysics sample, a real trace of two hours.
 
 use assert_cmd::Command;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -207,44 +209,100 @@ fn sha256(file: &Path) -> Option<String> {
     text.split_whitespace().next().map(str::to_owned)
 }
 
-#[test]
-fn cloudphysics_sample_is_replayed_each_record_once() {
-    let file = match sample() {
-        Ok(file) => file.into_os_string().into_string().unwrap(),
-        Err(error) if std::env::var_os("CI").is_none() => {
-            return println!("skipped: the CloudPhysics sample cannot be fetched: {error}");
-        }
-        Err(error) => panic!("the CloudPhysics sample cannot be fetched, and in CI it has to be: {error}"),
-    };
+/// What a trace has.
+#[derive(Default)]
+struct Totals {
+    records: u64,
+    reads: u64,
+    writes: u64,
+    written_bytes: u64,
+    /// Of the trace's own time.
+    seconds: u64,
+}
+
+/// Replays `file` on a drive that keeps nothing, on a small one that has to be cleaned, and in virtual time: each record is executed once.
+fn replay_everywhere(file: &str, totals: &Totals) {
     let dir = tempfile::tempdir().unwrap();
     let devices = [
         "null:size=64G --speed max",
         // Small enough to be cleaned, and with data to be checked.
         "ram:size=1G,zone_size=4M,blocksize=4096 --speed max --wrap",
-        // Two hours of virtual time.
         "sim:smr-hdd-30t",
     ];
     for device in devices {
         let report = json(dir.path(), &format!("{file} --device {device}"));
         let (replay, [read, write]) =
             (&report["replay"], ["read", "write"].map(|dir| &report["jobs"][0][dir]));
-        assert_eq!((&replay["format"], &replay["records"]), (&"vscsi".into(), &113_872.into()), "{device}");
+        assert_eq!(
+            (&replay["format"], &replay["records"]),
+            (&"vscsi".into(), &totals.records.into()),
+            "{device}"
+        );
         assert_eq!((&replay["skipped"], &replay["back_in_time"]), (&0.into(), &0.into()));
         // Reads of what the trace has not written are answered without the device, and counted apart.
         let count = |value: &serde_json::Value| value.as_u64().unwrap();
         let reads = count(&read["total_ios"]) + count(&replay["laid"]["unmapped_reads"]);
-        assert_eq!((reads, count(&write["total_ios"])), (46_974, 66_898), "{device}");
-        assert_eq!(write["io_bytes"], 2_408_565_760u64, "{device}");
+        assert_eq!((reads, count(&write["total_ios"])), (totals.reads, totals.writes), "{device}");
+        assert_eq!(write["io_bytes"], totals.written_bytes, "{device}");
         let laid = &replay["laid"];
         let of = |name: &str| laid[name].as_u64().unwrap();
         let written = of("written_bytes") + of("moved_blocks") * of("block_bytes");
         let amplification = replay["write_amplification"].as_f64().unwrap();
-        assert!((amplification - written as f64 / 2_408_565_760.0).abs() < 1e-9, "{amplification}");
+        assert!(
+            (amplification - written as f64 / totals.written_bytes as f64).abs() < 1e-9,
+            "{amplification}"
+        );
         if device.starts_with("ram") {
             assert!(of("cleaned_zones") > 100 && of("checked_blocks") > 100_000, "{laid}");
         }
         if device.starts_with("sim") {
-            assert_eq!(write["runtime"].as_u64().unwrap() / 1000, 7200, "the trace's two hours");
+            assert_eq!(write["runtime"].as_u64().unwrap() / 1000, totals.seconds, "{device}");
         }
     }
+}
+
+/// The two hours of a trace that a seed draws: most of it in a part of the disk that is written again and again.
+#[test]
+fn trace_of_two_hours_is_replayed_each_record_once() {
+    const RECORDS: u64 = 60_000;
+    const SECONDS: u64 = 7200;
+    const GIB: u64 = 1 << 30;
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut totals = Totals { records: RECORDS, seconds: SECONDS, ..Totals::default() };
+    let mut trace = Vec::new();
+    for n in 0..RECORDS {
+        let within = if random.random_bool(0.8) { GIB / 2 } else { 32 * GIB };
+        let bytes = random.random_range(2..=32u64) * 4096;
+        let sector = random.random_range(0..within / 4096) * 8;
+        // The last one is a write, so that writes take all of the time.
+        let is_read = random.random_bool(0.4) && n + 1 < RECORDS;
+        let micros = n * SECONDS * 1_000_000 / (RECORDS - 1);
+        // Serial number, length, segments, command, version, block, time.
+        for part in [n as u32, bytes as u32, 1] {
+            trace.extend(part.to_le_bytes());
+        }
+        trace.extend([if is_read { 0x28u16 } else { 0x2A }, 0x0100].map(u16::to_le_bytes).concat());
+        trace.extend([sector, micros].map(u64::to_le_bytes).concat());
+        totals.reads += u64::from(is_read);
+        totals.writes += u64::from(!is_read);
+        totals.written_bytes += if is_read { 0 } else { bytes };
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("drawn.vscsi");
+    fs::write(&file, trace).unwrap();
+    replay_everywhere(file.to_str().unwrap(), &totals);
+}
+
+#[test]
+#[ignore = "fetches 80 MB"]
+fn cloudphysics_sample_is_replayed_each_record_once() {
+    let file = sample().unwrap_or_else(|error| panic!("the CloudPhysics sample cannot be fetched: {error}"));
+    let totals = Totals {
+        records: 113_872,
+        reads: 46_974,
+        writes: 66_898,
+        written_bytes: 2_408_565_760,
+        seconds: 7200,
+    };
+    replay_everywhere(file.to_str().unwrap(), &totals);
 }

@@ -221,6 +221,49 @@ fn random_reads_get_faster_with_depth_and_none_is_forgotten() {
 }
 
 #[test]
+fn arm_moves_by_the_curve_through_the_three_points_of_the_data_sheet() {
+    // A disk that does not turn, and all of whose zones are as long: what is left of a short read is the move.
+    let still = [("turn_us", "0"), ("inner_ratio", "0.999"), ("read_ahead_us", "0")];
+    let micros = |share: f64| {
+        let zone = (96_857.0 * share) as u64;
+        let read = |sector| job(Op::Read, sector, 8);
+        let answers = play(&mut *model("smr-hdd-26t", &still), &[read(0), read(zone * 524_288 + 80_000)], 1);
+        (answers[1].0 - answers[0].0) as f64 / 1000.0
+    };
+    // To another track, a third and all of the stroke, as the profile says. A ninth: 1200 + 8469 * sqrt(1/9) + 6331 / 9, the curve through
+    // these points.
+    for (share, expected) in [(0.0, 1200.0), (1.0 / 9.0, 4726.0), (1.0 / 3.0, 8200.0), (0.9999, 16_000.0)] {
+        let took = micros(share);
+        assert!(
+            (expected - 50.0..expected + 150.0).contains(&took),
+            "{share}: {took} us, {expected} by the curve"
+        );
+    }
+}
+
+#[test]
+fn flash_flush_is_answered_after_all_writes_before_it() {
+    let mut model = model("zns-1t", &[]);
+    let mut answers = play(&mut *model, &[write(0, MIB), job(Op::Flush, 0, 0)], 2);
+    answers.sort_by_key(|(_, tag)| *tag);
+    // A mebibyte takes a zone 0.8 ms.
+    assert!(answers[0].0 > 700_000 && answers[1].0 >= answers[0].0, "{answers:?}");
+}
+
+#[test]
+fn flash_write_waits_for_its_zone_and_not_for_another() {
+    let last = |zones: u64| {
+        let jobs: Vec<Job> =
+            (0..8).map(|n| write(n % zones * 4_194_304 + n / zones * u64::from(MIB), MIB)).collect();
+        play(&mut *model("zns-1t", &[]), &jobs, 8).last().unwrap().0
+    };
+    let (one, many) = (last(1), last(8));
+    // 1340 MB/s in a zone, 2700 in the drive.
+    assert!((6_200_000..6_800_000).contains(&one), "{one} ns in one zone");
+    assert!(many * 17 < one * 10, "{many} ns in eight zones, {one} in one");
+}
+
+#[test]
 fn flash_overlaps_commands_and_keeps_their_order() {
     let jobs: Vec<Job> = (0..100).map(|n| write(n * 8, 8)).collect();
     let one = play(&mut *model("ufs-zoned", &[]), &jobs, 1);

@@ -184,7 +184,7 @@ fn program_is_a_helper_of_mount() {
 #[test]
 fn mounted_directory_is_made_read_only_and_back() {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return program::skip("only root mounts by mount(8)");
     }
     let place = Place::new("128M");
     let helper = place.home().join("mount.fuse.zonal");
@@ -237,7 +237,7 @@ fn mounted_directory_is_made_read_only_and_back() {
 #[test]
 fn directory_that_is_bound_to_another_is_unmounted_alone() {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return program::skip("only root mounts by mount(8)");
     }
     let place = Place::new("128M");
     place.zonal("mount image:d.img m --daemon");
@@ -264,7 +264,7 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
 #[test]
 fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return program::skip("only root mounts by mount(8)");
     }
     let place = Place::new("128M");
     let run = |line: &str, directory: &str| {

@@ -48,7 +48,7 @@ fn two_mounts_of_a_device_are_told_apart_by_their_directories() {
 #[test]
 fn remount_says_what_it_does_not_do() {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return program::skip("only root mounts by mount(8)");
     }
     let place = Place::new("128M");
     place.zonal("mount image:d.img m --daemon -o threads=3,allow_other");
