@@ -122,6 +122,7 @@ impl Core {
         let (mut records, mut named) = (Vec::new(), Vec::new());
         for carried in &append.carried {
             let Carried { ino, block, blocks, number, .. } = *carried;
+            // The file went while its data waited: a rebuild finds a record of no file.
             let Ok(file) = self.attributes(ino) else {
                 records.push(Record { ino, born: self.opening(), block, blocks, size: 0, number });
                 named.push(NamedAt::Nowhere);
@@ -219,6 +220,7 @@ impl Shared {
         mut buf: IoBuf,
         sums: Vec<u32>,
     ) {
+        // A number that a header has must never be given again, also after a cut.
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;

@@ -213,6 +213,7 @@ impl Volume {
             write.rounds = verdict.rounds;
             write.token.rounds = verdict.rounds;
             match verdict.decision {
+                // Nothing of it was executed.
                 Decision::Redrive => {
                     if ErrorClass::of(write.error) == ErrorClass::Resource {
                         starves = Some(write.error);
@@ -233,6 +234,7 @@ impl Volume {
         let is_denied =
             |f: &&FailedWrite| ErrorClass::of(f.error) == ErrorClass::Resource && f.token.is_of_drive();
         let denied: Vec<DeviceError> = again.iter().take_while(is_denied).map(|f| f.error).collect();
+        // To the head, before all that waits, and from the last to the first: so the lowest place goes out first.
         for write in again.into_iter().rev() {
             let item = self.again(write);
             queue.push_front(word, item);
@@ -242,6 +244,7 @@ impl Volume {
             let pending = queue.give_up(word);
             self.end_with(pending, Err(error.into()), turn);
         }
+        // Sent again at once they would be refused at once: they wait until a zone was filled, reset, finished or closed.
         if denied.is_empty()
             && let Some(error) = starves
         {

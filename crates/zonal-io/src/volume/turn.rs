@@ -113,11 +113,13 @@ impl Volume {
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
+                    // The next write of a chain has its place already: it goes out without the lock.
                     let behind = one(slot).behind.take();
                     if let Some(behind) = behind {
                         let mut stack = Stack::new();
                         self.follow(now, zone, behind, &mut turn, &mut stack);
                         self.empty(now, &mut stack, &mut turn);
+                    // In mode qd1 the token has to be passed on, also by a zone where no write waits.
                     } else if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
@@ -125,6 +127,7 @@ impl Volume {
                 end_done(take_one(slot));
                 turn.tell(self)
             }
+            // A native append: the device has found its place. It is in no chain.
             (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
                 if p.plugged && self.ends_with_this_command(p) =>
             {
@@ -224,6 +227,7 @@ impl Volume {
             (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
             _ => {}
         }
+        // A zone that was closed or reset frees a slot: writes that failed for want of one may be sent again.
         match pending.op {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
@@ -247,6 +251,7 @@ impl Volume {
         if in_main && (pending.op.has_range() || pending.op == Op::Append) {
             pending.done += self.next_sectors(&pending);
             if pending.op.is_read() {
+                // Each piece of a long read has retries of its own.
                 pending.rounds = 0;
             }
             if pending.done < pending.sectors && self.is_cancelling() && pending.is_cancelled() {
@@ -270,6 +275,7 @@ impl Volume {
             (None, _) => {}
         }
         if behind {
+            // The drive has a cache and no FUA: a flush makes the write durable, and the zone's next write does not wait for it.
             pending.stage = Stage::FlushBehind;
             if let Output::Appended(sector) = output {
                 pending.sector = sector;
@@ -349,6 +355,7 @@ impl Volume {
             self.found_gone();
         }
         if zeroes {
+            // Nothing was executed, so the same request goes out as writes of zeroes.
             pending.stage = Stage::ZeroesAsWrites;
         }
         match (pending.plugged, zeroes) {
@@ -483,6 +490,7 @@ impl Volume {
                 word = self.unpark(now, zone, word, &mut shard);
             }
             let queue = shard.queue(zone);
+            // This thread has done its share. The next poll of any thread serves the zone; with the token, the next in line.
             if turn.issued >= TURN_MAX && word.is_issuable(&rules) {
                 if std::mem::take(has_token) {
                     self.token.park(zone);
@@ -527,6 +535,7 @@ impl Volume {
                     self.end_with(pending, Err(error), turn);
                     continue;
                 }
+                // Without the lock: the last zone to be quiet has the switch take effect, under a mutex.
                 Next::Held => {
                     self.abandon_failed(zone, &mut shard, turn);
                     self.store(zone, word);
