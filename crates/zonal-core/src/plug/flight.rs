@@ -13,7 +13,7 @@
 //! ```
 
 use super::item::{Item, Kind};
-use super::queue::{Queue, Resync};
+use super::queue::{Hold, Inquiry, Queue, Resync};
 use super::recovery::{Addressed, Failed};
 use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
@@ -98,13 +98,13 @@ impl<T> Queue<T> {
         let items: Vec<_> = self.items.shapes().map(|s| show_item(s.kind(), s.mergeable())).collect();
         format!(
             "begin asking={} outdated={} changed={} gave-up={} held={} keeps={} ahead={} lost-at={lost_at} items={}",
-            flag(self.asking),
-            flag(self.outdated),
+            flag(self.inquiry.is_report()),
+            flag(self.inquiry == (Inquiry::Report { is_outdated: true })),
             flag(self.changed),
-            flag(self.gave_up),
-            flag(self.held),
-            flag(self.keeps),
-            self.ahead,
+            flag(self.inquiry == Inquiry::GaveUp),
+            flag(self.hold.is_wanted()),
+            flag(self.hold.keeps()),
+            self.hold.ahead(),
             items.join(",")
         )
     }
@@ -190,12 +190,18 @@ fn begin(line: &str) -> Option<Queue<u32>> {
     for name in items.split(',').filter(|i| !i.is_empty()) {
         queue.items.push_back(item(name)?);
     }
-    (queue.asking, queue.gave_up) = (flag("asking")?, flag("gave-up")?);
-    // Records from before there were such have none.
-    queue.outdated = flag("outdated").unwrap_or(false);
+    queue.inquiry = match (flag("asking")?, flag("gave-up")?) {
+        // Records from before there were such have none.
+        (true, _) => Inquiry::Report { is_outdated: flag("outdated").unwrap_or(false) },
+        (false, true) => Inquiry::GaveUp,
+        (false, false) => Inquiry::None,
+    };
     queue.changed = flag("changed").unwrap_or(false);
-    (queue.held, queue.keeps) = (flag("held")?, flag("keeps")?);
-    queue.ahead = field(line, "ahead")?;
+    queue.hold = match (flag("held")?, flag("keeps")?) {
+        (false, _) => Hold::None,
+        (true, true) => Hold::Switch,
+        (true, false) => Hold::Reset { ahead: field(line, "ahead")? },
+    };
     queue.lost_at = field::<String>(line, "lost-at")?.parse().ok();
     Some(queue)
 }

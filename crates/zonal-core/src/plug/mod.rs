@@ -31,7 +31,7 @@ mod word;
 
 pub use item::{Item, Kind};
 pub use park::{Lot, ParkOptions};
-pub use queue::{Next, Queue, Resync};
+pub use queue::{Next, PlugState, Queue, Resync};
 pub use recovery::{
     Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,
 };

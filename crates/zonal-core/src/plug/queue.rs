@@ -4,6 +4,7 @@
 //! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
 
 mod repair;
+mod state;
 
 use super::flight::{self, Flight};
 use super::item::{Item, Items, Kind, Shape};
@@ -11,6 +12,8 @@ use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
 use crate::error::RequestError;
 use repair::Repair;
+pub use state::PlugState;
+pub(super) use state::{Hold, Inquiry};
 
 /// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
 /// [`Queue::pop`] before the next step.
@@ -55,20 +58,12 @@ pub struct Resync {
 #[derive(Debug)]
 pub struct Queue<T> {
     pub(super) items: Items<T>,
-    /// A report is in flight: do not ask for another.
-    pub(super) asking: bool,
-    /// Something has happened to the zone since that report was asked for: its answer does not count.
-    pub(super) outdated: bool,
+    /// What is asked about the zone.
+    pub(super) inquiry: Inquiry,
     /// The zone may have become something else, which no report has told yet. A reset does not tell it either.
     pub(super) changed: bool,
-    /// The last report failed and no request has come since: asking again would spin.
-    pub(super) gave_up: bool,
-    /// A thread wants this zone quiet; ends with [`Queue::release`].
-    pub(super) held: bool,
-    /// While held: what waits stays, for afterwards.
-    pub(super) keeps: bool,
-    /// While held: how many of the first requests came before that and go first.
-    pub(super) ahead: usize,
+    /// For what the zone is made quiet; ends with [`Queue::release`].
+    pub(super) hold: Hold,
     /// The first place that a write has lost and none has taken since; tells a dependent write from a misplaced one.
     pub(super) lost_at: Option<u32>,
     /// What recovery from failed writes keeps.
@@ -81,13 +76,9 @@ impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
         Queue {
             items: Items::default(),
-            asking: false,
-            outdated: false,
+            inquiry: Inquiry::default(),
             changed: false,
-            gave_up: false,
-            held: false,
-            keeps: false,
-            ahead: 0,
+            hold: Hold::default(),
             lost_at: None,
             repair: None,
             flight: None,
@@ -111,7 +102,7 @@ impl<T> Queue<T> {
     /// # Panics
     /// If a request waits.
     pub fn recycle(&mut self) {
-        assert!(self.items.is_empty() && self.repair.is_none(), "a write waits");
+        assert!(self.items.is_empty() && !self.is_in_repair(), "a write waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };
     }
@@ -122,7 +113,7 @@ impl<T> Queue<T> {
         if self.flight.is_some() {
             self.note_push(word, &item);
         }
-        self.gave_up = false;
+        self.inquiry.renew();
         self.items.push_back(item);
         word.waiting()
     }
@@ -140,8 +131,8 @@ impl<T> Queue<T> {
         let Item { kind, mergeable, token } = item;
         let call = || format!("front {}", flight::show_item(kind, mergeable));
         let push = |queue: &mut Queue<T>| {
-            queue.gave_up = false;
-            queue.ahead += usize::from(queue.held && !queue.keeps);
+            queue.inquiry.renew();
+            queue.hold.set_ahead(|ahead| ahead + 1);
             queue.items.push_front(Item { kind, mergeable, token });
             word.waiting()
         };
@@ -167,16 +158,17 @@ impl<T> Queue<T> {
     /// Returns how many there are then.
     fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(Kind) -> bool) -> usize {
         let mut stay = Items::default();
-        let mut ahead = 0;
+        let (were_ahead, mut ahead) = (self.hold.ahead(), 0);
         for (n, item) in self.items.drain().enumerate() {
             if stays(item.kind) {
-                ahead += usize::from(n < self.ahead);
+                ahead += usize::from(n < were_ahead);
                 stay.push_back(item);
             } else {
                 aborted.push(item.token);
             }
         }
-        (self.items, self.ahead) = (stay, ahead);
+        self.items = stay;
+        self.hold.set_ahead(|_| ahead);
         self.feed();
         aborted.len()
     }
@@ -198,10 +190,11 @@ impl<T> Queue<T> {
             format!("cancel {}", places.join(" "))
         };
         let cancel = |queue: &mut Queue<T>| {
-            let (mut all, mut stay, mut ahead) = (std::mem::take(&mut queue.items), Items::default(), 0);
+            let (mut all, mut stay) = (std::mem::take(&mut queue.items), Items::default());
+            let (were_ahead, mut ahead) = (queue.hold.ahead(), 0);
             for (at, item) in all.drain().enumerate() {
                 if picked.binary_search(&at).is_err() {
-                    ahead += usize::from(at < queue.ahead);
+                    ahead += usize::from(at < were_ahead);
                     stay.push_back(item);
                     continue;
                 }
@@ -213,7 +206,8 @@ impl<T> Queue<T> {
                 }
                 cancelled.push(item.token);
             }
-            (queue.items, queue.ahead) = (stay, ahead);
+            queue.items = stay;
+            queue.hold.set_ahead(|_| ahead);
             queue.feed();
             cancelled.len()
         };
@@ -239,16 +233,20 @@ impl<T> Queue<T> {
     }
 
     fn step(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
-        if word.frozen() || self.asking {
+        if word.frozen() || self.inquiry.is_report() {
             return (word, Next::Nothing);
         }
-        if self.repair.is_some()
+        if self.is_in_repair()
             && let Some(next) = self.next_repair(word)
         {
             return (word, next);
         }
-        if self.held && self.ahead == 0 {
-            return if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
+        if self.hold.is_due() {
+            if word.is_busy() {
+                return (word, Next::Nothing);
+            }
+            self.hold = Hold::Quiet { keeps: self.hold.keeps() };
+            return (word.freezing(), Next::Held);
         }
         match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
             (_, Some(kind @ Kind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
@@ -259,23 +257,27 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Whether the request at the head may go out, as far as the zone is concerned.
+    #[inline]
+    fn is_open(&self, word: Word) -> bool {
+        !(word.frozen()
+            || word.recovers()
+            || self.inquiry.is_report()
+            || self.hold.is_due()
+            || self.is_blocked())
+    }
+
     /// Whether [`Queue::next`] would issue a write or refuse one.
     #[inline]
     pub fn would_write(&self, word: Word) -> bool {
-        let is_closed = word.frozen()
-            || word.recovers()
-            || self.asking
-            || (self.held && self.ahead == 0)
-            || self.is_blocked();
         let front = self.items.front().map(|(shape, _)| shape.kind());
-        !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
+        self.is_open(word) && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
     }
 
     /// Whether an append is at the head and could go out.
     pub fn head_append(&self, word: Word) -> bool {
-        let is_closed = word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked();
         let is_append = |(shape, _): (Shape, &T)| matches!(shape.kind(), Kind::Write(WriteKind::Append, _));
-        !is_closed && self.items.front().is_some_and(is_append)
+        self.is_open(word) && self.items.front().is_some_and(is_append)
     }
 
     /// Where the first write was lost that waiting writes may count on.
@@ -299,7 +301,7 @@ impl<T> Queue<T> {
         let open = Kind::Manage(Op::ZoneOpen);
         let is_open = self.items.front().is_some_and(|(shape, _)| shape.kind() == open);
         if is_open {
-            return !(word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked());
+            return self.is_open(word);
         }
         let Some((shape, _)) = self.items.front().filter(|_| self.would_write(word)) else { return false };
         let Kind::Write(kind, sectors) = shape.kind() else { return false };
@@ -325,7 +327,7 @@ impl<T> Queue<T> {
         // Where the device keeps order, writes go side by side, too.
         let together =
             rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
-        if together || word.appending() || self.held || self.lost_at.is_some() {
+        if together || word.appending() || self.hold.is_wanted() || self.lost_at.is_some() {
             return None;
         }
         let at = word.place(kind, sectors, rules).ok()?;
@@ -355,7 +357,7 @@ impl<T> Queue<T> {
 
     /// Whether a reset or finish has come after what is at the device.
     fn is_superseded(&self) -> bool {
-        (self.held && !self.keeps) || self.items.shapes().any(|s| s.kind().moves_pointer())
+        (self.hold.is_wanted() && !self.hold.keeps()) || self.items.shapes().any(|s| s.kind().moves_pointer())
     }
 
     /// The token of the request at the head.
@@ -377,16 +379,16 @@ impl<T> Queue<T> {
         if self.flight.is_some() {
             self.note(Word::default(), "pop", "");
         }
-        self.ahead = self.ahead.saturating_sub(1);
+        self.hold.set_ahead(|ahead| ahead.saturating_sub(1));
         self.items.pop_front().expect("the step was about the head")
     }
 
     /// What is in flight may still move the device's pointer: ask only when it has ended.
     fn next_recovery(&mut self, word: Word) -> (Word, Next) {
-        if word.is_busy() || self.gave_up {
+        if word.is_busy() || self.inquiry == Inquiry::GaveUp {
             return (word, Next::Nothing);
         }
-        self.asking = true;
+        self.inquiry = Inquiry::Report { is_outdated: false };
         (word, Next::Resync)
     }
 
@@ -445,10 +447,9 @@ impl<T> Queue<T> {
 
     /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
-        assert!(self.asking, "no report was asked for");
+        let Inquiry::Report { is_outdated } = self.inquiry else { panic!("no report was asked for") };
         let give_up = |queue: &mut Queue<T>| {
-            queue.asking = false;
-            queue.gave_up = !std::mem::take(&mut queue.outdated);
+            queue.inquiry = if is_outdated { Inquiry::None } else { Inquiry::GaveUp };
             // An open or close waits for a known pointer as a write does.
             queue.abort(failed, Kind::moves_pointer)
         };
@@ -459,7 +460,7 @@ impl<T> Queue<T> {
     /// could not answer the last time.
     pub fn distrust(&mut self, word: Word) -> Word {
         let distrust = |queue: &mut Queue<T>| {
-            queue.gave_up = false;
+            queue.inquiry.renew();
             word.recovering()
         };
         self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
@@ -469,8 +470,10 @@ impl<T> Queue<T> {
     /// asked also if a reset or finish comes first, which tells the pointer alone.
     pub fn doubt(&mut self, word: Word) -> Word {
         let doubt = |queue: &mut Queue<T>| {
-            queue.gave_up = false;
-            queue.outdated = queue.asking;
+            queue.inquiry.renew();
+            if let Inquiry::Report { is_outdated } = &mut queue.inquiry {
+                *is_outdated = true;
+            }
             queue.changed = true;
             word.recovering()
         };
@@ -488,9 +491,9 @@ impl<T> Queue<T> {
     /// waiting management commands go first.
     pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
         let hold = |queue: &mut Queue<T>| {
-            queue.held = true;
+            queue.hold = Hold::Reset { ahead: 0 };
             queue.abort_writes(aborted);
-            queue.ahead = queue.items.len();
+            queue.hold = Hold::Reset { ahead: queue.items.len() };
             word.waiting()
         };
         self.noted(word, || "hold".to_owned(), hold, flight::show_word)
@@ -499,7 +502,7 @@ impl<T> Queue<T> {
     /// As [`Queue::hold`], but what waits stays and continues afterwards, and so does what arrives.
     pub fn pause(&mut self, word: Word) -> Word {
         let pause = |queue: &mut Queue<T>| {
-            (queue.held, queue.keeps) = (true, true);
+            queue.hold = Hold::Switch;
             word.waiting()
         };
         self.noted(word, || "pause".to_owned(), pause, flight::show_word)
@@ -510,7 +513,7 @@ impl<T> Queue<T> {
         assert!(word.frozen(), "the zone was not held");
         let call = || format!("release {}", flight::show_pointer(pointer));
         let release = |queue: &mut Queue<T>| {
-            (queue.held, queue.keeps, queue.ahead) = (false, false, 0);
+            queue.hold = Hold::None;
             queue.thaw(word, pointer)
         };
         self.noted(word, call, release, flight::show_word)
@@ -518,7 +521,7 @@ impl<T> Queue<T> {
 
     fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {
         // Something has happened to the zone since the device could not say where it stands.
-        self.gave_up = false;
+        self.inquiry.renew();
         match pointer {
             Some(p) => {
                 self.lost_at = None;
@@ -535,8 +538,12 @@ impl<T> Queue<T> {
     /// # Errors
     /// The relation that does not hold.
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
-        let waits =
-            word.recovers() || word.frozen() || self.held || !self.is_empty() || self.repair.is_some();
+        let waits = word.recovers()
+            || word.frozen()
+            || self.hold.is_wanted()
+            || !self.is_empty()
+            || self.is_in_repair();
+        let (is_asked, gave_up) = (self.inquiry.is_report(), self.inquiry == Inquiry::GaveUp);
         let Rules { appends_in_flight_max: appends, writes_in_flight_max: writes, .. } = *rules;
         let most = if word.appending() { appends } else { writes };
         let relations = [
@@ -548,14 +555,10 @@ impl<T> Queue<T> {
             (!word.frozen() || !word.is_busy(), "a reset or finish goes alone"),
             (word.has_slot() || !word.is_busy(), "what is in flight has its slot"),
             (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
-            (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
-            (!self.asking || !word.is_busy() && !word.frozen(), "a report goes alone"),
-            (!self.outdated || self.asking, "outdated is only a report that is under way"),
+            (!is_asked || word.recovers(), "a report is under way only for a pointer that is not known"),
+            (!is_asked || !word.is_busy() && !word.frozen(), "a report goes alone"),
             (!self.changed || word.recovers(), "a zone that has changed is asked for"),
-            (
-                !self.gave_up || word.recovers() && !self.asking,
-                "given up is only a pointer that is not known",
-            ),
+            (!gave_up || word.recovers(), "given up is only a pointer that is not known"),
         ];
         match relations.iter().chain(&self.check_repair(word)).find(|r| !r.0) {
             Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),

@@ -6,7 +6,7 @@
 
 use super::super::flight;
 use super::super::recovery::{Decision, Failed, Ground, Verdict, hole, plan};
-use super::{Kind, Next, Queue, Resync};
+use super::{Inquiry, Kind, Next, Queue, Resync};
 use crate::error::DeviceError;
 use crate::plug::word::{Rules, Word};
 use std::collections::VecDeque;
@@ -18,35 +18,22 @@ pub(super) struct Repair<T> {
     failed: Vec<Failed<T>>,
     /// Decided to be read back, in the order of their places.
     covered: VecDeque<Failed<T>>,
-    /// One of them, which ends here, is being read back.
-    reading: Option<u32>,
     /// A command that timed out may still be executed.
     unsettled: bool,
-    /// The device is being asked to see to it that it is not.
-    settling: bool,
     /// The first write waits for an open or active zone, which this error denied it.
     starved: Option<DeviceError>,
 }
 
 impl<T> Default for Repair<T> {
     fn default() -> Repair<T> {
-        Repair {
-            failed: Vec::new(),
-            covered: VecDeque::new(),
-            reading: None,
-            unsettled: false,
-            settling: false,
-            starved: None,
-        }
+        Repair { failed: Vec::new(), covered: VecDeque::new(), unsettled: false, starved: None }
     }
 }
 
 impl<T> Repair<T> {
     fn is_over(&self) -> bool {
-        let Repair { failed, covered, reading, unsettled, settling, starved } = self;
-        failed.is_empty()
-            && covered.is_empty()
-            && !(reading.is_some() || *unsettled || *settling || starved.is_some())
+        let Repair { failed, covered, unsettled, starved } = self;
+        failed.is_empty() && covered.is_empty() && !(*unsettled || starved.is_some())
     }
 }
 
@@ -64,49 +51,51 @@ impl<T> Queue<T> {
 
     /// Number of requests that failed and are not decided, or are to be read back.
     pub fn in_repair(&self) -> usize {
-        self.repair
-            .as_ref()
-            .map_or(0, |r| r.failed.len() + r.covered.len() + usize::from(r.reading.is_some()))
+        let kept = self.repair.as_ref().map_or(0, |r| r.failed.len() + r.covered.len());
+        kept + usize::from(self.is_read_back())
     }
 
     /// Whether anything is kept of a failure.
     #[inline]
     pub fn is_in_repair(&self) -> bool {
-        self.repair.is_some()
+        self.repair.is_some() || self.is_read_back()
+    }
+
+    fn is_read_back(&self) -> bool {
+        matches!(self.inquiry, Inquiry::ReadBack { .. })
     }
 
     /// Whether recovery keeps writes from going out.
     pub(super) fn is_blocked(&self) -> bool {
-        self.repair.as_ref().is_some_and(|r| {
-            r.unsettled || r.reading.is_some() || !r.covered.is_empty() || r.starved.is_some()
-        })
+        let is_kept = |r: &Repair<T>| r.unsettled || !r.covered.is_empty() || r.starved.is_some();
+        self.is_read_back() || self.repair.as_deref().is_some_and(is_kept)
     }
 
     /// The step that recovery wants before any other, if it wants one.
     pub(super) fn next_repair(&mut self, word: Word) -> Option<Next> {
-        let (gave_up, held) = (self.gave_up, self.held);
+        if self.is_read_back() {
+            return Some(Next::Nothing);
+        }
+        let is_held = self.hold.is_wanted();
         let head = self.items.front().map(|(shape, _)| shape.kind());
         let repair = self.repair.as_mut()?;
         if repair.unsettled {
             // Where the device cannot settle, nothing goes out but a reset of all zones, which cannot leave one out.
-            return match (word.is_busy(), gave_up, repair.settling) {
-                (false, false, false) => {
-                    repair.settling = true;
+            return match self.inquiry {
+                Inquiry::GaveUp if is_held && !word.is_busy() => None,
+                Inquiry::None if !word.is_busy() => {
+                    self.inquiry = Inquiry::Settle;
                     Some(Next::Settle)
                 }
-                (false, true, _) if held => None,
                 _ => Some(Next::Nothing),
             };
         }
-        if repair.reading.is_some() {
-            return Some(Next::Nothing);
-        }
         if let Some(covered) = repair.covered.front() {
-            repair.reading = Some(covered.end());
+            self.inquiry = Inquiry::ReadBack { end: covered.end() };
             return Some(Next::ReadBack);
         }
         let starves =
-            repair.starved.is_some() && !word.recovers() && !held && matches!(head, Some(Kind::Write(..)));
+            repair.starved.is_some() && !word.recovers() && !is_held && matches!(head, Some(Kind::Write(..)));
         starves.then_some(Next::Nothing)
     }
 
@@ -115,7 +104,7 @@ impl<T> Queue<T> {
         assert!(word.recovers(), "the pointer of a zone with a failed write is not known");
         let call = format!("fail {}", flight::show_failed(&failed));
         let fail = |queue: &mut Queue<T>| {
-            queue.gave_up = false;
+            queue.inquiry.renew();
             let repair = queue.repair();
             repair.unsettled |= failed.error.may_come_late();
             let place = repair.failed.partition_point(|f| f.at <= failed.at);
@@ -128,7 +117,7 @@ impl<T> Queue<T> {
     pub fn unsettle(&mut self, word: Word) -> Word {
         let unsettle = |queue: &mut Queue<T>| {
             queue.repair().unsettled = true;
-            queue.gave_up = false;
+            queue.inquiry.renew();
             word.recovering()
         };
         self.noted(word, || "unsettle".to_owned(), unsettle, flight::show_word)
@@ -141,7 +130,12 @@ impl<T> Queue<T> {
 
     /// No command of the zone that timed out can be executed any more.
     pub fn settled(&mut self) {
-        let settled = |queue: &mut Queue<T>| queue.mend(|r| (r.unsettled, r.settling) = (false, false));
+        let settled = |queue: &mut Queue<T>| {
+            if queue.inquiry == Inquiry::Settle {
+                queue.inquiry = Inquiry::None;
+            }
+            queue.mend(|r| r.unsettled = false);
+        };
         self.noted(Word::default(), || "settled".to_owned(), settled, |()| String::new());
     }
 
@@ -149,10 +143,9 @@ impl<T> Queue<T> {
     /// went out now might meet the old command. Returns the writes that failed, and the word.
     pub fn cannot_settle(&mut self, word: Word, failed: &mut Vec<T>) -> (Word, Vec<Failed<T>>) {
         let give_up = |queue: &mut Queue<T>| {
-            queue.repair().settling = false;
-            queue.gave_up = true;
+            queue.inquiry = Inquiry::GaveUp;
             failed.extend(queue.items.drain().map(|item| item.token));
-            queue.ahead = 0;
+            queue.hold.set_ahead(|_| 0);
             (word.recovering(), queue.abandon())
         };
         self.noted(word, || "cannot-settle".to_owned(), give_up, |r| flight::show_word(&r.0))
@@ -161,7 +154,7 @@ impl<T> Queue<T> {
     /// Gives up the failed writes undecided, because the zone is about to be reset or finished; not where it is held for
     /// something that leaves it as it is.
     pub fn abandon_for_management(&mut self) -> Vec<Failed<T>> {
-        if self.held && self.keeps { Vec::new() } else { self.abandon() }
+        if self.hold.keeps() { Vec::new() } else { self.abandon() }
     }
 
     /// Gives up the failed writes undecided, because the zone is reset or finished, or the device cannot say where
@@ -185,14 +178,14 @@ impl<T> Queue<T> {
         resync: Resync,
         rules: &Rules,
     ) -> (Word, Vec<(Failed<T>, Verdict)>) {
-        assert!(word.recovers() && self.asking && !word.is_busy(), "no report was asked for");
+        let is_asked = self.inquiry.is_report();
+        assert!(word.recovers() && is_asked && !word.is_busy(), "no report was asked for");
         let call = || format!("resynced {:?} {}", resync.class, resync.pointer);
         self.noted(word, call, |queue| queue.go_on_from(word, resync, rules), flight::show_decided)
     }
 
     fn go_on_from(&mut self, word: Word, resync: Resync, rules: &Rules) -> (Word, Vec<(Failed<T>, Verdict)>) {
-        self.asking = false;
-        if std::mem::take(&mut self.outdated) {
+        if std::mem::take(&mut self.inquiry) == (Inquiry::Report { is_outdated: true }) {
             return (word, Vec::new());
         }
         self.changed = false;
@@ -223,7 +216,7 @@ impl<T> Queue<T> {
     /// The write that [`Next::ReadBack`] is about.
     pub fn take_covered(&mut self) -> Failed<T> {
         let take = |queue: &mut Queue<T>| {
-            let covered = queue.repair.as_mut().and_then(|r| r.covered.pop_front());
+            let covered = queue.mend(|r| r.covered.pop_front());
             covered.expect("the step was about a covered write")
         };
         self.noted(Word::default(), || "take-covered".to_owned(), take, flight::show_failed)
@@ -233,7 +226,9 @@ impl<T> Queue<T> {
     pub fn was_read_back(&mut self, word: Word, lost: bool) {
         let call = || format!("was-read-back {}", if lost { "lost" } else { "found" });
         let read = |queue: &mut Queue<T>| {
-            let end = queue.mend(|r| r.reading.take()).expect("nothing is read back");
+            let Inquiry::ReadBack { end } = std::mem::take(&mut queue.inquiry) else {
+                panic!("nothing is read back")
+            };
             match word.pointer() {
                 pointer if lost && end > pointer => queue.lose(pointer),
                 // Its place is taken, and no write after it is misplaced.
@@ -269,19 +264,19 @@ impl<T> Queue<T> {
 
     /// What [`Queue::check`] has to say about recovery.
     pub(super) fn check_repair(&self, word: Word) -> [(bool, &'static str); 4] {
-        let Some(r) = &self.repair else { return [(true, ""); 4] };
+        let is_settled = self.inquiry == Inquiry::Settle;
+        let is_asked = is_settled || self.is_read_back();
         let quiet = !word.is_busy() && !word.frozen();
+        let is_rightly_kept = |kept: &Repair<T>| word.waits() && !kept.is_over();
+        let has_failed = self.repair.as_ref().is_some_and(|r| !r.failed.is_empty());
         [
-            (word.waits() && !r.is_over(), "what is kept of a failure is kept with a zone that waits"),
             (
-                r.failed.is_empty() || word.recovers() || word.frozen(),
-                "a failed write is decided by the pointer",
+                self.repair.as_deref().is_none_or(is_rightly_kept),
+                "what is kept of a failure is kept with a zone that waits",
             ),
-            (
-                r.reading.is_none() && !r.settling || quiet,
-                "a zone is read back, and settled, when nothing else is there",
-            ),
-            (!r.settling || r.unsettled && !self.gave_up, "settled is what is not"),
+            (!has_failed || word.recovers() || word.frozen(), "a failed write is decided by the pointer"),
+            (!is_asked || quiet, "a zone is read back, and settled, when nothing else is there"),
+            (!is_settled || self.is_unsettled(), "settled is what is not"),
         ]
     }
 }

@@ -65,23 +65,13 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     let mut items = Items::default();
     (0..waiting.parse().unwrap()).for_each(|n| items.push_back(write(n)));
     let lost_at = own.contains('l').then_some(8);
-    let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
-    (
-        word,
-        Queue {
-            items,
-            asking,
-            outdated: false,
-            changed: false,
-            gave_up,
-            held,
-            keeps: false,
-            ahead: 0,
-            lost_at,
-            repair: None,
-            flight: None,
-        },
-    )
+    let inquiry = match (own.contains('a'), own.contains('g')) {
+        (true, _) => Inquiry::Report { is_outdated: false },
+        (_, true) => Inquiry::GaveUp,
+        _ => Inquiry::None,
+    };
+    let hold = if own.contains('h') { Hold::Reset { ahead: 0 } } else { Hold::None };
+    (word, Queue { items, inquiry, hold, lost_at, ..Queue::default() })
 }
 
 fn write(token: usize) -> Item<usize> {
@@ -127,7 +117,12 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
 
 fn show_plug(word: Word, queue: &Queue<usize>, aborted: &[usize]) -> String {
     let mut s = show(word);
-    let own = [(queue.asking, 'a'), (queue.gave_up, 'g'), (queue.held, 'h'), (queue.lost_at.is_some(), 'l')];
+    let own = [
+        (queue.inquiry.is_report(), 'a'),
+        (queue.inquiry == Inquiry::GaveUp, 'g'),
+        (queue.hold.is_wanted(), 'h'),
+        (queue.lost_at.is_some(), 'l'),
+    ];
     if own.iter().any(|o| o.0) {
         s.push(':');
         s.extend(own.iter().filter(|o| o.0).map(|o| o.1));

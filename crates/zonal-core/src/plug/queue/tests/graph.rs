@@ -23,6 +23,7 @@ const WINDOW_GRAPH: &str = include_str!("../../../../tests/data/plug-window.dot"
 /// Waiting requests beyond which none is added: one more shows nothing new.
 const WAITING_MAX: usize = 2;
 
+/// In the order of the drawing.
 const STATES: [&str; 11] = [
     "idle",
     "writing",
@@ -37,32 +38,14 @@ const STATES: [&str; 11] = [
     "held",
 ];
 
+/// What the queue says of itself, which agrees with what is at the device.
 fn state(plug: &Shell) -> &'static str {
-    let Shell { word, queue, sent, .. } = plug;
-    let has = |f: fn(&Sent) -> bool| sent.iter().any(f);
-    if !word.waits() {
-        return match (word.in_flight(), word.appending(), word.issuing()) {
-            (_, _, true) => "issuing",
-            (0, _, _) => "idle",
-            (_, false, _) => "writing",
-            (_, true, _) => "appending",
-        };
-    }
-    if has(|s| *s == Sent::ResetAll) {
-        "held"
-    } else if has(|s| matches!(s, Sent::Manage { .. })) {
-        "frozen"
-    } else if has(|s| *s == Sent::Report) {
-        "asking"
-    } else if queue.held {
-        "holding"
-    } else if queue.gave_up {
-        "unknown"
-    } else if word.recovers() {
-        "recovering"
-    } else {
-        "waiting"
-    }
+    let state = plug.queue.state(plug.word);
+    let has = |f: fn(&Sent) -> bool| plug.sent.iter().any(f);
+    assert_eq!(state == PlugState::Held, has(|s| *s == Sent::ResetAll), "{state:?}");
+    assert_eq!(state == PlugState::Frozen, has(|s| matches!(s, Sent::Manage { .. })), "{state:?}");
+    assert_eq!(state == PlugState::Asking, has(|s| *s == Sent::Report), "{state:?}");
+    state.name()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -107,7 +90,7 @@ fn steps(plug: &Shell) -> Vec<Step> {
         steps.extend([Step::End(n), Step::Fail(n)]);
     }
     steps.extend(plug.word.issuing().then_some(Step::Issued));
-    if !plug.queue.held {
+    if !plug.queue.hold.is_wanted() {
         steps.push(Step::Hold);
     }
     steps

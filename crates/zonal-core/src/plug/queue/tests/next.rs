@@ -43,9 +43,12 @@ fn column(name: &str) -> (Word, Queue<usize>) {
         "off" => plain.at(Class::Offline, pointer),
         _ => plain,
     };
-    queue.asking = state == "asking";
-    queue.gave_up = state == "gave up";
-    queue.held = state == "held";
+    queue.inquiry = match state {
+        "asking" => Inquiry::Report { is_outdated: false },
+        "gave up" => Inquiry::GaveUp,
+        _ => Inquiry::None,
+    };
+    queue.hold = if state == "held" { Hold::Reset { ahead: 0 } } else { Hold::None };
     queue.lost_at = (state == "lost").then_some(pointer);
     (word, queue)
 }
@@ -130,7 +133,7 @@ fn step(before: Word, step: Next, head: Option<Kind>, rules: &Rules) -> (String,
 
 fn ours(waits: &str, state: &str) -> String {
     let (before, mut queue) = column(state);
-    let was_asking = queue.asking;
+    let was_asking = queue.inquiry.is_report();
     let (rules, list) = rules_of(waits);
     for (token, name) in list.split(", ").filter(|&name| name != "nobody").enumerate() {
         queue.items.push_back(item(name, before.pointer(), token));
@@ -140,7 +143,7 @@ fn ours(waits: &str, state: &str) -> String {
     let head = queue.items.front().map(|(shape, _)| shape.kind());
     let (after, next) = queue.next(before, &rules);
     assert_eq!(queue.len(), waiting, "a step takes nobody out: {waits} in {state}");
-    assert_eq!(queue.asking, was_asking || next == Next::Resync, "{waits} in {state}");
+    assert_eq!(queue.inquiry.is_report(), was_asking || next == Next::Resync, "{waits} in {state}");
     if next == Next::Nothing && after == before.not_waiting() {
         return "free".into();
     }
