@@ -220,7 +220,7 @@ struct Totals {
     seconds: u64,
 }
 
-/// Replays `file` on a drive that keeps nothing, on a small one that has to be cleaned, and in virtual time: each record is executed once.
+/// Replays `file` on a drive that keeps nothing, on a small drive that has to be cleaned, and in virtual time: each record is executed once.
 fn replay_everywhere(file: &str, totals: &Totals) {
     let dir = tempfile::tempdir().unwrap();
     let devices = [
