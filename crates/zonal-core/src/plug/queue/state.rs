@@ -123,7 +123,7 @@ pub enum PlugState {
 
 impl PlugState {
     /// The state of a plug without a queue: no request waits.
-    pub fn of_word(word: Word) -> PlugState {
+    fn of_word(word: Word) -> PlugState {
         match (word.in_flight(), word.appending(), word.issuing()) {
             (_, _, true) => PlugState::Issuing,
             (0, _, _) => PlugState::Idle,

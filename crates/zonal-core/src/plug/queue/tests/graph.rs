@@ -23,29 +23,14 @@ const WINDOW_GRAPH: &str = include_str!("../../../../tests/data/plug-window.dot"
 /// Waiting requests beyond which none is added: one more shows nothing new.
 const WAITING_MAX: usize = 2;
 
-/// In the order of the drawing.
-const STATES: [&str; 11] = [
-    "idle",
-    "writing",
-    "issuing",
-    "appending",
-    "waiting",
-    "recovering",
-    "asking",
-    "unknown",
-    "frozen",
-    "holding",
-    "held",
-];
-
 /// What the queue says of itself, which agrees with what is at the device.
-fn state(plug: &Shell) -> &'static str {
+fn state(plug: &Shell) -> PlugState {
     let state = plug.queue.state(plug.word);
     let has = |f: fn(&Sent) -> bool| plug.sent.iter().any(f);
     assert_eq!(state == PlugState::Held, has(|s| *s == Sent::ResetAll), "{state:?}");
     assert_eq!(state == PlugState::Frozen, has(|s| matches!(s, Sent::Manage { .. })), "{state:?}");
     assert_eq!(state == PlugState::Asking, has(|s| *s == Sent::Report), "{state:?}");
-    state.name()
+    state
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -160,8 +145,7 @@ fn graph_of_states_with_a_window_is_the_drawn_one() {
 
 /// Walks every path, checks the plug after each step, and compares what leads from where to where.
 fn assert_graph(rules: Rules, drawn: &str) {
-    let position = |state| STATES.iter().position(|&s| s == state).unwrap();
-    let mut edges: BTreeMap<(usize, usize), BTreeSet<(usize, &str)>> = BTreeMap::new();
+    let mut edges: BTreeMap<(PlugState, PlugState), BTreeSet<(usize, &str)>> = BTreeMap::new();
     let mut seen = HashSet::new();
     let mut paths = VecDeque::from([Vec::new()]);
     while let Some(path) = paths.pop_front() {
@@ -170,7 +154,7 @@ fn assert_graph(rules: Rules, drawn: &str) {
             let mut after = replay(rules, &path);
             go(&mut after, step);
             after.queue.check(after.word, &rules).unwrap_or_else(|e| panic!("{path:?} {step:?}: {e}"));
-            let (from, to) = (position(state(&before)), position(state(&after)));
+            let (from, to) = (state(&before), state(&after));
             if from != to {
                 edges.entry((from, to)).or_default().insert(label(&before, step));
             }
@@ -182,7 +166,7 @@ fn assert_graph(rules: Rules, drawn: &str) {
     let mut dot = String::from("digraph plug {\n");
     for ((from, to), labels) in edges {
         let labels: Vec<_> = labels.into_iter().map(|l| l.1).collect();
-        writeln!(dot, "  {} -> {} [label=\"{}\"]", STATES[from], STATES[to], labels.join(", ")).unwrap();
+        writeln!(dot, "  {} -> {} [label=\"{}\"]", from.name(), to.name(), labels.join(", ")).unwrap();
     }
     dot.push_str("}\n");
     assert_eq!(dot.lines().collect::<Vec<_>>(), drawn.lines().collect::<Vec<_>>(), "{} states", seen.len());
