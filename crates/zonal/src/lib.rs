@@ -107,3 +107,8 @@ pub fn all_devices() -> Registry {
 pub fn open(name: &str) -> Result<Arc<dyn Device>, NameError> {
     all_devices().open(name)
 }
+
+/// The page of the crate, whose program runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
