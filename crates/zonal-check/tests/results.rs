@@ -227,7 +227,7 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
 /// Switches the mode of a run on a simulated drive again and again, asks it, and ends it.
 fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
     let bench = at_work(dir, line);
-    for mode in ["qd1", "per-zone", "zone-lock", "qd1", "per-zone"].iter().cycle().take(switches) {
+    for mode in ["qd1", "per-zone", "pipelined --force", "qd1", "per-zone"].iter().cycle().take(switches) {
         let output = run(dir, &format!("mode --set {mode} --set merge=no"));
         assert!(output.status.success(), "{line}, {mode}: {}", said(&output));
         let text = printed(&output);

@@ -65,6 +65,8 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     _ => volume.channel(note.clone()),
                 };
                 let mut channel = open();
+                let switchable: Vec<_> =
+                    WriteMode::ALL.into_iter().filter(|mode| mode.is_switchable()).collect();
                 let poll = |sent: usize, depth: usize| {
                     let since = Instant::now();
                     while sent - ended.load(Ordering::Acquire) > depth {
@@ -114,8 +116,8 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                         volume.resync(Nanos(0), ZoneIndex(zone as u32));
                     }
                     let now = Nanos(begin.elapsed().as_nanos() as u64);
-                    if mode != WriteMode::Direct && rng.random_ratio(1, 400) {
-                        let to = WriteMode::ALL[rng.random_range(1..WriteMode::ALL.len())];
+                    if mode.is_switchable() && rng.random_ratio(1, 400) {
+                        let to = switchable[rng.random_range(0..switchable.len())];
                         volume.switch_mode(now, to).unwrap();
                     }
                     volume.submit(now, &channel, request.token(n as u64));

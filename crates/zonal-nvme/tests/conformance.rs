@@ -617,10 +617,7 @@ fn write_beyond_the_limits_fails_beside_a_load() {
         "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=3,completion_nsec=1000,blocksize=4096";
     // In mode qd1 a write waits for its zone's grant before it asks the drive.
     for mode in [PerZone, Append, ZoneLock, Pipelined] {
-        let target = target(slow);
-        target.volume().switch_mode_anyway(Nanos(0), mode).unwrap();
-        target.volume().poll(Nanos(0));
-        assert_eq!(target.volume().mode().0, mode);
+        let target = target_in(slow, mode);
         let admin = Queue::admin(&target);
         let mut queues = [1, 2].map(|qid| admin.io(qid));
         for zone in 0..3 {

@@ -481,7 +481,7 @@ fn h12_misplaced_write_waits_for_the_window_and_errs_alone() {
 
 #[test]
 fn h44_switch_drains_the_window_and_keeps_the_order_of_what_waits() {
-    let others = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append, WriteMode::ZoneLock];
+    let others = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
     let switches = others.into_iter().flat_map(|m| [(m, WriteMode::Pipelined), (WriteMode::Pipelined, m)]);
     for (from, to) in switches {
         let rig = Rig::on(Arc::new(Script::new(ordered())), VolumeOptions { mode: Some(from), ..options(3) });

@@ -182,6 +182,14 @@ fn u21_switch_that_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(rig.volume.mode().0, WriteMode::PerZone);
     let direct = Rig::new(script::info(), WriteMode::Direct);
     assert_eq!(direct.volume.switch_mode(Nanos(0), WriteMode::PerZone), Err(SwitchError::Direct));
+    let scheduled = Rig::new(script::info(), WriteMode::ZoneLock);
+    for (rig, to) in [(&rig, WriteMode::ZoneLock), (&scheduled, WriteMode::PerZone)] {
+        let before = rig.volume.mode();
+        assert_eq!(rig.volume.switch_mode_anyway(Nanos(0), to), Err(SwitchError::ZoneLock));
+        assert_eq!(rig.volume.request_mode(to, true), Err(SwitchError::ZoneLock));
+        rig.settle();
+        assert_eq!(rig.volume.mode(), before);
+    }
 }
 
 /// Three zones have all slots, and nothing under way gives one back. Each zone that waits for the token beside that looked to the

@@ -1,7 +1,6 @@
 //! The scheduler that was there before plugs: what it does well, and what plugs were made to end.
 
 use super::*;
-use zonal_core::Nanos;
 
 fn zone_lock(nr_requests: u32, merge: bool) -> Rig {
     let options =
@@ -97,40 +96,16 @@ fn u23_reset_aborts_what_waits_in_the_scheduler_and_outside_of_it() {
     assert_eq!(rig.volume.tags(), (0, 2));
 }
 
+/// What was in the way, a reset, has no tag that says so at its end.
 #[test]
-fn h44_switch_from_and_to_the_scheduler_keeps_what_waits() {
-    for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
-        let rig = zone_lock(3, false);
-        let before = [(1, 0), (1, 4), (1, 8), (2, 0), (2, 4)].map(|(z, at)| rig.write(z, at, 4));
-        rig.volume.switch_mode(Nanos(0), to).unwrap();
-        let after = [(1, 12), (3, 0)].map(|(z, at)| rig.write(z, at, 4));
-        rig.settle();
-        assert_eq!(rig.volume.mode().0, to);
-        assert_eq!((rig.ends(before), rig.ends(after)), ([DONE; 5], [DONE; 2]), "{to}");
-        let more = [(1, 16), (1, 20), (3, 4)].map(|(z, at)| rig.write(z, at, 4));
-        rig.volume.switch_mode(Nanos(0), WriteMode::ZoneLock).unwrap();
-        let late = [(1, 24), (4, 0)].map(|(z, at)| rig.write(z, at, 4));
-        rig.settle();
-        assert_eq!((rig.ends(more), rig.ends(late)), ([DONE; 3], [DONE; 2]), "{to}");
-        assert_eq!((rig.volume.mode().0, rig.volume.tags().0), (WriteMode::ZoneLock, 0));
-    }
-}
-
-/// What was in the way, a reset, has no tag that says so at its end, and by then the scheduler's mode is over.
-#[test]
-fn u24_scheduler_lets_go_what_a_reset_held_up_with_and_without_a_switch_of_the_mode() {
-    for to in [WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
-        let rig = zone_lock(4, false);
-        let reset = rig.reset(1);
-        let writes = [rig.write(1, 0, 2), rig.write(1, 2, 2)];
-        assert_eq!(pending_ops(&rig), [(Op::ZoneReset, 1)]);
-        if to != WriteMode::ZoneLock {
-            rig.volume.switch_mode(Nanos(0), to).unwrap();
-        }
-        rig.settle();
-        assert_eq!((rig.volume.mode().0, rig.volume.tags()), (to, (0, 4)));
-        assert_eq!(rig.ends([reset, writes[0], writes[1]]), [DONE; 3]);
-    }
+fn u24_scheduler_lets_go_what_a_reset_held_up() {
+    let rig = zone_lock(4, false);
+    let reset = rig.reset(1);
+    let writes = [rig.write(1, 0, 2), rig.write(1, 2, 2)];
+    assert_eq!(pending_ops(&rig), [(Op::ZoneReset, 1)]);
+    rig.settle();
+    assert_eq!(rig.volume.tags(), (0, 4));
+    assert_eq!(rig.ends([reset, writes[0], writes[1]]), [DONE; 3]);
 }
 
 /// Each part of a command has a place of its own, which is what recovery goes by.

@@ -55,7 +55,7 @@ impl Run {
         if self.rng.random_ratio(1, 60) && !self.setup.plan.rules.is_empty() {
             self.set_zone();
         }
-        if self.rng.random_ratio(1, 60) {
+        if self.rng.random_ratio(1, 60) && self.setup.modes.len() > 1 {
             let mode = self.setup.modes[self.rng.random_range(0..self.setup.modes.len())];
             let switched = match self.rng.random_ratio(1, 2) {
                 true => self.volume.switch_mode_anyway(self.now(), mode),

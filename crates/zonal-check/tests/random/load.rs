@@ -119,7 +119,7 @@ impl Run {
     }
 
     fn switch(&mut self) {
-        if !self.setup.is_direct() && self.rng.random_ratio(1, 2) {
+        if self.setup.modes.len() > 1 && self.rng.random_ratio(1, 2) {
             let mode = self.setup.modes[self.rng.random_range(0..self.setup.modes.len())];
             self.volume.switch_mode(self.now(), mode).expect("the device can do it");
         }

@@ -192,7 +192,7 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
 }
 
 /// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
-/// Mode `direct` cannot be left, and promises no order: where everything may fail it is one more caller of the devices.
+/// Mode `direct` cannot be left either, and promises no order: where everything may fail it is one more caller of the devices.
 fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
     if profile == Profile::Wild && rng.random_ratio(1, 12) {
         return vec![WriteMode::Direct];
@@ -200,7 +200,7 @@ fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMo
     if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
-    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined];
     if append {
         modes.push(WriteMode::Append);
     }

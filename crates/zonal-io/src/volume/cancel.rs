@@ -142,7 +142,7 @@ impl Volume {
 
     fn cancel_elsewhere(&self, turn: &mut Turn) {
         let mut cancelled = self.delayed.cancel(is_cancelled);
-        cancelled.extend(self.zone_lock.cancel());
+        cancelled.extend(self.front.iter().flat_map(|front| front.cancel()));
         cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
     }
 }

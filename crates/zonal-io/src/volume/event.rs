@@ -69,6 +69,11 @@ impl Event {
             | Event::Withdrawn(_) => true,
         }
     }
+
+    /// Whether it may decide what becomes of writes that have failed: those that wait in front of the volume have to learn of it.
+    pub(super) fn decides(&self) -> bool {
+        matches!(self, Event::Resynced(_) | Event::Settled(_) | Event::ReadBack { .. } | Event::Fed { .. })
+    }
 }
 
 impl Volume {

@@ -6,7 +6,6 @@
 use super::Volume;
 use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
-use super::mode::WriteMode;
 use super::pending::Pending;
 use super::submit::Fate;
 use zonal_core::plug::{Item, Kind, Word};
@@ -36,8 +35,8 @@ impl Volume {
         let op = pending.op;
         let aborts = matches!(op, Op::ZoneReset | Op::ZoneFinish);
         let mut aborted = Vec::new();
-        if aborts && self.policy.is(WriteMode::ZoneLock) {
-            aborted = self.take_scheduled(Some(zone));
+        if aborts && let Some(front) = &self.front {
+            aborted = front.take(zone.0..zone.0 + 1);
         }
         let mut shard = self.shard(zone).lock();
         let word = if aborts {

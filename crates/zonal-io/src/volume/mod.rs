@@ -30,6 +30,7 @@ mod driver;
 mod event;
 mod events;
 mod flight;
+mod front;
 mod handover;
 mod inbox;
 mod issue;
@@ -49,11 +50,11 @@ mod retry;
 mod settings;
 mod shard;
 mod stalled;
+mod step;
 mod submit;
 mod token;
 mod turn;
 mod watch;
-mod zone_lock;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
@@ -87,6 +88,7 @@ use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use events::Watch;
 use flight::Recorder;
+use front::Front;
 use handover::Home;
 use mode::Policy;
 use park::Parking;
@@ -102,7 +104,6 @@ use token::Token;
 use turn::Work;
 use zonal_core::plug::{Class, Rules, Word};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
-use zone_lock::ZoneLock;
 
 const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
@@ -178,7 +179,8 @@ pub struct Volume {
     /// Kept where the drive has limits.
     book: Option<Book>,
     parking: Parking,
-    zone_lock: Arc<ZoneLock>,
+    /// The scheduler of mode `zone-lock`, for a volume that was opened in that mode.
+    front: Option<Arc<Front>>,
     patients: Patients,
     /// Commands that wait for their next retry.
     delayed: Retries,
@@ -243,7 +245,7 @@ impl Volume {
             token: Token::default(),
             book,
             parking: Parking::default(),
-            zone_lock: ZoneLock::new(&info, options.nr_requests, alarm.clone()),
+            front: (mode == WriteMode::ZoneLock).then(|| Front::new(&info, alarm.clone())),
             patients: Patients::default(),
             delayed: Retries::default(),
             recorder: Recorder::default(),
@@ -348,7 +350,8 @@ impl Volume {
         self.recorder.write();
         self.look_after_cancelled();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
-        let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
+        let front = self.front.as_ref().filter(|front| front.is_to_be_seen());
+        let sent = front.is_some_and(|front| front.dispatch(self, now));
         self.channels.backlog().deliver();
         let own = self.reapers.own();
         if self.has_to_look_soon(own) {
@@ -365,8 +368,12 @@ impl Volume {
     /// Whether there is something that no end and no ring tells of. A queue has turned a command away although nothing is in it; the
     /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
-        let is_untold = || self.zone_lock.has_passed_over() || self.has_stalled_for_nothing();
+        let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
         self.alarm.wakeups().has_lookers(queue) || !self.info.virtual_time && is_untold()
+    }
+
+    fn has_passed_over(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.has_passed_over())
     }
 
     /// Whether commands wait for room in a queue that holds none, so that none ends and makes room.
@@ -393,8 +400,7 @@ impl Volume {
             // Commands of a queue that its threads may have left are looked at from time to time. So is a scheduler that no end
             // tells of what it waits for.
             let mut others = (0..self.info.queues).filter(|other| *other != queue);
-            let is_watched =
-                others.any(|other| !self.device.is_idle(other)) || self.zone_lock.has_passed_over();
+            let is_watched = others.any(|other| !self.device.is_idle(other)) || self.has_passed_over();
             Some(if is_watched { timeout.min(LEFT) } else { timeout })
         });
     }
@@ -410,7 +416,7 @@ impl Volume {
 
     /// Whether a poll has something to do whatever the device says.
     fn has_work(&self) -> bool {
-        self.zone_lock.has_work()
+        self.front.as_ref().is_some_and(|front| front.has_work())
             || self.has_strays()
             || self.device.has_changes()
             || self.watch.has_work()

@@ -50,6 +50,12 @@ impl WriteMode {
         }
     }
 
+    /// Whether a running volume may switch to it, and from it to another. The others are chosen at the opening and stay: mode `direct`
+    /// does not count what is in flight, and the scheduler of `zone-lock` is in front of the volume.
+    pub const fn is_switchable(self) -> bool {
+        !matches!(self, WriteMode::Direct | WriteMode::ZoneLock)
+    }
+
     /// Whether a device can do it.
     ///
     /// # Errors
@@ -99,6 +105,11 @@ pub enum SwitchError {
     /// From or to mode `direct`.
     #[error("mode direct is chosen when the volume is opened and stays: it does not count what is in flight")]
     Direct,
+    /// From or to mode `zone-lock`.
+    #[error(
+        "mode zone-lock is chosen when the volume is opened and stays: its scheduler is in front of the volume"
+    )]
+    ZoneLock,
     /// Mode `append` on a device without zone append.
     #[error("write mode append needs native zone append, which the device does not have")]
     NoAppend,

@@ -15,9 +15,9 @@
 //! ```
 
 use super::budget::BudgetOptions;
+use super::front::NR_REQUESTS;
 use super::mode::{UnknownMode, WriteMode};
 use super::token::Qd1Quantum;
-use super::zone_lock::NR_REQUESTS;
 use crate::registry::{nearest, parse_size};
 use std::fmt;
 use std::str::FromStr;

@@ -8,7 +8,6 @@
 //! Not in mode `zone-lock`, which is there to be compared with, nor in `direct`.
 
 use super::counters::Counter;
-use super::mode::WriteMode;
 use super::pending::Pending;
 use super::submit::Fate;
 use super::turn::Turn;
@@ -72,7 +71,7 @@ impl Volume {
         let capacity = self.info.geometry.capacity_of(zone);
         let fits = u64::from(offset) + u64::from(request.sectors) <= u64::from(capacity);
         let is_new = !request.nowait && request.done == 0 && request.rounds == 0;
-        let may = offset > write_pointer && fits && is_new && !self.policy.is(WriteMode::ZoneLock);
+        let may = offset > write_pointer && fits && is_new && self.front.is_none();
         let options = self.settings.park();
         (may && request.sectors <= options.sectors_max).then_some(options)
     }

@@ -1,8 +1,8 @@
 //! Requests that have not ended: what travels with a command as its context.
 
 use super::channel::{ChannelRef, Counted, deliver};
+use super::front::Front;
 use super::request::Request;
-use super::zone_lock::ZoneLock;
 use crate::buffer::IoBufs;
 use crate::data::{Data, Segment};
 use crate::device::Output;
@@ -51,7 +51,7 @@ pub(crate) struct Pending {
     /// The write that follows this one without asking the zone's queue.
     pub(super) behind: Option<Box<Pending>>,
     /// In mode `zone-lock`: the scheduler that it came through, whose tag it has.
-    pub(super) tag: Option<Arc<ZoneLock>>,
+    pub(super) tag: Option<Arc<Front>>,
     /// With a tag: whether it has locked its zone.
     pub(super) locks_zone: bool,
     /// While unused: how many unused ones of this thread there are from this one on.

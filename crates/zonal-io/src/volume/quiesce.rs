@@ -50,8 +50,8 @@ impl Volume {
     /// it has taken effect, which takes polls.
     ///
     /// # Errors
-    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: the volume does not know then what
-    /// is in flight.
+    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct` or `zone-lock`: the volume does not know what
+    /// is in flight, or has a scheduler in front of it.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         self.may_switch(mode, false)?;
         self.switch_mode_anyway(now, mode)
@@ -97,8 +97,10 @@ impl Volume {
     }
 
     pub(super) fn may_switch(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
-        if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
-            return Err(SwitchError::Direct);
+        match [self.policy.mode(), mode] {
+            modes if modes.contains(&WriteMode::Direct) => return Err(SwitchError::Direct),
+            modes if modes.contains(&WriteMode::ZoneLock) => return Err(SwitchError::ZoneLock),
+            _ => {}
         }
         match mode.fits(&self.info) {
             Err(SwitchError::NoOrder) if force || self.settings.is_forced() => Ok(()),
@@ -123,8 +125,8 @@ impl Volume {
             state.zones_left = 1;
             state.purpose = Some(purpose);
         }
-        let is_scheduled = aborts && self.policy.is(WriteMode::ZoneLock);
-        let scheduled = if is_scheduled { self.take_scheduled(None) } else { Vec::new() };
+        let front = self.front.as_ref().filter(|_| aborts);
+        let scheduled = front.map(|front| front.take(self.sequential_range())).unwrap_or_default();
         let aborted = self.hold_zones(aborts);
         // All zones are held before a caller hears of what a reset aborts: what it writes then comes after the reset.
         for pending in scheduled {
@@ -195,11 +197,7 @@ impl Volume {
     /// A switch takes effect, all zones being held.
     pub(super) fn change_mode(&self, mode: WriteMode) {
         self.settings.adopt_window();
-        if !self.policy.is(WriteMode::ZoneLock) {
-            self.policy.switch(mode);
-        } else if !self.leave_scheduler(mode) {
-            return;
-        }
+        self.policy.switch(mode);
         self.token.dismiss();
         self.release_zones(|_| Release::AsItWas);
     }

@@ -408,7 +408,6 @@ impl Volume {
     /// A covered write is done, its rest is sent again, or its fate is unknown.
     fn was_read_back(&self, now: Nanos, r: ReadBack, found: bool, turn: &mut Turn, stack: &mut Stack) {
         let zone = self.info.geometry.zone_of(r.write.token.sector);
-        self.plug_scheduled(zone);
         let ReadBack { mut write, covered, .. } = r;
         let Failed { at: offset, error, rounds, .. } = write;
         if ErrorClass::of(error) == ErrorClass::Medium {
@@ -483,7 +482,6 @@ impl Volume {
                     continue;
                 }
             };
-            self.plug_scheduled(zone);
             let mut turn = Turn::default();
             self.go_on(now, zone, Event::Settled(answer), &mut turn);
             turn.tell(self);
@@ -570,7 +568,6 @@ impl Volume {
 
     /// Lets a starved zone try again; `counts`: nothing else can end its wait, so that the round counts.
     fn feed(&self, now: Nanos, zone: ZoneIndex, counts: bool) {
-        self.plug_scheduled(zone);
         let mut turn = Turn::default();
         self.go_on(now, zone, Event::Fed { counts }, &mut turn);
         turn.tell(self);

@@ -39,6 +39,7 @@ pub(super) struct Settings {
     /// 0: no write is parked.
     park_sectors_max: AtomicU32,
     park_nanos: AtomicU64,
+    nr_requests: AtomicU32,
     setters: [AtomicU8; OptionKey::ALL.len()],
     /// What commands with several writes have at most.
     command_sectors_max: u32,
@@ -57,6 +58,7 @@ impl Settings {
             quantum_nanos: AtomicU64::new(options.qd1_quantum.time.0),
             park_sectors_max: AtomicU32::new(park.sectors_max),
             park_nanos: AtomicU64::new(park.time.0),
+            nr_requests: AtomicU32::new(options.nr_requests.max(1)),
             setters: OptionKey::ALL.map(|key| AtomicU8::new(options.setters.of(key) as u8)),
             command_sectors_max: info.command_sectors_max,
             budget: options.budget,
@@ -91,6 +93,11 @@ impl Settings {
         }
     }
 
+    /// Tags of the scheduler of mode `zone-lock`.
+    pub(super) fn nr_requests(&self) -> u32 {
+        self.nr_requests.load(Relaxed)
+    }
+
     /// Every zone is quiet: the window that was asked for takes effect.
     pub(super) fn adopt_window(&self) {
         match self.window_next.swap(0, Relaxed) {
@@ -109,6 +116,9 @@ impl Settings {
         }
         if let Some(force) = changes.force {
             self.is_forced.store(force, Relaxed);
+        }
+        if let Some(tags) = changes.nr_requests {
+            self.nr_requests.store(tags.max(1), Relaxed);
         }
         match changes.park {
             Some(Some(park)) => {
@@ -138,7 +148,7 @@ impl Volume {
             qd1_quantum: settings.qd1_quantum(),
             window: settings.window(),
             force: settings.is_forced(),
-            nr_requests: self.zone_lock.tags().1,
+            nr_requests: settings.nr_requests(),
             budget: settings.budget.filter(|_| self.book.is_some()),
             park: Some(settings.park()).filter(|park| park.sectors_max > 0),
             setters,
@@ -162,8 +172,8 @@ impl Volume {
             self.may_switch(mode, force)?;
         }
         self.settings.change(changes);
-        if let Some(tags) = changes.nr_requests {
-            self.zone_lock.set_tags(tags);
+        if let (Some(front), Some(_)) = (&self.front, changes.nr_requests) {
+            front.look_soon();
         }
         if changes.park.is_some() {
             // Those that wait may have less time now.

@@ -75,10 +75,10 @@ impl Volume {
     /// Sends a checked request along its route. `slot` holds it on entry and nothing on return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
-        if self.policy.is(WriteMode::ZoneLock)
-            && self.is_scheduled(&route, one(slot))
-            && self.schedule(now, slot)
+        if let Some(front) = &self.front
+            && front.takes(&route, one(slot))
         {
+            front.schedule(self, now, slot);
             return Fate::Later;
         }
         match route {

@@ -5,8 +5,7 @@
 //! then is left on the ready list for the next poll, so that no thread is held by the writes of others.
 
 use super::Volume;
-use super::budget::Slot;
-use super::channel::{Counted, TURN_MAX};
+use super::channel::Counted;
 use super::counters::Counter;
 use super::event::Event;
 use super::handover;
@@ -15,12 +14,11 @@ use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::retry::{RETRIES_MAX, is_retried, may_pass, request_may_pass};
 use super::submit::{one, take_one};
-use super::token::Qd1Quantum;
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Next, Word};
+use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -205,7 +203,6 @@ impl Volume {
                     let again = Context(ContextKind::Resync(zone, retries + 1));
                     return self.retry_later(now, again, retries + 1, stack);
                 }
-                self.plug_scheduled(zone);
                 self.zone_described(zone, &result);
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
@@ -421,6 +418,9 @@ impl Volume {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return self.leave_token(now, has_token, stack);
         }
+        if let Some(front) = self.front.as_ref().filter(|_| event.decides()) {
+            front.plug(self, zone);
+        }
         let mut slot = None;
         self.next_of(now, zone, event, turn, &mut slot, &mut has_token);
         self.leave_token(now, has_token, stack);
@@ -458,148 +458,6 @@ impl Volume {
             }
         }
         false
-    }
-
-    /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
-    ///
-    /// `has_token`, in mode `qd1`: whether this step has the token; afterwards, whether it is left with it.
-    #[inline]
-    fn next_of(
-        &self,
-        now: Nanos,
-        zone: ZoneIndex,
-        event: Event,
-        turn: &mut Turn,
-        slot: &mut Option<Context>,
-        has_token: &mut bool,
-    ) {
-        let goes_on = !matches!(event, Event::Turn);
-        let mut shard = self.shard(zone).lock();
-        let mut word = self.apply(zone, event, &mut shard, turn);
-        if !word.waits() {
-            return;
-        }
-        if self.is_cancelling() {
-            self.cancel_queued(zone, word, &mut shard, turn);
-        }
-        // Under the lock, so that they are those of the mode that the zone is in.
-        let rules = self.rules(zone);
-        let is_qd1 = self.policy.is(WriteMode::Qd1);
-        loop {
-            if word.has_parked() {
-                word = self.unpark(now, zone, word, &mut shard);
-            }
-            let queue = shard.queue(zone);
-            // This thread has done its share. The next poll of any thread serves the zone; with the token, the next in line.
-            if turn.issued >= TURN_MAX && word.is_issuable(&rules) {
-                if std::mem::take(has_token) {
-                    self.token.park(zone);
-                } else {
-                    self.ready.push(zone);
-                }
-                turn.leaves_work();
-                break;
-            }
-            // Before the token: a zone without a slot does not keep it from others.
-            if !word.has_slot() && queue.wants_slot(word, &rules) {
-                let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
-                match self.slot_for_head(now, zone, word, class, turn) {
-                    Slot::Has(granted) => word = granted,
-                    Slot::Denied(error) => {
-                        self.deny(queue, error, turn);
-                        continue;
-                    }
-                    Slot::Waits | Slot::Raced(_) => break,
-                }
-            }
-            if is_qd1 && queue.would_write(word) {
-                let may = match *has_token {
-                    true => !goes_on || self.token.may_continue(now, zone, self.settings.qd1_quantum()),
-                    false => self.token.take_or_enlist(now, zone),
-                };
-                if !may {
-                    break;
-                }
-                *has_token = true;
-            }
-            let (next_word, next) = queue.next(word, &rules);
-            word = next_word;
-            match next {
-                Next::Nothing => break,
-                Next::Fail(error) => {
-                    if let Some(parked) = self.park(now, zone, word, &mut shard, &error, turn) {
-                        word = parked;
-                        continue;
-                    }
-                    let pending = shard.queue(zone).pop();
-                    self.end_with(pending, Err(error), turn);
-                    continue;
-                }
-                // Without the lock: the last zone to be quiet has the switch take effect, under a mutex.
-                Next::Held => {
-                    self.abandon_failed(zone, &mut shard, turn);
-                    self.store(zone, word);
-                    drop(shard);
-                    *slot = self.zone_is_quiet();
-                    return;
-                }
-                Next::Issue { at, parts: 1, .. } => {
-                    *slot = Some(Context::one(queue.pop()));
-                    let first = one(slot);
-                    self.place_again(zone, at, first);
-                    if is_qd1 {
-                        self.token.wrote(first.sectors);
-                    }
-                    // A chain does not look whether others wait.
-                    let is_watched =
-                        is_qd1 && self.token.has_line() && self.settings.qd1_quantum() != Qd1Quantum::NONE;
-                    if !word.appending() && !is_watched {
-                        word = self.chain(word, &rules, &mut shard, first);
-                    }
-                }
-                Next::Issue { at, sectors, parts } => {
-                    if is_qd1 {
-                        self.token.wrote(sectors);
-                    }
-                    *slot = Some(self.merge((0..parts).map(|_| queue.pop()), at, sectors))
-                }
-                Next::Manage(_) => {
-                    if !word.has_slot() {
-                        self.cancel_slot(zone);
-                    }
-                    *slot = Some(Context::one(queue.pop()));
-                    one(slot).plugged = true;
-                    self.abandon_failed(zone, &mut shard, turn);
-                }
-                Next::Settle => {
-                    self.patients.settle(zone);
-                    turn.leaves_work();
-                }
-                Next::ReadBack => *slot = Some(self.begin_read_back(word, queue.take_covered())),
-                Next::Resync => {
-                    self.counters.line().add(Counter::Resyncs, 1);
-                    *slot = Some(Context(ContextKind::Resync(zone, 0)));
-                }
-            }
-            // A write keeps the token until it ends.
-            if is_qd1 && word.in_flight() > 0 {
-                *has_token = false;
-            }
-            self.store(zone, word);
-            return;
-        }
-        if word.has_parked() && !word.waits() {
-            // No other write waits; a write that comes now was not in line after what was lost before.
-            shard.queue(zone).forget_loss();
-            word = word.waiting();
-        }
-        if !word.waits() {
-            if !word.has_slot() {
-                self.cancel_slot(zone);
-            }
-            shard.drop_queue(zone);
-        }
-        self.store(zone, word);
     }
 
     /// One command of `sectors` at offset `at`, of writes that share it.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
-use zonal_io::volume::{Volume, VolumeOptions};
+use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 use zonal_nvme::target::{Target, TargetOptions};
 use zonal_nvme::wire::{
     CommonHeader, Cqe, DataHeader, IcReq, PduKind, R2t, Sgl, Sqe, admin, data_flags, digest, fabrics,
@@ -30,6 +30,14 @@ pub fn target(device: &str) -> Arc<Target> {
 
 pub fn target_with(device: &str, options: TargetOptions) -> Arc<Target> {
     Arc::new(Target::new(volume(device), options).unwrap())
+}
+
+/// With a volume in this write mode.
+pub fn target_in(device: &str, mode: WriteMode) -> Arc<Target> {
+    let options =
+        VolumeOptions { mode: Some(mode), force: true, park: None, budget: None, ..VolumeOptions::default() };
+    let volume = Volume::open(Registry::default().open(device).unwrap(), options).unwrap();
+    Arc::new(Target::new(Arc::new(volume), self::options()).unwrap())
 }
 
 pub fn target_of(device: Arc<dyn Device>) -> Arc<Target> {

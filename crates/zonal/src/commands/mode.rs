@@ -26,7 +26,7 @@ use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 pub(crate) struct Mode {
     #[command(flatten)]
     target: Target,
-    /// Set an option, or switch to a mode: zone-lock, per-zone, qd1, pipelined or append; see `zonal help modes`
+    /// Set an option, or switch to a mode: per-zone, qd1, pipelined or append; see `zonal help modes`
     #[arg(long, value_name = "MODE|OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
     /// Switch to pipelined also on a device that does not promise to keep the order of writes

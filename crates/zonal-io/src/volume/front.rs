@@ -1,0 +1,318 @@
+//! Mode `zone-lock`: a deadline scheduler in front of the volume, as Linux had it before zone write plugging.
+//!
+//! Every read and write takes a tag, of which there are `nr_requests`, and keeps it until it ends; who finds none waits
+//! outside, in order of arrival. With a tag a request waits in the scheduler, sorted by address, and leaves it in batches;
+//! a write locks its zone until it has ended, and others of that zone are passed over. So writes that wait for one zone can
+//! take every tag and hold up reads: what plugs were made to end, and what they are to be compared with.
+//!
+//! A volume has this front from its opening on, or never. What leaves the scheduler is taken by the volume as in mode
+//! `per-zone`: the plugs know nothing of tags. Three things reach through to the front. Flushes, management and requests that do
+//! not wait go past it. A reset takes out what it aborts ([`Front::take`]). When failed writes of a zone are decided, those
+//! that wait for it leave the scheduler for the zone's queue ([`Front::plug`]): what they have to learn is known there.
+
+use super::Volume;
+use super::alarm::Alarm;
+use super::channel::TURN_MAX;
+use super::counters::Counter;
+use super::pending::Pending;
+use super::submit::{Route, take_one};
+use super::turn::Turn;
+use crate::device::{Context, DeviceInfo};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
+use zonal_core::scheduler::{Direction, Dispatched, Limits, Options, Request, Scheduler};
+use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
+
+/// Tags unless set otherwise: what the block layer gives a scheduler over a queue of 128.
+pub(super) const NR_REQUESTS: u32 = 256;
+
+/// The scheduler in front of a volume, and what waits for it.
+pub(crate) struct Front {
+    geometry: Geometry,
+    /// Of the volume.
+    alarm: Arc<Alarm>,
+    state: Mutex<State>,
+    /// Something may be dispatched or waits for a tag: what a poll reads.
+    has_work: AtomicBool,
+    /// Something was passed over for what has no tag, so that no thread tells when it ends: every poll looks.
+    watches: AtomicBool,
+    /// Something waits for commands that a full queue has turned away. The end of a command in that queue brings them on.
+    waits_for_room: AtomicBool,
+}
+
+struct State {
+    scheduler: Scheduler<Box<Pending>>,
+    /// Without a tag, in order of arrival.
+    outside: VecDeque<Box<Pending>>,
+    tags_used: u32,
+    /// Zones that a write has locked, and how many requests its command carries.
+    locked: HashMap<ZoneIndex, u32>,
+}
+
+impl Front {
+    pub(super) fn new(info: &DeviceInfo, alarm: Arc<Alarm>) -> Arc<Front> {
+        let limits = Limits {
+            zone_size: info.geometry.zone_size(),
+            sectors_max: Sectors(info.command_sectors_max.into()),
+            rotational: info.rotational,
+        };
+        let state = State {
+            scheduler: Scheduler::new(Options::default(), limits),
+            outside: VecDeque::new(),
+            tags_used: 0,
+            locked: HashMap::new(),
+        };
+        Arc::new(Front {
+            geometry: info.geometry,
+            alarm,
+            state: Mutex::new(state),
+            has_work: AtomicBool::new(false),
+            watches: AtomicBool::new(false),
+            waits_for_room: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether a request goes through the scheduler.
+    #[inline(never)]
+    pub(super) fn takes(&self, route: &Route, request: &Pending) -> bool {
+        let waits = (request.op.has_range() || request.op == Op::Append) && !request.nowait;
+        waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
+    }
+
+    /// Puts a read or write in line, and sends what may go.
+    pub(super) fn schedule(self: &Arc<Front>, volume: &Volume, now: Nanos, slot: &mut Option<Context>) {
+        self.state.lock().outside.push_back(take_one(slot));
+        self.dispatch(volume, now);
+    }
+
+    /// A request with a tag has ended; `locked` is a sector of the zone that it had locked.
+    pub(super) fn ended(&self, locked: Option<Sector>) {
+        let mut state = self.state.lock();
+        state.tags_used -= 1;
+        if let Some(zone) = locked.map(|s| self.geometry.zone_of(s))
+            && let Some(left) = state.locked.get_mut(&zone)
+        {
+            *left -= 1;
+            if *left == 0 {
+                state.locked.remove(&zone);
+            }
+        }
+        drop(state);
+        self.look_soon();
+        self.alarm.ring();
+    }
+
+    /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
+    pub(super) fn cancel(&self) -> VecDeque<Box<Pending>> {
+        let mut state = self.state.lock();
+        let (cancelled, left) =
+            std::mem::take(&mut state.outside).into_iter().partition(|p| p.is_cancelled());
+        state.outside = left;
+        cancelled
+    }
+
+    pub(super) fn tags_used(&self) -> u32 {
+        self.state.lock().tags_used
+    }
+
+    /// The next poll looks whether something may go: the number of tags has changed. Requests that have one keep it, also where
+    /// there are fewer now.
+    pub(super) fn look_soon(&self) {
+        self.has_work.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.has_work.load(Ordering::Acquire)
+    }
+
+    /// What a poll asks.
+    pub(super) fn is_to_be_seen(&self) -> bool {
+        self.has_work() || self.has_passed_over() || self.waits_for_room.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request was passed over for what another thread does, whose end is not told.
+    pub(super) fn has_passed_over(&self) -> bool {
+        self.watches.load(Ordering::Relaxed)
+    }
+
+    /// Sends to the volume what may go, up to a turn; returns whether anything went.
+    pub(super) fn dispatch(self: &Arc<Front>, volume: &Volume, now: Nanos) -> bool {
+        let had_passed_over = self.has_passed_over();
+        let sent = self.dispatch_turn(volume, now);
+        // The calling thread may never poll: those that sleep look in its place.
+        if self.has_work() || self.has_passed_over() && !had_passed_over {
+            self.alarm.ring();
+        }
+        sent
+    }
+
+    fn dispatch_turn(self: &Arc<Front>, volume: &Volume, now: Nanos) -> bool {
+        let mut sent = 0;
+        self.has_work.store(true, Ordering::Relaxed);
+        while self.has_work.swap(false, Ordering::AcqRel) {
+            while let Some(next) = self.next(volume, now) {
+                volume.take_scheduled(now, next);
+                sent += 1;
+                if sent >= TURN_MAX {
+                    self.look_soon();
+                    return true;
+                }
+            }
+        }
+        sent > 0
+    }
+
+    /// The next request that may go, with its zone locked.
+    fn next(self: &Arc<Front>, volume: &Volume, now: Nanos) -> Option<Dispatched<Box<Pending>>> {
+        let mut state = self.state.lock();
+        self.admit(&mut state, volume, now);
+        // What a full queue has turned away goes first: the device has no room for more.
+        let waits_for_room = !volume.stalled.is_empty();
+        self.waits_for_room.store(waits_for_room, Ordering::Relaxed);
+        if waits_for_room {
+            return None;
+        }
+        let State { scheduler, locked, .. } = &mut *state;
+        let watches = Cell::new(false);
+        let is_locked = |zone: ZoneIndex| {
+            let word = volume.load(zone);
+            // A zone in doubt takes one, which makes it ask again where it gave up.
+            let waits = word.waits() && !word.recovers();
+            let by_others = word.in_flight() > 0 || waits;
+            let by_tag = locked.contains_key(&zone);
+            watches.set(watches.get() || by_others && !by_tag);
+            by_others || by_tag
+        };
+        let next = scheduler.dispatch(now, is_locked);
+        self.watches.store(watches.get(), Ordering::Relaxed);
+        let next = next?;
+        if let Some(zone) = next.zone {
+            *locked.entry(zone).or_default() += next.parts.len() as u32;
+        }
+        Some(next)
+    }
+
+    /// Gives free tags to those that came first.
+    fn admit(self: &Arc<Front>, state: &mut State, volume: &Volume, now: Nanos) {
+        let tags = volume.settings.nr_requests();
+        while state.tags_used < tags
+            && let Some(mut pending) = state.outside.pop_front()
+        {
+            state.tags_used += 1;
+            pending.tag = Some(self.clone());
+            state.scheduler.insert(now, volume.scheduled(pending));
+        }
+    }
+
+    /// Takes the writes of these zones that have not left the scheduler; each has a tag to end with.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    pub(super) fn take(self: &Arc<Front>, zones: std::ops::Range<u32>) -> Vec<Box<Pending>> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        zones.clone().for_each(|zone| taken.extend(state.scheduler.remove_zone(ZoneIndex(zone))));
+        let is_concerned =
+            |p: &Pending| plugged_zone(&self.geometry, p).is_some_and(|z| zones.contains(&z.0));
+        let (gone, stay): (Vec<_>, _) =
+            std::mem::take(&mut state.outside).into_iter().partition(|p| is_concerned(p));
+        state.outside = stay.into();
+        // More than there are, for once: what ends with a tag ends like the others.
+        state.tags_used += gone.len() as u32;
+        drop(state);
+        taken.extend(gone.into_iter().map(|mut pending| {
+            pending.tag = Some(self.clone());
+            pending
+        }));
+        taken
+    }
+
+    /// Moves the writes of a zone that wait here to the zone's queue, whose failed writes are about to be decided: a write
+    /// after a lost one learns of it there, as in every mode. Only for a caller that lets the zone continue then.
+    #[cold]
+    pub(super) fn plug(self: &Arc<Front>, volume: &Volume, zone: ZoneIndex) {
+        let mut writes = self.take(zone.0..zone.0 + 1);
+        if writes.is_empty() {
+            return;
+        }
+        // An append names no place, and goes where those with one leave the zone.
+        writes.sort_by_key(|p| (p.op == Op::Append, p.sector));
+        let mut shard = volume.shard(zone).lock();
+        let word = volume.change(zone, Word::waiting);
+        for mut pending in writes {
+            volume.prefer_writes_of_zeroes(&mut pending);
+            let (mergeable, sectors) = (volume.is_mergeable(&pending), pending.sectors);
+            let kind = Kind::Write(volume.with_company(volume.write_kind(&pending), &pending), sectors);
+            shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+            volume.counters.line().add(Counter::Queued, 1);
+        }
+    }
+}
+
+/// The zone whose plug a read or write meets, if it meets one.
+fn plugged_zone(geometry: &Geometry, pending: &Pending) -> Option<ZoneIndex> {
+    let zone = geometry.zone_of(pending.sector);
+    (!pending.op.is_read() && !geometry.is_conventional(zone)).then_some(zone)
+}
+
+impl Volume {
+    /// A request as it waits in the scheduler.
+    fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
+        let zone = plugged_zone(&self.info.geometry, &pending);
+        Request {
+            direction: if pending.op.is_read() { Direction::Read } else { Direction::Write },
+            sector: pending.sector,
+            sectors: Sectors(pending.sectors.into()),
+            zone,
+            mergeable: zone.is_some() && self.is_mergeable(&pending),
+            token: pending,
+        }
+    }
+
+    /// Takes what leaves the scheduler: its cancelled requests end here, the others go out.
+    fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<Pending>>) {
+        let Dispatched { zone, sectors, parts, .. } = dispatched;
+        let is_cancelled = |p: &Pending| self.is_cancelling() && p.is_cancelled();
+        let (mut cancelled, mut parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|p| is_cancelled(p));
+        parts.iter_mut().chain(&mut cancelled).for_each(|p| p.locks_zone = zone.is_some());
+        match zone {
+            Some(zone) if cancelled.is_empty() && parts.len() > 1 => {
+                self.take_merged(now, zone, sectors.0 as u32, parts);
+            }
+            _ => {
+                let mut turn = Turn::default();
+                cancelled.into_iter().for_each(|part| self.end_cancelled(part, &mut turn));
+                turn.tell(self);
+                for part in parts {
+                    let route = zone.map_or(Route::Plain, Route::Plug);
+                    self.take(now, route, &mut Some(Context::one(part)));
+                }
+            }
+        }
+    }
+
+    /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn take_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<Pending>>) {
+        let kind = WriteKind::At(self.info.geometry.offset_of(parts[0].sector));
+        let word = self.load(zone);
+        let admitted = match word.admit(kind, sectors, &self.rules(zone)) {
+            Admission::Issue(next, at) => self.exchange(zone, word, next).is_ok().then_some(at),
+            Admission::Wait | Admission::Refuse(_) => None,
+        };
+        match admitted {
+            Some(at) => {
+                let command = self.merge(parts.into_iter(), at, sectors);
+                self.issue_and_go_on(now, &mut Some(command));
+            }
+            None => parts.into_iter().for_each(|part| {
+                self.write(now, zone, &mut Some(Context::one(part)));
+            }),
+        }
+    }
+
+    /// Tags of mode `zone-lock` in use, and how many there are.
+    pub fn tags(&self) -> (u32, u32) {
+        (self.front.as_ref().map_or(0, |front| front.tags_used()), self.settings.nr_requests())
+    }
+}
