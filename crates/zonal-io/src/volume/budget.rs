@@ -21,20 +21,20 @@
 //! The budget's lock is taken inside a shard's, never the other way round.
 
 use super::channel::TURN_MAX;
-use super::counters::Counter;
+use super::counters::{Counter, Counters};
 use super::event::Event;
 use super::pending::{Owner, Pending};
+use super::plugs::Plugs;
 use super::request::Request;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Brief, Ordering};
-use arrayvec::ArrayVec;
 use std::collections::BTreeMap;
 use zonal_core::budget::{Acquired, Budget, BudgetError, Class, Fill, Options, Policy, Refusal, Seen, Step};
 use zonal_core::device::{Limits, Rules as DeviceRules};
 use zonal_core::plug::{Class as ZoneClass, Item, Kind, Queue, Word};
-use zonal_core::{Nanos, Op, RequestError, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Geometry, Nanos, Op, RequestError, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Classes of writers that a budget keeps apart.
 pub const CLASSES: usize = 8;
@@ -61,9 +61,17 @@ impl Default for BudgetOptions {
     }
 }
 
+/// Who has the drive's slots. Not counted where the drive has no limits or no budget is kept: every zone has its slot then.
+#[derive(Default)]
+pub(super) struct Slots(Option<Book>);
+
 /// The budget of one volume, and what its polls read of it.
-pub(super) struct Book {
+struct Book {
     options: BudgetOptions,
+    geometry: Geometry,
+    /// Whether a close of a zone that was never written makes it empty.
+    close_empties: bool,
+    counters: Counters,
     state: Brief<State>,
     /// A zone waits, or is to be woken: polls have to look.
     attention: AtomicBool,
@@ -99,6 +107,16 @@ pub(super) enum Slot {
     Denied(RequestError),
 }
 
+/// What a volume has to do for the zones that wait.
+pub(super) enum Due {
+    /// It looks at the zone again, which may have its slot now.
+    Wake(ZoneIndex),
+    /// It makes room with this zone, by a close or a finish, unless the zone is in use by then.
+    Evict(ZoneIndex, Op),
+    /// The zone's wait has been found to be without end.
+    Refuse(ZoneIndex, RequestError),
+}
+
 /// A zone that holds slots or waits for one, for listings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SlotStatus {
@@ -125,77 +143,69 @@ pub struct BudgetStatus {
     pub waiting: Vec<SlotStatus>,
 }
 
-impl Book {
-    /// `None` for a drive that has no limit which its zones could reach.
-    pub(super) fn new(info: &DeviceInfo, options: BudgetOptions) -> Result<Option<Book>, BudgetError> {
+impl Slots {
+    /// Counted for a drive that has a limit which its zones could reach.
+    pub(super) fn new(
+        info: &DeviceInfo,
+        options: BudgetOptions,
+        counters: &Counters,
+    ) -> Result<Slots, BudgetError> {
         let zones = info.geometry.zones() - info.geometry.conventional_zones();
         let limit = |max: u32| if max < zones { max } else { 0 };
         let limits = Limits { open_max: limit(info.open_max), active_max: limit(info.active_max) };
         if limits.open_max == 0 && limits.active_max == 0 {
-            return Ok(None);
+            return Ok(Slots::default());
         }
         let BudgetOptions { policy, grace, minimums } = options;
         let budget = Budget::new(limits, Options { policy, grace, minimums: minimums.to_vec() })?;
-        let state = Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() });
-        Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
+        Ok(Slots(Some(Book {
+            options,
+            geometry: info.geometry,
+            close_empties: DeviceRules::of(info.personality).close_unwritten_empties,
+            counters: counters.clone(),
+            state: Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() }),
+            attention: AtomicBool::new(false),
+        })))
+    }
+
+    /// Whether they are counted.
+    pub(super) fn are_counted(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The word of a zone as the device describes it, before any write.
-    pub(super) fn adopt(&self, zone: &ZoneDescriptor, word: Word, capacity: u32) -> Word {
+    pub(super) fn adopt(&self, zone: &ZoneDescriptor, word: Word) -> Word {
+        let Some(book) = &self.0 else { return word };
         if word.class() == ZoneClass::Conventional {
             return word;
         }
         if !zone.condition.is_active() {
             return word.without_slot();
         }
-        let mut state = self.state.lock();
-        state.budget.became(zone.zone, zone.condition, fill(word, capacity));
+        let mut state = book.state.lock();
+        state.budget.became(zone.zone, zone.condition, book.fill(zone.zone, word));
         if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
-    }
-
-    /// The next poll looks after those that wait. A caller that leaves that to it rings, once it holds no lock.
-    fn attend(&self) {
-        self.attention.store(true, Ordering::Release);
-    }
-
-    /// No write goes to `zone` after all.
-    #[cold]
-    pub(super) fn cancel(&self, zone: ZoneIndex) {
-        self.state.lock().budget.cancel(zone);
-    }
-}
-
-fn fill(word: Word, capacity: u32) -> Fill {
-    Fill { written: word.pointer(), capacity }
-}
-
-impl Volume {
-    fn fill(&self, zone: ZoneIndex, word: Word) -> Fill {
-        fill(word, self.info.geometry.capacity_of(zone))
     }
 
     /// Asks for a slot for `zone`, whose head is to go out. With `Has`, the holder of the zone's shard stores the word.
     #[cold]
-    pub(super) fn slot_for_head(
+    pub(super) fn for_head(
         &self,
+        plugs: &Plugs,
         now: Nanos,
         zone: ZoneIndex,
         word: Word,
         class: Class,
-        turn: &mut Turn,
     ) -> Slot {
-        let Some(book) = &self.book else { return Slot::Has(word.with_slot()) };
+        let Some(book) = &self.0 else { return Slot::Has(word.with_slot()) };
         let mut state = book.state.lock();
-        match self.ask(book, &mut state, now, zone, class) {
+        match book.ask(plugs, &mut state, now, zone, class) {
             Acquired::Granted => {
-                let fill = self.fill(zone, word);
+                let fill = book.fill(zone, word);
                 state.budget.observe(zone, Seen::Busy, fill);
                 Slot::Has(word.with_slot())
             }
-            Acquired::Wait => {
-                turn.leaves_work();
-                Slot::Waits
-            }
+            Acquired::Wait => Slot::Waits,
             Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
         }
     }
@@ -203,15 +213,22 @@ impl Volume {
     /// Asks for a slot for `zone`, whose `word` says that no write waits, and puts it into the word, which other threads
     /// may be changing. With `Waits`, the caller rings, once it holds no lock.
     #[cold]
-    pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
-        let Some(book) = &self.book else { return Slot::Waits };
+    pub(super) fn claim(
+        &self,
+        plugs: &Plugs,
+        now: Nanos,
+        zone: ZoneIndex,
+        word: Word,
+        request: &Pending,
+    ) -> Slot {
+        let Some(book) = &self.0 else { return Slot::Waits };
         debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
         let mut state = book.state.lock();
-        match self.ask(book, &mut state, now, zone, request.class()) {
+        match book.ask(plugs, &mut state, now, zone, request.class()) {
             // Under the lock: no thread looks at the zone between the grant and the word.
-            Acquired::Granted => match self.exchange(zone, word, word.with_slot()) {
+            Acquired::Granted => match plugs.exchange(zone, word, word.with_slot()) {
                 Ok(()) => {
-                    let fill = self.fill(zone, word);
+                    let fill = book.fill(zone, word);
                     state.budget.observe(zone, Seen::Busy, fill);
                     Slot::Has(word.with_slot())
                 }
@@ -228,9 +245,126 @@ impl Volume {
         }
     }
 
-    fn ask(&self, book: &Book, state: &mut State, now: Nanos, zone: ZoneIndex, class: Class) -> Acquired {
+    /// What has to be done for those that wait for a slot.
+    #[inline]
+    pub(super) fn due(&self, plugs: &Plugs, now: Nanos, deadline: &mut Option<Nanos>) -> Option<Vec<Due>> {
+        match &self.0 {
+            Some(book) if book.attention.load(Ordering::Acquire) => book.due(plugs, now, deadline),
+            _ => None,
+        }
+    }
+
+    /// `zone`, which has this word, was to be closed or finished and is in use again.
+    pub(super) fn spare(&self, zone: ZoneIndex, word: Word) {
+        let Some(book) = &self.0 else { return };
+        let mut state = book.state.lock();
+        // What happened to it meanwhile may have settled that already.
+        if state.budget.is_leaving(zone) {
+            let is_open = state.budget.holders().any(|h| h.zone == zone && h.open);
+            let condition = if is_open { ZoneCondition::ImpOpen } else { ZoneCondition::Closed };
+            let fill = book.fill(zone, word);
+            state.budget.became(zone, condition, fill);
+            state.budget.observe(zone, Seen::Busy, fill);
+        }
+    }
+
+    /// No write goes to `zone`, which has no slot, after all.
+    #[cold]
+    pub(super) fn cancel(&self, zone: ZoneIndex) {
+        if let Some(book) = &self.0 {
+            book.state.lock().budget.cancel(zone);
+        }
+    }
+
+    /// What a reset, finish, open or close has made of a zone that had this word. Nothing of it is in flight. Returns whether polls
+    /// have to look after those that wait.
+    pub(super) fn managed(&self, zone: ZoneIndex, word: Word, op: Op) -> bool {
+        let Some(book) = &self.0 else { return false };
+        let fill = book.fill(zone, word);
+        let condition = match op {
+            Op::ZoneReset => ZoneCondition::Empty,
+            Op::ZoneFinish => ZoneCondition::Full,
+            Op::ZoneOpen => ZoneCondition::ExpOpen,
+            Op::ZoneOffline => ZoneCondition::Offline,
+            _ if fill.written >= fill.capacity => ZoneCondition::Full,
+            // A close of a zone that was not open, which some devices take without a word, changes nothing.
+            _ if fill.written == 0 && book.close_empties => ZoneCondition::Empty,
+            _ => ZoneCondition::Closed,
+        };
+        book.became(zone, condition, fill)
+    }
+
+    /// The device has described a zone of which nothing is in flight. Returns its word.
+    pub(super) fn described(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        condition: ZoneCondition,
+        turn: &mut Turn,
+    ) -> Word {
+        let Some(book) = &self.0 else { return word };
+        // A victim that is still there could not be closed or finished: not the next time either.
+        let was_leaving = book.state.lock().budget.is_leaving(zone);
+        let condition = match condition {
+            ZoneCondition::ImpOpen if was_leaving => ZoneCondition::ExpOpen,
+            condition => condition,
+        };
+        if book.became(zone, condition, book.fill(zone, word)) {
+            turn.leaves_work();
+        }
+        self.follow(zone, word)
+    }
+
+    /// The device cannot say where a zone stands: its writes have failed, and what it held it holds.
+    pub(super) fn unknown(&self, zone: ZoneIndex, word: Word) {
+        let Some(book) = &self.0 else { return };
+        let mut state = book.state.lock();
+        state.budget.cancel(zone);
+        let open = state.budget.holders().find(|h| h.zone == zone).map(|h| h.open);
+        if state.budget.is_leaving(zone)
+            && let Some(open) = open
+        {
+            let condition = if open { ZoneCondition::ExpOpen } else { ZoneCondition::Closed };
+            state.budget.became(zone, condition, book.fill(zone, word));
+        }
+    }
+
+    /// The word of a zone of which nothing is in flight, with or without a slot as the budget has it.
+    pub(super) fn follow(&self, zone: ZoneIndex, word: Word) -> Word {
+        let Some(book) = &self.0 else { return word };
+        let has_slot = book.state.lock().budget.has_slot(zone);
+        if has_slot { word.with_slot() } else { word.without_slot() }
+    }
+
+    /// Every zone was reset, and nothing waits that came before.
+    pub(super) fn all_reset(&self) {
+        let Some(book) = &self.0 else { return };
+        let mut state = book.state.lock();
+        let budget = &mut state.budget;
+        let waiting: Vec<ZoneIndex> = budget.waiting().map(|w| w.zone).collect();
+        waiting.into_iter().for_each(|zone| budget.cancel(zone));
+        let holding: Vec<ZoneIndex> = budget.holders().map(|h| h.zone).collect();
+        for zone in holding {
+            let fill = Fill { written: 0, capacity: book.geometry.capacity_of(zone) };
+            budget.quiet(zone);
+            budget.became(zone, ZoneCondition::Empty, fill);
+        }
+    }
+}
+
+impl Book {
+    fn fill(&self, zone: ZoneIndex, word: Word) -> Fill {
+        Fill { written: word.pointer(), capacity: self.geometry.capacity_of(zone) }
+    }
+
+    /// The next poll looks after those that wait. A caller that leaves that to it rings, once it holds no lock.
+    fn attend(&self) {
+        self.attention.store(true, Ordering::Release);
+    }
+
+    fn ask(&self, plugs: &Plugs, state: &mut State, now: Nanos, zone: ZoneIndex, class: Class) -> Acquired {
         if state.budget.is_short(zone, class) {
-            self.look(book, state, Some(now));
+            self.look(plugs, state, Some(now));
         }
         let waited = state.budget.is_waiting(zone);
         let answer = state.budget.acquire(zone, class, now);
@@ -238,22 +372,22 @@ impl Volume {
             if !waited {
                 self.counters.line().add(Counter::SlotWaits, 1);
             }
-            book.attend();
+            self.attend();
         }
         answer
     }
 
     /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
     /// last look: nothing else may bring news of it.
-    fn look(&self, book: &Book, state: &mut State, now: Option<Nanos>) -> bool {
+    fn look(&self, plugs: &Plugs, state: &mut State, now: Option<Nanos>) -> bool {
         let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
         looked_at.extend(state.budget.holders().filter(|h| h.open).map(|h| h.zone));
         state.moved.retain(|zone, _| looked_at.binary_search(zone).is_ok());
-        let BudgetOptions { policy, grace, .. } = book.options;
+        let BudgetOptions { policy, grace, .. } = self.options;
         let mut is_between_writes = false;
         for &zone in &looked_at {
-            let word = self.load(zone);
+            let word = plugs.load(zone);
             if !word.has_slot() {
                 // It has been granted its slot and has not come for it, or is about to lose it.
                 continue;
@@ -279,62 +413,87 @@ impl Volume {
         is_between_writes
     }
 
+    #[cold]
+    fn due(&self, plugs: &Plugs, now: Nanos, deadline: &mut Option<Nanos>) -> Option<Vec<Due>> {
+        let mut due = Vec::new();
+        let mut state = self.state.lock();
+        let look_again = self.look(plugs, &mut state, Some(now));
+        let budget = &mut state.budget;
+        let take = |budget: &mut Budget, due: &mut Vec<Due>| {
+            while due.len() < TURN_MAX
+                && let Some(step) = budget.next()
+            {
+                due.push(match step {
+                    Step::Wake(zone) => Due::Wake(zone),
+                    Step::Close(zone) => Due::Evict(zone, Op::ZoneClose),
+                    Step::Finish(zone) => Due::Evict(zone, Op::ZoneFinish),
+                });
+            }
+        };
+        take(budget, &mut due);
+        let mut refused = Vec::new();
+        while let Some(refusal) = budget.expire(now) {
+            refused.push(Due::Refuse(refusal.zone, no_slot(&refusal)));
+        }
+        take(budget, &mut due);
+        *deadline = earliest(*deadline, budget.next_deadline());
+        self.attention.store(!budget.is_at_rest(), Ordering::Release);
+        due.extend(refused);
+        (look_again || !due.is_empty()).then_some(due)
+    }
+
+    /// Returns whether polls have to look after those that wait.
+    fn became(&self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) -> bool {
+        let mut state = self.state.lock();
+        state.budget.quiet(zone);
+        state.budget.became(zone, condition, fill);
+        let has_work = !state.budget.is_at_rest();
+        if has_work {
+            self.attend();
+        }
+        has_work
+    }
+}
+
+fn no_slot(refusal: &Refusal) -> RequestError {
+    RequestError::NoSlot { zone: refusal.zone, holders: refusal.into() }
+}
+
+impl Volume {
     /// Looks after those that wait for a slot.
     #[inline]
     pub(super) fn keep_budget(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        match &self.book {
-            Some(book) if book.attention.load(Ordering::Acquire) => self.serve_waiting(book, now, deadline),
-            _ => Progress::None,
+        match self.slots.due(&self.plugs, now, deadline) {
+            Some(due) => self.serve_waiting(now, due),
+            None => Progress::None,
         }
     }
 
     #[cold]
-    fn serve_waiting(&self, book: &Book, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        let mut steps: ArrayVec<Step, TURN_MAX> = ArrayVec::new();
-        let mut refusals: Vec<Refusal> = Vec::new();
-        let mut state = book.state.lock();
-        let look_again = self.look(book, &mut state, Some(now));
-        let budget = &mut state.budget;
-        let take = |budget: &mut Budget, steps: &mut ArrayVec<Step, TURN_MAX>| {
-            while !steps.is_full()
-                && let Some(step) = budget.next()
-            {
-                steps.push(step);
-            }
-        };
-        take(budget, &mut steps);
-        while let Some(refusal) = budget.expire(now) {
-            refusals.push(refusal);
-        }
-        take(budget, &mut steps);
-        *deadline = earliest(*deadline, budget.next_deadline());
-        book.attention.store(!budget.is_at_rest(), Ordering::Release);
-        drop(state);
-        let progress = look_again || !steps.is_empty() || !refusals.is_empty();
-        for step in steps {
+    fn serve_waiting(&self, now: Nanos, due: Vec<Due>) -> Progress {
+        for step in due {
             match step {
-                Step::Wake(zone) => self.kick(now, zone),
-                Step::Close(zone) => self.evict(now, zone, Op::ZoneClose),
-                Step::Finish(zone) => self.evict(now, zone, Op::ZoneFinish),
+                Due::Wake(zone) => self.kick(now, zone),
+                Due::Evict(zone, op) => self.evict(now, zone, op),
+                Due::Refuse(zone, error) => {
+                    let mut turn = Turn::default();
+                    self.go_on(now, zone, Event::NoSlot(error), &mut turn);
+                    turn.tell(self);
+                }
             }
         }
-        for refusal in refusals {
-            let mut turn = Turn::default();
-            self.go_on(now, refusal.zone, Event::NoSlot(no_slot(&refusal)), &mut turn);
-            turn.tell(self);
-        }
-        if progress { Progress::Some } else { Progress::None }
+        Progress::Some
     }
 
     /// Closes or finishes `zone` to make room, unless something has come between.
     fn evict(&self, now: Nanos, zone: ZoneIndex, op: Op) {
-        let sector = self.info.geometry.start_of(zone);
-        let mut shard = self.shard(zone).lock();
-        let word = self.load(zone);
+        let sector = self.terms.info.geometry.start_of(zone);
+        let mut shard = self.plugs.shard(zone).lock();
+        let word = self.plugs.load(zone);
         let is_quiet = !word.is_busy() && !word.waits();
-        if !is_quiet || self.exchange(zone, word, word.without_slot().waiting()).is_err() {
+        if !is_quiet || self.plugs.exchange(zone, word, word.without_slot().waiting()).is_err() {
             drop(shard);
-            return self.spare(zone);
+            return self.slots.spare(zone, self.plugs.load(zone));
         }
         let pending = Pending::new(Owner::Volume, Request::zone(op, sector));
         let item = Item { kind: Kind::Manage(op), mergeable: false, token: pending };
@@ -342,28 +501,6 @@ impl Volume {
         drop(shard);
         self.counters.line().add(Counter::Evicted, 1);
         self.kick(now, zone);
-    }
-
-    /// `zone` was to be closed or finished and is in use again.
-    fn spare(&self, zone: ZoneIndex) {
-        let Some(book) = &self.book else { return };
-        let mut state = book.state.lock();
-        // What happened to it meanwhile may have settled that already.
-        if state.budget.is_leaving(zone) {
-            let is_open = state.budget.holders().any(|h| h.zone == zone && h.open);
-            let condition = if is_open { ZoneCondition::ImpOpen } else { ZoneCondition::Closed };
-            let fill = self.fill(zone, self.load(zone));
-            state.budget.became(zone, condition, fill);
-            state.budget.observe(zone, Seen::Busy, fill);
-        }
-    }
-
-    /// The slot that a queue's head was to get is denied to it, and to all that wait after it.
-    #[cold]
-    pub(super) fn deny(&self, queue: &mut Queue<Box<Pending>>, error: RequestError, turn: &mut Turn) {
-        let mut denied = Vec::new();
-        queue.deny(&mut denied);
-        denied.into_iter().for_each(|pending| self.end_with(pending, Err(error), turn));
     }
 
     /// A zone's wait has been found to be without end. It may have got its slot by now, or stand in line again.
@@ -374,122 +511,23 @@ impl Volume {
         shard: &mut Shard,
         turn: &mut Turn,
     ) -> Word {
-        let word = self.load(zone);
-        if word.waits() && !word.has_slot() && shard.queue(zone).wants_slot(word, &self.rules(zone)) {
-            self.deny(shard.queue(zone), error, turn);
+        let word = self.plugs.load(zone);
+        if word.waits() && !word.has_slot() && shard.queue(zone).wants_slot(word, &self.terms.rules(zone)) {
+            deny(shard.queue(zone), error, turn);
         }
         word
     }
 
-    /// No write goes to `zone`, which has no slot, after all.
-    #[cold]
-    pub(super) fn cancel_slot(&self, zone: ZoneIndex) {
-        if let Some(book) = &self.book {
-            book.cancel(zone);
-        }
-    }
-
-    /// What a reset, finish, open or close has made of a zone. Nothing of it is in flight.
-    pub(super) fn slot_managed(&self, zone: ZoneIndex, op: Op) {
-        let Some(book) = &self.book else { return };
-        let word = self.load(zone);
-        let empties = DeviceRules::of(self.info.personality).close_unwritten_empties;
-        let fill = self.fill(zone, word);
-        let condition = match op {
-            Op::ZoneReset => ZoneCondition::Empty,
-            Op::ZoneFinish => ZoneCondition::Full,
-            Op::ZoneOpen => ZoneCondition::ExpOpen,
-            Op::ZoneOffline => ZoneCondition::Offline,
-            _ if fill.written >= fill.capacity => ZoneCondition::Full,
-            // A close of a zone that was not open, which some devices take without a word, changes nothing.
-            _ if fill.written == 0 && empties => ZoneCondition::Empty,
-            _ => ZoneCondition::Closed,
-        };
-        if self.became(book, zone, condition, fill) {
-            self.alarm.ring();
-        }
-    }
-
-    /// The device has described a zone of which nothing is in flight. Returns its word.
-    pub(super) fn slot_described(
-        &self,
-        zone: ZoneIndex,
-        word: Word,
-        condition: ZoneCondition,
-        turn: &mut Turn,
-    ) -> Word {
-        let Some(book) = &self.book else { return word };
-        // A victim that is still there could not be closed or finished: not the next time either.
-        let was_leaving = book.state.lock().budget.is_leaving(zone);
-        let condition = match condition {
-            ZoneCondition::ImpOpen if was_leaving => ZoneCondition::ExpOpen,
-            condition => condition,
-        };
-        if self.became(book, zone, condition, self.fill(zone, word)) {
-            turn.leaves_work();
-        }
-        self.follow_slot(zone, word)
-    }
-
-    /// The device cannot say where a zone stands: its writes have failed, and what it held it holds.
-    pub(super) fn slot_unknown(&self, zone: ZoneIndex) {
-        let Some(book) = &self.book else { return };
-        let mut state = book.state.lock();
-        state.budget.cancel(zone);
-        let open = state.budget.holders().find(|h| h.zone == zone).map(|h| h.open);
-        if state.budget.is_leaving(zone)
-            && let Some(open) = open
-        {
-            let condition = if open { ZoneCondition::ExpOpen } else { ZoneCondition::Closed };
-            let fill = self.fill(zone, self.load(zone));
-            state.budget.became(zone, condition, fill);
-        }
-    }
-
-    /// Returns whether polls have to look after those that wait.
-    fn became(&self, book: &Book, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) -> bool {
-        let mut state = book.state.lock();
-        state.budget.quiet(zone);
-        state.budget.became(zone, condition, fill);
-        let has_work = !state.budget.is_at_rest();
-        if has_work {
-            book.attend();
-        }
-        has_work
-    }
-
-    /// The word of a zone of which nothing is in flight, with or without a slot as the budget has it.
-    pub(super) fn follow_slot(&self, zone: ZoneIndex, word: Word) -> Word {
-        let Some(book) = &self.book else { return word };
-        let has_slot = book.state.lock().budget.has_slot(zone);
-        if has_slot { word.with_slot() } else { word.without_slot() }
-    }
-
-    /// Every zone was reset, and nothing waits that came before.
-    pub(super) fn slots_reset(&self) {
-        let Some(book) = &self.book else { return };
-        let mut state = book.state.lock();
-        let budget = &mut state.budget;
-        let waiting: Vec<ZoneIndex> = budget.waiting().map(|w| w.zone).collect();
-        waiting.into_iter().for_each(|zone| budget.cancel(zone));
-        let holding: Vec<ZoneIndex> = budget.holders().map(|h| h.zone).collect();
-        for zone in holding {
-            let fill = Fill { written: 0, capacity: self.info.geometry.capacity_of(zone) };
-            budget.quiet(zone);
-            budget.became(zone, ZoneCondition::Empty, fill);
-        }
-    }
-
     /// How the drive's limits are kept; `None`: by the drive alone.
     pub fn budget(&self) -> Option<BudgetOptions> {
-        self.book.as_ref().map(|book| book.options)
+        self.slots.0.as_ref().map(|book| book.options)
     }
 
     /// Who holds slots and who waits for them; `None` where there is no budget.
     pub fn budget_status(&self) -> Option<BudgetStatus> {
-        let book = self.book.as_ref()?;
+        let book = self.slots.0.as_ref()?;
         let mut state = book.state.lock();
-        self.look(book, &mut state, None);
+        book.look(&self.plugs, &mut state, None);
         let budget = &state.budget;
         let Limits { open_max, active_max } = budget.limits();
         let status = |zone: ZoneIndex, class: Class| SlotStatus { zone: zone.0, class: class.0 };
@@ -512,9 +550,9 @@ impl Volume {
     /// # Errors
     /// What differs.
     pub fn check_budget(&self, zones: &[ZoneDescriptor]) -> Result<(), String> {
-        let Some(book) = &self.book else { return Ok(()) };
+        let Some(book) = &self.slots.0 else { return Ok(()) };
         let mut state = book.state.lock();
-        self.look(book, &mut state, None);
+        book.look(&self.plugs, &mut state, None);
         state.budget.check()?;
         let held: Vec<_> = state.budget.holders().map(|h| (h.zone, h.open)).collect();
         let active = zones.iter().filter(|z| z.condition.is_active());
@@ -522,15 +560,19 @@ impl Volume {
         if held != device {
             return Err(format!("zones that hold slots, and whether open: {held:?}; the device: {device:?}"));
         }
-        let words = self.sequential_zones().map(|zone| (zone, self.load(zone)));
+        let words = self.plugs.sequential_zones().map(|zone| (zone, self.plugs.load(zone)));
         let mut open = words.filter(|(_, w)| w.has_slot() && w.pointer() > 0);
         let differs = open.find(|&(zone, w)| {
-            w.pointer() < self.info.geometry.capacity_of(zone) && !state.budget.has_slot(zone)
+            w.pointer() < self.terms.info.geometry.capacity_of(zone) && !state.budget.has_slot(zone)
         });
         differs.map_or(Ok(()), |(zone, w)| Err(format!("zone {zone} thinks that it has a slot: {w:?}")))
     }
 }
 
-fn no_slot(refusal: &Refusal) -> RequestError {
-    RequestError::NoSlot { zone: refusal.zone, holders: refusal.into() }
+/// The slot that a queue's head was to get is denied to it, and to all that wait after it.
+#[cold]
+pub(super) fn deny(queue: &mut Queue<Box<Pending>>, error: RequestError, turn: &mut Turn) {
+    let mut denied = Vec::new();
+    queue.deny(&mut denied);
+    denied.into_iter().for_each(|pending| turn.end(pending, Err(error)));
 }

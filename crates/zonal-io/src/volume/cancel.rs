@@ -14,7 +14,7 @@ use super::pending::Pending;
 use super::turn::{Turn, Work};
 use super::{Shard, Volume};
 use crate::device::{Context, ContextKind};
-use crate::sync::Ordering;
+use crate::sync::{Brief, Ordering};
 use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, RequestError, Sectors, ZoneIndex};
 
@@ -48,7 +48,7 @@ impl Volume {
     fn cancel_marked(&self, now: Nanos) {
         begin_call();
         let mut turn = Turn::default();
-        for shard in 0..self.shards.len() {
+        for shard in self.plugs.shards() {
             self.cancel_in_shard(now, shard, &mut turn);
         }
         self.cancel_stalled(now);
@@ -101,14 +101,14 @@ impl Volume {
             },
             _ => RequestError::Cancelled,
         };
-        self.end_with(pending, Err(error), turn);
+        turn.end(pending, Err(error));
     }
 
-    fn cancel_in_shard(&self, now: Nanos, shard: usize, turn: &mut Turn) {
+    fn cancel_in_shard(&self, now: Nanos, shard: &Brief<Shard>, turn: &mut Turn) {
         let mut moved = Vec::new();
-        let mut shard = self.shards[shard].lock();
+        let mut shard = shard.lock();
         for zone in shard.zones() {
-            let word = self.load(zone);
+            let word = self.plugs.load(zone);
             if self.cancel_queued(zone, word, &mut shard, turn) {
                 moved.push(zone);
             }
@@ -127,7 +127,7 @@ impl Volume {
     /// was one.
     pub(super) fn cancel_stalled(&self, now: Nanos) -> bool {
         let mut is_any = false;
-        for queue in 0..self.info.queues {
+        for queue in 0..self.terms.info.queues {
             for context in self.stalled.take_if(queue, is_cancelled) {
                 is_any = true;
                 let mut slot = Some(context);

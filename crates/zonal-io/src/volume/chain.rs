@@ -35,12 +35,12 @@ impl Volume {
         let mut last = first;
         for _ in 0..CHAIN_MAX {
             let Some((next, at)) = queue.follow(word, rules) else { break };
-            if !queue.front().is_some_and(|p| self.ends_with_this_command(p)) {
+            if !queue.front().is_some_and(|p| self.terms.ends_with_this_command(p)) {
                 break;
             }
             word = next;
             let behind = last.behind.insert(queue.pop());
-            self.place(rules.zone, at, behind);
+            self.terms.place(rules.zone, at, behind);
             last = behind;
         }
         word
@@ -57,7 +57,7 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let is_cancelled = self.is_cancelling() && behind.is_cancelled();
-        if !self.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
+        if !self.plugs.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
             return self.serve(now, zone, Event::Broken(behind), turn, stack);
         }
         turn.issued += 1;
@@ -82,16 +82,16 @@ impl Volume {
             pending.plugged = false;
             if pending.op == Op::Append {
                 // It gives its place up. It may go out natively, and then has to name its zone.
-                pending.sector = self.info.geometry.start_of(zone);
+                pending.sector = self.terms.info.geometry.start_of(zone);
             }
-            let kind = self.with_company(self.write_kind(&pending), &pending);
+            let kind = self.terms.with_company(self.terms.write_kind(&pending), &pending);
             let kind = Kind::Write(kind, pending.sectors);
             rest.push(Item { kind, mergeable: false, token: pending });
         }
         let mut aborted = Vec::new();
         let word = shard.queue(zone).break_chain(word, rest.into_iter(), &mut aborted);
         for pending in aborted {
-            self.end_with(pending, Err(RequestError::Aborted { zone }), turn);
+            turn.end(pending, Err(RequestError::Aborted { zone }));
         }
         word
     }

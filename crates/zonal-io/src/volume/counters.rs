@@ -1,6 +1,7 @@
 //! Live counters, cheap enough for the hot path: a thread adds to a line of its own, without a locked operation.
 
 use crate::sync::{CachePadded, Ordering, PlainU64, thread_slot};
+use std::sync::Arc;
 
 /// Threads with a line of their own; later ones share the last line with locked additions.
 const LINES: usize = 64;
@@ -93,8 +94,10 @@ counters! {
     Evicted evicted,
 }
 
+/// Clones count together.
+#[derive(Clone)]
 pub(crate) struct Counters {
-    lines: Box<[CachePadded<[PlainU64; COUNTERS]>]>,
+    lines: Arc<[CachePadded<[PlainU64; COUNTERS]>]>,
 }
 
 impl Counters {
@@ -113,7 +116,7 @@ impl Counters {
 
     pub(crate) fn sum(&self) -> Statistics {
         let mut sums = [0; COUNTERS];
-        for line in &self.lines {
+        for line in self.lines.iter() {
             for (sum, counter) in sums.iter_mut().zip(line.iter()) {
                 *sum += counter.load(Ordering::Relaxed);
             }

@@ -80,52 +80,52 @@ impl Volume {
     /// Brings an event to the zone's word. With the result waiting, the word is the shard holder's.
     pub(super) fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut Shard, turn: &mut Turn) -> Word {
         match event {
-            Event::Kick | Event::Turn => self.load(zone),
-            Event::Completed => self.change(zone, Word::completed),
+            Event::Kick | Event::Turn => self.plugs.load(zone),
+            Event::Completed => self.plugs.change(zone, Word::completed),
             Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
                 // A thread that found the queue empty while the chain ran may have let the zone stop waiting. No write
                 // may come between the end of this write and the return of those that were to follow it.
-                let word = self.change(zone, |w| w.completed().waiting());
+                let word = self.plugs.change(zone, |w| w.completed().waiting());
                 self.unchain(zone, word, behind, shard, turn)
             }
             Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
             // A zone that was to be opened by it was not: what it holds has to be asked for.
-            Event::Withdrawn(sectors) if self.book.is_some() => {
-                self.change(zone, |w| w.unissued(sectors).recovering())
+            Event::Withdrawn(sectors) if self.slots.are_counted() => {
+                self.plugs.change(zone, |w| w.unissued(sectors).recovering())
             }
-            Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
+            Event::Withdrawn(sectors) => self.plugs.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
-                let mut word = self.change(zone, |w| w.completed().recovering());
+                let mut word = self.plugs.change(zone, |w| w.completed().recovering());
                 if let Some(behind) = pending.behind.take() {
                     word = self.unchain(zone, word, behind, shard, turn);
                 }
-                let offset = self.info.geometry.offset_of(pending.sector);
+                let offset = self.terms.info.geometry.offset_of(pending.sector);
                 let kind = Kind::Write(WriteKind::Alone(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
             Event::Managed(pointer) => {
-                let word = shard.queue(zone).managed(self.load(zone), pointer);
-                self.follow_slot(zone, word)
+                let word = shard.queue(zone).managed(self.plugs.load(zone), pointer);
+                self.slots.follow(zone, word)
             }
             Event::TakenOffline => {
-                let word = shard.queue(zone).managed(self.load(zone), None);
-                let word = word.taken_offline(self.info.geometry.capacity_of(zone));
-                self.follow_slot(zone, word)
+                let word = shard.queue(zone).managed(self.plugs.load(zone), None);
+                let word = word.taken_offline(self.terms.info.geometry.capacity_of(zone));
+                self.slots.follow(zone, word)
             }
             Event::ManagedInDoubt(error) => {
                 let queue = shard.queue(zone);
-                let word = queue.managed(self.load(zone), None);
+                let word = queue.managed(self.plugs.load(zone), None);
                 if error.may_come_late() { queue.unsettle(word) } else { queue.distrust(word) }
             }
             Event::Resynced(result) => self.resynced(zone, result, shard, turn),
             Event::Settled(answer) => self.was_settled(zone, answer, shard, turn),
             Event::ReadBack { lost, rest } => {
-                let (word, queue) = (self.load(zone), shard.queue(zone));
+                let (word, queue) = (self.plugs.load(zone), shard.queue(zone));
                 queue.was_read_back(word, lost);
                 if lost {
-                    self.record_loss(zone, queue);
+                    turn.loses_write();
                 }
                 rest.map_or(word, |item| queue.push_front(word, item))
             }

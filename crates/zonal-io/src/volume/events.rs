@@ -231,7 +231,7 @@ impl Watch {
 impl Volume {
     /// The device's events from now on. Each reader hears each of them.
     pub fn events(&self) -> Events {
-        self.events_of(0..self.info.geometry.zones(), 0)
+        self.events_of(0..self.terms.info.geometry.zones(), 0)
     }
 
     /// As [`Volume::events`]; of the zones, those in `zones`, counted from `first`.

@@ -8,7 +8,7 @@ use super::Volume;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use std::path::PathBuf;
 use zonal_core::ZoneIndex;
-use zonal_core::plug::Queue;
+use zonal_core::plug::{Queue, Rules};
 
 /// Where records go.
 struct Place {
@@ -31,6 +31,14 @@ pub(super) struct Recorder {
 impl Recorder {
     pub(super) fn is_on(&self) -> bool {
         self.place.is_some()
+    }
+
+    /// A write of the zone is lost for good: keeps what its queue has recorded.
+    pub(super) fn keep<T>(&self, queue: &Queue<T>, rules: &Rules) {
+        if let Some(record) = self.place.as_ref().and_then(|_| queue.flight(rules)) {
+            self.losses.lock().push((rules.zone, record));
+            self.has_losses.store(true, Ordering::Release);
+        }
     }
 
     /// Writes what is kept.
@@ -72,16 +80,5 @@ impl Volume {
     pub fn flight_records(&self) -> (u32, u32) {
         let failed = self.recorder.failed.load(Ordering::Relaxed);
         (self.recorder.files.load(Ordering::Relaxed) - failed, failed)
-    }
-
-    /// A write of the zone is lost for good.
-    pub(super) fn record_loss<T>(&self, zone: ZoneIndex, queue: &Queue<T>) {
-        if !self.recorder.is_on() {
-            return;
-        }
-        if let Some(record) = queue.flight(&self.rules(zone)) {
-            self.recorder.losses.lock().push((zone, record));
-            self.recorder.has_losses.store(true, Ordering::Release);
-        }
     }
 }

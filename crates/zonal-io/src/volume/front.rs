@@ -22,7 +22,7 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
-use zonal_core::scheduler::{Direction, Dispatched, Limits, Options, Request, Scheduler};
+use zonal_core::scheduler::{Dispatched, Limits, Options, Scheduler};
 use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
 
 /// Tags unless set otherwise: what the block layer gives a scheduler over a queue of 128.
@@ -177,7 +177,7 @@ impl Front {
         let State { scheduler, locked, .. } = &mut *state;
         let watches = Cell::new(false);
         let is_locked = |zone: ZoneIndex| {
-            let word = volume.load(zone);
+            let word = volume.plugs.load(zone);
             // A zone in doubt takes one, which makes it ask again where it gave up.
             let waits = word.waits() && !word.recovers();
             let by_others = word.in_flight() > 0 || waits;
@@ -196,13 +196,13 @@ impl Front {
 
     /// Gives free tags to those that came first.
     fn admit(self: &Arc<Front>, state: &mut State, volume: &Volume, now: Nanos) {
-        let tags = volume.settings.nr_requests();
+        let tags = volume.terms.settings.nr_requests();
         while state.tags_used < tags
             && let Some(mut pending) = state.outside.pop_front()
         {
             state.tags_used += 1;
             pending.tag = Some(self.clone());
-            state.scheduler.insert(now, volume.scheduled(pending));
+            state.scheduler.insert(now, volume.terms.scheduled(pending));
         }
     }
 
@@ -237,12 +237,13 @@ impl Front {
         }
         // An append names no place, and goes where those with one leave the zone.
         writes.sort_by_key(|p| (p.op == Op::Append, p.sector));
-        let mut shard = volume.shard(zone).lock();
-        let word = volume.change(zone, Word::waiting);
+        let mut shard = volume.plugs.shard(zone).lock();
+        let word = volume.plugs.change(zone, Word::waiting);
         for mut pending in writes {
-            volume.prefer_writes_of_zeroes(&mut pending);
-            let (mergeable, sectors) = (volume.is_mergeable(&pending), pending.sectors);
-            let kind = Kind::Write(volume.with_company(volume.write_kind(&pending), &pending), sectors);
+            volume.terms.prefer_writes_of_zeroes(&mut pending);
+            let (mergeable, sectors) = (volume.terms.is_mergeable(&pending), pending.sectors);
+            let kind =
+                Kind::Write(volume.terms.with_company(volume.terms.write_kind(&pending), &pending), sectors);
             shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
             volume.counters.line().add(Counter::Queued, 1);
         }
@@ -250,25 +251,12 @@ impl Front {
 }
 
 /// The zone whose plug a read or write meets, if it meets one.
-fn plugged_zone(geometry: &Geometry, pending: &Pending) -> Option<ZoneIndex> {
+pub(super) fn plugged_zone(geometry: &Geometry, pending: &Pending) -> Option<ZoneIndex> {
     let zone = geometry.zone_of(pending.sector);
     (!pending.op.is_read() && !geometry.is_conventional(zone)).then_some(zone)
 }
 
 impl Volume {
-    /// A request as it waits in the scheduler.
-    fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
-        let zone = plugged_zone(&self.info.geometry, &pending);
-        Request {
-            direction: if pending.op.is_read() { Direction::Read } else { Direction::Write },
-            sector: pending.sector,
-            sectors: Sectors(pending.sectors.into()),
-            zone,
-            mergeable: zone.is_some() && self.is_mergeable(&pending),
-            token: pending,
-        }
-    }
-
     /// Takes what leaves the scheduler: its cancelled requests end here, the others go out.
     fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<Pending>>) {
         let Dispatched { zone, sectors, parts, .. } = dispatched;
@@ -294,10 +282,10 @@ impl Volume {
     /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn take_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<Pending>>) {
-        let kind = WriteKind::At(self.info.geometry.offset_of(parts[0].sector));
-        let word = self.load(zone);
-        let admitted = match word.admit(kind, sectors, &self.rules(zone)) {
-            Admission::Issue(next, at) => self.exchange(zone, word, next).is_ok().then_some(at),
+        let kind = WriteKind::At(self.terms.info.geometry.offset_of(parts[0].sector));
+        let word = self.plugs.load(zone);
+        let admitted = match word.admit(kind, sectors, &self.terms.rules(zone)) {
+            Admission::Issue(next, at) => self.plugs.exchange(zone, word, next).is_ok().then_some(at),
             Admission::Wait | Admission::Refuse(_) => None,
         };
         match admitted {
@@ -313,6 +301,6 @@ impl Volume {
 
     /// Tags of mode `zone-lock` in use, and how many there are.
     pub fn tags(&self) -> (u32, u32) {
-        (self.front.as_ref().map_or(0, |front| front.tags_used()), self.settings.nr_requests())
+        (self.front.as_ref().map_or(0, |front| front.tags_used()), self.terms.settings.nr_requests())
     }
 }

@@ -38,14 +38,14 @@ impl Volume {
         if aborts && let Some(front) = &self.front {
             aborted = front.take(zone.0..zone.0 + 1);
         }
-        let mut shard = self.shard(zone).lock();
+        let mut shard = self.plugs.shard(zone).lock();
         let word = if aborts {
-            let word = self.update(zone, Word::recalling);
+            let word = self.plugs.update(zone, Word::recalling);
             shard.queue(zone).push_management(word, op, pending, &mut aborted);
             shard.abort_parked(zone, &mut aborted);
             word
         } else {
-            let word = self.update(zone, Word::waiting);
+            let word = self.plugs.update(zone, Word::waiting);
             shard.queue(zone).push(word, Item { kind: Kind::Manage(op), mergeable: false, token: pending })
         };
         drop(shard);
@@ -73,7 +73,7 @@ impl Volume {
     /// Asks the device where `zone` stands, once its writes in flight have ended: for zones that were written or reset
     /// past the volume.
     pub fn resync(&self, now: Nanos, zone: ZoneIndex) {
-        if zone.0 >= self.info.geometry.zones() || self.info.geometry.is_conventional(zone) {
+        if zone.0 >= self.terms.info.geometry.zones() || self.terms.info.geometry.is_conventional(zone) {
             return;
         }
         begin_call();
@@ -83,8 +83,8 @@ impl Volume {
 
     /// The same for a sequential zone, in a call of the volume.
     pub(super) fn ask_device(&self, now: Nanos, zone: ZoneIndex) {
-        let mut shard = self.shard(zone).lock();
-        let word = self.update(zone, Word::recovering);
+        let mut shard = self.plugs.shard(zone).lock();
+        let word = self.plugs.update(zone, Word::recovering);
         shard.queue(zone).doubt(word);
         drop(shard);
         self.kick(now, zone);

@@ -11,10 +11,13 @@
 //! 4. On completion the plug is updated first, the zone's next write is issued, and only then is the caller told
 //!    (`channel`).
 //!
-//! # Who may touch what
-//! - A zone's word: any thread by compare-exchange while it does not wait; while it waits, only the holder of its shard.
-//! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
-//! - No lock is held while the device or a completion function runs.
+//! # Parts
+//! Each owns its state, and is handed what it needs of the others: the terms (`terms`, with what is refused at once in `check` and the
+//! commands in `command`), the plugs (`plugs`), the gates of a waiting write (`step`), the slots (`budget`), the token of mode `qd1`
+//! (`token`), what concerns all zones (`quiesce`), and in front of all the scheduler of mode `zone-lock` (`front`).
+//!
+//! # Locks
+//! No lock is held while the device or a completion function runs.
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
@@ -25,6 +28,8 @@ mod call;
 mod cancel;
 mod chain;
 pub(crate) mod channel;
+mod check;
+mod command;
 mod counters;
 mod driver;
 mod event;
@@ -34,11 +39,13 @@ mod front;
 mod handover;
 mod inbox;
 mod issue;
+mod listing;
 mod manage;
 mod mode;
 mod options;
 mod park;
 mod part;
+mod patients;
 mod pending;
 mod pipelined;
 mod plugs;
@@ -52,8 +59,10 @@ mod shard;
 mod stalled;
 mod step;
 mod submit;
+mod terms;
 mod token;
 mod turn;
+mod verdict;
 mod watch;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
@@ -63,11 +72,11 @@ pub use counters::Statistics;
 pub use driver::{Driver, drive};
 pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
+pub use listing::{Condition, PlugStatus};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub use part::{Part, PartKind, PartStatistics};
 pub(crate) use pending::{Merged, Pending};
-pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
 pub use settings::SetError;
@@ -77,13 +86,10 @@ pub use zonal_core::plug::ParkOptions;
 use crate::changes::Changes;
 use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, made_anew};
 use crate::news::{LEFT, News, Wakeups};
-use crate::sync::{
-    Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
-    waits_for,
-};
+use crate::sync::{Arc, AtomicBool, SegQueue};
 use alarm::Alarm;
 use arrayvec::ArrayVec;
-use budget::Book;
+use budget::Slots;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use events::Watch;
@@ -92,20 +98,20 @@ use front::Front;
 use handover::Home;
 use mode::Policy;
 use park::Parking;
+use patients::Patients;
+use plugs::Plugs;
 use quiesce::Quiesce;
 use reaper::Reapers;
-use recovery::Patients;
 use retry::Retries;
 use settings::Settings;
 use shard::Shard;
 use stalled::Stalled;
 use std::time::Duration;
+use terms::Terms;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, Rules, Word};
+use zonal_core::plug::{Class, Word};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
-
-const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -159,25 +165,17 @@ pub enum OpenError {
 /// Dropping it tells no caller: requests that have not ended are gone, those at the device with whatever becomes of them there.
 pub struct Volume {
     device: Arc<dyn Device>,
-    info: DeviceInfo,
-    policy: Policy,
-    settings: Settings,
-    words: WordTable,
-    shards: Box<[CachePadded<Brief<Shard>>]>,
+    terms: Terms,
+    plugs: Plugs,
     /// Zones that can continue but whose thread's turn was over.
     ready: SegQueue<ZoneIndex>,
     reapers: Reapers,
     stalled: Stalled,
     channels: Channels,
     counters: Counters,
-    /// Exchanges of words that failed.
-    retries: Tally,
-    quiesce: Mutex<Quiesce>,
-    /// Something that concerns all zones waits and nothing of the kind is under way.
-    quiesce_behind: AtomicBool,
+    quiesce: Quiesce,
     token: Token,
-    /// Kept where the drive has limits.
-    book: Option<Book>,
+    slots: Slots,
     parking: Parking,
     /// The scheduler of mode `zone-lock`, for a volume that was opened in that mode.
     front: Option<Arc<Front>>,
@@ -209,41 +207,35 @@ impl Volume {
             Err(SwitchError::NoOrder) => return Err(OpenError::NoOrder { device: info.name }),
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
-        let words = WordTable::new(info.geometry.zones());
+        let plugs = Plugs::new(info.geometry);
         let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]), info.queues);
-        let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
-            Some(options) => Book::new(&info, options)
+        let counters = Counters::new();
+        let slots = match options.budget.filter(|_| mode != WriteMode::Direct) {
+            Some(options) => Slots::new(&info, options, &counters)
                 .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
-            None => None,
+            None => Slots::default(),
         };
         let watch = Watch::default();
         // The reports below are later.
         device.take_changes(&mut Changes::default());
         for_each_zone(&*device, |zone| {
             watch.opened_with(zone);
-            let mut word = word_of(&info, zone)?;
-            if let Some(book) = &book {
-                word = book.adopt(zone, word, info.geometry.capacity_of(zone.zone));
-            }
-            words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
+            let word = slots.adopt(zone, word_of(&info, zone)?);
+            plugs.store(zone.zone, word);
             Ok(())
         })?;
+        let has_budget = slots.are_counted();
         Ok(Volume {
-            policy: Policy::new(mode, mode_reason),
-            settings: Settings::new(&info, &options),
             home: Home::of(&*device),
-            words,
-            shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
+            plugs,
             ready: SegQueue::new(),
             reapers: Reapers::new(info.queues),
             stalled: Stalled::new(info.queues),
             channels: Channels::new(alarm.clone()),
-            counters: Counters::new(),
-            retries: Tally::default(),
-            quiesce: Mutex::default(),
-            quiesce_behind: AtomicBool::new(false),
+            counters,
+            quiesce: Quiesce::default(),
             token: Token::default(),
-            book,
+            slots,
             parking: Parking::default(),
             front: (mode == WriteMode::ZoneLock).then(|| Front::new(&info, alarm.clone())),
             patients: Patients::default(),
@@ -253,13 +245,18 @@ impl Volume {
             is_cancelling: AtomicBool::new(false),
             watch,
             device,
-            info,
+            terms: Terms {
+                policy: Policy::new(mode, mode_reason),
+                settings: Settings::new(&info, &options),
+                has_budget,
+                info,
+            },
         })
     }
 
     /// What the device is.
     pub fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.terms.info
     }
 
     /// The device itself. Commands that bypass the volume leave its pointers stale.
@@ -269,33 +266,23 @@ impl Volume {
 
     /// The write mode and why it was chosen.
     pub fn mode(&self) -> (WriteMode, &'static str) {
-        (self.policy.mode(), self.policy.reason())
+        (self.terms.policy.mode(), self.terms.policy.reason())
     }
 
     /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
     ///
     /// The same in every mode that can be switched to: what waits when the mode is switched has been admitted.
     pub fn append_sectors_max(&self) -> u32 {
-        self.append_sectors_max_if(self.policy.is(WriteMode::Direct))
-    }
-
-    #[inline]
-    fn append_sectors_max_if(&self, is_direct: bool) -> u32 {
-        match self.info.append_sectors_max {
-            0 if is_direct => 0,
-            0 => self.info.command_sectors_max,
-            native => native.min(self.info.command_sectors_max),
-        }
+        self.terms.append_sectors_max_if(self.terms.policy.is(WriteMode::Direct))
     }
 
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
         let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
-        let shards: u64 = self.shards.iter().map(|s| u64::from(waits_for(s))).sum();
-        let plug_waits = shards + u64::from(self.token.waits());
+        let plug_waits = self.plugs.waits() + u64::from(self.token.waits());
         Statistics {
             plug_waits,
-            plug_retries: self.retries.sum(),
+            plug_retries: self.plugs.retries(),
             device_waits,
             device_retries,
             ..self.counters.sum()
@@ -304,7 +291,7 @@ impl Volume {
 
     /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
     pub fn plug_bytes(&self) -> usize {
-        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Brief<Shard>>>()
+        self.plugs.bytes()
     }
 
     /// A channel whose completion function may run before `submit` returns.
@@ -369,7 +356,7 @@ impl Volume {
     /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
         let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
-        self.alarm.wakeups().has_lookers(queue) || !self.info.virtual_time && is_untold()
+        self.alarm.wakeups().has_lookers(queue) || !self.terms.info.virtual_time && is_untold()
     }
 
     fn has_passed_over(&self) -> bool {
@@ -379,7 +366,7 @@ impl Volume {
     /// Whether commands wait for room in a queue that holds none, so that none ends and makes room.
     fn has_stalled_for_nothing(&self) -> bool {
         let waits_idly = |queue| self.stalled.len_of(queue) > 0 && self.device.is_idle(queue);
-        !self.stalled.is_empty() && (0..self.info.queues).any(waits_idly)
+        !self.stalled.is_empty() && (0..self.terms.info.queues).any(waits_idly)
     }
 
     /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
@@ -399,7 +386,7 @@ impl Volume {
             }
             // Commands of a queue that its threads may have left are looked at from time to time. So is a scheduler that no end
             // tells of what it waits for.
-            let mut others = (0..self.info.queues).filter(|other| *other != queue);
+            let mut others = (0..self.terms.info.queues).filter(|other| *other != queue);
             let is_watched = others.any(|other| !self.device.is_idle(other)) || self.has_passed_over();
             Some(if is_watched { timeout.min(LEFT) } else { timeout })
         });
@@ -421,7 +408,7 @@ impl Volume {
             || self.device.has_changes()
             || self.watch.has_work()
             || self.patients.are_fresh()
-            || self.quiesce_behind.load(Ordering::Acquire)
+            || self.quiesce.is_due()
             || self.token.is_parked()
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty()
@@ -473,50 +460,6 @@ impl Volume {
         progress
     }
 
-    #[inline]
-    fn rules(&self, zone: ZoneIndex) -> Rules {
-        Rules { writes_in_flight_max: self.writes_in_flight_max(), ..self.rules_one_by_one(zone) }
-    }
-
-    #[inline]
-    fn writes_in_flight_max(&self) -> u32 {
-        if self.policy.is(WriteMode::Pipelined) { self.settings.window() } else { 1 }
-    }
-
-    /// The rules of the modes without a window.
-    #[inline]
-    fn rules_one_by_one(&self, zone: ZoneIndex) -> Rules {
-        Rules {
-            zone,
-            capacity: self.info.geometry.capacity_of(zone),
-            merge_sectors_max: self.settings.merge_sectors_max(),
-            appends_in_flight_max: self.policy.appends_in_flight_max(),
-            writes_in_flight_max: 1,
-        }
-    }
-
-    fn shard(&self, zone: ZoneIndex) -> &Brief<Shard> {
-        &self.shards[shard_of(zone.0, SHARD_BITS)]
-    }
-
-    #[inline]
-    fn load(&self, zone: ZoneIndex) -> Word {
-        Word(self.words.word(zone.0).load(Ordering::Acquire))
-    }
-
-    /// Replaces `old` unless another thread was faster.
-    #[inline(always)]
-    fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
-        let word = self.words.word(zone.0);
-        match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(seen) => {
-                self.retries.add_one();
-                Err(Word(seen))
-            }
-        }
-    }
-
     /// Offers the commands that met a full queue to the device again, up to the first that does so again.
     fn retry_stalled(&self, now: Nanos) -> Progress {
         let mut progress = Progress::None;
@@ -527,7 +470,7 @@ impl Volume {
         if self.is_cancelling() && self.cancel_stalled(now) {
             progress = Progress::Some;
         }
-        for queue in 0..self.info.queues {
+        for queue in 0..self.terms.info.queues {
             for _ in 0..self.stalled.len_of(queue) {
                 let Some(context) = self.stalled.pop(queue) else { break };
                 let mut slot = Some(context);

@@ -15,7 +15,7 @@ use super::{Progress, Shard, Volume, earliest};
 use crate::device::Context;
 use crate::sync::{AtomicU64, AtomicUsize, Brief, Ordering};
 use std::collections::BTreeSet;
-use zonal_core::plug::{Item, Kind, Lot, ParkOptions, Word, WriteKind};
+use zonal_core::plug::{Lot, ParkOptions, Word, WriteKind};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
 /// No zone has to be looked at.
@@ -64,18 +64,6 @@ impl Shard {
 }
 
 impl Volume {
-    /// The options under which a write that `error` refuses may be parked.
-    #[cold]
-    pub(super) fn parks(&self, error: &RequestError, request: &Pending) -> Option<ParkOptions> {
-        let &RequestError::NotAtWritePointer { zone, write_pointer, offset } = error else { return None };
-        let capacity = self.info.geometry.capacity_of(zone);
-        let fits = u64::from(offset) + u64::from(request.sectors) <= u64::from(capacity);
-        let is_new = !request.nowait && request.done == 0 && request.rounds == 0;
-        let may = offset > write_pointer && fits && is_new && self.front.is_none();
-        let options = self.settings.park();
-        (may && request.sectors <= options.sectors_max).then_some(options)
-    }
-
     /// A write that just arrived and cannot go out as it is: it is parked or refused.
     #[cold]
     pub(super) fn refuse_or_park(
@@ -86,7 +74,7 @@ impl Volume {
         slot: &mut Option<Context>,
         error: RequestError,
     ) -> Fate {
-        match self.parks(&error, super::submit::one(slot)) {
+        match self.terms.parks(&error, super::submit::one(slot)) {
             Some(_) => self.queue_write(now, zone, kind, slot),
             None => self.refuse(slot, error),
         }
@@ -105,7 +93,7 @@ impl Volume {
         turn: &mut Turn,
     ) -> Option<Word> {
         let request = shard.queue(zone).front()?;
-        let options = self.parks(error, request)?;
+        let options = self.terms.parks(error, request)?;
         let sectors = request.sectors;
         if shard.lots.get(&zone.0).is_some_and(|lot| !lot.has_room(sectors, &options)) {
             return None;
@@ -115,18 +103,11 @@ impl Volume {
             self.parking.zones.lock().insert(zone);
             Box::new(Lot::new(now, word.pointer()))
         });
-        lot.park(now, self.item(request));
+        lot.park(now, self.terms.item(request));
         self.counters.line().add(Counter::Parked, 1);
         self.parking.next.fetch_min(now.0.saturating_add(options.time.0), Ordering::AcqRel);
         turn.leaves_work();
         Some(word.with_parked())
-    }
-
-    /// A write as it waits.
-    fn item(&self, request: Box<Pending>) -> Item<Box<Pending>> {
-        let kind = self.with_company(self.write_kind(&request), &request);
-        let kind = Kind::Write(kind, request.sectors);
-        Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
     /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
@@ -138,7 +119,7 @@ impl Volume {
             // What continues the write at the head goes out with it.
             let leads = |p: &Pending| {
                 let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
-                is_new && self.write_kind(p) == WriteKind::At(word.pointer())
+                is_new && self.terms.write_kind(p) == WriteKind::At(word.pointer())
             };
             let leads = queue.front().filter(|p| leads(p)).map(|p| p.sectors);
             let leader = leads.map(|_| queue.pop());
@@ -147,12 +128,12 @@ impl Volume {
                 queue.push_front(word, item);
             }
             if let Some(leader) = leader {
-                let item = self.item(leader);
+                let item = self.terms.item(leader);
                 queue.push_front(word, item);
             }
         }
         while lot.has_writes() && queue.head_append(word) {
-            lot.park(now, self.item(queue.pop()));
+            lot.park(now, self.terms.item(queue.pop()));
         }
         if lot.is_empty() {
             return word.without_parked();
@@ -182,7 +163,7 @@ impl Volume {
 
     #[cold]
     fn look_at_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        let options = self.settings.park();
+        let options = self.terms.settings.park();
         self.parking.looking.fetch_add(1, Ordering::AcqRel);
         self.parking.next.store(NEVER, Ordering::Release);
         let zones: Vec<ZoneIndex> = self.parking.zones.lock().iter().copied().collect();
@@ -204,8 +185,8 @@ impl Volume {
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn overdue(&self, now: Nanos, zone: ZoneIndex, options: &ParkOptions) -> Vec<Box<Pending>> {
-        let mut shard = self.shard(zone).lock();
-        let word = self.load(zone);
+        let mut shard = self.plugs.shard(zone).lock();
+        let word = self.plugs.load(zone);
         if !shard.lots.contains_key(&zone.0) {
             self.parking.zones.lock().remove(&zone);
             return Vec::new();
@@ -222,12 +203,12 @@ impl Volume {
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn give_up_parked(&self, zone: ZoneIndex, over: Vec<Box<Pending>>) {
-        let write_pointer = self.load(zone).pointer();
+        let write_pointer = self.plugs.load(zone).pointer();
         let mut turn = Turn::default();
         for request in over {
-            let offset = self.info.geometry.offset_of(request.sector);
+            let offset = self.terms.info.geometry.offset_of(request.sector);
             let error = RequestError::PredecessorMissing { zone, write_pointer, offset };
-            self.end_with(request, Err(error), &mut turn);
+            turn.end(request, Err(error));
         }
         turn.tell(self);
     }

@@ -12,9 +12,9 @@ use super::channel::Channel;
 use super::counters::{Counter, Counters};
 use super::events::Events;
 use super::inbox::Inbox;
+use super::listing::PlugStatus;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split};
-use super::plugs::PlugStatus;
 use super::request::{Completion, Request};
 use super::submit::{Fate, Route};
 use crate::buffer::IoBufs;
@@ -252,8 +252,8 @@ impl Volume {
             return Err(self.channels.refusal(channel));
         };
         place.place(request)?;
-        match self.check(request)? {
-            Route::Split if place.is_drive() && self.begins_in_sequential(request) => {
+        match self.terms.check(request)? {
+            Route::Split if place.is_drive() && self.terms.begins_in_sequential(request) => {
                 self.refuse_spanning(request)
             }
             Route::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),
@@ -262,23 +262,17 @@ impl Volume {
         }
     }
 
-    /// Whether it is a write that begins in a sequential zone.
-    fn begins_in_sequential(&self, request: &Pending) -> bool {
-        let geometry = &self.info.geometry;
-        request.op.is_write() && !geometry.is_conventional(geometry.zone_of(request.sector))
-    }
-
     /// Refuses a write that goes beyond its zone, with the reason that comes first: the zone's condition, its pointer, its
     /// capacity.
     fn refuse_spanning(&self, request: &Pending) -> Result<Route, RequestError> {
-        if self.policy.is(WriteMode::Direct) {
+        if self.terms.policy.is(WriteMode::Direct) {
             // Here the plug knows nothing, and the device has its say.
             return Ok(Route::Plain);
         }
-        let geometry = &self.info.geometry;
+        let geometry = &self.terms.info.geometry;
         let (zone, offset) = (geometry.zone_of(request.sector), geometry.offset_of(request.sector));
         let kind = WriteKind::At(offset);
-        match self.load(zone).admit(kind, request.sectors, &self.rules(zone)) {
+        match self.plugs.load(zone).admit(kind, request.sectors, &self.terms.rules(zone)) {
             Admission::Refuse(error) => Err(error),
             // Other writes come first. Wherever they leave the pointer, this one goes too far.
             _ => Err(RequestError::BeyondCapacity {
@@ -294,18 +288,18 @@ impl Volume {
     pub(super) fn reset_part(&self, now: Nanos, zones: Range<u32>, whole: Box<Pending>) -> Fate {
         // Also an empty one, which may be open.
         let zones: Vec<ZoneIndex> =
-            zones.map(ZoneIndex).filter(|&zone| self.load(zone).class() == Class::Sequential).collect();
+            zones.map(ZoneIndex).filter(|&zone| self.plugs.load(zone).class() == Class::Sequential).collect();
         if zones.is_empty() {
             return self.end_submitted(whole);
         }
         let token = whole.token;
         let split = Arc::new(Split::new(zones.len() as u32, whole, IoBufs::empty()));
         let resets = zones.into_iter().map(|zone| {
-            let start = self.info.geometry.start_of(zone);
+            let start = self.terms.info.geometry.start_of(zone);
             let part = Request::zone(Op::ZoneReset, start).token(token);
             (zone, Pending::new(Owner::Split(split.clone()), part))
         });
-        if self.policy.is(WriteMode::Direct) {
+        if self.terms.policy.is(WriteMode::Direct) {
             resets.for_each(|(_, part)| _ = self.take(now, Route::Plain, &mut Some(Context::one(part))));
             return Fate::Later;
         }

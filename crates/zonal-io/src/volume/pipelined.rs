@@ -23,12 +23,12 @@
 
 use super::Volume;
 use super::mode::WriteMode;
-use super::pending::Pending;
+use super::plugs::{Admitted, Look};
 use super::submit::{Fate, one};
 use super::turn::{Stack, Turn, Work};
-use crate::device::{Context, ContextKind, Submitted};
-use zonal_core::plug::{Admission, Word, WriteKind};
-use zonal_core::{Nanos, Op, ZoneIndex};
+use crate::device::{Context, Submitted};
+use zonal_core::plug::{Word, WriteKind};
+use zonal_core::{Nanos, ZoneIndex};
 
 impl Volume {
     /// A write to a sequential zone in mode `pipelined`.
@@ -40,33 +40,31 @@ impl Volume {
         slot: &mut Option<Context>,
     ) -> Fate {
         let pending = one(slot);
-        let mut word = self.load(zone);
-        let at = loop {
-            match word.admit(kind, pending.sectors, &self.rules(zone)) {
-                Admission::Issue(next, at) => match self.exchange(zone, word, next) {
-                    Ok(()) => break at,
-                    // The mode was switched: the queue knows what to do in every one.
-                    Err(_) if self.policy.is(WriteMode::Qd1) => {
-                        return self.queue_write(now, zone, kind, slot);
-                    }
-                    Err(seen) => word = seen,
-                },
-                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
-                Admission::Wait => return self.queue_write(now, zone, kind, slot),
+        let admitted = self.plugs.admit(zone, self.plugs.load(zone), |word| {
+            match self.terms.policy.is(WriteMode::Qd1) {
+                true => Look::Leave(Admitted::OtherMode),
+                false => Admitted::look(word.admit(kind, pending.sectors, &self.terms.rules(zone))),
             }
-        };
-        self.place(zone, at, pending);
-        self.issue_admitted(now, zone, slot)
+        });
+        match admitted {
+            Admitted::At(at) => {
+                self.terms.place(zone, at, pending);
+                self.issue_admitted(now, zone, slot)
+            }
+            Admitted::Refused(error) => self.refuse_or_park(now, zone, kind, slot, error),
+            // Where the mode was switched, the queue knows what to do in every one.
+            Admitted::Waits | Admitted::OtherMode => self.queue_write(now, zone, kind, slot),
+        }
     }
 
     /// Issues a write that was just admitted in whatever mode.
     pub(super) fn issue_admitted(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         // Read while the write is in flight: the mode is not switched then.
-        if !self.policy.is(WriteMode::Pipelined) {
-            let has_token = self.policy.is(WriteMode::Qd1);
+        if !self.terms.policy.is(WriteMode::Pipelined) {
+            let has_token = self.terms.policy.is(WriteMode::Qd1);
             return self.issue_first(now, zone, slot, has_token);
         }
-        self.prefer_writes_of_zeroes(one(slot));
+        self.terms.prefer_writes_of_zeroes(one(slot));
         self.issue_and_go_on(now, slot);
         Fate::Later
     }
@@ -87,9 +85,9 @@ impl Volume {
         slot: &mut Option<Context>,
         stack: &mut Stack,
     ) {
-        let queue = self.queue_of(zone);
+        let queue = self.terms.queue_of(zone);
         // Asked before the device has it: afterwards the word may speak of another.
-        let on_its_way = self.load(zone).issuing();
+        let on_its_way = self.plugs.load(zone).issuing();
         let submitted = match self.stalled.is_empty() || self.stalled.len_of(queue) == 0 {
             true => self.offer(now, queue, slot),
             // The commands that met the full queue go first.
@@ -99,7 +97,7 @@ impl Volume {
             return self.turned_away(now, queue, slot);
         }
         // Below its answer: an end makes room for one, the arrival looks for all.
-        if on_its_way && self.has_arrived(zone) {
+        if on_its_way && self.plugs.has_arrived(zone) {
             stack.push(Work::Arrived(zone));
         }
         if let Submitted::Done(result) = submitted {
@@ -109,61 +107,23 @@ impl Volume {
 
     /// The zone whose write in `slot` is being issued in a window, for [`Volume::let_others_follow`].
     pub(super) fn on_its_way(&self, slot: &Option<Context>) -> Option<ZoneIndex> {
-        if !self.policy.is(WriteMode::Pipelined) {
+        if !self.terms.policy.is(WriteMode::Pipelined) {
             return None;
         }
-        slot.as_ref().and_then(|c| self.zone_of_write(c)).filter(|&zone| self.load(zone).issuing())
+        slot.as_ref()
+            .and_then(|c| self.terms.zone_of_write(c))
+            .filter(|&zone| self.plugs.load(zone).issuing())
     }
 
     /// A write that had met a full queue has reached the device.
     pub(super) fn let_others_follow(&self, now: Nanos, zone: ZoneIndex) {
-        if self.has_arrived(zone) {
+        if self.plugs.has_arrived(zone) {
             self.run(now, Work::Arrived(zone));
-        }
-    }
-
-    /// The write of `zone` that was being issued has reached the device. Returns whether others wait: then the word is
-    /// not to be changed here, and the caller has to do that with the shard's lock.
-    fn has_arrived(&self, zone: ZoneIndex) -> bool {
-        let mut word = self.load(zone);
-        while !word.waits() {
-            match self.exchange(zone, word, word.has_issued()) {
-                Ok(()) => return false,
-                Err(seen) => word = seen,
-            }
-        }
-        true
-    }
-
-    /// The zone of a command that a plug counts as a write in flight.
-    pub(super) fn zone_of_write(&self, context: &Context) -> Option<ZoneIndex> {
-        let first = match &context.0 {
-            ContextKind::One(p) => p,
-            ContextKind::Merged(m) => &m.parts[0],
-            _ => return None,
-        };
-        (first.plugged && first.op.is_write()).then(|| self.info.geometry.zone_of(first.sector))
-    }
-
-    /// The queue of a zone's writes. The same for every thread: the writes of a thread that moves, or that continues
-    /// where another stopped, stay after what is pending.
-    pub(super) fn queue_of(&self, zone: ZoneIndex) -> usize {
-        zone.0 as usize % self.info.queues
-    }
-
-    /// What a write that is queued, or goes into a window, is to the plug.
-    #[inline]
-    pub(super) fn with_company(&self, kind: WriteKind, pending: &Pending) -> WriteKind {
-        let left = pending.sectors - pending.done;
-        let alone = pending.op == Op::WriteZeroes || left > self.info.command_sectors_max;
-        match kind {
-            WriteKind::At(offset) if alone => WriteKind::Alone(offset),
-            kind => kind,
         }
     }
 
     /// The word's change when a write has arrived for which others waited.
     pub(super) fn arrived(&self, zone: ZoneIndex) -> Word {
-        self.change(zone, Word::has_issued)
+        self.plugs.change(zone, Word::has_issued)
     }
 }

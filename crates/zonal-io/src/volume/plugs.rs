@@ -1,138 +1,181 @@
-//! Listing of the active plugs, in the line format of the Linux debugfs file `zone_wplugs`.
+//! The plugs of a volume's zones: a word each, and in shards the queues of those that wait.
+//!
+//! # Who may touch what
+//! - A zone's word: any thread by compare-exchange while the zone does not wait; while it waits, only the holder of its shard.
+//! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
 
-use super::Volume;
-use std::fmt;
+use super::shard::Shard;
+use crate::sync::{Brief, CachePadded, IS_MODEL, Ordering, Tally, WordTable, shard_of, waits_for};
 use std::ops::Range;
-use zonal_core::plug::{Class, Word};
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::plug::{Admission, Word};
+use zonal_core::{Geometry, RequestError, ZoneIndex};
 
-/// A write is at the device or waits.
-const PLUGGED: u32 = 1;
-/// The pointer is not known since a write failed.
-const NEED_WP_UPDATE: u32 = 2;
+const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
-/// One active plug.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct PlugStatus {
-    /// Zone index.
-    pub zone: u32,
-    /// Bit 0: writes are at the device or wait; bit 1: the pointer is being resynchronised.
-    pub flags: u32,
-    /// One for the plug itself and one for each write at the device or waiting in the queue.
-    pub references: u32,
-    /// Condition as far as the write path knows it.
-    pub condition: Condition,
-    /// Issue-time pointer, in sectors from the zone's start.
-    pub write_pointer: u32,
-    /// Requests in the zone's queue. Writes that follow the one at the device without coming back to the queue, at most
-    /// 16, are not among them, though `write_pointer` lies after them.
-    pub pending: u32,
+/// See the module.
+pub(super) struct Plugs {
+    geometry: Geometry,
+    words: WordTable,
+    shards: Box<[CachePadded<Brief<Shard>>]>,
+    /// Exchanges of words that failed.
+    retries: Tally,
 }
 
-/// Condition of a zone as its plug knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Condition {
-    /// Nothing issued.
-    Empty,
-    /// Partly written.
-    Active,
-    /// Its writes wait for an open or active slot.
-    Waiting,
-    /// No room left.
-    Full,
-    /// Read-only.
-    ReadOnly,
-    /// Offline.
-    Offline,
+/// What a look at a zone's word comes to: see [`Plugs::admit`].
+pub(super) enum Look<T> {
+    /// The word changes to this, unless another thread was faster.
+    Change(Word, T),
+    /// It stays.
+    Leave(T),
+    /// This is the word now.
+    Again(Word),
 }
 
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Condition::Empty => "EMPTY",
-            Condition::Active => "ACTIVE",
-            Condition::Waiting => "WAITING",
-            Condition::Full => "FULL",
-            Condition::ReadOnly => "READONLY",
-            Condition::Offline => "OFFLINE",
-        })
+/// What a write is told that names its place or lets the zone choose it.
+pub(super) enum Admitted {
+    /// It goes out, to this offset.
+    At(u32),
+    Refused(RequestError),
+    Waits,
+    /// The mode has changed: the write has to ask as that one has it.
+    OtherMode,
+}
+
+impl Admitted {
+    /// The plug's answer, as a step of [`Plugs::admit`].
+    #[inline(always)]
+    pub(super) fn look(admission: Admission) -> Look<Admitted> {
+        match admission {
+            Admission::Issue(next, at) => Look::Change(next, Admitted::At(at)),
+            Admission::Refuse(error) => Look::Leave(Admitted::Refused(error)),
+            Admission::Wait => Look::Leave(Admitted::Waits),
+        }
     }
 }
 
-impl fmt::Display for PlugStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PlugStatus { zone, flags, references, condition, write_pointer, pending } = self;
-        write!(
-            f,
-            "Zone no: {zone}, flags: 0x{flags:x}, ref: {references}, cond: {condition}, wp ofst: {write_pointer}, \
-             pending BIO: {pending}"
-        )
-    }
-}
-
-impl Volume {
-    /// The plugs that have writes at the device or waiting, or whose zone is partly written, by zone.
-    pub fn plugs(&self) -> Vec<PlugStatus> {
-        let zones = self.info.geometry.conventional_zones()..self.info.geometry.zones();
-        self.plugs_of(zones).collect()
+impl Plugs {
+    /// One for each zone of a drive. Their words are still to be set.
+    pub(super) fn new(geometry: Geometry) -> Plugs {
+        Plugs {
+            geometry,
+            words: WordTable::new(geometry.zones()),
+            shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
+            retries: Tally::default(),
+        }
     }
 
-    /// The same of some zones, of which conventional ones have none.
-    pub(super) fn plugs_of(&self, zones: Range<u32>) -> impl Iterator<Item = PlugStatus> + '_ {
-        let first = zones.start.max(self.info.geometry.conventional_zones());
-        (first..zones.end).filter_map(|zone| self.plug(ZoneIndex(zone)))
+    /// Sectors that may be written of a zone.
+    pub(super) fn capacity_of(&self, zone: ZoneIndex) -> u32 {
+        self.geometry.capacity_of(zone)
     }
 
-    fn plug(&self, zone: ZoneIndex) -> Option<PlugStatus> {
-        let mut word = self.load(zone);
-        let mut pending = 0;
-        if word.waits() {
-            let mut shard = self.shard(zone).lock();
-            word = self.load(zone);
-            if word.waits() {
-                let queue = shard.queue(zone);
-                pending = (queue.len() + queue.in_repair()) as u32;
-                pending += shard.parked(zone) as u32;
+    /// Bytes that they take, whether they are in use or not.
+    pub(super) fn bytes(&self) -> usize {
+        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Brief<Shard>>>()
+    }
+
+    /// Times that a shard was found locked.
+    pub(super) fn waits(&self) -> u64 {
+        self.shards.iter().map(|shard| u64::from(waits_for(shard))).sum()
+    }
+
+    /// Changes of a word that another thread's came before.
+    pub(super) fn retries(&self) -> u64 {
+        self.retries.sum()
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = &Brief<Shard>> {
+        self.shards.iter().map(|shard| &**shard)
+    }
+
+    /// The loop in which every write is admitted: `look` decides on the zone's word, again and again while other threads change it.
+    #[inline(always)]
+    pub(super) fn admit<T>(
+        &self,
+        zone: ZoneIndex,
+        mut word: Word,
+        mut look: impl FnMut(Word) -> Look<T>,
+    ) -> T {
+        loop {
+            match look(word) {
+                Look::Change(next, answer) => match self.exchange(zone, word, next) {
+                    Ok(()) => return answer,
+                    Err(seen) => word = seen,
+                },
+                Look::Leave(answer) => return answer,
+                Look::Again(seen) => word = seen,
             }
         }
-        // Without a slot, only a management command or a report keeps it from waiting for one.
-        let needs_slot = !word.has_slot() && pending > 0 && !word.frozen() && !word.recovers();
-        let condition = match condition(word, self.info.geometry.capacity_of(zone)) {
-            Condition::Empty | Condition::Active if needs_slot => Condition::Waiting,
-            condition => condition,
-        };
-        if word.is_idle() && condition != Condition::Active {
-            return None;
+    }
+
+    pub(super) fn shard(&self, zone: ZoneIndex) -> &Brief<Shard> {
+        &self.shards[shard_of(zone.0, SHARD_BITS)]
+    }
+
+    #[inline]
+    pub(super) fn load(&self, zone: ZoneIndex) -> Word {
+        Word(self.words.word(zone.0).load(Ordering::Acquire))
+    }
+
+    /// Replaces `old` unless another thread was faster.
+    #[inline(always)]
+    pub(super) fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
+        let word = self.words.word(zone.0);
+        match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(seen) => {
+                self.retries.add_one();
+                Err(Word(seen))
+            }
         }
-        let plugged = if word.in_flight() > 0 || pending > 0 { PLUGGED } else { 0 };
-        let recovers = if word.recovers() { NEED_WP_UPDATE } else { 0 };
-        Some(PlugStatus {
-            zone: zone.0,
-            flags: plugged | recovers,
-            references: 1 + word.in_flight() + pending,
-            condition,
-            write_pointer: word.pointer(),
-            pending,
+    }
+
+    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
+    ///
+    /// While a zone waits no other thread changes its word, so the store that ends the step is enough.
+    #[inline]
+    pub(super) fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+        let word = self.load(zone);
+        if word.waits() { change(word) } else { self.update(zone, change) }
+    }
+
+    /// Changes the word while other threads may be changing it.
+    pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+        self.admit(zone, self.load(zone), |word| Look::Change(change(word), change(word)))
+    }
+
+    /// Sets the word; only for the holder of the shard of a zone that waits.
+    pub(super) fn store(&self, zone: ZoneIndex, word: Word) {
+        self.words.word(zone.0).store(word.0, Ordering::Release);
+    }
+
+    /// Completes a write of a zone that does not wait.
+    #[inline(always)]
+    pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
+        self.change_unqueued(zone, Word::completed)
+    }
+
+    /// The write of `zone` that was being issued has reached the device. Returns whether others wait: then the word is
+    /// not to be changed here, and the caller has to do that with the shard's lock.
+    pub(super) fn has_arrived(&self, zone: ZoneIndex) -> bool {
+        !self.change_unqueued(zone, Word::has_issued)
+    }
+
+    /// Changes the word unless the zone waits; returns whether it did.
+    #[inline(always)]
+    fn change_unqueued(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> bool {
+        self.admit(zone, self.load(zone), |word| match word.waits() {
+            true => Look::Leave(false),
+            false => Look::Change(change(word), true),
         })
     }
 
-    /// Where the next write to `zone` would be issued, or `None` if it is conventional, read-only or offline.
-    ///
-    /// While writes are in flight this is ahead of the device's pointer.
-    pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
-        let word = self.load(zone);
-        (word.class() == Class::Sequential)
-            .then(|| self.info.geometry.start_of(zone) + zonal_core::Sectors(word.pointer().into()))
+    pub(super) fn sequential_range(&self) -> Range<u32> {
+        let geometry = &self.geometry;
+        geometry.conventional_zones()..geometry.zones()
     }
-}
 
-fn condition(word: Word, capacity: u32) -> Condition {
-    match word.class() {
-        Class::ReadOnly => Condition::ReadOnly,
-        Class::Offline => Condition::Offline,
-        _ if word.pointer() == 0 => Condition::Empty,
-        _ if word.pointer() >= capacity => Condition::Full,
-        _ => Condition::Active,
+    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+        self.sequential_range().map(ZoneIndex)
     }
 }

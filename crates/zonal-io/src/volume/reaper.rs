@@ -143,7 +143,7 @@ impl Volume {
     pub(super) fn reap_queues(&self, now: Nanos, progress: &mut Progress, deadline: &mut Option<Nanos>) {
         let own = self.reapers.own();
         *deadline = earliest(*deadline, self.reap_one(now, own, progress));
-        if self.info.queues > 1 && self.reapers.is_to_look(own, *progress) {
+        if self.terms.info.queues > 1 && self.reapers.is_to_look(own, *progress) {
             *deadline = earliest(*deadline, self.look_elsewhere(now, own, progress));
         }
     }
@@ -161,10 +161,10 @@ impl Volume {
     /// Looks at one queue of other threads, and reaps it if they do not. Returns when to look again: at once until the round
     /// is over, then by the earliest deadline that any of them gave.
     fn look_elsewhere(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
-        let others = self.info.queues - 1;
+        let others = self.terms.info.queues - 1;
         let Watch { looks, due, fruitless, .. } = &self.reapers.0[own].watch;
         let look = looks.load(Ordering::Relaxed) as usize % others;
-        let other = (own + 1 + look) % self.info.queues;
+        let other = (own + 1 + look) % self.terms.info.queues;
         if !self.device.is_idle(other) {
             let standing = self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
             let is_left = now.0 >= standing || fruitless.load(Ordering::Relaxed) >= FRUITLESS_POLLS;
@@ -190,7 +190,7 @@ impl Volume {
             |other: &usize| *other != own && !self.device.is_idle(*other) && self.device.has_news(*other);
         let standing =
             |other: usize| self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
-        (0..self.info.queues).filter(has_news).map(standing).min().unwrap_or(NEVER)
+        (0..self.terms.info.queues).filter(has_news).map(standing).min().unwrap_or(NEVER)
     }
 }
 

@@ -137,19 +137,19 @@ impl Settings {
 impl Volume {
     /// The options in force, and which user of the volume has set each. The mode has its reason: see [`Volume::mode`].
     pub fn options(&self) -> VolumeOptions {
-        let settings = &self.settings;
+        let settings = &self.terms.settings;
         let mut setters = Setters::default();
         for (key, setter) in OptionKey::ALL.into_iter().zip(&settings.setters) {
             setters.set(key, SetBy::from_number(setter.load(Relaxed)));
         }
         VolumeOptions {
-            mode: Some(self.policy.mode()),
+            mode: Some(self.terms.policy.mode()),
             merge: settings.merge_sectors_max() > 0,
             qd1_quantum: settings.qd1_quantum(),
             window: settings.window(),
             force: settings.is_forced(),
             nr_requests: settings.nr_requests(),
-            budget: settings.budget.filter(|_| self.book.is_some()),
+            budget: settings.budget.filter(|_| self.slots.are_counted()),
             park: Some(settings.park()).filter(|park| park.sectors_max > 0),
             setters,
         }
@@ -165,13 +165,13 @@ impl Volume {
         if changes.budget.is_some() {
             return Err(SetError::Budget);
         }
-        let now = self.policy.mode();
+        let now = self.terms.policy.mode();
         let mode = changes.mode.unwrap_or(now);
-        let force = changes.force.unwrap_or(self.settings.is_forced());
+        let force = changes.force.unwrap_or(self.terms.settings.is_forced());
         if changes.mode.is_some() {
             self.may_switch(mode, force)?;
         }
-        self.settings.change(changes);
+        self.terms.settings.change(changes);
         if let (Some(front), Some(_)) = (&self.front, changes.nr_requests) {
             front.look_soon();
         }
@@ -184,8 +184,8 @@ impl Volume {
         }
         let is_quiet_needed = [now, mode].contains(&WriteMode::Pipelined);
         match changes.window {
-            Some(window) if is_quiet_needed => self.settings.window_next.store(window, Relaxed),
-            Some(window) => self.settings.window.store(window, Relaxed),
+            Some(window) if is_quiet_needed => self.terms.settings.window_next.store(window, Relaxed),
+            Some(window) => self.terms.settings.window.store(window, Relaxed),
             None => {}
         }
         if changes.mode.is_some() || changes.window.is_some() && is_quiet_needed {

@@ -7,7 +7,7 @@
 //! The order of the gates matters. A turn that is over takes nothing with it that others wait for. A zone without a slot does not
 //! keep the token from others.
 
-use super::budget::Slot;
+use super::budget::{Slot, deny};
 use super::channel::TURN_MAX;
 use super::counters::Counter;
 use super::event::Event;
@@ -70,9 +70,12 @@ impl Volume {
         slot: &mut Option<Context>,
         has_token: &mut bool,
     ) {
-        let continues = !matches!(event, Event::Turn);
-        let mut shard = self.shard(zone).lock();
+        let (continues, decides) = (!matches!(event, Event::Turn), event.decides());
+        let mut shard = self.plugs.shard(zone).lock();
         let word = self.apply(zone, event, &mut shard, turn);
+        if decides && turn.has_lost_write() {
+            self.recorder.keep(shard.queue(zone), &self.terms.rules(zone));
+        }
         if !word.waits() {
             return;
         }
@@ -80,7 +83,7 @@ impl Volume {
             self.cancel_queued(zone, word, &mut shard, turn);
         }
         // Under the lock, so that they are those of the mode that the zone is in.
-        let (rules, is_qd1) = (self.rules(zone), self.policy.is(WriteMode::Qd1));
+        let (rules, is_qd1) = (self.terms.rules(zone), self.terms.policy.is(WriteMode::Qd1));
         let shard_ = &mut *shard;
         let mut step =
             Step { volume: self, now, zone, rules, word, shard: shard_, turn, is_qd1, has_token, continues };
@@ -119,7 +122,7 @@ impl Step<'_> {
                     if self.is_qd1 && self.word.in_flight() > 0 {
                         *self.has_token = false;
                     }
-                    self.volume.store(self.zone, self.word);
+                    self.volume.plugs.store(self.zone, self.word);
                     return done;
                 }
             }
@@ -150,16 +153,20 @@ impl Step<'_> {
             return Gate::Open;
         }
         let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
-        match self.volume.slot_for_head(self.now, self.zone, self.word, class, self.turn) {
+        let (slots, plugs) = (&self.volume.slots, &self.volume.plugs);
+        match slots.for_head(plugs, self.now, self.zone, self.word, class) {
             Slot::Has(granted) => {
                 self.word = granted;
                 Gate::Open
             }
             Slot::Denied(error) => {
-                self.volume.deny(queue, error, self.turn);
+                deny(queue, error, self.turn);
                 Gate::Again
             }
-            Slot::Waits | Slot::Raced(_) => Gate::Shut,
+            Slot::Waits | Slot::Raced(_) => {
+                self.turn.leaves_work();
+                Gate::Shut
+            }
         }
     }
 
@@ -172,7 +179,7 @@ impl Step<'_> {
         let token = &self.volume.token;
         let may = match *self.has_token {
             true if self.continues => {
-                token.may_continue(self.now, self.zone, self.volume.settings.qd1_quantum())
+                token.may_continue(self.now, self.zone, self.volume.terms.settings.qd1_quantum())
             }
             true => true,
             false => token.take_or_enlist(self.now, self.zone),
@@ -207,7 +214,7 @@ impl Step<'_> {
             }
             Next::Manage(_) => {
                 if !word.has_slot() {
-                    volume.cancel_slot(self.zone);
+                    volume.slots.cancel(self.zone);
                 }
                 *slot = Some(Context::one(queue.pop()));
                 one(slot).plugged = true;
@@ -230,13 +237,13 @@ impl Step<'_> {
     #[inline]
     fn issue_alone(&mut self, at: u32, slot: &mut Option<Context>) {
         let (volume, first) = (self.volume, one(slot));
-        volume.place_again(self.zone, at, first);
+        volume.terms.place_again(self.zone, at, first);
         if self.is_qd1 {
             volume.token.wrote(first.sectors);
         }
         // A chain does not look whether others wait.
         let is_watched =
-            self.is_qd1 && volume.token.has_line() && volume.settings.qd1_quantum() != Qd1Quantum::NONE;
+            self.is_qd1 && volume.token.has_line() && volume.terms.settings.qd1_quantum() != Qd1Quantum::NONE;
         if !self.word.appending() && !is_watched {
             self.word = volume.chain(self.word, &self.rules, self.shard, first);
         }
@@ -247,7 +254,7 @@ impl Step<'_> {
         let volume = self.volume;
         match volume.park(self.now, self.zone, self.word, self.shard, &error, self.turn) {
             Some(parked) => self.word = parked,
-            None => volume.end_with(self.shard.queue(self.zone).pop(), Err(error), self.turn),
+            None => self.turn.end(self.shard.queue(self.zone).pop(), Err(error)),
         }
         Head::Gone
     }
@@ -262,10 +269,10 @@ impl Step<'_> {
         }
         if !self.word.waits() {
             if !self.word.has_slot() {
-                self.volume.cancel_slot(self.zone);
+                self.volume.slots.cancel(self.zone);
             }
             self.shard.drop_queue(self.zone);
         }
-        self.volume.store(self.zone, self.word);
+        self.volume.plugs.store(self.zone, self.word);
     }
 }

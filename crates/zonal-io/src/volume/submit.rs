@@ -3,7 +3,8 @@
 use super::channel::{Channel, ChannelRef, Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::mode::WriteMode;
-use super::pending::{Owner, Pending, Split, Stage};
+use super::pending::{Owner, Pending, Split};
+use super::plugs::{Admitted, Look};
 use super::request::Request;
 use super::{Volume, budget::Slot, turn::Work};
 use crate::buffer::IoBufs;
@@ -11,7 +12,7 @@ use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
 use std::ops::Range;
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
+use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// Which way a checked request goes.
 pub(super) enum Route {
@@ -58,7 +59,7 @@ impl Volume {
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
         self.counters.line().add_request(sectors);
         let route = match self.channels.takes(channel) {
-            true => self.check(&pending),
+            true => self.terms.check(&pending),
             false => self.check_of_part(channel, &mut pending),
         };
         let mut slot = Some(Context::one(pending));
@@ -92,139 +93,6 @@ impl Volume {
         }
     }
 
-    /// Checks what can be checked without the zone's state, and finds the way.
-    #[inline(always)]
-    pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
-        match request.op {
-            Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
-            Op::Append => self.check_append(request),
-            _ => self.check_rare(request),
-        }
-    }
-
-    /// Apart, so that reads and writes are checked in the place where they are submitted.
-    #[inline(never)]
-    fn check_rare(&self, request: &Pending) -> Result<Route, RequestError> {
-        match request.op {
-            Op::Verify | Op::Discard => self.check_without_data(request),
-            Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
-            Op::Flush => Ok(Route::Plain),
-            Op::Report => self.check_range(request.sector, 1).map(|()| Route::Plain),
-            Op::ResetAll if self.policy.is(WriteMode::Direct) => Ok(Route::Plain),
-            Op::ResetAll => Ok(Route::ResetAll),
-            _ => self.check_management(request),
-        }
-    }
-
-    #[inline(always)]
-    fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
-        let Pending { op, sector, sectors, .. } = *request;
-        self.check_range(sector, sectors)?;
-        self.check_block(sector, sectors)?;
-        if matches!(op, Op::Read | Op::Write) {
-            check_buffer(request)?;
-        }
-        let geometry = &self.info.geometry;
-        let zone = geometry.zone_of(sector);
-        // The smaller last zone ends with the device, which the range check has seen.
-        if u64::from(geometry.offset_of(sector)) + u64::from(sectors) > geometry.zone_size().0 {
-            return if request.nowait {
-                Err(RequestError::Invalid("a nowait request may not cross a zone boundary"))
-            } else {
-                Ok(Route::Split)
-            };
-        }
-        Ok(self.way_of_one_zone(op, zone))
-    }
-
-    /// A verify or a discard, which not every device has.
-    fn check_without_data(&self, request: &Pending) -> Result<Route, RequestError> {
-        let route = self.check_positional(request)?;
-        let end = Sector(request.sector.0 + u64::from(request.sectors) - 1);
-        let geometry = &self.info.geometry;
-        // Conventional zones come first.
-        if request.op == Op::Discard && !geometry.is_conventional(geometry.zone_of(end)) {
-            let first = geometry.zone_of(request.sector).0.max(geometry.conventional_zones());
-            return Err(RequestError::Sequential { zone: ZoneIndex(first) });
-        }
-        match self.command_max(request.op) {
-            0 => Err(RequestError::Device(DeviceError::Unsupported)),
-            _ => Ok(route),
-        }
-    }
-
-    #[inline]
-    fn way_of_one_zone(&self, op: Op, zone: ZoneIndex) -> Route {
-        if op.is_read() || self.policy.is(WriteMode::Direct) || self.info.geometry.is_conventional(zone) {
-            Route::Plain
-        } else {
-            Route::Plug(zone)
-        }
-    }
-
-    #[inline(always)]
-    fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
-        let Pending { sector, sectors, .. } = *request;
-        self.check_range(sector, sectors)?;
-        self.check_block(sector, sectors)?;
-        check_buffer(request)?;
-        let zone = self.zone_at_its_start(sector)?;
-        let is_direct = self.policy.is(WriteMode::Direct);
-        let append_sectors_max = self.append_sectors_max_if(is_direct);
-        if sectors > append_sectors_max {
-            return Err(RequestError::Invalid(if append_sectors_max == 0 {
-                "mode direct emulates no zone append, and the device has none"
-            } else {
-                "longer than the largest zone append"
-            }));
-        }
-        Ok(if is_direct { Route::Plain } else { Route::Plug(zone) })
-    }
-
-    fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
-        self.check_range(request.sector, 1)?;
-        let zone = self.zone_at_its_start(request.sector)?;
-        // Opens and closes are the device's alone, unless a budget keeps account of them.
-        let concerns_writes = matches!(request.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOffline);
-        let plugged = (concerns_writes || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
-        Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
-    }
-
-    /// The sequential zone that starts at `sector`.
-    fn zone_at_its_start(&self, sector: Sector) -> Result<ZoneIndex, RequestError> {
-        let geometry = &self.info.geometry;
-        let zone = geometry.zone_of(sector);
-        if geometry.offset_of(sector) != 0 {
-            return Err(RequestError::Invalid("the sector is not the start of a zone"));
-        }
-        if geometry.is_conventional(zone) {
-            return Err(RequestError::Conventional { zone });
-        }
-        Ok(zone)
-    }
-
-    #[inline]
-    fn check_range(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
-        if self.info.geometry.contains(sector, Sectors(sectors.into())) {
-            Ok(())
-        } else {
-            Err(RequestError::OutOfRange { sector })
-        }
-    }
-
-    #[inline]
-    fn check_block(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
-        // Blocks are powers of two, so one mask tests both.
-        let mask = u64::from(self.info.block_sectors) - 1;
-        if sectors == 0 {
-            Err(RequestError::Invalid("the length is zero"))
-        } else if (sector.0 | u64::from(sectors)) & mask != 0 {
-            Err(RequestError::Invalid("not a multiple of the device's block size"))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Ends a request for which there is nothing to do.
     pub(super) fn end_submitted(&self, pending: Box<Pending>) -> Fate {
         pending.end(Ok(Output::Done), Counted::No);
@@ -234,11 +102,11 @@ impl Volume {
     /// Sends a request past the plugs.
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
-        self.prefer_writes_of_zeroes(one(slot));
+        self.terms.prefer_writes_of_zeroes(one(slot));
         match self.issue(now, slot) {
             None => Fate::Later,
             // The usual answer, told apart from the others so that it is not copied from place to place.
-            Some(Ok(Output::Done)) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
+            Some(Ok(Output::Done)) if single(slot).is_some_and(|p| self.terms.ends_with_this_command(p)) => {
                 end_here(slot, Ok(Output::Done))
             }
             Some(mut result) => {
@@ -248,64 +116,37 @@ impl Volume {
         }
     }
 
-    #[inline]
-    pub(super) fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
-        if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
-            pending.stage = Stage::ZeroesAsWrites;
-        }
-    }
-
-    /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
-    #[inline(always)]
-    pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
-        !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
-            && self.transfer_ends_with_this_command(p)
-    }
-
-    /// The same for reads and writes.
-    #[inline(always)]
-    fn transfer_ends_with_this_command(&self, p: &Pending) -> bool {
-        p.stage == Stage::Main
-            && p.done == 0
-            && !p.fua
-            && (p.op == Op::Append || p.sectors <= self.command_max(p.op))
-    }
-
     /// A write to a sequential zone: at most two locked operations where no other thread is at the zone, but for the modes
     /// that have a way of their own.
     #[inline(always)]
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
-        let kind = self.write_kind(pending);
-        let mut word = self.load(zone);
-        if self.policy.is_apart() {
-            return self.write_apart(now, zone, kind, slot);
-        }
-        let at = loop {
-            // Read after the word: if the mode has been switched in between, the exchange fails.
-            let rules = self.rules_one_by_one(zone);
-            match word.admit(kind, pending.sectors, &rules) {
-                Admission::Issue(next, at) => match self.exchange(zone, word, next) {
-                    Ok(()) => break at,
-                    // As likely a switch of the mode as another write.
-                    Err(_) if self.policy.is_apart() => {
-                        return self.write_apart(now, zone, kind, slot);
-                    }
-                    Err(seen) => word = seen,
-                },
-                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
-                Admission::Wait => return self.queue_write(now, zone, kind, slot),
+        let kind = self.terms.write_kind(pending);
+        let sectors = pending.sectors;
+        let admitted = self.plugs.admit(zone, self.plugs.load(zone), |word| {
+            // The mode is read after the word: if it has been switched in between, the exchange fails. A failed exchange is as likely
+            // a switch of the mode as another write.
+            if self.terms.policy.is_apart() {
+                return Look::Leave(Admitted::OtherMode);
             }
-        };
-        self.place(zone, at, pending);
-        // The exchange says that the mode is still one without a token, and it is not switched while the write is in flight.
-        self.issue_first(now, zone, slot, false)
+            Admitted::look(word.admit(kind, sectors, &self.terms.rules_one_by_one(zone)))
+        });
+        match admitted {
+            Admitted::At(at) => {
+                self.terms.place(zone, at, pending);
+                // The exchange says that the mode is still one without a token, and it is not switched while the write is in flight.
+                self.issue_first(now, zone, slot, false)
+            }
+            Admitted::Refused(error) => self.refuse_or_park(now, zone, kind, slot, error),
+            Admitted::Waits => self.queue_write(now, zone, kind, slot),
+            Admitted::OtherMode => self.write_apart(now, zone, kind, slot),
+        }
     }
 
     #[inline(never)]
     fn write_apart(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
-        let kind = self.with_company(kind, one(slot));
-        match self.policy.is(WriteMode::Qd1) {
+        let kind = self.terms.with_company(kind, one(slot));
+        match self.terms.policy.is(WriteMode::Qd1) {
             true => self.write_with_token(now, zone, kind, slot),
             false => self.write_in_window(now, zone, kind, slot),
         }
@@ -323,20 +164,20 @@ impl Volume {
             return self.queue_write(now, zone, kind, slot);
         }
         let pending = one(slot);
-        let mut word = self.load(zone);
+        let mut word = self.plugs.load(zone);
         if !word.has_slot()
             && !word.waits()
-            && matches!(word.admit(kind, pending.sectors, &self.rules(zone)), Admission::Wait)
-            && let Slot::Has(next) = self.claim_slot(now, zone, word, pending)
+            && matches!(word.admit(kind, pending.sectors, &self.terms.rules(zone)), Admission::Wait)
+            && let Slot::Has(next) = self.slots.claim(&self.plugs, now, zone, word, pending)
         {
             word = next;
         }
-        match word.admit(kind, pending.sectors, &self.rules(zone)) {
-            Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
-                self.place(zone, at, pending);
+        match word.admit(kind, pending.sectors, &self.terms.rules(zone)) {
+            Admission::Issue(next, at) if self.plugs.exchange(zone, word, next).is_ok() => {
+                self.terms.place(zone, at, pending);
                 // The mode was switched before the word was read: the token is of no use, and no other step would give
                 // it back.
-                if !self.policy.is(WriteMode::Qd1) {
+                if !self.terms.policy.is(WriteMode::Qd1) {
                     self.pass_token(now);
                 }
                 self.issue_admitted(now, zone, slot)
@@ -375,13 +216,13 @@ impl Volume {
         slot: &mut Option<Context>,
         has_token: bool,
     ) -> Fate {
-        self.prefer_writes_of_zeroes(one(slot));
+        self.terms.prefer_writes_of_zeroes(one(slot));
         match self.issue(now, slot) {
             None => Fate::Later,
             Some(Ok(Output::Done))
                 if let Some(p) = single(slot)
-                    && self.transfer_ends_with_this_command(p)
-                    && self.complete_unqueued(zone) =>
+                    && self.terms.transfer_ends_with_this_command(p)
+                    && self.plugs.complete_unqueued(zone) =>
             {
                 if has_token {
                     self.pass_token(now);
@@ -399,30 +240,6 @@ impl Volume {
         }
     }
 
-    #[inline]
-    pub(super) fn write_kind(&self, pending: &Pending) -> WriteKind {
-        match pending.op {
-            Op::Append => WriteKind::Append,
-            _ => WriteKind::At(self.info.geometry.offset_of(pending.sector)),
-        }
-    }
-
-    /// Whether a waiting write may share a command with its neighbours.
-    #[inline]
-    pub(super) fn is_mergeable(&self, pending: &Pending) -> bool {
-        pending.op == Op::Write && !pending.fua && pending.sectors <= self.settings.merge_sectors_max()
-    }
-
-    /// Notes where the plug has put a write.
-    #[inline]
-    pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
-        pending.plugged = true;
-        pending.at = at;
-        if pending.op == Op::Append && self.policy.appends_in_flight_max() == 0 {
-            pending.sector = self.info.geometry.start_of(zone) + Sectors(at.into());
-        }
-    }
-
     /// The contended path: decides again under the shard's lock, and queues if it still has to wait.
     #[inline(never)]
     pub(super) fn queue_write(
@@ -433,9 +250,9 @@ impl Volume {
         slot: &mut Option<Context>,
     ) -> Fate {
         let pending = one(slot);
-        let kind = self.with_company(kind, pending);
-        let mut shard = self.shard(zone).lock();
-        let mut word = self.load(zone);
+        let kind = self.terms.with_company(kind, pending);
+        let mut shard = self.plugs.shard(zone).lock();
+        let mut word = self.plugs.load(zone);
         let mut asked_for_slot = false;
         // While the zone waits, its word is this thread's and stays as it is.
         if !word.waits() {
@@ -446,7 +263,7 @@ impl Volume {
                 }
                 Again::Issue(at) => {
                     drop(shard);
-                    self.place(zone, at, pending);
+                    self.terms.place(zone, at, pending);
                     return self.issue_admitted(now, zone, slot);
                 }
                 Again::Refuse(error) => {
@@ -468,15 +285,15 @@ impl Volume {
             }
             return self.refuse(slot, RequestError::WouldWait);
         }
-        self.prefer_writes_of_zeroes(pending);
-        let mergeable = self.is_mergeable(pending);
+        self.terms.prefer_writes_of_zeroes(pending);
+        let mergeable = self.terms.is_mergeable(pending);
         let kind = Kind::Write(kind, pending.sectors);
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
         self.ring_for_slot(asked_for_slot);
         self.counters.line().add(Counter::Queued, 1);
         // Where a write has to end first, its end brings the queue on; otherwise no other thread may be left to do it.
-        if !word.brings_news(self.writes_in_flight_max()) && !word.frozen() {
+        if !word.brings_news(self.terms.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
@@ -497,45 +314,38 @@ impl Volume {
         now: Nanos,
         zone: ZoneIndex,
         kind: WriteKind,
-        mut word: Word,
+        word: Word,
         pending: &Pending,
     ) -> Again {
         // With a token it is not this thread that issues.
-        let may_issue = !self.policy.is(WriteMode::Qd1);
-        let mut rules = self.rules(zone);
-        while !word.waits() {
-            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
-                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
-                Admission::Refuse(e) => return Again::Refuse(e),
-                Admission::Issue(next, at) if may_issue => (next, Some(at)),
-                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
-                    Slot::Has(next) | Slot::Raced(next) => {
-                        word = next;
-                        continue;
-                    }
-                    Slot::Denied(e) => return Again::Refuse(e),
-                    Slot::Waits if pending.nowait => break,
-                    Slot::Waits => (word.waiting(), None),
-                },
-                _ if pending.nowait => break,
-                _ => (word.waiting(), None),
-            };
-            match (self.exchange(zone, word, next), issued_at) {
-                (Ok(()), Some(at)) => return Again::Issue(at),
-                (Ok(()), None) => word = next,
-                (Err(seen), _) => {
-                    word = seen;
-                    rules = self.rules(zone);
-                }
+        let may_issue = !self.terms.policy.is(WriteMode::Qd1);
+        self.plugs.admit(zone, word, |word| {
+            if word.waits() {
+                return Look::Leave(Again::Wait(word));
             }
-        }
-        Again::Wait(word)
+            let wait = Look::Change(word.waiting(), Again::Wait(word.waiting()));
+            match word.admit(kind, pending.sectors, &self.terms.rules(zone)) {
+                Admission::Refuse(e) if self.terms.parks(&e, pending).is_some() => wait,
+                Admission::Refuse(e) => Look::Leave(Again::Refuse(e)),
+                Admission::Issue(next, at) if may_issue => Look::Change(next, Again::Issue(at)),
+                Admission::Wait if !word.has_slot() => {
+                    match self.slots.claim(&self.plugs, now, zone, word, pending) {
+                        Slot::Has(next) | Slot::Raced(next) => Look::Again(next),
+                        Slot::Denied(e) => Look::Leave(Again::Refuse(e)),
+                        Slot::Waits if pending.nowait => Look::Leave(Again::Wait(word)),
+                        Slot::Waits => wait,
+                    }
+                }
+                _ if pending.nowait => Look::Leave(Again::Wait(word)),
+                _ => wait,
+            }
+        })
     }
 
     /// Sends a request that spans zones as one part a zone, in ascending order.
     #[cold]
     fn split(&self, now: Nanos, mut whole: Box<Pending>) -> Fate {
-        let geometry = self.info.geometry;
+        let geometry = self.terms.info.geometry;
         let Pending { op, fua, sector, sectors, token, .. } = *whole;
         let end = sector.0 + u64::from(sectors);
         let zones = geometry.zone_of(sector).0..=geometry.zone_of(Sector(end - 1)).0;
@@ -559,7 +369,7 @@ impl Volume {
             .collect();
         let split = Arc::new(Split::new(parts.len() as u32, whole, buf));
         for part in parts {
-            let route = self.way_of_one_zone(op, geometry.zone_of(part.sector));
+            let route = self.terms.way_of_one_zone(op, geometry.zone_of(part.sector));
             let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
             self.take(now, route, &mut slot);
         }
@@ -620,11 +430,4 @@ fn end_append_here(slot: &mut Option<Context>) -> Fate {
 fn end_here(slot: &mut Option<Context>, result: Result<Output, RequestError>) -> Fate {
     take_one(slot).end(result, Counted::No);
     Fate::Ended
-}
-
-fn check_buffer(request: &Pending) -> Result<(), RequestError> {
-    if (request.buf.len() as u64) < u64::from(request.sectors) * SECTOR_BYTES {
-        return Err(RequestError::Invalid("the buffer is shorter than the request"));
-    }
-    Ok(())
 }

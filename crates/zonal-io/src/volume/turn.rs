@@ -18,7 +18,6 @@ use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -47,9 +46,26 @@ pub(super) struct Turn {
     pub(super) issued: usize,
     /// Polls have to look at what it has left.
     leaves_work: bool,
+    /// The event of this step has lost a write for good.
+    has_lost_write: bool,
 }
 
 impl Turn {
+    /// A request has ended.
+    pub(super) fn end(&mut self, pending: Box<Pending>, result: Result<Output, RequestError>) {
+        self.ended.push((pending, result));
+    }
+
+    /// A write is lost for good.
+    pub(super) fn loses_write(&mut self) {
+        self.has_lost_write = true;
+    }
+
+    /// Whether a write was lost since the last question.
+    pub(super) fn has_lost_write(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_write)
+    }
+
     /// This turn leaves work for polls, whose threads hear of it at its end: they are not woken under a shard's lock.
     pub(super) fn leaves_work(&mut self) {
         self.leaves_work = true;
@@ -72,6 +88,9 @@ impl Turn {
             volume.alarm.ring();
         }
         for (pending, result) in self.ended {
+            if result.is_err() && pending.is_first_to_fail() {
+                volume.counters.line().add(Counter::Failed, 1);
+            }
             pending.end(result, Counted::Yes);
         }
     }
@@ -106,11 +125,11 @@ impl Volume {
         // Looked at where it is: only the unusual answers are worth a copy.
         match (slot.as_ref().map(|c| &c.0), &*result) {
             (Some(ContextKind::One(p)), Ok(Output::Done))
-                if self.ends_with_this_command(p) && !p.is_management() =>
+                if self.terms.ends_with_this_command(p) && !p.is_management() =>
             {
                 let mut turn = Turn::default();
                 if p.plugged {
-                    let zone = self.info.geometry.zone_of(p.sector);
+                    let zone = self.terms.info.geometry.zone_of(p.sector);
                     // The next write of a chain has its place already: it goes out without the lock.
                     let behind = one(slot).behind.take();
                     if let Some(behind) = behind {
@@ -118,7 +137,7 @@ impl Volume {
                         self.follow(now, zone, behind, &mut turn, &mut stack);
                         self.empty(now, &mut stack, &mut turn);
                     // In mode qd1 the token has to be passed on, also by a zone where no write waits.
-                    } else if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
+                    } else if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
@@ -127,20 +146,20 @@ impl Volume {
             }
             // A native append: the device has found its place. It is in no chain.
             (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
-                if p.plugged && self.ends_with_this_command(p) =>
+                if p.plugged && self.terms.ends_with_this_command(p) =>
             {
-                let (zone, at) = (self.info.geometry.zone_of(p.sector), *at);
+                let (zone, at) = (self.terms.info.geometry.zone_of(p.sector), *at);
                 let mut turn = Turn::default();
-                if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
+                if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
                     self.go_on(now, zone, Event::Completed, &mut turn);
                 }
                 take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
                 turn.tell(self)
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
-                let zone = self.info.geometry.zone_of(m.parts[0].sector);
+                let zone = self.terms.info.geometry.zone_of(m.parts[0].sector);
                 let mut turn = Turn::default();
-                if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
+                if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
                     self.go_on(now, zone, Event::Completed, &mut turn);
                 }
                 if let Some(Context(ContextKind::Merged(mut m))) = slot.take() {
@@ -220,7 +239,9 @@ impl Volume {
         stack: &mut Stack,
     ) {
         match (pending.op, &result) {
-            (Op::ZoneOffline, Ok(_)) => self.watch.taken_offline(self.info.geometry.zone_of(pending.sector)),
+            (Op::ZoneOffline, Ok(_)) => {
+                self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector))
+            }
             (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
             _ => {}
         }
@@ -229,7 +250,7 @@ impl Volume {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
                 self.patients.zone_closed();
-                return self.end(pending, result, turn);
+                return turn.end(pending, result.map_err(RequestError::Device));
             }
             op if op.is_zone_management() && pending.plugged => {
                 if op == Op::ZoneClose {
@@ -246,7 +267,7 @@ impl Volume {
         };
         let in_main = pending.stage != Stage::FlushBehind;
         if in_main && (pending.op.has_range() || pending.op == Op::Append) {
-            pending.done += self.next_sectors(&pending);
+            pending.done += self.terms.next_sectors(&pending);
             if pending.op.is_read() {
                 // Each piece of a long read has retries of its own.
                 pending.rounds = 0;
@@ -262,10 +283,13 @@ impl Volume {
                 return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
         }
-        let zone = pending.plugged.then(|| self.info.geometry.zone_of(pending.sector));
+        let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
         pending.plugged = false;
-        let behind =
-            in_main && pending.op.is_write() && pending.fua && self.info.volatile_cache && !self.info.fua;
+        let behind = in_main
+            && pending.op.is_write()
+            && pending.fua
+            && self.terms.info.volatile_cache
+            && !self.terms.info.fua;
         match (zone, pending.behind.take()) {
             (Some(zone), Some(next)) => self.follow(now, zone, next, turn, stack),
             (Some(zone), None) => self.serve(now, zone, Event::Completed, turn, stack),
@@ -280,7 +304,7 @@ impl Volume {
             self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
         } else {
             let output = self.output(&pending, output);
-            self.end(pending, Ok(output), turn);
+            turn.end(pending, Ok(output).map_err(RequestError::Device));
         }
     }
 
@@ -292,24 +316,24 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        let zone = self.info.geometry.zone_of(pending.sector);
+        let zone = self.terms.info.geometry.zone_of(pending.sector);
         let pointer = match pending.op {
             Op::ZoneReset => 0,
-            _ => self.info.geometry.capacity_of(zone),
+            _ => self.terms.info.geometry.capacity_of(zone),
         };
-        if result.is_ok() {
-            self.slot_managed(zone, pending.op);
+        if result.is_ok() && self.slots.managed(zone, self.plugs.load(zone), pending.op) {
+            turn.leaves_work();
         }
         let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
             Ok(_) if pending.op == Op::ZoneOffline => Event::TakenOffline,
             Ok(_) => Event::Managed(Some(pointer).filter(|_| moves_pointer)),
             // With a budget, what the zone holds has to be known.
-            Err(e) if e.is_uncertain() || self.book.is_some() => Event::ManagedInDoubt(e),
+            Err(e) if e.is_uncertain() || self.slots.are_counted() => Event::ManagedInDoubt(e),
             Err(_) => Event::Managed(None),
         };
         self.serve(now, zone, event, turn, stack);
-        self.end(pending, result, turn);
+        turn.end(pending, result.map_err(RequestError::Device));
     }
 
     fn finished_merged(
@@ -325,14 +349,14 @@ impl Volume {
             let pending = merged.parts.remove(0);
             return self.finished_one(now, pending, result, turn, stack);
         }
-        let zone = self.info.geometry.zone_of(merged.parts[0].sector);
+        let zone = self.terms.info.geometry.zone_of(merged.parts[0].sector);
         if let Err(error) = result {
             let lost = Lost { writes: merged.parts, error };
             return self.serve(now, zone, Event::Failed(lost), turn, stack);
         }
         self.serve(now, zone, Event::Completed, turn, stack);
         for part in merged.parts {
-            self.end(part, result.clone(), turn);
+            turn.end(part, result.clone().map_err(RequestError::Device));
         }
     }
 
@@ -357,12 +381,12 @@ impl Volume {
         }
         match (pending.plugged, zeroes) {
             (true, true) => {
-                let zone = self.info.geometry.zone_of(pending.sector);
+                let zone = self.terms.info.geometry.zone_of(pending.sector);
                 self.serve(now, zone, Event::Retry(pending), turn, stack);
             }
             (false, true) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (true, false) => {
-                let zone = self.info.geometry.zone_of(pending.sector);
+                let zone = self.terms.info.geometry.zone_of(pending.sector);
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, Event::Failed(lost), turn, stack);
             }
@@ -374,24 +398,8 @@ impl Volume {
                 let retries = pending.rounds;
                 self.retry_later(now, Context::one(pending), retries, stack);
             }
-            (false, false) => self.end(pending, Err(error), turn),
+            (false, false) => turn.end(pending, Err(error.into())),
         }
-    }
-
-    fn end(&self, pending: Box<Pending>, result: CommandResult, turn: &mut Turn) {
-        self.end_with(pending, result.map_err(RequestError::Device), turn);
-    }
-
-    pub(super) fn end_with(
-        &self,
-        pending: Box<Pending>,
-        result: Result<Output, RequestError>,
-        turn: &mut Turn,
-    ) {
-        if result.is_err() && pending.is_first_to_fail() {
-            self.counters.line().add(Counter::Failed, 1);
-        }
-        turn.ended.push((pending, result));
     }
 
     /// A successful request's output: an append's address, wherever it comes from.
@@ -414,8 +422,8 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let is_turn = matches!(event, Event::Turn);
-        let mut has_token = is_turn || self.policy.is(WriteMode::Qd1) && event.brings_token();
-        if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
+        let mut has_token = is_turn || self.terms.policy.is(WriteMode::Qd1) && event.brings_token();
+        if matches!(event, Event::Completed) && self.plugs.complete_unqueued(zone) {
             return self.leave_token(now, has_token, stack);
         }
         if let Some(front) = self.front.as_ref().filter(|_| event.decides()) {
@@ -426,14 +434,14 @@ impl Volume {
         self.leave_token(now, has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
-        if self.policy.is(WriteMode::Pipelined) {
+        if self.terms.policy.is(WriteMode::Pipelined) {
             return self.issue_and_stack(now, &mut slot, stack);
         }
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
             // Its end will look for the next one: nothing else is left on the stack, however long the chain.
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
-        } else if is_append && self.policy.appends_in_flight_max() > 0 {
+        } else if is_append && self.terms.policy.appends_in_flight_max() > 0 {
             // Appends go several at a time: look again. After anything else only its completion brings news.
             stack.push(Work::Kick(zone));
         }
@@ -445,19 +453,6 @@ impl Volume {
         if has_token && let Some(zone) = self.token.pass(now) {
             stack.push(Work::Turn(zone));
         }
-    }
-
-    /// Completes a write of a zone that does not wait.
-    #[inline(always)]
-    pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
-        let mut word = self.load(zone);
-        while !word.waits() {
-            match self.exchange(zone, word, word.completed()) {
-                Ok(()) => return true,
-                Err(seen) => word = seen,
-            }
-        }
-        false
     }
 
     /// One command of `sectors` at offset `at`, of writes that share it.
@@ -478,31 +473,5 @@ impl Volume {
         }
         self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
         Context(ContextKind::Merged(merged))
-    }
-
-    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
-    ///
-    /// While a zone waits no other thread changes its word, so the store that ends the step is enough.
-    #[inline]
-    pub(super) fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
-        let word = self.load(zone);
-        if word.waits() { change(word) } else { self.update(zone, change) }
-    }
-
-    /// Changes the word while other threads may be changing it.
-    pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
-        let mut word = self.load(zone);
-        loop {
-            let next = change(word);
-            match self.exchange(zone, word, next) {
-                Ok(()) => return next,
-                Err(seen) => word = seen,
-            }
-        }
-    }
-
-    /// Sets the word; only for the holder of the shard of a zone that waits.
-    pub(super) fn store(&self, zone: ZoneIndex, word: Word) {
-        self.words.word(zone.0).store(word.0, super::Ordering::Release);
     }
 }

@@ -1,0 +1,109 @@
+//! Commands for the device: what a request's next one is.
+
+use super::pending::{Merged, Pending, Stage};
+use super::recovery::ReadBack;
+use super::terms::Terms;
+use crate::data::{Data, Segment};
+use crate::device::{Command, Context, ContextKind};
+use zonal_core::{Op, SECTOR_BYTES, Sector, Sectors};
+
+/// Zeroes for devices without write-zeroes; commands repeat it.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+impl Terms {
+    /// Gives a write of zeroes its payload.
+    #[cold]
+    pub(super) fn with_zeroes(&self, p: Box<Pending>) -> Context {
+        let sectors = self.next_sectors(&p);
+        let mut left = sectors as usize * SECTOR_BYTES as usize;
+        let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));
+        while left > 0 {
+            let len = left.min(ZEROES.len());
+            segments.push(Segment::new(ZEROES.as_ptr().cast_mut(), len));
+            left -= len;
+        }
+        Context(ContextKind::Merged(Box::new(Merged { parts: vec![p], segments, sectors })))
+    }
+
+    /// Largest command of this operation, in sectors.
+    #[inline]
+    pub(super) fn command_max(&self, op: Op) -> u32 {
+        match op {
+            Op::Read | Op::Write => self.info.command_sectors_max,
+            Op::Append => u32::MAX,
+            op => self.rare_command_max(op),
+        }
+    }
+
+    #[cold]
+    pub(super) fn rare_command_max(&self, op: Op) -> u32 {
+        match op {
+            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
+            Op::Verify => self.info.verify_sectors_max,
+            Op::Discard => self.info.discard_sectors_max,
+            _ => u32::MAX,
+        }
+    }
+
+    /// Sectors of the request's next command.
+    #[inline]
+    pub(super) fn next_sectors(&self, p: &Pending) -> u32 {
+        let op = if p.stage == Stage::ZeroesAsWrites { Op::Write } else { p.op };
+        (p.sectors - p.done).min(self.command_max(op))
+    }
+
+    #[inline(always)]
+    pub(super) fn command(&self, context: &mut Context) -> Command {
+        match &mut context.0 {
+            ContextKind::One(p) if p.stage == Stage::FlushBehind => {
+                Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE }
+            }
+            ContextKind::One(p) => {
+                let sectors = self.next_sectors(p);
+                let data = match p.op {
+                    // SAFETY: the buffer travels with the command in its context and is not touched until it is back.
+                    Op::Read | Op::Write | Op::Append => unsafe { p.data(sectors) },
+                    _ => Data::NONE,
+                };
+                // The rest of a torn append has its place.
+                let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
+                let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
+                Command { op, fua: self.fua(p), sectors, sector: p.sector + Sectors(p.done.into()), data }
+            }
+            ContextKind::Merged(m) => {
+                let first = &m.parts[0];
+                Command {
+                    op: Op::Write,
+                    fua: self.fua(first),
+                    sectors: m.sectors,
+                    sector: first.sector + Sectors(first.done.into()),
+                    // SAFETY: the buffers and the list travel with the command in its boxed context; zeroes are static
+                    // and a write does not change them.
+                    data: unsafe { Data::many(&raw const *m.segments) },
+                }
+            }
+            ContextKind::Resync(zone, _) => {
+                let sector = self.info.geometry.start_of(*zone);
+                Command { op: Op::Report, fua: false, sectors: 1, sector, data: Data::NONE }
+            }
+            ContextKind::ReadBack(r) => self.read_back_command(r),
+            ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
+        }
+    }
+
+    /// Durability with the write itself, where the device has a cache and knows how to pass it.
+    pub(super) fn fua(&self, p: &Pending) -> bool {
+        p.fua && p.op.is_write() && self.info.volatile_cache && self.info.fua
+    }
+
+    /// The command of a read-back.
+    pub(super) fn read_back_command(&self, r: &ReadBack) -> Command {
+        let zone = self.info.geometry.zone_of(r.write.token.sector);
+        let offset = r.write.at + r.compared;
+        let sectors = (r.piece.len() as u64 / SECTOR_BYTES) as u32;
+        let sector = self.info.geometry.start_of(zone) + Sectors(offset.into());
+        // SAFETY: the buffer travels with the command in its boxed context and is not touched until it is back.
+        let data = unsafe { Data::one(Segment::new(r.piece.as_ptr(), r.piece.len())) };
+        Command { op: Op::Read, fua: false, sectors, sector, data }
+    }
+}

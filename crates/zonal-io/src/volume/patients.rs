@@ -1,0 +1,160 @@
+//! Zones whose recovery waits for something that only polls can see: that the device settles what timed out, or that a slot is free.
+//!
+//! # Zones without a slot
+//! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
+//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of the starved ones. It is
+//! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
+//! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
+
+use super::earliest;
+use super::plugs::Plugs;
+use crate::device::{Device, Settled};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use zonal_core::{DeviceError, Nanos, ZoneIndex};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Patients {
+    /// How many there are: the one thing that polls read when there are none.
+    len: AtomicUsize,
+    /// With commands that timed out and are not settled.
+    unsettled: Mutex<Vec<ZoneIndex>>,
+    /// Without a slot.
+    starved: Mutex<Vec<Starved>>,
+    /// A zone was closed, so a slot may be free.
+    closed: AtomicBool,
+    /// A zone has come that no poll has looked at.
+    fresh: AtomicBool,
+}
+
+struct Starved {
+    zone: ZoneIndex,
+    /// Zones that may hold the slots; `None` before the first look.
+    holders: Option<Vec<ZoneIndex>>,
+}
+
+/// Holders that a starved zone looks at. Beyond that a device has in practice no limit.
+const HOLDERS_MAX: usize = 4096;
+
+/// What the holders of slots are doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holders {
+    /// One has given its slot back.
+    Freed,
+    /// One has something under way.
+    Busy,
+    /// Nothing of them will change on its own.
+    Idle,
+}
+
+impl Patients {
+    fn add<T>(&self, list: &Mutex<Vec<T>>, patient: T) {
+        list.lock().push(patient);
+        self.len.fetch_add(1, Ordering::Release);
+    }
+
+    fn take<T>(&self, list: &Mutex<Vec<T>>) -> Vec<T> {
+        let patients = std::mem::take(&mut *list.lock());
+        self.len.fetch_sub(patients.len(), Ordering::Release);
+        patients
+    }
+
+    /// `zone` waits until its timed-out commands are settled.
+    pub(super) fn settle(&self, zone: ZoneIndex) {
+        self.add(&self.unsettled, zone);
+        self.fresh.store(true, Ordering::Release);
+    }
+
+    /// `zone` waits for a slot.
+    pub(super) fn starve(&self, zone: ZoneIndex) {
+        self.add(&self.starved, Starved { zone, holders: None });
+        self.fresh.store(true, Ordering::Release);
+    }
+
+    /// Whether a zone has come that no poll has looked at.
+    pub(super) fn are_fresh(&self) -> bool {
+        self.len.load(Ordering::Acquire) > 0 && self.fresh.load(Ordering::Acquire)
+    }
+
+    /// A zone was closed.
+    pub(super) fn zone_closed(&self) {
+        if self.len.load(Ordering::Acquire) > 0 {
+            self.closed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether there are any: then a poll looks at all of them.
+    #[inline]
+    pub(super) fn begin_look(&self) -> bool {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        self.fresh.store(false, Ordering::Release);
+        true
+    }
+
+    /// Asks the device about what timed out; `settled` gets each zone for which it has an answer.
+    pub(super) fn ask_device(
+        &self,
+        device: &dyn Device,
+        now: Nanos,
+        deadline: &mut Option<Nanos>,
+        mut settled: impl FnMut(ZoneIndex, Result<(), DeviceError>),
+    ) {
+        for zone in self.take(&self.unsettled) {
+            match device.settle(now, zone) {
+                Settled::Yes => settled(zone, Ok(())),
+                Settled::Never(error) => settled(zone, Err(error)),
+                Settled::NotYet(due) => {
+                    *deadline = earliest(*deadline, due);
+                    self.add(&self.unsettled, zone);
+                }
+            }
+        }
+    }
+
+    /// `again` gets each zone without a slot that may be of use to try again, and whether that counts as a round: nothing else can
+    /// end its wait.
+    pub(super) fn feed(&self, plugs: &Plugs, mut again: impl FnMut(ZoneIndex, bool)) {
+        let closed = self.closed.swap(false, Ordering::AcqRel);
+        let starved = self.take(&self.starved);
+        let hungry: Vec<ZoneIndex> = starved.iter().map(|s| s.zone).collect();
+        for mut patient in starved {
+            let holders = patient.holders.get_or_insert_with(|| holders(plugs, patient.zone));
+            let doing = if closed { Holders::Freed } else { doing(plugs, holders, &hungry) };
+            match doing {
+                Holders::Busy => self.add(&self.starved, patient),
+                _ => again(patient.zone, doing == Holders::Idle),
+            }
+        }
+    }
+}
+
+/// The zones that may hold a slot which `zone` lacks.
+fn holders(plugs: &Plugs, zone: ZoneIndex) -> Vec<ZoneIndex> {
+    let is_partial = |&z: &ZoneIndex| {
+        let word = plugs.load(z);
+        !word.is_idle() || word.pointer() > 0 && word.pointer() < plugs.capacity_of(z)
+    };
+    plugs.sequential_zones().filter(|&z| z != zone).filter(is_partial).take(HOLDERS_MAX).collect()
+}
+
+fn doing(plugs: &Plugs, holders: &[ZoneIndex], hungry: &[ZoneIndex]) -> Holders {
+    let mut doing = Holders::Idle;
+    // The starved wait themselves, with nothing under way.
+    for &zone in holders.iter().filter(|z| !hungry.contains(z)) {
+        let word = plugs.load(zone);
+        // A zone at its start whose writes wait, for the token of mode qd1 or for their own slot, has given none back: zones
+        // that took each other for ended ones would try for ever.
+        let ended = word.pointer() == 0 && !word.waits() || word.pointer() >= plugs.capacity_of(zone);
+        if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
+            return Holders::Freed;
+        }
+        // A zone that waits for a slot of the budget may wait for this very zone.
+        let moves = word.waits() && !word.recovers() && word.has_slot();
+        if word.in_flight() > 0 || word.frozen() || moves {
+            doing = Holders::Busy;
+        }
+    }
+    doing
+}
