@@ -1,6 +1,7 @@
 //! The tests of zonal-check that share a process. `cargo test -p zonal-check --test all MODULE::` runs one module.
 
 mod append;
+mod audit;
 mod calibrate;
 mod cancel;
 mod cli;
