@@ -2,7 +2,8 @@
 # Does each hazard's test fail when its fix is taken away? For every patch in crates/zonal-check/mutations: a copy of the
 # tree with the patch applied, in which the tests that the patch names have to fail. A test that does not end says nothing:
 # it does not count as a failed test, so a test of something that may hang has a deadline or a bound of its own. A patch that
-# says `in: --package P --lib` names tests of that place, others those of zonal-check's hazards. The copy is kept in
+# says `in: --package P --lib` or `in: --package P --test all MODULE::` names tests of that place, others those of
+# zonal-check's hazards. The copy is kept in
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
 # patches whose names begin so are run, and the table keeps its other rows.
 set -uo pipefail
@@ -40,13 +41,15 @@ place() {
 
 # One test of a place in the copy: caught, missed, does not end, or what went wrong.
 judge() {
-    local log=out/mutations/log.txt
+    local log=out/mutations/log.txt place=$2 module= name status
+    case $place in *::) module=${place##* } place=${place% *} ;; esac
     # shellcheck disable=SC2086 # a place is several words
-    in_copy timeout "$patience" cargo test --quiet $2 -- --test-threads 1 "$1" >"$log" 2>&1
-    local status=$?
-    if grep -q '^running 0 tests' "$log"; then
-        echo "no such test"
-    elif [ $status = 0 ]; then
+    name=$(in_copy cargo test --quiet $place -- --list 2>/dev/null | sed -n "s/^\($module\(.*::\)\?$1\): test$/\1/p")
+    [ -n "$name" ] || { echo "no such test" && return; }
+    # shellcheck disable=SC2086
+    in_copy timeout "$patience" cargo test --quiet $place -- --test-threads 1 --exact "$name" >"$log" 2>&1
+    status=$?
+    if [ $status = 0 ]; then
         echo missed
     elif [ $status = 124 ]; then
         echo "does not end"

@@ -72,10 +72,10 @@ grouped() { sed ':a; s/\B[0-9]\{3\}\>/,&/; ta' <<<"$1"; }
 
 cuts() {
     local batch=500 at=$seed bad=0
-    cargo test --release --quiet --package zonal-io --test image --no-run || return 1
+    cargo test --release --quiet --package zonal-io --test all --no-run || return 1
     begin
     while lasts && [ $bad = 0 ]; do
-        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-io --test image \
+        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-io --test all \
             -- power_cuts >"$out/soak-cuts.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
@@ -85,10 +85,10 @@ cuts() {
 
 files() {
     local batch=200 at=$seed bad=0
-    cargo test --release --quiet --package zonal-fs --test crash --no-run || return 1
+    cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
     begin
     while lasts && [ $bad = 0 ]; do
-        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test crash \
+        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test all crash:: \
             >"$out/soak-files.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
@@ -97,10 +97,10 @@ files() {
 
 units() {
     local at=$seed batch=500 bad=0 least=2500 said=$out/soak-units.txt
-    cargo test --release --quiet --package zonal-fs --test crash --no-run || return 1
+    cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
     begin
     while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
-        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test crash units_of \
+        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test all crash::units_of \
             >"$said" 2>&1 || bad=1
         at=$((at + batch))
     done
@@ -109,10 +109,11 @@ units() {
 
 store() {
     local batch=100 at=$seed bad=0
-    cargo test --release --quiet --package zonal-fs --test store --no-run || return 1
+    cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
     begin
     while lasts && [ $bad = 0 ]; do
-        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-fs --test store cut_anywhere \
+        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-fs --test all \
+            -- store::cuts::file_beside_cut store::cuts::conventional_zones_cut store::cuts::zones_cut \
             >"$out/soak-store.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
@@ -122,9 +123,9 @@ store() {
 
 damage() {
     local cases=${DAMAGE_CASES:-10000} bad=0 said=$out/soak-damage.txt counts
-    cargo test --release --quiet --package zonal-fs --test damage --no-run || return 1
-    ZONAL_SEED=$seed ZONAL_CASES=$cases cargo test --release --quiet --package zonal-fs --test damage \
-        -- --nocapture >"$said" 2>&1 || bad=1
+    cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
+    ZONAL_SEED=$seed ZONAL_CASES=$cases cargo test --release --quiet --package zonal-fs --test all \
+        -- --nocapture damage:: >"$said" 2>&1 || bad=1
     # What the cases of all drives came to, and what was found wrong.
     counts=$(grep -o 'damage: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
         sed -E 's/([0-9]+) defects/defects: \1/' |
@@ -192,11 +193,11 @@ schedules() {
 # The whole stack: whole_stack CAMPAIGN TEST SEEDS-A-BATCH REQUESTS-A-SEED REQUESTS-AT-LEAST
 whole_stack() {
     local campaign=$1 test=$2 batch=$3 operations=$4 least=$5 at=$seed bad=0
-    cargo test --release --quiet --package zonal-check --test random --no-run || return 1
+    cargo test --release --quiet --package zonal-check --test all --no-run || return 1
     begin
     while { lasts || [ $(((at - seed) * operations)) -lt "$least" ]; } && [ $bad = 0 ]; do
         ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
-            --test random -- "$test" >"$out/soak-$campaign.txt" 2>&1 || bad=1
+            --test all -- "random::$test" >"$out/soak-$campaign.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
     row "$campaign" "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
@@ -208,11 +209,11 @@ interference() { whole_stack interference interference 1000 400 4000000; }
 
 hosts() {
     local at=$seed batch=500 bad=0 least=10000 said=$out/soak-hosts.txt commands=0
-    cargo test --release --quiet --package zonal-check --test hosts --no-run || return 1
+    cargo test --release --quiet --package zonal-check --test all --no-run || return 1
     begin
     while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
-        ZONAL_SEED=$at ZONAL_SEEDS=$batch cargo test --release --quiet --package zonal-check --test hosts \
-            -- --nocapture hosts_of_one_drive >"$said" 2>&1 || bad=1
+        ZONAL_SEED=$at ZONAL_SEEDS=$batch cargo test --release --quiet --package zonal-check --test all \
+            -- --nocapture hosts::hosts_of_one_drive >"$said" 2>&1 || bad=1
         at=$((at + batch))
         commands=$((commands + $(sed -n 's/.*Counts { commands: \([0-9]*\),.*/\1/p' "$said" | awk '{ sum += $1 } END { print sum + 0 }')))
     done
@@ -221,14 +222,14 @@ hosts() {
 
 clients() {
     local at=$seed batch=100000 bad=0 least=10000000 cases=0 kind
-    cargo test --release --quiet --package zonal-nvme --test fuzz --no-run || return 1
+    cargo test --release --quiet --package zonal-nvme --test all --no-run || return 1
     begin
     while { lasts || [ $cases -lt $least ]; } && [ $bad = 0 ]; do
         # Units are the shortest of them: three times as many.
         for kind in "units 3" "commands 1" "sessions 1"; do
             set -- $kind
             ZONAL_SEED=$((at * $2)) ZONAL_CASES=$((batch * $2)) cargo test --release --quiet --package zonal-nvme \
-                --test fuzz -- "$1" >"$out/soak-clients.txt" 2>&1 || bad=1
+                --test all -- "fuzz::$1" >"$out/soak-clients.txt" 2>&1 || bad=1
             [ $bad = 0 ] || break
             cases=$((cases + batch * $2))
         done
@@ -251,12 +252,12 @@ model() {
 
 calibrate() {
     local at=$seed batch=2 bad=0 measured=0 beyond=0 said=$out/soak-calibrate.txt
-    cargo test --release --quiet --package zonal-bench --test calibrate --no-run || return 1
+    cargo test --release --quiet --package zonal-bench --test all --no-run || return 1
     : >"$out/soak-calibrate-beyond.txt"
     begin
     while lasts && [ $bad = 0 ]; do
         ZONAL_CALIBRATE_SEED=$at ZONAL_CALIBRATIONS=$batch cargo test --release --quiet --package zonal-bench \
-            --test calibrate -- --nocapture hidden_ >"$said" 2>&1 || bad=1
+            --test all -- --nocapture calibrate::hidden_ >"$said" 2>&1 || bad=1
         at=$((at + batch))
         measured=$((measured + $(sed -n 's/^\.*rows: //p' "$said" | awk '{ sum += $1 } END { print sum + 0 }')))
         sed -n 's/^\.*beyond: //p' "$said" >>"$out/soak-calibrate-beyond.txt"

@@ -1,7 +1,7 @@
 //! NVMe commands: any 64 bytes are carried out, or end with a status.
 #![no_main]
 
-#[path = "../../crates/zonal-nvme/tests/fuzz/cases/mod.rs"]
+#[path = "../../crates/zonal-nvme/tests/all/fuzz/cases/mod.rs"]
 #[allow(dead_code)]
 mod cases;
 

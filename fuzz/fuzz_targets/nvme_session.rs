@@ -1,7 +1,7 @@
 //! Hosts of an NVMe/TCP target: whatever they do, each command ends once, and nothing is left.
 #![no_main]
 
-#[path = "../../crates/zonal-nvme/tests/fuzz/cases/mod.rs"]
+#[path = "../../crates/zonal-nvme/tests/all/fuzz/cases/mod.rs"]
 #[allow(dead_code)]
 mod cases;
 

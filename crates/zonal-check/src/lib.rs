@@ -2,6 +2,7 @@
 //!
 //! The checks are this crate's tests; the library holds what several of them need.
 //!
+//! - [`audit`]: licences and known faults of dependencies.
 //! - [`mod@bench`]: the tables of the write path's speed and memory.
 //! - [`experiment`]: published experiments, made again.
 //! - [`house`]: how the source reads, and its measures.
@@ -9,6 +10,7 @@
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
 //! - [`rig`]: a volume on such a device, with everything that ended.
 
+pub mod audit;
 pub mod bench;
 pub mod experiment;
 pub mod house;

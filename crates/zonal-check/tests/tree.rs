@@ -389,11 +389,15 @@ fn code_of_place(patch: &str, files: &[PathBuf]) -> Result<String, String> {
     };
     let after = |option| words.iter().skip_while(|word| **word != option).nth(1);
     let package = after("--package").ok_or("no package")?;
+    let module = words.last().and_then(|word| word.strip_suffix("::"));
     let (of, target) = match after("--test") {
-        Some(name) => (PathBuf::from(format!("crates/{package}/tests")), Some(name)),
+        Some(program) => {
+            let name = module.map_or((*program).to_owned(), |module| format!("{program}/{module}"));
+            (PathBuf::from(format!("crates/{package}/tests")), Some(name))
+        }
         None => (PathBuf::from(format!("crates/{package}/src")), None),
     };
-    let is_of_place = |path: &PathBuf| match (path.strip_prefix(&of), target) {
+    let is_of_place = |path: &PathBuf| match (path.strip_prefix(&of), &target) {
         (Ok(rest), Some(name)) => rest.starts_with(name) || rest == Path::new(&format!("{name}.rs")),
         (rest, None) => rest.is_ok(),
         (Err(_), _) => false,
@@ -449,7 +453,7 @@ fn stale_mutation_that_is_planted_is_found() {
     assert_eq!(faults(place, test, &first), 0);
     assert_eq!(faults(place, test, "Nothing like it"), 1);
     assert_eq!(faults(place, "files_are_shorter", &first), 1);
-    assert_eq!(faults("--package zonal-check --test trees", test, &first), 1);
+    assert_eq!(faults("--package zonal-check --test all trees::", test, &first), 1);
 }
 
 /// Modules, and directories of modules, whose names are those of the house. The list may only grow.

@@ -13,7 +13,7 @@ pub fn reference() -> String {
 # The command line
 
 This page is what `zonal --help`, `zonal COMMAND --help` and `zonal help TOPIC` print. A test keeps the two equal;
-`ZONAL_BLESS=1 cargo test -p zonal-check --test cli` writes it again.
+`ZONAL_BLESS=1 cargo test -p zonal-check --test all cli::` writes it again.
 "
     .to_owned();
     section(&mut text, "zonal", &cli::help(None, Some(COLUMNS)).unwrap_or_default());

@@ -1,0 +1,28 @@
+//! The tests of zonal-check that share a process. `cargo test -p zonal-check --test all MODULE::` runs one module.
+
+mod append;
+mod audit;
+mod calibrate;
+mod cancel;
+mod cli;
+mod corners;
+mod events;
+mod experiments;
+mod files;
+mod hosts;
+mod operations;
+mod options;
+mod park;
+mod part;
+mod random;
+mod reading;
+mod recovery;
+mod recovery_rows;
+mod replay;
+mod report_page;
+mod results;
+mod serve;
+mod simulated;
+mod stat;
+mod trees;
+mod turned;

@@ -1,0 +1,298 @@
+//! What a seed stands for: a drive, its faults, the modes, and how much is under way.
+
+use crate::random::face::Face;
+use rand::{Rng, RngExt};
+use zonal_core::budget::Policy;
+use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
+use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::fault::{Carried, Degraded, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
+use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOptions, WriteMode};
+
+/// Sectors of a zone.
+pub const ZONE: u64 = 128;
+
+/// How long some commands take longer than others, fail to be answered, or are held for others to overtake them.
+const DELAY: Nanos = Nanos(50_000);
+const TIME_OUT: Nanos = Nanos(100_000);
+const HOLD: Nanos = Nanos(30_000);
+
+/// How badly the device behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Not at all.
+    Sound,
+    /// Writes are refused without having been executed. All that is properly placed has to succeed.
+    Refusing,
+    /// Some are refused for good. What was placed after them has to learn of it.
+    Losing,
+    /// Everything.
+    Wild,
+    /// Everything, and often; between requests, what [`crate::random::interfere`] does.
+    Interfered,
+}
+
+/// How often each is drawn.
+const PROFILES: [Profile; 6] =
+    [Profile::Sound, Profile::Refusing, Profile::Losing, Profile::Wild, Profile::Wild, Profile::Wild];
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub profile: Profile,
+    pub device: EmulatedOptions,
+    pub plan: Plan,
+    pub options: VolumeOptions,
+    /// The modes that are switched between.
+    pub modes: Vec<WriteMode>,
+    /// What each submitter sees of the drive.
+    pub faces: Vec<Face>,
+    /// Requests that one submitter has under way at most.
+    pub depth: usize,
+    /// Whether completion functions submit.
+    pub successors: bool,
+    /// Longest step of the clock.
+    pub step: u64,
+}
+
+fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
+    values[rng.random_range(0..values.len())]
+}
+
+/// Two or three writes.
+const SMALL_QUANTUM: Qd1Quantum = Qd1Quantum { bytes: 16 << 10, time: Nanos(50_000) };
+
+impl Setup {
+    /// What `rng` comes to.
+    pub fn draw(rng: &mut impl Rng) -> Setup {
+        let profile = one_of(rng, &PROFILES);
+        Setup::draw_of(rng, profile)
+    }
+
+    /// The same with interference.
+    pub fn draw_interfered(rng: &mut impl Rng) -> Setup {
+        let drawn = Setup::draw_of(rng, Profile::Interfered);
+        let zones = (drawn.device.size / drawn.device.zone_size) as u32;
+        let whole = Face { kind: Face::part(rng, zones).kind, ..Face::volume(zones) };
+        let parts = [whole, Face::part(rng, zones), Face::part(rng, zones)];
+        let faces = [Face::volume(zones)].into_iter().chain(parts).collect();
+        let (window, nr_requests) = (one_of(rng, &[1, 2, 255]), one_of(rng, &[1, 2, 256]));
+        let options = VolumeOptions { window, nr_requests, ..drawn.options };
+        Setup { faces, options, depth: one_of(rng, &[16, 40, 1000]), ..drawn }
+    }
+
+    fn draw_of(rng: &mut impl Rng, profile: Profile) -> Setup {
+        let device = draw_device(rng, profile);
+        let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
+        let options = VolumeOptions {
+            mode: Some(one_of(rng, &modes)),
+            merge: rng.random_ratio(3, 4),
+            qd1_quantum: one_of(rng, &[Qd1Quantum::NONE, Qd1Quantum::default(), SMALL_QUANTUM]),
+            nr_requests: one_of(rng, &[4, 16, 64]),
+            window: one_of(rng, &[2, 32]),
+            force: true,
+            budget: draw_budget(rng),
+            park: draw_park(rng),
+            ..VolumeOptions::default()
+        };
+        let plan = draw_plan(rng, profile);
+        let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
+        let step = one_of(rng, &[1_000, 100_000]);
+        let successors = rng.random_ratio(1, 3);
+        let zones = (device.size / device.zone_size) as u32;
+        let faces = vec![Face::volume(zones); submitters];
+        Setup { profile, device, plan, options, modes, faces, depth, successors, step }
+    }
+}
+
+impl Setup {
+    /// Whether everything may fail.
+    pub fn is_wild(&self) -> bool {
+        matches!(self.profile, Profile::Wild | Profile::Interfered)
+    }
+
+    /// Whether all of it is in mode `direct`.
+    pub fn is_direct(&self) -> bool {
+        self.modes == [WriteMode::Direct]
+    }
+
+    /// How old a request may become while the device answers, in virtual time: as old as if everything that can be under way
+    /// with it went before it, one command after the other, each as slow as a command can be.
+    pub fn age_max(&self) -> Nanos {
+        // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
+        // read-backs.
+        const OWN: u64 = 24;
+        // A request that finds no open zone tries again only when no request is in flight that may free one: others go
+        // before it without end, were there no end of them. Slots that are given in turn will make this 1.
+        let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
+        let under_way = (self.faces.len() * self.depth) as u64 * if self.successors { 2 } else { 1 };
+        Nanos((under_way + OWN) * self.slowest_command() * turns + self.pauses())
+    }
+
+    /// How long everything may take to end once nothing new comes.
+    pub fn drain_max(&self) -> u64 {
+        if self.profile == Profile::Interfered { 20_000_000_000 } else { 1_000_000_000 }
+    }
+
+    /// Pauses before the retries of a report, a read-back or a read that the device refuses each time but the last.
+    fn pauses(&self) -> u64 {
+        const ALL_PAUSES: u64 = 102_200_000;
+        if self.plan.rules.is_empty() { 0 } else { ALL_PAUSES }
+    }
+
+    /// From a command's issue until it is known what became of it, and a poll has looked.
+    fn slowest_command(&self) -> u64 {
+        let Settling::After(settling) = self.plan.settling else { unreachable!("see draw_plan") };
+        let waits = [DELAY, TIME_OUT, HOLD, settling, Nanos(self.device.completion_nsec)];
+        // The clock may jump over each by a step at most.
+        waits.iter().map(|w| w.0).sum::<u64>() + 2 * self.step
+    }
+}
+
+fn draw_budget(rng: &mut impl Rng) -> Option<BudgetOptions> {
+    let grace = Nanos(one_of(rng, &[0, 0, 30_000]));
+    let policy = one_of(rng, &Policy::ALL);
+    let mut minimums = [0; CLASSES];
+    minimums[1] = one_of(rng, &[0, 0, 1]);
+    rng.random_ratio(4, 5).then_some(BudgetOptions { policy, grace, minimums })
+}
+
+fn draw_park(rng: &mut impl Rng) -> Option<ParkOptions> {
+    let options = ParkOptions {
+        sectors_max: one_of(rng, &[8, 40, 2048]),
+        time: Nanos(one_of(rng, &[0, 5_000, 200_000])),
+    };
+    rng.random_ratio(1, 2).then_some(options)
+}
+
+fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
+    let zones = rng.random_range(3..=7);
+    let open = match profile {
+        Profile::Wild => one_of(rng, &[0, 0, 2]),
+        Profile::Interfered => one_of(rng, &[0, 1, 2, 3]),
+        _ => 0,
+    };
+    EmulatedOptions {
+        size: zones * ZONE * 512,
+        zone_size: ZONE * 512,
+        zone_capacity: one_of(rng, &[0, 96 * 512]),
+        zone_nr_conv: rng.random_range(0..=1),
+        zone_max_open: open,
+        zone_max_active: open * one_of(rng, &[0, 1, 2]),
+        zone_append_max_sectors: one_of(rng, &[0, 8, u32::MAX]),
+        max_sectors: one_of(rng, &[8, 32]),
+        write_zeroes_max_sectors: one_of(rng, &[0, 6, u32::MAX]),
+        complete: one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]),
+        completion_nsec: one_of(rng, &[0, 0, 20_000]),
+        hw_queue_depth: one_of(rng, &[1, 2, 8]),
+        submit_queues: one_of(rng, &[1, 2, 16]),
+        preserves_write_order: rng.random_ratio(1, 2),
+        personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
+        ..EmulatedOptions::default()
+    }
+}
+
+/// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
+/// Mode `direct` cannot be left either, and promises no order: where everything may fail it is one more caller of the devices.
+fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
+    if profile == Profile::Wild && rng.random_ratio(1, 12) {
+        return vec![WriteMode::Direct];
+    }
+    if rng.random_ratio(1, 6) {
+        return vec![WriteMode::ZoneLock];
+    }
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined];
+    if append {
+        modes.push(WriteMode::Append);
+    }
+    let kept = rng.random_range(1..=modes.len());
+    while modes.len() > kept {
+        modes.swap_remove(rng.random_range(0..modes.len()));
+    }
+    modes
+}
+
+fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
+    let mut rules = match profile {
+        Profile::Sound => Vec::new(),
+        Profile::Refusing => refusals(),
+        Profile::Losing => losses(),
+        Profile::Wild => damage(rng),
+        Profile::Interfered => storm(rng),
+    };
+    if profile == Profile::Interfered && rules.is_empty() {
+        return Plan::default();
+    }
+    rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
+    if profile != Profile::Sound && rng.random_ratio(1, 4) {
+        let (what, window, hold) = (Reordered::Completion, 3, HOLD);
+        rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
+    }
+    let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
+    Plan { settling, ..Plan::of(rng.next_u64(), rules) }
+}
+
+/// Nothing of this is executed, and nothing of it can be repeated often enough to give up but by bad luck, which is told.
+fn refusals() -> Vec<Rule> {
+    let refuse = |error| Rule::new(Effect::Refuse(error)).on(Ops::WRITES).rate(0.01);
+    vec![
+        refuse(DeviceError::Busy),
+        refuse(DeviceError::UnitAttention),
+        refuse(DeviceError::Zone(ZoneError::InvalidWrite)),
+        refuse(DeviceError::Zone(ZoneError::TooManyOpen)),
+        refuse(DeviceError::Zone(ZoneError::TooManyActive)),
+        Rule::new(Effect::Busy).rate(0.05),
+    ]
+}
+
+/// As refusals, and some are for good.
+fn losses() -> Vec<Rule> {
+    let mut rules = refusals();
+    rules.push(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).rate(0.01));
+    rules
+}
+
+fn damage(rng: &mut impl Rng) -> Vec<Rule> {
+    let mut rules = refusals();
+    let time_out = |carried| Effect::TimeOut { after: TIME_OUT, carried };
+    let torn = |error| Effect::Torn { blocks: None, error };
+    let effects = [
+        Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::DATA),
+        Rule::new(Effect::Fail(DeviceError::Medium)),
+        Rule::new(Effect::Fail(DeviceError::Aborted)),
+        Rule::new(torn(DeviceError::Medium)),
+        Rule::new(torn(DeviceError::Aborted)),
+        Rule::new(torn(DeviceError::Os(5))),
+        Rule::new(time_out(Carried::Never)),
+        Rule::new(time_out(Carried::Before)),
+        Rule::new(time_out(Carried::Late(Late::AtSettle))),
+        Rule::new(time_out(Carried::Late(Late::AfterReport))),
+        Rule::new(time_out(Carried::Late(Late::After(Nanos(60_000))))),
+        Rule::new(Effect::Attention { commands: 3 }),
+        Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::Report])),
+        Rule::new(Effect::Refuse(DeviceError::UnitAttention)).on(Ops::MANAGEMENT),
+    ];
+    for rule in effects {
+        if rng.random_ratio(1, 2) {
+            rules.push(rule.rate(one_of(rng, &[0.003, 0.02])));
+        }
+    }
+    for worn in [Degraded::ReadOnly, Degraded::Offline] {
+        if rng.random_ratio(1, 6) {
+            rules.push(Rule::new(Effect::Degrade(worn)).on(Ops::WRITES).rate(0.002).times(1));
+        }
+    }
+    rules
+}
+
+/// Some of all kinds of damage, and often; in one run of six no fault at all.
+fn storm(rng: &mut impl Rng) -> Vec<Rule> {
+    if rng.random_ratio(1, 6) {
+        return Vec::new();
+    }
+    let mut rules = damage(rng);
+    rules.retain(|_| rng.random_ratio(1, 3));
+    for rule in &mut rules {
+        *rule = rule.clone().rate(one_of(rng, &[0.005, 0.02, 0.02, 0.1, 0.3]));
+    }
+    rules
+}

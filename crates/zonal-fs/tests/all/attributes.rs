@@ -1,0 +1,216 @@
+//! Attributes of files: times, counts of blocks, generations.
+
+use crate::common::{bytes, device, make_with, reopen, settle, superblock, volume, waiter};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zonal_core::Nanos;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Attributes, Kind, Superblock};
+use zonal_fs::fsck::{Finding, Options, check};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, SetTime};
+use zonal_io::volume::Volume;
+
+const BLOCK: u64 = 4096;
+
+/// A waiter whose wall clock is what the test says.
+struct At {
+    usual: Polling,
+    wall: Cell<i64>,
+}
+
+impl At {
+    fn new(wall: i64) -> At {
+        At { usual: waiter(), wall: Cell::new(wall) }
+    }
+}
+
+impl Waiter for At {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> i64 {
+        self.wall.get()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        self.usual.wait(volume);
+    }
+
+    fn done(&self) {
+        self.usual.done();
+    }
+}
+
+struct Made {
+    volume: Arc<Volume>,
+    superblock: Superblock,
+    memory: Memory,
+}
+
+impl Made {
+    fn new() -> (Made, FileSystem) {
+        let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+        let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
+        let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
+        (Made { volume, superblock, memory }, fs)
+    }
+
+    fn open(&self) -> FileSystem {
+        let (volume, superblock) = (self.volume.clone(), self.superblock.clone());
+        reopen(volume, superblock, self.memory.clone(), MountOptions::default()).unwrap()
+    }
+
+    /// What fsck finds while the file system is closed.
+    fn findings(&self) -> Vec<Finding> {
+        let rows = Rows::open(self.memory.clone(), 1 << 22).unwrap();
+        let drive = Drive::new(self.volume.clone());
+        check(&rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
+    }
+}
+
+fn file(fs: &FileSystem, name: &str) -> u64 {
+    fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap()
+}
+
+fn write(fs: &FileSystem, ino: u64, block: u64, blocks: usize) {
+    fs.write(&waiter(), ino, block * BLOCK, Payload::Bytes(&bytes(ino, blocks * BLOCK as usize))).unwrap();
+}
+
+/// Blocks of a file once nothing of it is in flight.
+fn blocks(fs: &FileSystem, ino: u64) -> u64 {
+    settle(fs);
+    fs.attributes(ino).unwrap().blocks
+}
+
+#[test]
+fn times_before_1970_come_back_as_they_were_set() {
+    let (made, fs) = Made::new();
+    // 1901, and the ends of what there is.
+    let long_ago = -2_147_483_648_000_000_001;
+    let at = At::new(long_ago);
+    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    at.wall.set(5);
+    let changes = Changes {
+        atime: Some(SetTime::At(i64::MIN)),
+        mtime: Some(SetTime::At(i64::MAX)),
+        ..Changes::default()
+    };
+    fs.set_attributes(&at, ino, &changes).unwrap();
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    let Attributes { atime, mtime, ctime, btime, .. } = made.open().attributes(ino).unwrap();
+    assert_eq!((atime, mtime, ctime, btime), (i64::MIN, i64::MAX, 5, long_ago));
+    assert_eq!(made.findings(), []);
+}
+
+#[test]
+fn time_of_birth_stays_whatever_is_done_to_a_file() {
+    let (made, fs) = Made::new();
+    let at = At::new(1000);
+    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    at.wall.set(2000);
+    fs.write(&at, ino, 0, Payload::Bytes(&bytes(1, 50_000))).unwrap();
+    fs.truncate(&at, ino, 30_000).unwrap();
+    fs.punch(&at, ino, 4096..20_000).unwrap();
+    fs.link(&at, ino, ROOT, b"g").unwrap();
+    fs.rename(&at, (ROOT, b"f"), (ROOT, b"h"), Rename::Replace).unwrap();
+    fs.set_xattr(&at, ino, b"user.x", b"y").unwrap();
+    let changes = Changes {
+        mode: Some(0o600),
+        atime: Some(SetTime::At(1)),
+        mtime: Some(SetTime::At(1)),
+        ..Changes::default()
+    };
+    fs.set_attributes(&at, ino, &changes).unwrap();
+    fs.unlink(&at, ROOT, b"g").unwrap();
+    fs.sync(&at).unwrap();
+    fs.collect(&at).unwrap();
+    fs.sync(&at).unwrap();
+    drop(fs);
+    let after = made.open().attributes(ino).unwrap();
+    assert_eq!((after.btime, after.ctime), (1000, 2000));
+}
+
+#[test]
+fn blocks_are_those_of_the_extents_after_any_change() {
+    let (made, fs) = Made::new();
+    let ino = file(&fs, "f");
+    assert_eq!(blocks(&fs, ino), 0);
+    write(&fs, ino, 0, 40);
+    assert_eq!(blocks(&fs, ino), 40);
+    // Over what is there, half over it, and far past it.
+    write(&fs, ino, 5, 10);
+    assert_eq!(blocks(&fs, ino), 40);
+    write(&fs, ino, 35, 10);
+    assert_eq!(blocks(&fs, ino), 45);
+    write(&fs, ino, 1000, 3);
+    assert_eq!(blocks(&fs, ino), 48);
+    fs.punch(&waiter(), ino, 10 * BLOCK..20 * BLOCK + 5).unwrap();
+    assert_eq!(blocks(&fs, ino), 38);
+    // In the hole.
+    write(&fs, ino, 12, 2);
+    assert_eq!(blocks(&fs, ino), 40);
+    fs.truncate(&waiter(), ino, 30 * BLOCK + 1).unwrap();
+    assert_eq!(blocks(&fs, ino), 23);
+    fs.truncate(&waiter(), ino, 1 << 40).unwrap();
+    assert_eq!(blocks(&fs, ino), 23);
+    // Until the zones that it lies in are full, and collected.
+    let filler = file(&fs, "filler");
+    write(&fs, filler, 0, 300);
+    fs.sync(&waiter()).unwrap();
+    while fs.collect(&waiter()).unwrap() && fs.statistics().gc_blocks < 500 {}
+    assert!(fs.statistics().gc_blocks > 23, "{:?}", fs.statistics());
+    assert_eq!(blocks(&fs, ino), 23);
+    // Of a file that is gone while a caller has it open, and of one without a name.
+    let open = fs.open_file(ino).unwrap();
+    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+    fs.truncate(&waiter(), ino, BLOCK).unwrap();
+    assert_eq!(blocks(&fs, ino), 1);
+    open.close(&waiter()).unwrap();
+    let open = fs.create_unnamed(&waiter(), &NewFile::new(Kind::File, 0o600)).unwrap();
+    let unnamed = open.ino();
+    write(&fs, unnamed, 3, 9);
+    fs.fsync(&waiter(), unnamed).unwrap();
+    assert_eq!(blocks(&fs, unnamed), 9);
+    fs.link(&waiter(), unnamed, ROOT, b"g").unwrap();
+    open.close(&waiter()).unwrap();
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    assert_eq!(made.findings(), []);
+    assert_eq!(blocks(&made.open(), unnamed), 9);
+    assert_eq!(blocks(&made.open(), ROOT), 0);
+}
+
+#[test]
+fn number_given_again_after_a_cut_has_another_generation() {
+    let (made, fs) = Made::new();
+    let mut handles = BTreeSet::new();
+    let mut note = |fs: &FileSystem, ino: u64| {
+        let generation = fs.attributes(ino).unwrap().generation;
+        assert!(handles.insert((ino, generation)), "{ino} of {generation} twice: {handles:?}");
+        ino
+    };
+    let kept = note(&fs, file(&fs, "kept"));
+    fs.sync(&waiter()).unwrap();
+    let before = fs.attributes(kept).unwrap();
+    let mut numbers = BTreeSet::from([note(&fs, file(&fs, "lost"))]);
+    drop(fs);
+    for _ in 0..3 {
+        // Nothing of what is made is made durable, and no data is written.
+        let fs = made.open();
+        let waiter = waiter();
+        assert_eq!(fs.attributes(kept).unwrap(), before);
+        numbers.insert(note(&fs, file(&fs, "lost")));
+        let unnamed = fs.create_unnamed(&waiter, &NewFile::new(Kind::File, 0o600)).unwrap();
+        note(&fs, unnamed.ino());
+        let new = NewFile::new(Kind::Directory, 0o755);
+        note(&fs, fs.create(&waiter, ROOT, b"directory", &new).unwrap());
+    }
+    assert_eq!(numbers.len(), 1, "the number was given again: {handles:?}");
+    assert_eq!(made.open().attributes(ROOT).unwrap().generation, 0);
+}

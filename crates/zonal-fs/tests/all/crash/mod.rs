@@ -1,0 +1,337 @@
+//! Power cuts at any step of the drive, metadata included: what was synced is there, and no file has another's data.
+//!
+//! A case does random things to a file system on a drive whose power goes at some call of its backing. What is left is
+//! opened and compared with what the file system may be: the names of some moment since the last sync, and in each file,
+//! block by block, what it had at some moment since it was synced last. Then it continues with what is left.
+
+use crate::common;
+use crate::common::expected::Expected;
+use crate::common::steps::any_step;
+use crate::common::{Model, Step, apply, settle};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::path::Path;
+use std::sync::Arc;
+use zonal_fs::drive::Drive;
+use zonal_fs::make::{Access, MakeOptions, make, make_in, open, open_rows_in, superblock};
+use zonal_fs::waiter::polling;
+use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
+use zonal_io::clock::Clock;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::volume::{Volume, VolumeOptions};
+
+const UUID: [u8; 16] = *b"crashes a lot...";
+const BLOCK: usize = 4096;
+
+/// Steps of a cycle.
+const STEPS: u32 = 80;
+
+/// What a drive is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shape {
+    zones: u64,
+    conventional: u32,
+    open: u32,
+    is_beside: bool,
+    /// Blocks of the largest unit: from, and below.
+    unit_blocks: (u32, u32),
+}
+
+/// Units of a few blocks.
+const FEW: (u32, u32) = (2, 12);
+
+/// Drives whose place for metadata is small enough to be full.
+const FULL: [Shape; 2] = [
+    Shape { zones: 9, conventional: 3, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 13, conventional: 0, open: 3, is_beside: false, unit_blocks: FEW },
+];
+
+/// Drives with their metadata in a file beside.
+const BESIDE: [Shape; 2] = [
+    Shape { zones: 8, conventional: 0, open: 0, is_beside: true, unit_blocks: FEW },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: FEW },
+];
+
+const SHAPES: [Shape; 3] = [
+    Shape { zones: 24, conventional: 16, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false, unit_blocks: FEW },
+];
+
+/// Drives with units that have room for pieces of many files.
+const MANY: [Shape; 3] = [
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false, unit_blocks: (16, 64) },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false, unit_blocks: (16, 64) },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: (16, 64) },
+];
+
+fn format(shape: Shape, backing: &CutBacking) {
+    let options = ImageOptions {
+        size: Some(shape.zones << 19),
+        zone_size: Some(1 << 19),
+        zone_nr_conv: Some(shape.conventional),
+        zone_max_open: Some(shape.open),
+        zone_max_active: Some(shape.open),
+        blocksize: Some(4096),
+        creation: Some([9; 16]),
+        ..Default::default()
+    };
+    options.format(backing).unwrap();
+}
+
+/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets independently of the other.
+struct Power {
+    drive: Arc<CutBacking>,
+    beside: Option<Arc<CutBacking>>,
+    unit_bytes: u32,
+}
+
+impl Power {
+    fn new(shape: Shape, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(CutBacking::new(random.random()));
+        format(shape, &drive);
+        let beside = shape.is_beside.then(|| Arc::new(CutBacking::new(random.random())));
+        let (from, to) = shape.unit_blocks;
+        Power { drive, beside, unit_bytes: random.random_range(from..to) * BLOCK as u32 }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<CutBacking>> {
+        std::iter::once(&self.drive).chain(&self.beside)
+    }
+
+    fn cut(&self) {
+        self.all().for_each(|backing| backing.cut());
+    }
+
+    /// Cuts the power at some call, of the drive's or of the file's.
+    fn cut_at_some_call(&self, random: &mut Pcg64Mcg) {
+        let calls = random.random_range(1..600);
+        let backing = self.beside.as_ref().filter(|_| random.random_bool(0.3)).unwrap_or(&self.drive);
+        backing.cut_at(backing.calls() + calls);
+    }
+
+    fn restart(&self, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(self.drive.restart(random.random()));
+        let beside = self.beside.as_ref().map(|file| Arc::new(file.restart(random.random())));
+        Power { drive, beside, unit_bytes: self.unit_bytes }
+    }
+
+    fn reach_drive(&self) -> Result<Arc<Drive>, String> {
+        let options = OpenOptions { threads: 0, ..Default::default() };
+        let device = ImageDevice::open_backing(Path::new("twin"), self.drive.clone(), &options);
+        let device = device.map_err(|e| e.to_string())?;
+        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+        Ok(Arc::new(Drive::new(Arc::new(volume))))
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
+        let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
+        let made = match &self.beside {
+            None => make(&drive, &waiters, UUID, &options),
+            Some(file) => make_in(&drive, &waiters, UUID, &options, file.clone()),
+        };
+        made.map_err(|e| e.to_string())?;
+        self.all().try_for_each(|backing| backing.sync()).map_err(|e| e.to_string())
+    }
+
+    fn reach(&self) -> Result<FileSystem, String> {
+        let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
+        let dirty_bytes = 16 * u64::from(self.unit_bytes).max(18_750);
+        let options = MountOptions { dirty_bytes, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let Some(file) = &self.beside else {
+            return open(&drive, &waiters, None, options).map_err(|e| e.to_string());
+        };
+        let superblock = superblock(&drive, &common::waiter()).map_err(|e| e.to_string())?;
+        let rows = open_rows_in(&drive, &waiters, file.clone(), Access::Use(&options));
+        let rows = rows.map_err(|e| e.to_string())?;
+        let opened =
+            FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &common::waiter());
+        opened.map_err(|e| e.to_string())
+    }
+}
+
+/// A step on a file system whose metadata fill their place.
+fn full_step(random: &mut Pcg64Mcg) -> Step {
+    match random.random_range(0..10) {
+        0..6 => Step::Load(random.random_range(0..120)),
+        6 => Step::Unload(random.random_range(0..120)),
+        _ => any_step(random),
+    }
+}
+
+/// A step that often leaves a short piece of an open file.
+fn many_step(random: &mut Pcg64Mcg) -> Step {
+    let file = random.random_range(0..6u8);
+    match random.random_range(0..100) {
+        0..48 => Step::Write(file, random.random_range(0..40) * BLOCK as u32, BLOCK as u32),
+        48..52 => Step::Write(file, random.random_range(0..200_000), random.random_range(1..9000)),
+        52..66 => Step::Open(file),
+        66..68 => Step::Close(file),
+        68..78 => Step::Fsync(file),
+        78..82 => Step::Sync,
+        _ => any_step(random),
+    }
+}
+
+/// Whether the attributes that are there are what was set.
+fn check_loads(fs: &FileSystem) -> Result<(), String> {
+    for name in fs.xattrs(ROOT).map_err(|e| e.to_string())? {
+        let n = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+        if fs.xattr(ROOT, &name).map_err(|e| e.to_string())? != common::load(n) {
+            return Err(format!("attribute {n} is not what was set"));
+        }
+    }
+    Ok(())
+}
+
+/// What the cases of a run did, so that a run that did nothing is seen.
+#[derive(Default, Debug)]
+struct Done {
+    cuts: u64,
+    steps: u64,
+    victims: u64,
+    resets: u64,
+    refused: u64,
+    /// Of those, for want of room for metadata.
+    full: u64,
+    /// The database found no room.
+    died: u64,
+    /// Units with several pieces, and these pieces.
+    combined_units: u64,
+    combined_pieces: u64,
+}
+
+/// Does steps until the power goes, or a number are done.
+fn run(
+    fs: &FileSystem,
+    expected: &mut Expected,
+    random: &mut Pcg64Mcg,
+    step: fn(&mut Pcg64Mcg) -> Step,
+    done: &mut Done,
+) {
+    for _ in 0..STEPS {
+        let step = step(random);
+        let mut model = expected.now().clone();
+        let seed = random.next_u64();
+        match apply(fs, &mut model, &step, seed) {
+            Ok(had_room) => {
+                done.steps += 1;
+                done.refused += u64::from(!had_room);
+                done.full += u64::from(!had_room && matches!(step, Step::Load(_)));
+                expected.done(&step, model);
+            }
+            Err(error) => {
+                done.died += u64::from(matches!(&error, FsError::ReadOnly(why) if why.contains("no room")));
+                // It may have been done or not, or in part.
+                expected.interrupted(&step, seed);
+                break;
+            }
+        }
+    }
+    let statistics = fs.statistics();
+    done.victims += statistics.gc_victims;
+    done.resets += statistics.resets;
+    done.combined_units += statistics.combined_units;
+    done.combined_pieces += statistics.combined_pieces;
+}
+
+fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let shape = shapes[random.random_range(0..shapes.len())];
+    let steps = match shapes {
+        _ if shapes == FULL => full_step,
+        _ if shapes == MANY => many_step,
+        _ => any_step,
+    };
+    let mut power = Power::new(shape, &mut random);
+    power.make()?;
+    let mut model = Model::default();
+    for cycle in 0..cycles {
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
+        let mut expected = Expected::new(model);
+        if cycle > 0 {
+            expected =
+                Expected::new(expected.check(&fs).map_err(|e| format!("cycle {cycle}, opened again: {e}"))?);
+        }
+        power.cut_at_some_call(&mut random);
+        run(&fs, &mut expected, &mut random, steps, done);
+        // What is cut at a call of its own takes the other along.
+        power.cut();
+        done.cuts += 1;
+        expected.close_all();
+        drop(fs);
+        power = power.restart(&mut random);
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
+        model = expected.check(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
+        check_loads(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
+        settle(&fs);
+        fs.check();
+        // What is taken for true from here on has to be true after the next cut, too.
+        fs.sync(&common::waiter()).map_err(|e: FsError| format!("cycle {cycle}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn campaign(shapes: &[Shape], first: u64, cases: u64, cycles: u32) -> Done {
+    let mut done = Done::default();
+    for seed in first..first + cases {
+        if let Err(why) = case(shapes, seed, cycles, &mut done) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+    done
+}
+
+/// How many cases, and the first one's seed.
+fn asked(usual: u64) -> (u64, u64) {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    (number("ZONAL_CASES").unwrap_or(usual), number("ZONAL_SEED").unwrap_or(1))
+}
+
+#[test]
+fn what_was_synced_survives_a_cut_anywhere() {
+    let (cases, first) = asked(40);
+    let done = campaign(&SHAPES, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn full_metadata_survive_a_cut_anywhere() {
+    let (cases, first) = asked(30);
+    let done = campaign(&FULL, first, cases, 8);
+    println!("{done:?}");
+    assert_eq!(done.died, 0, "the database found no room: {done:?}");
+    if cases >= 30 {
+        assert!(done.full > done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn metadata_beside_the_drive_never_know_more_than_it_has() {
+    let (cases, first) = asked(40);
+    let done = campaign(&BESIDE, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn units_of_many_files_survive_a_cut_anywhere() {
+    let (cases, first) = asked(40);
+    let done = campaign(&MANY, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        // About one a cut: the time between two cuts is at random, too.
+        assert!(4 * done.combined_units > 3 * done.cuts, "{done:?}");
+        assert!(done.combined_pieces > 3 * done.combined_units, "{done:?}");
+        assert!(done.victims > 0 && done.resets > 0, "{done:?}");
+    }
+}

@@ -1,0 +1,434 @@
+//! Damaged metadata: bits, blocks and segments that are not what the store wrote, and stores that were put back.
+//!
+//! After each damage the file system is looked at, checked, used, used by a later command, looked at again, and repaired.
+//! Every answer that it gives has to be one of a single state that was synced: the last one, or where only the last batches
+//! of the newest segment are gone, the one before them. What cannot be answered is an error.
+
+mod fixture;
+mod world;
+
+use crate::common::{bytes, impatient, read_all, waiter};
+use fixture::{Damage, Disk, End, Fixture, Shape};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{LazyLock, Once};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use world::{Fault, Judge, LATER, LostOf, errors, salvage_difference, world};
+use zonal_fs::format::Kind;
+use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
+use zonal_fs::make::{Access, MakeError, superblock};
+use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+
+/// Longest that a case may take. A case that takes longer hangs, and ends the test.
+const CASE_MAX: Duration = Duration::from_secs(60);
+
+/// Rounds of a repair, as the command does them.
+const ROUNDS_MAX: u32 = 4;
+
+/// Cases of a drive in the ordinary test.
+const USUAL: u64 = 500;
+
+/// The same of drives whose superblock gets its updates later or never.
+const USUAL_FEW: u64 = 40;
+
+/// What a case came to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Outcome {
+    Sound,
+    Refused,
+    Told,
+    /// Pages were lost, and a repair kept the others.
+    Mended,
+    LastBatchesLost,
+}
+
+/// The cases that run, and since when.
+static RUNNING: LazyLock<Mutex<HashMap<ThreadId, (Instant, String)>>> = LazyLock::new(Mutex::default);
+
+/// Ends the process where a case hangs: no caller can catch that.
+fn watch() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        drop(std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                for (begin, what) in RUNNING.lock().values() {
+                    if begin.elapsed() > CASE_MAX {
+                        eprintln!("it hangs: {what}");
+                        std::process::abort();
+                    }
+                }
+            }
+        }));
+    });
+}
+
+fn guarded<R>(what: String, case: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    watch();
+    let thread = std::thread::current().id();
+    RUNNING.lock().insert(thread, (Instant::now(), what.clone()));
+    let result = catch_unwind(AssertUnwindSafe(case));
+    RUNNING.lock().remove(&thread);
+    let panicked = |_| Err("panic".to_owned());
+    result.unwrap_or_else(panicked).map_err(|why| format!("{what}: {why}"))
+}
+
+/// What fsck finds, or why it stops.
+fn findings(disk: &Disk) -> Result<Vec<Finding>, MakeError> {
+    let drive = disk.drive();
+    let rows = disk.rows(&drive, Access::Verify)?;
+    Ok(check(&rows, &superblock(&drive, &waiter())?, &drive, &waiter(), Options { data: true })?)
+}
+
+/// Mends as the command does; what is left.
+fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeError> {
+    let drive = disk.drive();
+    let superblock = superblock(&drive, &waiter())?;
+    let options = MountOptions::default();
+    let mut rows = disk.rows(&drive, Access::Use(&options))?;
+    rows.let_go();
+    for _ in 0..ROUNDS_MAX {
+        repair(&mut rows, &found)?;
+        found = check(&rows, &superblock, &drive, &waiter(), Options { data: true })?;
+        if !found.iter().any(Finding::can_be_mended) {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Writes a file of its own.
+fn later(fs: &FileSystem, data: &[u8]) -> Result<(), FsError> {
+    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(Kind::File, 0o600))?;
+    fs.write(&impatient(), ino, 0, Payload::Bytes(data))?;
+    fs.sync(&impatient())
+}
+
+/// The later file is there if its command succeeded, and is never something else.
+fn check_later(fs: &FileSystem, is_synced: bool, data: &[u8]) -> Result<(), String> {
+    match fs.resolve(LATER) {
+        Err(FsError::NotFound) if is_synced => Err("permanent: the later file is gone".to_owned()),
+        Err(_) => Ok(()),
+        Ok(ino) => match read_all(fs, ino) {
+            Ok(read) if is_synced && read != data => Err("silent: the later file is another one".to_owned()),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// A refusal names a place, unless all copies of the superblock are gone.
+fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
+    let places = ["zone ", "piece ", "block ", "superblock", "beside the drive"];
+    match !has_copy || places.iter().any(|place| error.contains(place)) {
+        true => Ok(()),
+        false => Err(format!("a refusal without a place: {error}")),
+    }
+}
+
+/// After a repair of metadata with lost pages the file system opens and takes files, fsck finds no more than it said, and each
+/// answer is right, told to be lost, or an error.
+fn check_salvage(
+    fixture: &Fixture,
+    disk: &Disk,
+    judge: &Judge<'_>,
+    losses: &[Loss],
+    left: &[Finding],
+) -> Result<(), String> {
+    let fs = disk.open(true).map_err(|error| format!("permanent: refused after a repair: {error}"))?;
+    let is_new = fs.resolve(LATER).is_err();
+    let made = if is_new { later(&fs, &bytes(99, 9000)) } else { Ok(()) };
+    made.map_err(|error| format!("permanent: no file after a repair: {error}"))?;
+    drop(fs);
+    let fs = disk.open(false).map_err(|error| format!("permanent: refused after a repair: {error}"))?;
+    check_later(&fs, is_new, &bytes(99, 9000))?;
+    let seen = world(&fs, &fixture.paths);
+    let lost_of = |path: &str| {
+        let Ok(ino) = fs.resolve(path.as_bytes()) else { return LostOf::default() };
+        let has = |is: &dyn Fn(&Loss) -> bool| losses.iter().any(is);
+        let own = |loss: &Loss| loss.file() == Some(ino);
+        let is_gone = left.iter().any(|finding| finding.file() == Some(ino));
+        LostOf {
+            attributes: has(&|loss| own(loss) && matches!(loss, Loss::Attributes { .. })),
+            extents: is_gone || has(&|loss| own(loss) && matches!(loss, Loss::Extents { .. })),
+            xattrs: has(&|loss| match loss {
+                Loss::Rows { what: "extended attributes of files", first, last } => {
+                    (*first..=*last).contains(&ino)
+                }
+                _ => false,
+            }),
+        }
+    };
+    let are_names_lost =
+        losses.iter().any(|loss| matches!(loss, Loss::Rows { what: "names in directories", .. }));
+    let wrong = |synced| salvage_difference(&seen, synced, are_names_lost, lost_of);
+    let differences: Vec<String> = judge.left().map_while(wrong).collect();
+    match differences.len() < judge.left().count() {
+        true => Ok(()),
+        false => {
+            Err(format!("silent: after a salvage: {}; {losses:?}, {left:?}", differences.last().unwrap()))
+        }
+    }?;
+    drop(fs);
+    match findings(disk) {
+        Ok(found) if !found.iter().any(Finding::can_be_mended) => Ok(()),
+        Ok(found) => Err(format!("permanent: after a salvage fsck finds {found:?}")),
+        Err(error) => Err(format!("permanent: after a salvage fsck says {error}")),
+    }
+}
+
+/// Plays a case on a damaged copy.
+fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
+    let mut judge = Judge::new(&fixture.states, fixture.first);
+    let mut observe = |fs: &FileSystem, when: &str| {
+        let seen = world(fs, &fixture.paths);
+        let told = errors(&seen).map(|(question, error)| format!("{question}: {error}")).next();
+        judge.observe(&seen, when).map(|()| told).map_err(|fault| match fault {
+            Fault::Silent(why) => format!("silent: {why}"),
+            Fault::Permanent(why) => format!("permanent: {why}"),
+        })
+    };
+    let looked = match disk.open(false) {
+        Ok(fs) => observe(&fs, "looked at").map(Ok)?,
+        Err(error) => Err(error.to_string()),
+    };
+    let checked = findings(disk);
+    if let (Ok(Some(told)) | Err(told), Ok([])) = (&looked, checked.as_deref()) {
+        return Err(format!("permanent: fsck is clean, and a reader is told {told}"));
+    }
+    let (data, mut is_synced) = (bytes(99, 9000), false);
+    let mut outcome = match (&looked, disk.open(true)) {
+        (_, Ok(fs)) => {
+            let told = observe(&fs, "opened")?;
+            is_synced = later(&fs, &data).is_ok();
+            if told.is_some() { Outcome::Told } else { Outcome::Sound }
+        }
+        (Err(refusal), Err(_)) => {
+            check_refusal(refusal, fixture.has_copy(disk))?;
+            Outcome::Refused
+        }
+        (Ok(_), Err(refusal)) => {
+            check_refusal(&refusal.to_string(), fixture.has_copy(disk))?;
+            Outcome::Told
+        }
+    };
+    if let Ok(Some(_)) = looked {
+        outcome = Outcome::Told;
+    }
+    if let Ok(fs) = disk.open(false) {
+        observe(&fs, "after a later command")?;
+        check_later(&fs, is_synced, &data)?;
+    } else if outcome == Outcome::Sound {
+        return Err("permanent: a later command made it refused".to_owned());
+    }
+    if let Ok(found) = findings(disk)
+        && found.iter().any(Finding::can_be_mended)
+    {
+        let left = mended(disk, found);
+        if let Ok(fs) = disk.open(false) {
+            let told = observe(&fs, "after a repair")?;
+            check_later(&fs, is_synced, &data)?;
+            if let (Some(told), Ok([])) = (told, left.as_deref()) {
+                return Err(format!("permanent: the repair is clean, and a reader is told {told}"));
+            }
+        }
+    }
+    if let Err(MakeError::Fs(_)) = findings(disk)
+        && let Ok((losses, left)) = disk.salvage(ROUNDS_MAX)
+    {
+        check_salvage(fixture, disk, &judge, &losses, &left)?;
+        outcome = Outcome::Mended;
+    }
+    if outcome == Outcome::Sound && !judge.is_newest() {
+        outcome = Outcome::LastBatchesLost;
+    }
+    Ok(outcome)
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |number| number.parse().unwrap())
+}
+
+/// Plays the cases of a drive, which it calls `name`: this number if no other is asked for.
+fn campaign(name: &str, shape: Shape, usual: u64) {
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", usual));
+    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));
+    let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
+    for seed in first..first + cases {
+        let (end, fixture) = &fixtures[(seed % 2) as usize];
+        let damage = fixture.draw(seed);
+        let case = || play(fixture, &fixture.damaged(&damage));
+        match guarded(format!("{name}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
+            Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
+            Err(defect) => defects.push(defect),
+        }
+    }
+    println!("damage: {name} {cases} cases, {outcomes:?}, {} defects", defects.len());
+    let shown: Vec<&String> = defects.iter().take(10).collect();
+    assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
+    // The campaign reaches what it is for.
+    let outcomes_needed = [Outcome::Sound, Outcome::Refused, Outcome::Mended];
+    let is_varied = outcomes_needed.iter().all(|outcome| outcomes.contains_key(outcome));
+    assert!(cases < 500 || is_varied, "{outcomes:?}");
+}
+
+#[test]
+fn zones_that_are_damaged_are_refused_told_or_right() {
+    campaign("zones", Shape::LOGGED, USUAL);
+}
+
+#[test]
+fn conventional_zones_that_are_damaged_are_refused_told_or_right() {
+    campaign("conventional zones", Shape::CONVENTIONAL, USUAL);
+}
+
+#[test]
+fn file_beside_that_is_damaged_is_refused_told_or_right() {
+    campaign("file beside", Shape::BESIDE, USUAL);
+}
+
+#[test]
+fn zones_with_finished_homes_that_are_damaged_are_refused_told_or_right() {
+    campaign("finished homes", Shape::FINISHING, USUAL_FEW);
+    campaign("finished homes, file beside", Shape::FINISHING_BESIDE, USUAL_FEW);
+}
+
+#[test]
+fn zones_with_a_late_superblock_that_are_damaged_are_refused_told_or_earlier() {
+    campaign("late superblock", Shape::LAGGING, USUAL_FEW);
+}
+
+#[test]
+fn file_beside_a_superblock_without_updates_that_is_damaged_is_refused_told_or_earlier() {
+    campaign("no updates", Shape::NEVER, USUAL_FEW);
+    campaign("no updates, six zones", Shape::SMALLEST, USUAL_FEW);
+}
+
+#[test]
+fn place_put_back_to_before_the_superblocks_number_is_refused() {
+    let shapes = [Shape::LOGGED, Shape::CONVENTIONAL, Shape::BESIDE, Shape::FINISHING, Shape::LAGGING];
+    for (shape, end) in shapes.into_iter().flat_map(|shape| [(shape, End::Closed), (shape, End::Cut)]) {
+        let fixture = Fixture::of(shape, end);
+        let (mut refused, mut accepted) = (0, 0);
+        for moment in 0..fixture.moments() {
+            let (state, damage) = fixture.put_back_to(moment);
+            let opened = fixture.damaged(&damage).open(true).map(drop);
+            if state < fixture.first {
+                let error = opened.unwrap_err().to_string();
+                assert!(error.contains("metadata: "), "{shape:?}, {end:?}, state {state}: {error}");
+                refused += 1;
+            } else if state + 1 < fixture.states.len() {
+                accepted += u32::from(opened.is_ok());
+            }
+        }
+        assert!(refused > 10, "{shape:?}, {end:?}: {refused}");
+        // With a late superblock the segment before the last one may be lost, too. Zones that were reset since then hide that in
+        // other histories: what they had cannot be put back whole.
+        let is_late = (shape, end) == (Shape::LAGGING, End::Cut);
+        assert!(!is_late || accepted > 0, "no earlier state is opened");
+    }
+}
+
+#[test]
+fn place_put_back_under_a_superblock_without_updates_is_what_it_was() {
+    let fixture = Fixture::of(Shape::NEVER, End::Closed);
+    let mut earlier = 0;
+    for moment in 0..fixture.moments() {
+        let (state, damage) = fixture.put_back_to(moment);
+        let what = format!("state {state}");
+        // The data of an earlier state may be gone, which a reader is told.
+        let outcome = guarded(what.clone(), || play(fixture, &fixture.damaged(&damage))).unwrap();
+        let is_last = state + 1 == fixture.states.len();
+        assert!(
+            is_last || matches!(outcome, Outcome::LastBatchesLost | Outcome::Told),
+            "{what}: {outcome:?}"
+        );
+        earlier += u32::from(!is_last);
+    }
+    assert!(earlier > 10, "{earlier}");
+}
+
+#[test]
+fn lost_copies_of_the_superblock_leave_the_others() {
+    for shape in [Shape::CONVENTIONAL, Shape::LOGGED] {
+        let fixture = Fixture::of(shape, End::Closed);
+        for damage in fixture.lost_copies() {
+            let what = format!("{shape:?} {damage:?}");
+            let disk = fixture.damaged(&damage);
+            assert!(fixture.has_copy(&disk));
+            assert_eq!(guarded(what.clone(), || play(fixture, &disk)), Ok(Outcome::Sound), "{what}");
+        }
+    }
+}
+
+/// What the judge says of a change that no sync of the history made, though every sum is right.
+fn planted(fixture: &Fixture, change: impl FnOnce(&FileSystem)) -> Result<Outcome, String> {
+    let disk = fixture.damaged(&Damage::Bits(Vec::new()));
+    let fs = disk.open(true).unwrap();
+    change(&fs);
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    play(fixture, &disk)
+}
+
+#[test]
+fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
+    let sound = guarded("no change".to_owned(), || planted(fixture, |_| {}));
+    assert_eq!(sound, Ok(Outcome::Sound));
+    let silent = |change: &dyn Fn(&FileSystem)| {
+        let error = guarded("a change".to_owned(), || planted(fixture, change)).unwrap_err();
+        assert!(error.starts_with("a change: silent: "), "{error}");
+    };
+    silent(&|fs| {
+        let ino = file(fs);
+        fs.write(&waiter(), ino, 0, Payload::Bytes(b"X")).unwrap();
+    });
+    silent(&|fs| {
+        let changes = Changes { uid: Some(4711), ..Changes::default() };
+        fs.set_attributes(&waiter(), file(fs), &changes).unwrap();
+    });
+    silent(&|fs| {
+        let parent = fs.resolve(b"d0").unwrap();
+        let mut first = None;
+        fs.list(parent, None, |name, _| {
+            first.get_or_insert(name.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        fs.unlink(&waiter(), parent, &first.unwrap()).unwrap();
+    });
+}
+
+#[test]
+fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
+    let last = fixture.states.len() - 1;
+    let mut judge = Judge::new(&fixture.states, 0);
+    assert_eq!(judge.observe(&fixture.states[last], "looked at"), Ok(()));
+    assert!(judge.is_newest());
+    let fault = judge.observe(&fixture.states[last - 1], "after a later command");
+    assert!(matches!(fault, Err(Fault::Permanent(_))), "{fault:?}");
+    // An old value among new ones.
+    let mut mixed = fixture.states[last].clone();
+    let is_changed = |question: &&String| {
+        question.starts_with("data:") && fixture.states[last / 2].get(*question) != mixed.get(*question)
+    };
+    let question = fixture.states[last / 2].keys().find(is_changed).unwrap().clone();
+    mixed.insert(question.clone(), fixture.states[last / 2][&question].clone());
+    let fault = Judge::new(&fixture.states, 0).observe(&mixed, "looked at");
+    assert!(matches!(fault, Err(Fault::Silent(_))), "{fault:?}");
+}
+
+/// A file with data.
+fn file(fs: &FileSystem) -> u64 {
+    let mut files = Vec::new();
+    fs.list(fs.resolve(b"d1").unwrap(), None, |_, entry| {
+        files.extend((entry.kind == Kind::File).then_some(entry.ino));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    files.into_iter().find(|ino| fs.attributes(*ino).unwrap().size > 1).unwrap()
+}

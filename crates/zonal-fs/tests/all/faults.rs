@@ -1,0 +1,112 @@
+//! Drives that misbehave by plan: what fails costs its place, and is told to the statistics alone.
+
+use crate::common;
+use crate::common::{Model, Step, apply, bytes, contents, make, read_all, volume, waiter};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::fs;
+use zonal_fs::format::Kind;
+use zonal_fs::waiter::Waiter;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+
+const BLOCK: usize = 4096;
+
+/// A file system on a drive that does what `plan` says.
+fn on(plan: &str, drive: &str) -> FileSystem {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), plan).unwrap();
+    let device = common::device(&format!("fault:plan={}+{drive}", file.path().display()));
+    make(volume(device), 8, MountOptions::default())
+}
+
+#[test]
+fn unit_that_failed_is_not_sent_again_once_its_file_is_gone() {
+    let plan = "[[rule]]\non = \"append\"\ncount = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
+    let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 5 * BLOCK))).unwrap();
+    while fs.statistics().failed_units == 0 {
+        waiter.wait(fs.volume());
+    }
+    fs.unlink(&waiter, ROOT, b"f").unwrap();
+    fs.sync(&waiter).unwrap();
+    let other = fs.create(&waiter, ROOT, b"g", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, other, 0, Payload::Bytes(b"still alive")).unwrap();
+    fs.sync(&waiter).unwrap();
+    fs.check();
+    assert_eq!((fs.usage().used, read_all(&fs, other).unwrap()), (1, b"still alive".to_vec()));
+}
+
+#[test]
+fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
+    let plan = "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
+    let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    // A caller that has it open is told the same as one later.
+    let open = fs.open_file(ino).unwrap();
+    let data = bytes(1, 14 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    let told = |result| matches!(result, Err(FsError::Write { ino: lost, .. }) if lost == ino);
+    assert!(told(fs.sync(&waiter)));
+    fs.sync(&waiter).unwrap();
+    assert!(told(fs.fsync(&waiter, ino)));
+    fs.fsync(&waiter, ino).unwrap();
+    assert!(read_all(&fs, ino).unwrap() == data[..7 * BLOCK]);
+    open.close(&waiter).unwrap();
+    assert_eq!(fs.attributes(ino).unwrap().size, 7 * BLOCK as u64);
+    fs.check();
+}
+
+#[test]
+fn unit_behind_one_that_was_torn_within_a_block_goes_elsewhere() {
+    let plan = "[[rule]]\non = \"append\"\nnth = 2\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"\n";
+    let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=512,complete=poll");
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let data = bytes(1, 40 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    fs.sync(&waiter).unwrap();
+    assert!(fs.statistics().failed_units > 1, "those behind it failed, too");
+    assert!(read_all(&fs, ino).unwrap() == data);
+    fs.check();
+}
+
+#[test]
+fn failed_appends_cost_their_places_and_no_data() {
+    let failing = [
+        "on = \"append\"\nrate = \"1/8\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"append\"\nevery = 5\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"writes\"\nrate = \"1/4\"\nfault = \"busy\"",
+        "on = \"reset\"\nrate = \"1/6\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"finish\"\nrate = \"1/2\"\nfault = \"refuse\"\nerror = \"medium\"",
+    ];
+    let mut failed = 0;
+    for (i, rule) in failing.iter().enumerate() {
+        for seed in 0..6 {
+            let plan = format!("seed = {seed}\n[[rule]]\n{rule}\n");
+            let drive = "ram:size=12M,zone_size=256K,blocksize=4096,complete=poll";
+            let fs = on(&plan, drive);
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let mut model = Model::default();
+            for n in 0..250u64 {
+                let file = random.random_range(0..5);
+                let step = match random.random_range(0..10) {
+                    0 => Step::Create(file),
+                    1 => Step::Unlink(file),
+                    2 => Step::Fsync(file),
+                    3 => Step::Collect,
+                    _ => Step::Write(file, random.random_range(0..400_000), random.random_range(1..60_000)),
+                };
+                let done = apply(&fs, &mut model, &step, n);
+                done.unwrap_or_else(|e| panic!("rule {i}, seed {seed}, step {n} ({step:?}): {e}"));
+            }
+            fs.sync(&waiter()).unwrap();
+            fs.check();
+            assert!(contents(&fs).unwrap() == model.contents(), "rule {i}, seed {seed}");
+            failed += fs.statistics().failed_units;
+        }
+    }
+    assert!(failed > 100, "{failed} units failed");
+}

@@ -1,0 +1,119 @@
+//! What happens while a call waits: its waiter makes other calls in its midst.
+
+use crate::common;
+use crate::common::interleaved::Interleaved;
+use crate::common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
+use std::cell::Cell;
+use zonal_fs::format::Kind;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+
+const BLOCK: usize = 4096;
+
+/// A file system with zones of 64 blocks, of which the first is half garbage, and the file that has the rest of it.
+fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
+    let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+    let fs = make(volume(device), 8, MountOptions::default());
+    let waiter = common::waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let mut data = bytes(1, 100 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    fs.sync(&waiter).unwrap();
+    for block in (0..56).step_by(2) {
+        let new = bytes(1000 + block as u64, BLOCK);
+        fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&new)).unwrap();
+        data[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&new);
+    }
+    fs.sync(&waiter).unwrap();
+    (fs, ino, data)
+}
+
+#[test]
+fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
+    let mut skipped = 0;
+    for turn in 0..24 {
+        let (fs, ino, mut data) = half_garbage();
+        let new = bytes(7, 20 * BLOCK);
+        let write = || {
+            let written = fs.write(&common::waiter(), ino, 10 * BLOCK as u64, Payload::Bytes(&new));
+            assert_eq!(written.unwrap(), new.len() as u64);
+        };
+        let interleaved = Interleaved::new(turn, &write);
+        assert!(fs.collect(&interleaved).unwrap());
+        if !interleaved.has_come() {
+            // It was over before its turn came.
+            write();
+        }
+        data[10 * BLOCK..30 * BLOCK].copy_from_slice(&new);
+        settle(&fs);
+        assert!(read_all(&fs, ino).unwrap() == data, "turn {turn}");
+        fs.check();
+        skipped += fs.statistics().gc_skipped_blocks;
+    }
+    assert!(skipped > 0, "no copy ever came too late");
+}
+
+#[test]
+fn file_that_goes_while_it_is_copied_stays_gone() {
+    for turn in 0..24 {
+        let (fs, _, _) = half_garbage();
+        let unlink = || fs.unlink(&common::waiter(), ROOT, b"f").unwrap();
+        let interleaved = Interleaved::new(turn, &unlink);
+        fs.collect(&interleaved).unwrap();
+        if !interleaved.has_come() {
+            unlink();
+        }
+        settle(&fs);
+        fs.sync(&common::waiter()).unwrap();
+        assert!(contents(&fs).unwrap().is_empty());
+        fs.check();
+        assert_eq!(fs.usage().used, 0, "turn {turn}");
+    }
+}
+
+#[test]
+fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
+    for turn in 0..6 {
+        let (fs, ino, data) = half_garbage();
+        let cut = || fs.truncate(&common::waiter(), ino, 5 * BLOCK as u64).unwrap();
+        let interleaved = Interleaved::new(turn, &cut);
+        let mut read = vec![0; data.len()];
+        let length = fs.read(&interleaved, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
+        assert!(read[..length] == data[..length], "turn {turn}");
+    }
+}
+
+/// Makes files durable while another thread streams into one of them; the test's data is in the first unit of it.
+fn stream_meanwhile(durable: impl Fn(&FileSystem, &Interleaved<'_>, u64)) {
+    let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
+    let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
+    let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
+    let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+    let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let open = fs.open_file(ino).unwrap();
+    let (data, written) = (bytes(3, 8 * BLOCK), Cell::new(0));
+    let more = || {
+        let at = written.get();
+        written.set(at + fs.write(&common::waiter(), ino, at, Payload::Bytes(&data)).unwrap());
+    };
+    more();
+    let streaming = Interleaved::streaming(&more);
+    durable(&fs, &streaming, ino);
+    assert!(streaming.has_come() && !fs.is_quiet(), "no thread streamed meanwhile");
+    fs.forbid_changes("the power is cut");
+    settle(&fs);
+    drop(open);
+    drop(fs);
+    let fs = reopen(volume, superblock, memory, options).unwrap();
+    assert!(read_all(&fs, ino).unwrap()[..data.len()] == data, "what was written before was not durable");
+}
+
+#[test]
+fn fsync_waits_for_earlier_writes_and_not_for_a_stream() {
+    stream_meanwhile(|fs, streaming, ino| fs.fsync(streaming, ino).unwrap());
+}
+
+#[test]
+fn sync_waits_for_earlier_writes_and_not_for_a_stream() {
+    stream_meanwhile(|fs, streaming, _| fs.sync(streaming).unwrap());
+}

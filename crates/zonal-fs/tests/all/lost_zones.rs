@@ -1,0 +1,221 @@
+//! Zones that become read-only or go offline under a file system: the first are moved out of, the second are told of.
+
+use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter};
+use std::sync::Arc;
+use zonal_core::{DeviceError, Op, ZoneIndex};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::fsck::{self, Absent, Finding, Severity, check};
+use zonal_fs::space::victims::Reason;
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::device::Device;
+use zonal_io::fault::{Degraded, Effect, Fault, Ops, Place, Plan, Rule};
+use zonal_io::volume::Volume;
+
+const BLOCK: usize = 4096;
+
+/// Blocks of a zone.
+const ZONE: usize = 64;
+
+/// A drive of 24 zones that can fall, with a file system of ten files of forty blocks.
+struct Made {
+    fault: Arc<Fault>,
+    superblock: Superblock,
+    memory: Memory,
+}
+
+impl Made {
+    fn new() -> (Made, FileSystem) {
+        let ram = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+        let fault = Arc::new(Fault::new(ram, Plan::default()));
+        let volume = volume(fault.clone());
+        let made = Made { fault, superblock: superblock(&volume, 0, 8), memory: Memory::new() };
+        let mut rows = made.rows();
+        FileSystem::make(&mut rows, &made.superblock, &waiter()).unwrap();
+        drop(rows);
+        let fs = made.open();
+        for n in 0..10 {
+            write(&fs, n, &data(n, 40));
+        }
+        fs.sync(&waiter()).unwrap();
+        (made, fs)
+    }
+
+    fn volume(&self) -> Arc<Volume> {
+        let device: Arc<dyn Device> = self.fault.clone();
+        volume(device)
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::open(self.memory.clone(), 1 << 22).unwrap()
+    }
+
+    fn open(&self) -> FileSystem {
+        let (superblock, options) = (self.superblock.clone(), MountOptions::default());
+        FileSystem::open(self.volume(), self.rows(), superblock, options, true, &waiter()).unwrap()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let drive = Drive::new(self.volume());
+        check(&self.rows(), &self.superblock, &drive, &waiter(), fsck::Options { data: true }).unwrap()
+    }
+
+    fn fall(&self, zone: u32, to: Degraded) {
+        self.fault.degrade(ZoneIndex(zone), to).unwrap();
+    }
+}
+
+fn data(n: u64, blocks: usize) -> Vec<u8> {
+    bytes(n + 1, blocks * BLOCK)
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("f{n}").into_bytes()
+}
+
+fn write(fs: &FileSystem, n: u64, data: &[u8]) {
+    let ino = match fs.lookup(ROOT, &name(n)) {
+        Ok(ino) => ino,
+        Err(_) => fs.create(&waiter(), ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap(),
+    };
+    assert_eq!(fs.write(&waiter(), ino, 0, Payload::Bytes(data)).unwrap(), data.len() as u64);
+}
+
+fn read(fs: &FileSystem, n: u64) -> Result<Vec<u8>, FsError> {
+    read_all(fs, fs.lookup(ROOT, &name(n)).unwrap())
+}
+
+fn tend(fs: &FileSystem) {
+    while fs.background_step(&waiter()).unwrap() {}
+    settle(fs);
+    fs.check();
+}
+
+fn check_all(fs: &FileSystem) {
+    for n in 0..10 {
+        assert!(read(fs, n).unwrap() == data(n, 40), "f{n}");
+    }
+}
+
+#[test]
+fn zones_found_read_only_are_moved_out_of_and_may_go_offline() {
+    let (made, fs) = Made::new();
+    drop(fs);
+    made.fall(0, Degraded::ReadOnly);
+    made.fall(2, Degraded::ReadOnly);
+    let findings = made.findings();
+    let zones = |zone| Finding::ReadOnlyZone { zone, blocks: 55 };
+    assert_eq!(findings, [zones(0), zones(2)]);
+    assert!(findings.iter().all(|finding| finding.severity() == Severity::Minor));
+    let fs = made.open();
+    fs.check();
+    assert_eq!((fs.usage().read_only_zones, fs.usage().read_only), (2, 110));
+    let free = fs.usage().free;
+    tend(&fs);
+    assert_eq!((fs.usage().read_only_zones, fs.usage().read_only), (2, 0));
+    assert_eq!(fs.usage().free, free - 110, "what was moved takes space that users had");
+    assert_eq!((fs.statistics().gc_victims, fs.statistics().reason), (2, Some(Reason::ReadOnlyZone)));
+    fs.sync(&waiter()).unwrap();
+    made.fall(0, Degraded::Offline);
+    made.fall(2, Degraded::Offline);
+    check_all(&fs);
+    drop(fs);
+    assert_eq!(made.findings(), []);
+    check_all(&made.open());
+}
+
+#[test]
+fn zone_that_becomes_read_only_while_it_is_written_is_moved_out_of() {
+    let (made, fs) = Made::new();
+    let rule = Rule::new(Effect::Degrade(Degraded::ReadOnly)).on(Ops::WRITES);
+    made.fault.inject(rule.nth(6).times(1));
+    for n in 0..10 {
+        write(&fs, n, &data(n, 40));
+    }
+    fs.sync(&waiter()).unwrap();
+    assert_eq!(fs.usage().read_only_zones, 1);
+    tend(&fs);
+    assert_eq!(fs.usage().read_only, 0);
+    check_all(&fs);
+}
+
+#[test]
+fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
+    let (made, fs) = Made::new();
+    made.fall(1, Degraded::Offline);
+    let is_told = |result: Result<Vec<u8>, FsError>| match result {
+        Ok(_) => false,
+        Err(error @ FsError::Read { zone: 1, .. }) => error.to_string().contains("offline"),
+        Err(other) => panic!("{other}"),
+    };
+    let lost: Vec<u64> = (0..10).filter(|n| is_told(read(&fs, *n))).collect();
+    assert_eq!(lost, [1, 2]);
+    // It was found out by reading; from then on no read asks the drive.
+    assert_eq!((fs.usage().offline_zones, fs.usage().offline), (1, 55));
+    assert!(is_told(read(&fs, 1)));
+    tend(&fs);
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    let findings = made.findings();
+    let is_offline = |f: &Finding| matches!(f, Finding::Nowhere { zone: 1, why: Absent::Offline, .. });
+    assert!(findings.iter().any(is_offline), "{findings:?}");
+    let fs = made.open();
+    for n in (0..10).filter(|n| !lost.contains(n)) {
+        assert!(read(&fs, n).unwrap() == data(n, 40), "f{n}");
+    }
+    for n in lost {
+        write(&fs, n, &data(n, 40));
+    }
+    tend(&fs);
+    check_all(&fs);
+    assert_eq!(fs.usage().offline, 0);
+}
+
+#[test]
+fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
+    let (made, fs) = Made::new();
+    let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let chunk = data(99, ZONE);
+    let mut at = 0;
+    loop {
+        match fs.write(&waiter(), filler, at, Payload::Bytes(&chunk)) {
+            Ok(written) => at += written,
+            Err(FsError::NoSpace) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    made.fall(0, Degraded::ReadOnly);
+    let fs = made.open();
+    tend(&fs);
+    assert_eq!(
+        (fs.usage().read_only, fs.statistics().gc_victims),
+        (55, 0),
+        "it would take what users have not"
+    );
+    check_all(&fs);
+    assert!(matches!(fs.write(&waiter(), filler, at, Payload::Bytes(&chunk)), Err(FsError::NoSpace)));
+    fs.truncate(&waiter(), filler, 0).unwrap();
+    fs.sync(&waiter()).unwrap();
+    tend(&fs);
+    assert_eq!(fs.usage().read_only, 0);
+    check_all(&fs);
+}
+
+#[test]
+fn lost_zone_with_damaged_data_keeps_them_and_no_others() {
+    let (made, fs) = Made::new();
+    drop(fs);
+    made.fall(0, Degraded::ReadOnly);
+    let fs = made.open();
+    // The third unit of zone 0 cannot be read.
+    let rule = Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::Read]));
+    let place = Place::Sectors(16 * 8..=24 * 8 - 1);
+    made.fault.inject(rule.at(place));
+    tend(&fs);
+    assert_eq!(fs.usage().read_only, 7);
+    assert_eq!(fs.statistics().damaged_blocks, 7);
+}

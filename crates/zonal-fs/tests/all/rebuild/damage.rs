@@ -1,0 +1,303 @@
+//! Zones with what is no unit, or not all of one; a superblock that is gone; and what is refused.
+
+use crate::common::{bytes, read_all, waiter};
+use crate::rebuild::rig::{BLOCK, EVERYWHERE, Rig, UUID, Where, waiters};
+use crate::rebuild::{file, has_all, lose_and_rebuild, write};
+use std::sync::Arc;
+use zonal_core::{Op, ZoneIndex};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{HEADER_BYTES, Header, Record};
+use zonal_fs::make::{MakeOptions, make, open, superblock};
+use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, rebuild};
+use zonal_fs::scan::Depth;
+use zonal_fs::{FsError, MountOptions};
+use zonal_io::buffer::IoBuf;
+use zonal_io::fault::{Fault, Plan};
+
+/// The first zone for data of a drive without conventional zones whose metadata are in a log.
+const DATA: u32 = 7;
+
+/// A unit of `blocks` blocks of a file of its own.
+fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
+    let data = bytes(ino, blocks as usize * BLOCK);
+    let mut header = Header {
+        uuid: UUID,
+        sequence: 1 << 40,
+        since: 0,
+        zone: DATA,
+        records: vec![Record { ino, born: 0, block: 0, blocks, size: data.len() as u64, number: 1 << 40 }],
+        sums: data.chunks(BLOCK).map(zonal_fs::format::crc32c).collect(),
+        paths: vec![format!("made-{ino}").into_bytes()],
+    };
+    change(&mut header);
+    let mut unit = vec![0; HEADER_BYTES];
+    header.encode(&mut unit);
+    unit.extend_from_slice(&data);
+    unit
+}
+
+fn append(rig: &Rig, zone: u32, data: &[u8]) {
+    let drive = rig.drive();
+    let mut buf = IoBuf::zeroed(data.len() as u32);
+    buf.copy_from_slice(data);
+    let start = drive.volume().info().geometry.start_of(ZoneIndex(zone));
+    drive.append(&waiter(), start, buf).unwrap();
+    drive.flush(&waiter()).unwrap();
+}
+
+/// Writes a zone again, with something else in it.
+fn rewrite(rig: &Rig, zone: u32, change: impl FnOnce(&mut [u8])) {
+    let drive = rig.drive();
+    let report = drive.report(&waiter()).unwrap();
+    let start = report[zone as usize].start;
+    let sectors = report[zone as usize].write_pointer.unwrap().0 - start.0;
+    let mut data = drive.read(&waiter(), start, sectors as u32).unwrap();
+    change(&mut data);
+    drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(zone)).unwrap();
+    drive.write(&waiter(), start, data).unwrap();
+    drive.flush(&waiter()).unwrap();
+}
+
+/// A drive with a file in its first zone for data.
+fn one_file(seed: u64) -> Rig {
+    let rig = Rig::new(Where::Logged, seed);
+    let fs = rig.open();
+    file(&fs, "f", &bytes(1, 20 * BLOCK));
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    rig
+}
+
+/// Writes another file after what there is in the first zone for data.
+fn another(rig: &Rig, path: &str, data: &[u8]) {
+    let fs = rig.open();
+    file(&fs, path, data);
+    fs.sync(&waiter()).unwrap();
+    assert!(fs.usage().used > 20);
+}
+
+#[test]
+fn torn_unit_is_left_out_and_what_lies_behind_it_is_found() {
+    for torn in [1, 3, 5] {
+        let rig = one_file(10);
+        append(&rig, DATA, &unit(900, 6, |_| {})[..torn * BLOCK]);
+        // Of the length that is missing, and longer.
+        another(&rig, "g", &bytes(2, 6 * BLOCK));
+        another(&rig, "h", &bytes(3, 3 * BLOCK));
+        let expected = rig.contents();
+        let rebuilt = lose_and_rebuild(&rig);
+        assert_eq!((rebuilt.torn, rebuilt.files), (1, 3), "{torn} blocks");
+        has_all(&rig.contents(), &expected);
+    }
+}
+
+#[test]
+fn torn_unit_at_a_zones_end_is_left_out() {
+    let rig = one_file(11);
+    append(&rig, DATA, &unit(900, 6, |_| {})[..4 * BLOCK]);
+    let rebuilt = lose_and_rebuild(&rig);
+    assert_eq!((rebuilt.torn, rebuilt.files), (1, 1));
+}
+
+#[test]
+fn garbage_and_headers_of_others_are_counted_and_left_out() {
+    let rig = one_file(12);
+    append(&rig, DATA, &bytes(77, 3 * BLOCK));
+    append(&rig, DATA, &unit(900, 2, |header| header.uuid = [1; 16]));
+    append(&rig, DATA, &unit(901, 2, |header| header.zone = 9));
+    another(&rig, "g", &bytes(2, 6 * BLOCK));
+    let expected = rig.contents();
+    let rebuilt = lose_and_rebuild(&rig);
+    assert_eq!((rebuilt.garbage_blocks, rebuilt.files), (9, 2));
+    has_all(&rig.contents(), &expected);
+}
+
+#[test]
+fn unit_in_a_file_is_data_and_nothing_else() {
+    let rig = one_file(13);
+    another(&rig, "copy", &unit(900, 5, |_| {}));
+    another(&rig, "g", &bytes(2, 6 * BLOCK));
+    let rebuilt = lose_and_rebuild(&rig);
+    assert_eq!((rebuilt.files, rebuilt.garbage_blocks), (3, 0));
+}
+
+#[test]
+fn damaged_data_is_told_to_its_readers_and_damaged_headers_cost_their_units() {
+    let rig = one_file(14);
+    another(&rig, "g", &bytes(2, 6 * BLOCK));
+    // Units of 8 blocks, the first of them with blocks 0 to 6 of the first file.
+    rewrite(&rig, DATA, |data| {
+        data[3 * BLOCK + 9] ^= 1;
+        data[8 * BLOCK + 100] ^= 1;
+    });
+    rig.lose_metadata();
+    let options = RebuildOptions { depth: Depth::Data, ..RebuildOptions::default() };
+    let rebuilt = rig.rebuild_with(options).unwrap();
+    assert_eq!((rebuilt.files, rebuilt.damaged, rebuilt.garbage_blocks), (2, 1, 8));
+    assert_eq!(rig.findings().len(), 1);
+    let fs = rig.open();
+    let (f, g) = (fs.resolve(b"f").unwrap(), fs.resolve(b"g").unwrap());
+    assert!(read_all(&fs, g).unwrap() == bytes(2, 6 * BLOCK));
+    assert!(matches!(read_all(&fs, f), Err(FsError::Checksum { block: 2, .. })));
+    let mut end = vec![0; 6 * BLOCK];
+    fs.read(&waiter(), f, 14 * BLOCK as u64, zonal_fs::Target::Bytes(&mut end)).unwrap();
+    assert!(end == bytes(1, 20 * BLOCK)[14 * BLOCK..]);
+}
+
+#[test]
+fn damaged_end_of_a_unit_is_found_without_reading_all() {
+    let rig = one_file(15);
+    another(&rig, "g", &bytes(2, 6 * BLOCK));
+    rewrite(&rig, DATA, |data| data[7 * BLOCK + 9] ^= 1);
+    rig.lose_metadata();
+    let rebuilt = rig.rebuild().unwrap();
+    assert_eq!((rebuilt.files, rebuilt.damaged, rebuilt.torn), (2, 1, 0));
+}
+
+#[test]
+fn superblock_of_which_a_copy_is_left_is_enough() {
+    let rig = Rig::new(Where::Conventional, 16);
+    let fs = rig.open();
+    file(&fs, "f", b"here");
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    rig.scribble(0, 1);
+    let rebuilt = lose_and_rebuild(&rig);
+    assert_eq!(rebuilt.superblock, Origin::Drive);
+}
+
+#[test]
+fn superblock_that_is_gone_is_taken_from_the_metadata() {
+    for place in EVERYWHERE {
+        let made_with = MakeOptions { label: "mine".into(), ..MakeOptions::default() };
+        let rig = Rig::with(place, 17, made_with);
+        let fs = rig.open();
+        file(&fs, "f", b"here");
+        file(&fs, "empty", b"");
+        fs.sync(&waiter()).unwrap();
+        drop(fs);
+        let expected = rig.contents();
+        rig.lose_superblock();
+        let rebuilt = rig.rebuild().unwrap();
+        assert_eq!(rebuilt.superblock, Origin::Metadata, "{place:?}");
+        assert_eq!(superblock(&rig.drive(), &waiter()).unwrap().label, "mine");
+        assert_eq!((rig.contents(), rig.findings()), (expected, vec![]));
+    }
+}
+
+#[test]
+fn superblock_and_metadata_that_are_gone_are_made_from_the_units() {
+    for place in EVERYWHERE {
+        let rig = Rig::new(place, 18);
+        let fs = rig.open();
+        let ino = file(&fs, "f", &bytes(1, 50_000));
+        write(&fs, ino, 4096, b"again");
+        fs.sync(&waiter()).unwrap();
+        drop(fs);
+        let expected = rig.contents();
+        let before = superblock(&rig.drive(), &waiter()).unwrap();
+        rig.lose_metadata();
+        rig.lose_superblock();
+        let made_with = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), ..MakeOptions::default() };
+        let rebuilt = rig.rebuild_with(RebuildOptions { made_with, ..RebuildOptions::default() }).unwrap();
+        assert_eq!(rebuilt.superblock, Origin::Units, "{place:?}");
+        assert_eq!(superblock(&rig.drive(), &waiter()).unwrap(), before);
+        assert_eq!((rig.contents(), rig.findings()), (expected, vec![]));
+    }
+}
+
+#[test]
+fn nothing_to_go_by_is_one_clear_error() {
+    let rig = Rig::new(Where::Logged, 19);
+    rig.lose_metadata();
+    assert!(matches!(rig.rebuild(), Err(RebuildError::NoUnits)));
+    rig.lose_superblock();
+    assert!(rig.rebuild().unwrap_err().to_string().contains("no zone begins with a unit"));
+    let rig = one_file(20);
+    append(&rig, 9, &unit(900, 2, |header| (header.uuid, header.zone) = ([1; 16], 9)));
+    rig.lose_metadata();
+    rig.lose_superblock();
+    assert!(rig.rebuild().unwrap_err().to_string().contains("units of 2 file systems"));
+}
+
+#[test]
+fn sound_metadata_are_left_alone_unless_it_is_asked_for() {
+    for place in EVERYWHERE {
+        let rig = Rig::new(place, 22);
+        let fs = rig.open();
+        file(&fs, "f", b"here");
+        file(&fs, "empty", b"");
+        fs.sync(&waiter()).unwrap();
+        drop(fs);
+        assert!(matches!(rig.rebuild(), Err(RebuildError::Sound)), "{place:?}");
+        assert_eq!(rig.contents().len(), 2);
+        rig.rebuild_with(RebuildOptions { force: true, ..RebuildOptions::default() }).unwrap();
+        assert_eq!((rig.contents().len(), rig.findings()), (1, vec![]));
+    }
+}
+
+#[test]
+fn file_of_the_metadata_that_is_open_is_not_replaced() {
+    let rig = Rig::new(Where::Beside, 23);
+    let fs = rig.open();
+    file(&fs, "f", b"here");
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    let path = rig.beside().unwrap();
+    let open = std::fs::File::open(&path).unwrap();
+    open.lock().unwrap();
+    let error = rig.rebuild().unwrap_err();
+    assert!(error.to_string().contains("rows: is open elsewhere: process "), "{error}");
+    drop(open);
+    let without = RebuildOptions::default();
+    let error = rebuild(&rig.drive(), &waiters(), &without).unwrap_err();
+    assert!(error.to_string().contains("has to be named"), "{error}");
+}
+
+#[test]
+fn metadata_of_a_later_version_are_left_alone() {
+    let rig = Rig::new(Where::Conventional, 24);
+    let (drive, later) = (rig.drive(), zonal_fs::format::VERSION + 1);
+    let mut blocks = drive.read(&waiter(), zonal_core::Sector(0), 4 * 8).unwrap();
+    for block in blocks.chunks_exact_mut(BLOCK) {
+        block[8..12].copy_from_slice(&later.to_le_bytes());
+    }
+    drive.write(&waiter(), zonal_core::Sector(0), blocks).unwrap();
+    drop(drive);
+    let error = rig.rebuild_with(RebuildOptions { force: true, ..RebuildOptions::default() }).unwrap_err();
+    assert!(matches!(&error, RebuildError::Version(_)), "{error}");
+    assert_eq!(
+        error.to_string(),
+        format!("the file system is of version {later}, this is version {}; nothing was changed", later - 1)
+    );
+}
+
+#[test]
+fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows");
+    let ram = crate::common::device("ram:size=6M,zone_size=256K,zone_nr_conv=0,blocksize=4096");
+    let device = Arc::new(Fault::new(ram, Plan::default()));
+    let drive = Arc::new(Drive::new(crate::common::volume(device.clone())));
+    let unit_bytes = Some(8 * BLOCK as u32);
+    let made = MakeOptions { unit_bytes, beside: Some(rows.clone()), ..MakeOptions::default() };
+    make(&drive, &waiters(), UUID, &made).unwrap();
+    let reach = || open(&drive, &waiters(), Some(rows.clone()), MountOptions::default()).unwrap();
+    let fs = reach();
+    file(&fs, "f", &bytes(1, 20 * BLOCK));
+    file(&fs, "g", &bytes(2, 6 * BLOCK));
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    std::fs::remove_file(&rows).unwrap();
+    // The second unit's header, in zone 2: what it vouched for is garbage, and what follows is found.
+    let sector = 2 * 64 * 8 + 8 * 8;
+    device.change_bad_blocks(format!("+{sector}-{}", sector + 7).parse().unwrap());
+    let options = RebuildOptions { beside: Some(rows.clone()), ..RebuildOptions::default() };
+    let rebuilt = rebuild(&drive, &waiters(), &options).unwrap();
+    assert_eq!((rebuilt.unreadable_blocks, rebuilt.garbage_blocks, rebuilt.files), (1, 7, 2));
+    let fs = reach();
+    let f = read_all(&fs, fs.resolve(b"f").unwrap()).unwrap();
+    let mut expected = bytes(1, 20 * BLOCK);
+    expected[7 * BLOCK..14 * BLOCK].fill(0);
+    assert!(f == expected && read_all(&fs, fs.resolve(b"g").unwrap()).unwrap() == bytes(2, 6 * BLOCK));
+}

@@ -1,0 +1,299 @@
+//! Metadata that fill their place: a call that adds to them is refused while there is still room for taking away.
+
+use crate::common;
+use crate::common::{bytes, contents, read_all, settle, waiter};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::fsck::{self, check};
+use zonal_fs::make::{Access, MakeOptions, make, make_in, open_rows, open_rows_in};
+use zonal_fs::store::{Fill, Rows};
+use zonal_fs::waiter::{Waiters, polling};
+use zonal_fs::{ATTRIBUTE_MAX, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_io::clock::Clock;
+use zonal_io::device::Device;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+
+const UUID: [u8; 16] = *b"full of metadata";
+
+/// A drive whose metadata are in conventional zones, in a log, or beside, with room for some thousand files at most.
+struct Place {
+    device: Arc<dyn Device>,
+    /// If they are beside: what has them.
+    host: Option<Arc<Host>>,
+}
+
+/// A file beside the drive on a disk with so much room.
+struct Host {
+    file: CutBacking,
+    quota: u64,
+    /// Pages that take room.
+    pages: Mutex<BTreeSet<u64>>,
+}
+
+impl Host {
+    fn take(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut pages = self.pages.lock().unwrap();
+        let fresh = (at / 4096..(at + len).div_ceil(4096)).filter(|page| !pages.contains(page));
+        let fresh: Vec<u64> = fresh.collect();
+        if (pages.len() + fresh.len()) as u64 * 4096 > self.quota {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        pages.extend(fresh);
+        Ok(())
+    }
+}
+
+impl Backing for Host {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.pages.lock().unwrap().split_off(&len.div_ceil(4096));
+        self.file.set_len(len)
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.take(at, buf.len() as u64)?;
+        self.file.write_at(buf, at)
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.file.zero(at, len)
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        self.file.discard(at, len);
+    }
+
+    fn room(&self) -> io::Result<Option<u64>> {
+        Ok(Some(self.quota))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+impl Place {
+    fn conventional() -> Place {
+        Place::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
+    }
+
+    fn log() -> Place {
+        Place::on("ram:size=16M,zone_size=512K,blocksize=4096")
+    }
+
+    fn beside() -> Place {
+        let (file, pages) = (CutBacking::new(1), Mutex::default());
+        let host = Arc::new(Host { file, quota: 3 << 20, pages });
+        Place { host: Some(host), ..Place::on("ram:size=12M,zone_size=512K,blocksize=4096") }
+    }
+
+    fn on(name: &str) -> Place {
+        Place { device: common::device(name), host: None }
+    }
+
+    fn drive(&self) -> Arc<Drive> {
+        Arc::new(Drive::new(common::volume(self.device.clone())))
+    }
+
+    fn make(&self) -> FileSystem {
+        let options = MakeOptions::default();
+        match &self.host {
+            None => make(&self.drive(), &waiters(), UUID, &options).unwrap(),
+            Some(host) => make_in(&self.drive(), &waiters(), UUID, &options, host.clone()).unwrap(),
+        };
+        self.open()
+    }
+
+    fn rows(&self) -> (Superblock, Rows) {
+        let (drive, options) = (self.drive(), MountOptions::default());
+        let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
+        let access = Access::Use(&options);
+        let rows = match &self.host {
+            None => open_rows(&drive, &waiters(), None, &superblock, access),
+            Some(host) => open_rows_in(&drive, &waiters(), host.clone(), access),
+        };
+        (superblock, rows.unwrap())
+    }
+
+    fn open(&self) -> FileSystem {
+        let (superblock, rows) = self.rows();
+        let volume = common::volume(self.device.clone());
+        FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter()).unwrap()
+    }
+
+    /// What fsck finds, all data read.
+    fn findings(&self) -> Vec<fsck::Finding> {
+        let (superblock, rows) = self.rows();
+        check(&rows, &superblock, &self.drive(), &waiter(), fsck::Options { data: true }).unwrap()
+    }
+}
+
+fn waiters() -> Waiters {
+    polling(Clock::start())
+}
+
+fn long_name(n: u32) -> Vec<u8> {
+    format!("{n:0200}").into_bytes()
+}
+
+fn is_full<T: std::fmt::Debug>(result: Result<T, FsError>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(error @ FsError::MetadataFull { .. }) => {
+            assert!(error.is_no_space() && error.to_string().contains("metadata"));
+            true
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Makes files until there is no room for more; how many there are.
+fn fill(fs: &FileSystem, from: u32) -> u32 {
+    let waiter = waiter();
+    for n in from.. {
+        let made = fs.create(&waiter, ROOT, &long_name(n), &NewFile::new(Kind::File, 0o644));
+        if is_full(made) {
+            return n;
+        }
+    }
+    unreachable!("it is bounded");
+}
+
+fn share(fs: &FileSystem) -> f64 {
+    let Fill { pages, usable } = fs.usage().metadata.unwrap();
+    pages as f64 / usable as f64
+}
+
+/// Fills, empties and fills again.
+fn continues_when_full(place: &Place) {
+    let fs = place.make();
+    let waiter = waiter();
+    let data = bytes(1, 40_000);
+    let kept = fs.create(&waiter, ROOT, b"kept", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, kept, 0, Payload::Bytes(&data)).unwrap();
+    fs.set_xattr(&waiter, kept, b"user.a", &[7; 3000]).unwrap();
+    let mut fewest = u32::MAX;
+    for round in 0..5 {
+        let files = fill(&fs, 0);
+        fewest = fewest.min(files);
+        assert!(share(&fs) > 0.9, "round {round}: {files} files, {:?}", fs.usage());
+        let new = NewFile::new(Kind::Directory, 0o755);
+        assert!(is_full(fs.create(&waiter, ROOT, b"directory", &new)));
+        let link = NewFile { target: b"somewhere".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+        assert!(is_full(fs.create(&waiter, ROOT, b"link", &link)));
+        assert!(is_full(fs.link(&waiter, kept, ROOT, b"other")));
+        assert!(is_full(fs.rename(&waiter, (ROOT, b"kept"), (ROOT, b"moved"), Rename::Replace)));
+        assert!(is_full(fs.set_xattr(&waiter, kept, b"user.b", &[1; 100])));
+        assert!(is_full(fs.write(&waiter, kept, 1 << 20, Payload::Bytes(&data))));
+        assert!(is_full(fs.punch(&waiter, kept, 5000..9000)));
+        assert!(read_all(&fs, kept).unwrap() == data, "round {round}");
+        // What needs no room is still done.
+        fs.sync(&waiter).unwrap();
+        fs.collect(&waiter).unwrap();
+        fs.truncate(&waiter, kept, 30_001).unwrap();
+        fs.truncate(&waiter, kept, 40_000).unwrap();
+        for n in (0..files).filter(|n| round % 2 == 1 || n % 2 == 0) {
+            fs.unlink(&waiter, ROOT, &long_name(n)).unwrap();
+        }
+        fs.fsync(&waiter, kept).unwrap();
+        fs.write(&waiter, kept, 0, Payload::Bytes(&data)).unwrap();
+        if round % 2 == 0 {
+            for n in (0..files).filter(|n| n % 2 == 1) {
+                fs.unlink(&waiter, ROOT, &long_name(n)).unwrap();
+            }
+        }
+        settle(&fs);
+        fs.check();
+    }
+    // The database shrinks its file now and then. On the smallest place its next doubling may not fit: then a quarter of the
+    // pages can be used that could before.
+    assert!(fewest > 250, "{fewest} files");
+    fs.sync(&waiter).unwrap();
+    drop(fs);
+    assert_eq!(place.findings(), []);
+    let fs = place.open();
+    assert_eq!(contents(&fs).unwrap().len(), 1);
+    assert!(fill(&fs, 0) > fewest / 2);
+}
+
+/// Sets attributes of a file until there is no room for more; how many.
+fn fill_attributes(fs: &FileSystem, ino: u64, letter: char, length: usize) -> u32 {
+    let set = |n: u32| fs.set_xattr(&waiter(), ino, format!("{letter}{n:08}").as_bytes(), &vec![7; length]);
+    (0..).take_while(|n| !is_full(set(*n))).count() as u32
+}
+
+/// Fills what small attributes have left here and there with the longest ones, and changes those again and again.
+#[test]
+fn longest_attributes_need_no_room_in_a_row() {
+    for place in [Place::conventional(), Place::log(), Place::beside()] {
+        let fs = place.make();
+        let waiter = waiter();
+        let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        for _ in 0..2 {
+            let small = fill_attributes(&fs, ino, 's', 1500);
+            for n in (0..small).filter(|n| n % 6 != 0) {
+                fs.remove_xattr(&waiter, ino, format!("s{n:08}").as_bytes()).unwrap();
+            }
+            settle(&fs);
+            let long = fill_attributes(&fs, ino, 'l', ATTRIBUTE_MAX);
+            assert!(small > 100 && long > 30, "{small} small, {long} long");
+            fs.sync(&waiter).unwrap();
+            for round in 0..20 {
+                for n in 0..3 {
+                    is_full(fs.set_xattr(
+                        &waiter,
+                        ino,
+                        format!("l{n:08}").as_bytes(),
+                        &[round; ATTRIBUTE_MAX],
+                    ));
+                }
+                fs.sync(&waiter).unwrap();
+            }
+            for name in fs.xattrs(ino).unwrap() {
+                fs.remove_xattr(&waiter, ino, &name).unwrap();
+            }
+            settle(&fs);
+        }
+        drop(fs);
+        assert_eq!(place.findings(), []);
+    }
+}
+
+#[test]
+fn full_conventional_zones_refuse_rows_and_go_on() {
+    continues_when_full(&Place::conventional());
+}
+
+#[test]
+fn full_log_refuses_rows_and_takes_others() {
+    continues_when_full(&Place::log());
+}
+
+#[test]
+fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
+    continues_when_full(&Place::beside());
+}
+
+/// A thread may make some files without a look at the room, where there is plenty. Other rows take it then.
+#[test]
+fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
+    let fs = Place::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
+    let waiter = waiter();
+    let new = NewFile::new(Kind::File, 0o644);
+    let file = fs.create(&waiter, ROOT, b"file", &new).unwrap();
+    let attribute = |n: u32| fs.set_xattr(&waiter, file, format!("user.{n}").as_bytes(), &[7; 3000]);
+    let taken = (0..).take_while(|n| !is_full(attribute(*n))).count();
+    assert!(taken > 1000, "{taken} attributes fill it");
+    assert!(is_full(fs.create(&waiter, ROOT, b"another", &new)));
+}

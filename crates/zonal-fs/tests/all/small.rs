@@ -1,0 +1,234 @@
+//! Drives as small as can be: refused with what they lack, or of use to the last block, again and again.
+
+use crate::common;
+use crate::common::steps::step;
+use crate::common::{Model, apply, bytes, contents, read_all, settle, waiter};
+use proptest::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use zonal_core::ZoneCondition;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::Kind;
+use zonal_fs::make::{MakeError, MakeOptions, make, open};
+use zonal_fs::waiter::{Waiters, polling};
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::clock::Clock;
+use zonal_io::device::Device;
+
+const UUID: [u8; 16] = *b"as small as that";
+const BLOCK: usize = 4096;
+
+/// A drive, and where the metadata lie.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    zones: u32,
+    conventional: u32,
+    open: u32,
+    active: u32,
+    is_beside: bool,
+}
+
+/// A file system on a drive, and the directory of what is beside.
+struct Made {
+    device: Arc<dyn Device>,
+    directory: tempfile::TempDir,
+    is_beside: bool,
+}
+
+fn waiters() -> Waiters {
+    polling(Clock::start())
+}
+
+impl Made {
+    fn new(shape: Shape) -> Result<Made, MakeError> {
+        let Shape { zones, conventional, open, active, is_beside } = shape;
+        let name = format!(
+            "ram:size={}K,zone_size=512K,blocksize=4096,complete=poll,zone_nr_conv={conventional},\
+             zone_max_open={open},zone_max_active={active}",
+            zones * 512
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let made = Made { device: common::device(&name), directory, is_beside };
+        let unit_bytes = Some(8 * BLOCK as u32);
+        let options = MakeOptions { beside: made.beside(), unit_bytes, ..MakeOptions::default() };
+        make(&made.drive(), &waiters(), UUID, &options)?;
+        Ok(made)
+    }
+
+    fn beside(&self) -> Option<PathBuf> {
+        self.is_beside.then(|| self.directory.path().join("rows"))
+    }
+
+    fn drive(&self) -> Arc<Drive> {
+        Arc::new(Drive::new(common::volume(self.device.clone())))
+    }
+
+    fn open(&self) -> FileSystem {
+        let options = MountOptions { dirty_bytes: 100_000, ..MountOptions::default() };
+        open(&self.drive(), &waiters(), self.beside(), options).unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+/// Writes a file until no space is left; how many blocks of it there are.
+fn fill(fs: &FileSystem) -> usize {
+    let waiter = common::impatient();
+    let ino = fs.create(&waiter, ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let chunk = bytes(1, 13 * BLOCK);
+    let mut at = 0;
+    loop {
+        match fs.write(&waiter, ino, at, Payload::Bytes(&chunk)) {
+            Ok(written) => at += written,
+            Err(error) if error.is_no_space() => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    fs.sync(&waiter).unwrap();
+    let found = read_all(fs, ino).unwrap();
+    assert!(found.chunks(chunk.len()).all(|piece| piece == &chunk[..piece.len()]));
+    found.len() / BLOCK
+}
+
+/// Fills, changes what is there, empties, and fills again.
+fn is_of_use(shape: Shape) {
+    let made = Made::new(shape).unwrap_or_else(|e| panic!("{shape:?}: {e}"));
+    let mut fs = made.open();
+    let blocks = fs.usage().blocks;
+    let mut fewest = usize::MAX;
+    for round in 0..4 {
+        let filled = fill(&fs);
+        fewest = fewest.min(filled);
+        assert!(filled as u64 * 100 >= blocks * 95, "{shape:?}, round {round}: {filled} blocks of {blocks}");
+        let ino = fs.lookup(ROOT, b"filler").unwrap();
+        let again = fs.write(&common::impatient(), ino, 0, Payload::Bytes(&bytes(2, BLOCK)));
+        assert!(again.is_ok() || again.is_err_and(|e| e.is_no_space()), "{shape:?}");
+        settle(&fs);
+        fs.check();
+        if round == 1 {
+            drop(fs);
+            fs = made.open();
+        }
+        fs.unlink(&waiter(), ROOT, b"filler").unwrap();
+        if round == 2 {
+            fs.sync(&waiter()).unwrap();
+        }
+    }
+    assert!(contents(&fs).unwrap().is_empty());
+    settle(&fs);
+    fs.check();
+}
+
+#[test]
+fn smallest_drives_fill_up_and_empty_again() {
+    for (open, active) in [(0, 0), (2, 2), (3, 4)] {
+        let on = |zones, conventional, is_beside| Shape { zones, conventional, open, active, is_beside };
+        // Five zones of data, one of superblock beside or three conventional ones.
+        is_of_use(on(6, 0, true));
+        is_of_use(on(6, 1, true));
+        is_of_use(on(8, 3, false));
+    }
+    for (open, active) in [(0, 0), (3, 3), (0, 3)] {
+        is_of_use(Shape { zones: 12, conventional: 0, open, active, is_beside: false });
+    }
+}
+
+/// The drive has no limits here: where it has, the write path would keep them by waiting, and nothing would be seen.
+#[test]
+fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
+    let device = common::device("ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll");
+    let options = MountOptions { max_open_zones: Some(2), ..MountOptions::default() };
+    let fs = common::make(common::volume(device), 8, options);
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let put = |block: usize, blocks: usize| {
+        let data = bytes(block as u64, blocks * BLOCK);
+        fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&data)).unwrap();
+    };
+    put(0, 100);
+    put(0, 20);
+    fs.sync(&waiter).unwrap();
+    // From now on the collector has a zone that is not full.
+    assert!(fs.collect(&waiter).unwrap());
+    let drive = Drive::new(fs.volume().clone());
+    let mut filled = 0;
+    // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of it is in flight then.
+    for block in 0..100 {
+        put(block, 1);
+        let report = drive.report(&waiter).unwrap();
+        let active = report.iter().filter(|zone| zone.condition.is_active()).count();
+        assert!(active <= 2, "block {block}: {active} zones take resources of the drive");
+        filled = report.iter().filter(|zone| zone.condition == ZoneCondition::Full).count();
+        fs.sync(&waiter).unwrap();
+    }
+    assert!(filled > 3, "{filled} zones were closed");
+    fs.check();
+}
+
+#[test]
+fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
+    let on = |zones, conventional, is_beside| Shape { zones, conventional, open: 0, active: 0, is_beside };
+    let refusal = |shape: Shape| match Made::new(shape) {
+        Err(MakeError::Unfit(why)) => why,
+        Err(other) => panic!("{shape:?}: {other}"),
+        Ok(_) => panic!("{shape:?} was not refused"),
+    };
+    for (shape, why) in [
+        (on(5, 0, true), "4 zones are left for data; a file system needs 5"),
+        (on(5, 0, false), "0 zones are left for data; a file system needs 5"),
+        (on(11, 0, false), "4 zones are left for data; a file system needs 5"),
+        (on(7, 3, false), "4 zones are left for data; a file system needs 5"),
+        (on(9, 2, false), "the conventional zones have room for 93 pages of metadata; it takes 100"),
+        (
+            Shape { open: 2, active: 2, ..on(14, 0, false) },
+            "it lets 2 zones be open; a file system needs 2 for data and 1 for metadata",
+        ),
+        (
+            Shape { active: 1, ..on(14, 3, false) },
+            "it lets 1 zones be open; a file system needs 2 for data and 0 for metadata",
+        ),
+    ] {
+        assert_eq!(refusal(shape), why, "{shape:?}");
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let limits = prop_oneof![Just((0, 0)), Just((3, 3)), Just((0, 4))];
+    let place = prop_oneof![Just((7, 0, false)), Just((3, 3, false)), Just((1, 0, true))];
+    (limits, place, 5..8u32).prop_map(|((open, active), (own, conventional, is_beside), data)| Shape {
+        zones: own + data,
+        conventional,
+        open,
+        active,
+        is_beside,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn small_drive_is_what_a_naive_file_system_is(
+        shape in shape(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let made = Made::new(shape).unwrap();
+        let mut fs = made.open();
+        let mut model = Model::default();
+        for (i, step) in steps.iter().enumerate() {
+            apply(&fs, &mut model, step, i as u64).unwrap();
+            if i % 40 == 39 {
+                fs.sync(&waiter()).unwrap();
+                model.open.borrow_mut().clear();
+                drop(fs);
+                fs = made.open();
+            }
+            if i % 9 == 0 {
+                settle(&fs);
+                fs.check();
+                prop_assert_eq!(&contents(&fs).unwrap(), &model.contents());
+            }
+        }
+        settle(&fs);
+        fs.check();
+        prop_assert_eq!(contents(&fs).unwrap(), model.contents());
+    }
+}

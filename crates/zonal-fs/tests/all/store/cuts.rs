@@ -1,0 +1,323 @@
+//! Power cuts at any step of transactions, on every kind of storage.
+//!
+//! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
+//! what was committed.
+
+use crate::store::rig::{
+    Place, SMALL, Shape, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
+};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use zonal_fs::format::{Anchor, Metadata};
+use zonal_fs::store::backend::log::{Access as Reach, Statistics};
+use zonal_fs::store::backend::{Store, StoreFile};
+use zonal_fs::superblocks;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
+
+/// Power cycles of a case: each begins with what the one before it has left.
+const CYCLES: u32 = 4;
+
+/// Keys that transactions play with: few, so that they are changed often.
+const KEYS: u64 = 300;
+
+/// Without conventional zones: the superblock is in two zones in turn.
+const PLAIN: Shape = Shape {
+    zone_bytes: 1 << 20,
+    capacity_bytes: 1 << 20,
+    zones: 8,
+    conventional: 0,
+    block_bytes: 4096,
+    active: 5,
+};
+
+/// The same where one zone may be active, so that the superblock lags.
+const LAGGING: Shape = Shape { active: 1, ..PLAIN };
+
+type Rows = BTreeMap<u64, Vec<u8>>;
+
+/// What loses power: a drive, and the file beside it.
+#[derive(Clone)]
+struct Power {
+    drive: Arc<CutBacking>,
+    file: Arc<CutBacking>,
+}
+
+impl Power {
+    fn new(random: &mut Pcg64Mcg) -> Power {
+        let backing = |seed| Arc::new(CutBacking::new(seed));
+        Power { drive: backing(random.random()), file: backing(random.random()) }
+    }
+
+    /// Bytes of a file that another process would have made.
+    fn store_file(&self) -> StoreFile {
+        StoreFile::over(self.file.clone(), &UUID).unwrap()
+    }
+
+    fn create(&self, place: Place, shape: Shape) -> Result<Shared, String> {
+        shape.format(&self.drive);
+        let drive = drive(Arc::new(image(&self.drive)));
+        let (anchor, metadata, file) = match place {
+            Place::Zones => (anchor(&drive, shape.log_zones()), Metadata::Logged, None),
+            Place::Conventional => {
+                let anchor = Anchor { pieces: 3, piece_blocks: 250, ..anchor(&drive, Vec::new()) };
+                (anchor, Metadata::Conventional, None)
+            }
+            Place::File => {
+                let anchor = Anchor { pieces: 3, piece_blocks: 200, ..anchor(&drive, Vec::new()) };
+                (anchor, Metadata::Beside, Some(StoreFile::create(self.file.clone(), &UUID).unwrap()))
+            }
+        };
+        let store = create_at(drive, anchor, metadata, file).map_err(|e| e.to_string())?;
+        Ok(Shared(Arc::new(store)))
+    }
+
+    fn reach(&self, place: Place) -> Result<Shared, String> {
+        let drive = drive(Arc::new(image(&self.drive)));
+        let store = match place {
+            Place::File => {
+                let found = superblocks::find(&drive, &*waiters()()).map_err(|e| e.to_string())?;
+                let file = Some(self.store_file());
+                let reach = Reach { drive, waiters: waiters(), file };
+                Store::open(reach, &found).map_err(|e| e.to_string())?
+            }
+            _ => open_store(drive).map_err(|e| e.to_string())?,
+        };
+        Ok(Shared(Arc::new(store)))
+    }
+
+    fn all(&self) -> [&Arc<CutBacking>; 2] {
+        [&self.drive, &self.file]
+    }
+
+    fn is_on(&self) -> bool {
+        self.all().iter().all(|backing| backing.is_on())
+    }
+
+    fn restart(&self, random: &mut Pcg64Mcg) -> Power {
+        self.all().iter().for_each(|backing| backing.cut());
+        let mut restart = |backing: &CutBacking| Arc::new(backing.restart(random.random()));
+        Power { drive: restart(&self.drive), file: restart(&self.file) }
+    }
+}
+
+/// A storage that the database has, and the test as well.
+#[derive(Clone, Debug)]
+struct Shared(Arc<Store>);
+
+impl StorageBackend for Shared {
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.0.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+/// What the cases of a run did, so that a run that did nothing is seen.
+#[derive(Default, Debug)]
+struct Done {
+    transactions: u64,
+    cut_in_commit: u64,
+    pages_moved: u64,
+    segments_emptied: u64,
+    segments_taken: u64,
+}
+
+struct Case<'a> {
+    place: Place,
+    random: Pcg64Mcg,
+    power: Power,
+    committed: Rows,
+    /// What the transaction in whose commit the power went wanted.
+    wanted: Option<Rows>,
+    done: &'a mut Done,
+}
+
+impl<'a> Case<'a> {
+    fn new(place: Place, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let power = Power::new(&mut random);
+        let shapes = [SMALL, TIGHT, PLAIN, LAGGING];
+        let shape = match place {
+            Place::Conventional => shapes[random.random_range(0..2)],
+            _ => shapes[random.random_range(0..4)],
+        };
+        drop(open(power.create(place, shape).unwrap()).unwrap());
+        for backing in power.all() {
+            backing.sync().unwrap();
+            backing.ignore_syncs_of(unsynced.clone());
+        }
+        Case { place, random, power, committed: Rows::new(), wanted: None, done }
+    }
+
+    fn run(mut self) -> Result<(), String> {
+        for _ in 0..CYCLES {
+            // A write of the drive is two calls: its data, and the zone's current state.
+            let longest = [60, 300, 3000][self.random.random_range(0..3)];
+            let in_file = self.place == Place::File && self.random.random_bool(0.8);
+            let backing = self.power.all()[usize::from(in_file)];
+            backing.cut_at(backing.calls() + self.random.random_range(0..longest));
+            // The cut may fall into the opening.
+            let reached = self.power.reach(self.place);
+            let opened = reached.and_then(|storage| Ok((storage.clone(), open(storage)?)));
+            match opened {
+                Ok((storage, database)) => {
+                    self.work(&database);
+                    let Statistics { pages_moved, segments_emptied, segments_taken, .. } =
+                        storage.0.statistics();
+                    self.done.pages_moved += pages_moved;
+                    self.done.segments_emptied += segments_emptied;
+                    self.done.segments_taken += segments_taken;
+                }
+                Err(e) if self.power.is_on() => return Err(format!("opening without a cut: {e}")),
+                Err(_) => {}
+            }
+            self.power = self.power.restart(&mut self.random);
+            self.judge()?;
+        }
+        Ok(())
+    }
+
+    /// Transactions until the power goes, or for a while.
+    fn work(&mut self, database: &Database) {
+        for _ in 0..self.random.random_range(1..250) {
+            let mut next = self.committed.clone();
+            self.wanted = None;
+            if self.transaction(database, &mut next).is_err() {
+                self.done.cut_in_commit += u64::from(self.wanted.is_some());
+                return;
+            }
+            self.done.transactions += 1;
+            self.committed = next;
+        }
+    }
+
+    fn transaction(&mut self, database: &Database, next: &mut Rows) -> Result<(), redb::Error> {
+        let change = database.begin_write()?;
+        {
+            let mut table = change.open_table(TABLE)?;
+            let (changes, keys, longest) = match self.random.random_range(0..20) {
+                0 => (150, KEYS, 500),
+                1 => (3, 5, 40_000),
+                _ => (8, KEYS, 500),
+            };
+            for _ in 0..self.random.random_range(0..changes) {
+                let key = self.random.random_range(0..keys);
+                if self.random.random_bool(0.3) {
+                    table.remove(key)?;
+                    next.remove(&key);
+                } else {
+                    let value = value(&mut self.random, longest);
+                    table.insert(key, &value[..])?;
+                    next.insert(key, value);
+                }
+            }
+        }
+        if self.random.random_bool(0.1) {
+            *next = self.committed.clone();
+            change.abort()?;
+            return Ok(());
+        }
+        self.wanted = Some(next.clone());
+        Ok(change.commit()?)
+    }
+
+    /// What was committed is there, and nothing of what was not.
+    fn judge(&mut self) -> Result<(), String> {
+        let found = self.power.reach(self.place).and_then(open)?;
+        let found = rows(&found).map_err(|e| e.to_string())?;
+        if found != self.committed && Some(&found) != self.wanted.as_ref() {
+            return Err(format!("{} rows found, {} committed", found.len(), self.committed.len()));
+        }
+        self.committed = found;
+        self.wanted = None;
+        Ok(())
+    }
+}
+
+fn value(random: &mut impl Rng, longest: usize) -> Vec<u8> {
+    let mut value = vec![0; random.random_range(0..longest)];
+    random.fill_bytes(&mut value);
+    value
+}
+
+fn open(storage: Shared) -> Result<Database, String> {
+    Database::builder().set_cache_size(1 << 20).create_with_backend(storage).map_err(|e| e.to_string())
+}
+
+fn rows(database: &Database) -> Result<Rows, redb::Error> {
+    let read = database.begin_read()?;
+    let table = match read.open_table(TABLE) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Rows::new()),
+        other => other?,
+    };
+    table.iter()?.map(|row| row.map(|(k, v)| (k.value(), v.value().to_vec())).map_err(Into::into)).collect()
+}
+
+/// A number from the environment.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
+}
+
+fn first_failure(
+    place: Place,
+    seeds: Range<u64>,
+    unsynced: Range<u64>,
+    done: &mut Done,
+) -> Option<(u64, String)> {
+    seeds
+        .into_iter()
+        .find_map(|seed| Case::new(place, seed, unsynced.clone(), done).run().err().map(|e| (seed, e)))
+}
+
+fn cuts(place: Place) {
+    let (mut done, first) = (Done::default(), number("ZONAL_CUT_SEED", 0));
+    let cases = number("ZONAL_CUTS", 40);
+    if let Some((seed, e)) = first_failure(place, first..first + cases, 0..0, &mut done) {
+        panic!("{place:?}, case {seed} (ZONAL_CUT_SEED={seed} ZONAL_CUTS=1 repeats it): {e}");
+    }
+    println!("{place:?}: {done:?}");
+    let Done { transactions, cut_in_commit, pages_moved, segments_emptied, .. } = done;
+    if cases >= 40 {
+        assert!(transactions > 1000 && cut_in_commit > 10 && pages_moved > 1000 && segments_emptied > 40);
+    }
+}
+
+#[test]
+fn file_beside_cut_anywhere_keeps_what_was_committed() {
+    cuts(Place::File);
+}
+
+#[test]
+fn conventional_zones_cut_anywhere_keep_what_was_committed() {
+    cuts(Place::Conventional);
+}
+
+#[test]
+fn zones_cut_anywhere_keep_what_was_committed() {
+    cuts(Place::Zones);
+}
+
+#[test]
+fn canary_storage_that_does_not_sync_is_caught() {
+    for place in Place::ALL {
+        let failure = first_failure(place, 0..60, 0..u64::MAX, &mut Done::default());
+        assert!(failure.is_some(), "{place:?} went unnoticed");
+    }
+}

@@ -1,0 +1,200 @@
+//! What stands in for a write pointer where a segment is a piece of the conventional zones.
+
+use crate::store::rig::{SMALL, UUID, drive, image, made, open, waiters};
+use redb::StorageBackend;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zonal_core::{DeviceError, Sector};
+use zonal_fs::format::crc32c;
+use zonal_fs::store::backend::log::begun;
+use zonal_fs::store::backend::{SegmentId, Store};
+use zonal_fs::superblocks;
+use zonal_io::buffer::IoBuf;
+use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::registry::Registry;
+use zonal_io::volume::Request;
+
+const PAGE: usize = 4096;
+
+/// Where the data of an image of [`SMALL`] begins.
+const DATA: usize = 1 << 20;
+
+/// A drive with a store in pieces.
+fn formatted() -> Arc<CutBacking> {
+    let backing = Arc::new(CutBacking::new(1));
+    SMALL.format(&backing);
+    made(&drive(Arc::new(image(&backing))), None).unwrap();
+    backing
+}
+
+fn opened(backing: &Arc<CutBacking>) -> Store {
+    open(drive(Arc::new(image(backing)))).unwrap()
+}
+
+/// Writes one page, of `pages` in turn, as a batch of its own.
+fn batch(log: &Store, number: u64, pages: u64) -> std::io::Result<()> {
+    let at = number % pages * PAGE as u64;
+    log.set_len(log.len()?.max(at + PAGE as u64))?;
+    log.write(at, &[number as u8; PAGE])?;
+    log.sync_data()
+}
+
+/// The beginning of each piece: what the first block of piece n says, if it is a sound head.
+fn beginnings(bytes: &[u8], piece_blocks: u32) -> Vec<Option<u64>> {
+    let pieces = (0..8_u32).map(|n| {
+        let at = DATA + (4 + (n * piece_blocks) as usize) * PAGE;
+        begun(&bytes[at..at + PAGE], &UUID, SegmentId::conventional(n)).ok().map(|begun| begun.beginning)
+    });
+    pieces.collect()
+}
+
+/// The beginnings that sound heads of this kind among `bytes` name, 1 for checkpoints and 2 for parts.
+fn named(bytes: &[u8], kind: u8) -> BTreeSet<u64> {
+    let number = |head: &[u8], at| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
+    let is_sound = |head: &[u8]| number(head, 4088) >> 32 == u64::from(crc32c(&head[..4092]));
+    let heads = bytes[DATA..].chunks_exact(PAGE);
+    let heads = heads.filter(|head| head.starts_with(b"zonallog") && head[12] == kind && is_sound(head));
+    heads.map(|head| number(head, 32)).collect()
+}
+
+/// The highest number that any sound head among `bytes` says, whether it counts or not.
+fn highest(bytes: &[u8]) -> u64 {
+    [1, 2].iter().filter_map(|kind| named(bytes, *kind).pop_last()).max().unwrap_or(0)
+}
+
+#[test]
+fn heads_of_earlier_beginnings_are_no_continuation_of_a_piece() {
+    let (backing, mut number) = (formatted(), 0);
+    let mut log = opened(&backing);
+    // Batches of one page each: those of earlier beginnings have their heads where the next ones will have theirs.
+    let mut write = |log: &Store| {
+        number += 1;
+        batch(log, number, 8).unwrap();
+    };
+    while log.statistics().segments_begun < 60 {
+        write(&log);
+    }
+    for _ in 0..20 {
+        write(&log);
+    }
+    drop(log);
+    let mut begun = 0;
+    for _ in 0..40 {
+        log = opened(&backing);
+        write(&log);
+        begun += log.statistics().segments_begun;
+        drop(log);
+    }
+    assert_eq!(begun, 0, "segments were begun by 40 batches of one page, one an opening");
+}
+
+/// The state of a drive just before a batch that does `change` to the log's statistics, and the number of that batch. The
+/// batches before it write one page each, of `pages` in turn.
+fn before(pages: u64, change: impl Fn(&Store) -> u64) -> (Vec<u8>, u64) {
+    let run = |batches: u64| {
+        let backing = formatted();
+        let log = opened(&backing);
+        let at = change(&log);
+        let stopped = (0..batches).find(|&number| {
+            batch(&log, number, pages).unwrap();
+            change(&log) > at
+        });
+        drop(log);
+        backing.sync().unwrap();
+        (backing.bytes(), stopped)
+    };
+    let last = run(u64::MAX).1.unwrap();
+    (run(last).0, last)
+}
+
+/// What a power cut at this call of the backing, counted from the beginning of batch `number`, leaves of `bytes`.
+fn cut(bytes: &[u8], number: u64, pages: u64, call: u64, seed: u64) -> Arc<CutBacking> {
+    let backing = Arc::new(CutBacking::with_bytes(bytes, seed));
+    let log = opened(&backing);
+    backing.cut_at(backing.calls() + call);
+    let failed = (number..).find(|&number| batch(&log, number, pages).is_err());
+    assert!(failed.is_some() && !backing.is_on());
+    drop(log);
+    Arc::new(backing.restart(seed))
+}
+
+#[test]
+fn number_in_any_head_is_not_given_again() {
+    let (bytes, number) = before(8, |log| log.statistics().segments_begun);
+    let mut torn = 0;
+    for (call, seed) in (0..12).flat_map(|call| (0..16).map(move |seed| (call, seed))) {
+        let backing = cut(&bytes, number, 8, call, seed);
+        let found = highest(&backing.bytes());
+        torn += u32::from(found > highest(&bytes));
+        // Opening sees the checkpoints of all segments, but not the parts of a segment whose checkpoint is gone.
+        let (checkpoints, parts) = (named(&backing.bytes(), 1), named(&backing.bytes(), 2));
+        let unseen: Vec<_> = parts.difference(&checkpoints).collect();
+        assert!(unseen.is_empty(), "call {call}, seed {seed}: {unseen:?} in parts alone");
+        let log = opened(&backing);
+        let begun = (number..).find(|&number| {
+            batch(&log, number, 8).unwrap();
+            log.statistics().segments_begun > 0
+        });
+        let next = named(&backing.bytes(), 1).pop_last();
+        assert!(next > Some(found), "call {call}, seed {seed}, batch {begun:?}: {next:?} again");
+    }
+    assert!(torn > 20, "{torn} heads that cuts left");
+}
+
+#[test]
+fn piece_is_named_before_it_is_begun() {
+    let (bytes, number) = before(u64::MAX, |log| log.statistics().segments_taken);
+    // Pieces that were begun, and those that the superblock names, after a cut.
+    let pieces = |call, seed| {
+        let backing = cut(&bytes, number, u64::MAX, call, seed);
+        let drive = drive(Arc::new(image(&backing)));
+        let anchor = superblocks::find(&drive, &*waiters()()).unwrap().copy.anchor;
+        let begun = beginnings(&backing.bytes(), anchor.piece_blocks);
+        (begun.iter().rposition(Option::is_some).unwrap() as u32 + 1, anchor.pieces)
+    };
+    let before = pieces(0, 0).0;
+    let about = (0..).step_by(20).find(|&call| pieces(call, 0).0 > before).unwrap();
+    let mut cases = [0, 0];
+    for (call, seed) in (about - 20..about + 5).flat_map(|call| (0..8).map(move |seed| (call, seed))) {
+        let (begun, named) = pieces(call, seed);
+        assert!(begun <= named, "call {call}, seed {seed}: of {begun} pieces {named} are named");
+        cases[usize::from(begun > before)] += 1;
+    }
+    assert!(cases[0] > 20 && cases[1] > 20, "before and after the beginning: {cases:?}");
+}
+
+#[test]
+fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
+    let ram = Registry::default().open("ram:size=13m,zone_size=1m,blocksize=4096,zone_nr_conv=8").unwrap();
+    let fault = Arc::new(Fault::new(ram, Plan::default()));
+    let drive = || drive(fault.clone());
+    made(&drive(), None).unwrap();
+    let log = open(drive()).unwrap();
+    // Which of all beginnings of segments that of each piece is.
+    let beginnings = || -> Vec<Option<u64>> {
+        let drive = drive();
+        let anchor = superblocks::find(&drive, &*waiters()()).unwrap().copy.anchor;
+        let beginning = |n| {
+            let at = Sector((4 + u64::from(n * anchor.piece_blocks)) * 8);
+            let read = Request::read(at, 8, IoBuf::zeroed(PAGE as u32));
+            let (result, block) = drive.call(&*waiters()(), read);
+            result.unwrap();
+            begun(&block, &UUID, SegmentId::conventional(n)).ok().map(|begun| begun.beginning)
+        };
+        (0..anchor.pieces).map(beginning).collect()
+    };
+    (0..20).for_each(|number| batch(&log, number, 8).unwrap());
+    let before = beginnings();
+    let late = (0..before.len()).max_by_key(|&n| before[n]).unwrap();
+    fault.inject(Rule::new(Effect::Fail(DeviceError::TimedOut)).on(Ops::WRITES).nth(1).times(1));
+    for number in 20..3000 {
+        batch(&log, number, 8).unwrap();
+    }
+    assert_eq!((log.statistics().writes_failed, log.room().segments_bad), (1, 1));
+    assert!(log.statistics().segments_begun > 20);
+    assert_eq!(beginnings()[late], before[late], "a late write would lie over a segment in use");
+    drop(log);
+    assert_eq!(open(drive()).unwrap().room().segments_bad, 0);
+}

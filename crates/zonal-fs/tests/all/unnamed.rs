@@ -1,0 +1,117 @@
+//! Files that have no name yet.
+
+use crate::common::{bytes, device, make_with, read_all, reopen, superblock, volume, waiter};
+use zonal_fs::format::Kind;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
+
+#[test]
+fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once_it_has_one() {
+    let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+    let (superblock, memory, options) = (superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
+    let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+    let new = NewFile::new(Kind::File, 0o640);
+    let data = bytes(1, 100_000);
+    let made = || {
+        let file = fs.create_unnamed(&waiter(), &new).unwrap();
+        fs.write(&waiter(), file.ino(), 0, Payload::Bytes(&data)).unwrap();
+        fs.fsync(&waiter(), file.ino()).unwrap();
+        file
+    };
+    let files = [made(), made(), made(), made(), made()];
+    let [closed, dropped, cut, linked, replacing] = files.each_ref().map(OpenFile::ino);
+    let [closing, dropping, cutting, linking, kept] = files;
+    closing.close(&waiter()).unwrap();
+    drop(dropping);
+    assert!(matches!(fs.attributes(closed), Err(FsError::NotFound)));
+    assert!(matches!(fs.attributes(dropped), Err(FsError::NotFound)));
+    assert!(matches!(fs.link(&waiter(), closed, ROOT, b"closed"), Err(FsError::NotFound)));
+    fs.link(&waiter(), linked, ROOT, b"linked").unwrap();
+    linking.close(&waiter()).unwrap();
+    fs.link_over(&waiter(), replacing, ROOT, b"linked").unwrap();
+    assert!(matches!(fs.attributes(linked), Err(FsError::NotFound)));
+    fs.sync(&waiter()).unwrap();
+    assert_eq!(fs.attributes(cut).unwrap().links, 0);
+    fs.forbid_changes("the power is cut");
+    drop((cutting, kept));
+    drop(fs);
+    let fs = reopen(volume, superblock, memory, options).unwrap();
+    assert!(matches!(fs.attributes(cut), Err(FsError::NotFound)));
+    assert_eq!(fs.resolve(b"linked").unwrap(), replacing);
+    let attributes = fs.attributes(replacing).unwrap();
+    assert_eq!((attributes.links, attributes.mode, attributes.size), (1, 0o640, 100_000));
+    assert!(read_all(&fs, replacing).unwrap() == data);
+    fs.sync(&waiter()).unwrap();
+    assert_eq!(fs.usage().used, 25);
+    fs.check();
+    assert!(matches!(
+        fs.create_unnamed(&waiter(), &NewFile::new(Kind::Directory, 0o755)),
+        Err(FsError::Invalid(_))
+    ));
+}
+
+#[test]
+fn name_is_taken_over_by_a_file_and_never_from_a_directory() {
+    let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+    let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
+    let new = NewFile::new(Kind::File, 0o640);
+    let directory = fs.create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let old = fs.create(&waiter(), directory, b"f", &new).unwrap();
+    fs.write(&waiter(), old, 0, Payload::Bytes(&bytes(1, 9000))).unwrap();
+    let file = fs.create_unnamed(&waiter(), &new).unwrap();
+    let over = |parent, name| fs.link_over(&waiter(), file.ino(), parent, name);
+    assert!(matches!(over(ROOT, b"d"), Err(FsError::IsDirectory)));
+    assert!(matches!(over(old, b"x"), Err(FsError::NotDirectory)));
+    assert!(matches!(over(ROOT, b"a/b"), Err(FsError::Invalid(_))));
+    assert!(matches!(fs.link_over(&waiter(), directory, ROOT, b"x"), Err(FsError::IsDirectory)));
+    over(directory, b"f").unwrap();
+    over(directory, b"f").unwrap();
+    assert_eq!(fs.attributes(file.ino()).unwrap().links, 1);
+    over(ROOT, b"free").unwrap();
+    let ino = file.ino();
+    file.close(&waiter()).unwrap();
+    assert_eq!((fs.resolve(b"d/f").unwrap(), fs.resolve(b"free").unwrap()), (ino, ino));
+    assert!(matches!(fs.attributes(old), Err(FsError::NotFound)));
+    fs.sync(&waiter()).unwrap();
+    assert_eq!(fs.usage().used, 0);
+    fs.check();
+}
+
+#[test]
+fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
+    let zones_of = |lifetimes| {
+        let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+        let options = MountOptions { lifetimes, ..MountOptions::default() };
+        let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), options);
+        let new = NewFile::new(Kind::File, 0o640);
+        let put = |file: &OpenFile, blocks: u64| {
+            let data = bytes(1, blocks as usize * 4096);
+            fs.write(&waiter(), file.ino(), 0, Payload::Bytes(&data)).unwrap();
+            fs.fsync(&waiter(), file.ino()).unwrap();
+        };
+        let named = |name: &[u8]| {
+            let ino = fs.create(&waiter(), ROOT, name, &new).unwrap();
+            fs.open_file(ino).unwrap()
+        };
+        let (stays, goes, said) = (named(b"stays"), named(b"goes"), named(b"said"));
+        let long = Changes { lifetime: Some(4), ..Changes::default() };
+        fs.set_attributes(&waiter(), said.ino(), &long).unwrap();
+        fs.unlink(&waiter(), ROOT, b"goes").unwrap();
+        fs.unlink(&waiter(), ROOT, b"said").unwrap();
+        let to_be_named = fs.create_unnamed(&waiter(), &new).unwrap();
+        put(&stays, 1);
+        put(&goes, 2);
+        put(&said, 4);
+        put(&to_be_named, 8);
+        let zones = fs.status().open_zones;
+        let mut zones: Vec<_> = zones.into_iter().map(|zone| (zone.lifetime, zone.used / 4096)).collect();
+        zones.retain(|(_, used)| *used > 0);
+        zones.sort();
+        zones
+    };
+    let of = |zones: &[(&str, u64)]| {
+        zones.iter().map(|(lifetime, used)| (lifetime.to_string(), *used)).collect::<Vec<_>>()
+    };
+    assert_eq!(zones_of(true), of(&[("long", 4), ("not set", 9), ("short", 2)]));
+    assert!(zones_of(false).iter().all(|(lifetime, _)| lifetime == "not set"));
+}

@@ -1,8 +1,0 @@
-//! The database of rows on each kind of storage: what it keeps over power cuts, and what it does when it is full.
-
-#[path = "../common/mod.rs"]
-mod common;
-mod cuts;
-mod log;
-mod pieces;
-mod rig;

@@ -1,0 +1,379 @@
+//! Commands that end before their time: by an Abort, by the end of their queue, by a reset or shutdown of their controller.
+
+use crate::host::odd::odd_over;
+use crate::host::{Digests, End, NQN, Queue, sqe, target};
+use zonal_core::Nanos;
+use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
+
+const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
+const ABORTED: u16 = 0x4007;
+const DELETED: u16 = 0x4008;
+const INVALID_WRITE: u16 = 0x41BC;
+const CC: u32 = 0x14;
+const CSTS: u32 = 0x1C;
+
+fn write(lba: u32, blocks: u32) -> (Sqe, Vec<u8>) {
+    let mut command = sqe(io::WRITE, 1, [lba, 0, blocks - 1, 0, 0, 0]);
+    command.data.len = (blocks * 4096).into();
+    (command, vec![7; (blocks * 4096) as usize])
+}
+
+/// A write of one block that is in its capsule.
+fn submit(queue: &mut Queue, lba: u32) -> u16 {
+    let (mut command, data) = write(lba, 1);
+    command.data.kind = Sgl::IN_CAPSULE;
+    queue.submit(command, &data)
+}
+
+/// A write whose host does not send its data.
+fn submit_without_data(queue: &mut Queue, lba: u32, blocks: u32) -> u16 {
+    queue.holds_data = true;
+    let (command, data) = write(lba, blocks);
+    let cid = queue.submit(command, &data);
+    queue.holds_data = false;
+    cid
+}
+
+fn abort(admin: &mut Queue, queue: u16, cid: u16) -> u16 {
+    admin.submit(sqe(admin::ABORT, 0, [u32::from(queue) | u32::from(cid) << 16, 0, 0, 0, 0, 0]), &[])
+}
+
+fn pointer(queue: &mut Queue) -> u64 {
+    let command = queue.with_room(sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [0, 0, 31, 1 << 16, 0, 0]), 128);
+    let page = queue.call(command, &[]).data;
+    u64::from_le_bytes(page[64 + 24..64 + 32].try_into().unwrap())
+}
+
+/// The one at the device ends as it does there, those that wait do not go there, and those after them learn of the loss.
+#[test]
+fn write_that_waits_in_the_volume_is_aborted() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let [first, victim, after] = [0, 1, 2].map(|lba| submit(&mut queue, lba));
+    let asked = abort(&mut admin, 1, victim);
+    assert_eq!(admin.end(asked), None, "its queue has not heard of it");
+    queue.link.connection.poll(queue.link.now);
+    queue.send(&[]);
+    assert_eq!(queue.end(victim).unwrap().status, ABORTED);
+    assert_eq!(queue.end(first), None);
+    admin.poll();
+    assert_eq!(admin.end(asked), Some(End::default()), "it was aborted");
+    assert_eq!(queue.wait(first).status, 0);
+    assert_eq!(queue.wait(after).status, INVALID_WRITE);
+    assert_eq!(pointer(&mut queue), 1);
+    let again = submit(&mut queue, 1);
+    assert_eq!(queue.wait(again).status, 0);
+}
+
+#[test]
+fn write_at_the_device_is_not_aborted_and_abort_says_so() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let write = submit(&mut queue, 0);
+    let asked = abort(&mut admin, 1, write);
+    queue.link.connection.poll(queue.link.now);
+    queue.send(&[]);
+    admin.link.connection.poll(admin.link.now);
+    admin.send(&[]);
+    assert_eq!(admin.end(asked), None, "its command has not ended");
+    assert_eq!(queue.wait(write).status, 0);
+    assert_eq!(admin.wait(asked), End { result: 1, ..End::default() });
+}
+
+/// Its data come after it has ended, and are discarded; the slot is free again.
+#[test]
+fn write_that_waits_for_its_data_is_aborted() {
+    for digests in [false, true] {
+        let digests = Digests { header: digests, data: digests };
+        let mut admin = Queue::admin_with(&target(RAM), digests, NQN);
+        let mut queue = admin.io(1);
+        for round in 0..100 {
+            let victim = submit_without_data(&mut queue, round, 16);
+            let after = submit(&mut queue, round);
+            let asked = abort(&mut admin, 1, victim);
+            queue.poll();
+            assert_eq!(queue.wait(victim).status, ABORTED);
+            assert_eq!(admin.wait(asked), End::default());
+            assert_eq!(queue.wait(after).status, 0, "it waited for its predecessor alone");
+            queue.send_held_data();
+            assert_eq!(queue.terminated, None);
+        }
+        assert_eq!(pointer(&mut queue), 100);
+    }
+}
+
+#[test]
+fn command_that_waits_for_memory_is_aborted() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    // Four of these are all the memory that a connection has.
+    let first: Vec<u16> = (0..4).map(|n| submit_without_data(&mut queue, n * 256, 256)).collect();
+    let victim = submit_without_data(&mut queue, 4 * 256, 256);
+    let asked = abort(&mut admin, 1, victim);
+    queue.poll();
+    assert_eq!(queue.wait(victim).status, ABORTED);
+    assert_eq!(admin.wait(asked), End::default());
+    queue.send_held_data();
+    for cid in first {
+        assert_eq!(queue.wait(cid).status, 0);
+    }
+    assert_eq!(pointer(&mut queue), 1024);
+}
+
+#[test]
+fn aborts_of_what_is_not_there_say_so() {
+    let mut admin = Queue::admin(&target(RAM));
+    let queue = admin.io(1);
+    let not_aborted = End { result: 1, ..End::default() };
+    let asked = abort(&mut admin, 9, 1);
+    assert_eq!(admin.wait(asked), not_aborted, "no such queue");
+    let asked = abort(&mut admin, 0, 4711);
+    assert_eq!(admin.wait(asked), not_aborted, "no such command");
+    let asked = abort(&mut admin, 1, 4711);
+    admin.poll();
+    assert_eq!(admin.end(asked), None);
+    drop(queue);
+    assert_eq!(admin.wait(asked), not_aborted, "its queue is gone");
+}
+
+#[test]
+fn fifth_abort_at_once_is_refused() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let asked: Vec<u16> = (0..5).map(|_| abort(&mut admin, 1, 4711)).collect();
+    assert_eq!(admin.wait(asked[4]).status, 0x4103);
+    queue.poll();
+    for cid in &asked[..4] {
+        assert_eq!(admin.wait(*cid).result, 1);
+    }
+}
+
+#[test]
+fn request_for_an_event_is_aborted() {
+    let mut admin = Queue::admin(&target(RAM));
+    let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
+    let asked = abort(&mut admin, 0, event);
+    assert_eq!(admin.wait(event).status, ABORTED);
+    assert_eq!(admin.wait(asked), End::default());
+    // There is room for four of them again.
+    for _ in 0..4 {
+        let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
+        admin.poll();
+        assert_eq!(admin.end(event), None);
+    }
+    assert_eq!(admin.call(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]).status, 0x4105);
+}
+
+fn disconnect(queue: &mut Queue) -> u16 {
+    queue.submit(sqe(fabrics::OPCODE, fabrics::DISCONNECT.into(), [0; 6]), &[])
+}
+
+#[test]
+fn disconnect_during_another_is_refused_and_both_end() {
+    let target = target(RAM);
+    let admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let write = submit(&mut queue, 0);
+    let (first, second) = (disconnect(&mut queue), disconnect(&mut queue));
+    assert_eq!(queue.wait(second).status, 0x400C);
+    assert_eq!((queue.wait(write).status, queue.wait(first).status), (0, 0));
+}
+
+#[test]
+fn queue_that_is_deleted_ends_what_waits_before() {
+    let target = target(RAM);
+    let mut admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let first = submit(&mut queue, 0);
+    let waiting: Vec<u16> = (1..9).map(|lba| submit(&mut queue, lba)).collect();
+    let without_data = submit_without_data(&mut queue, 9, 16);
+    let last = disconnect(&mut queue);
+    queue.link.connection.poll(queue.link.now);
+    queue.send(&[]);
+    for cid in waiting.into_iter().chain([without_data]) {
+        assert_eq!(queue.end(cid).unwrap().status, DELETED);
+    }
+    assert_eq!((queue.end(first), queue.end(last)), (None, None), "it is at the device");
+    assert_eq!(queue.wait(last), End::default());
+    assert_eq!(queue.end(first).unwrap().status, 0);
+    assert!(queue.link.connection.is_over());
+    drop(queue);
+    let mut other = admin.io(1);
+    for _ in 0..10 {
+        other.poll();
+    }
+    assert_eq!(pointer(&mut other), 1, "nothing of it is written later");
+    let refused = disconnect(&mut admin);
+    assert_eq!(admin.wait(refused).status, 0x4185, "the admin queue is not deleted");
+}
+
+/// A host that finds the controller reset may write at once: no write from before follows.
+#[test]
+fn reset_is_over_once_queues_have_ended_what_waits() {
+    let mut admin = Queue::admin(&target(RAM));
+    let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
+    let mut queue = admin.io(1);
+    for lba in 0..9 {
+        submit(&mut queue, lba);
+    }
+    admin.set_property(CC, 0x0046_0060);
+    assert_eq!(admin.property(CSTS, false), 1, "a queue is there");
+    assert!(queue.link.connection.is_over());
+    queue.link.connection.cancel(queue.link.now);
+    drop(queue);
+    assert_eq!(admin.property(CSTS, false), 0);
+    assert_eq!(admin.wait(event).status, ABORTED);
+    admin.set_property(CC, 0x0046_0061);
+    let mut queue = admin.io(1);
+    for _ in 0..10 {
+        queue.poll();
+    }
+    assert_eq!(pointer(&mut queue), 1);
+}
+
+#[test]
+fn controllers_that_are_reset_again_and_again_lose_no_slot() {
+    let mut admin = Queue::admin(&target(RAM));
+    for _ in 0..50 {
+        let events: Vec<u16> =
+            (0..4).map(|_| admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[])).collect();
+        admin.set_property(CC, 0x0046_0060);
+        for event in events {
+            assert_eq!(admin.wait(event).status, ABORTED);
+        }
+        admin.set_property(CC, 0x0046_0061);
+    }
+}
+
+/// Base 3.6.1: all is durable when the shutdown is complete, and no I/O command is taken from its beginning on.
+#[test]
+fn shutdown_is_complete_after_a_flush() {
+    let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
+    let mut admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let first = submit(&mut queue, 0);
+    assert_eq!(queue.wait(first).status, 0);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let shutdown = admin.submit(set, &[]);
+    assert_eq!(admin.end(shutdown), None, "the flush is at the device");
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
+    let late = submit(&mut queue, 1);
+    assert_eq!(queue.wait(late).status, 0x400C);
+    // Its connection looks whether something is at the device.
+    queue.poll();
+    assert_eq!(admin.wait(shutdown), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+    admin.set_property(CC, 0);
+    drop(queue);
+    assert_eq!(admin.property(CSTS, false), 0);
+}
+
+/// Commands that were aborted, and whose data come later, leave slots that are free again.
+#[test]
+fn queue_with_many_aborts_has_no_more_entries() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let others: Vec<u16> = (0..10).map(|n| submit_without_data(&mut queue, n * 16, 16)).collect();
+    for _ in 0..30 {
+        let victim = submit_without_data(&mut queue, 0, 16);
+        let asked = abort(&mut admin, 1, victim);
+        queue.poll();
+        assert_eq!(queue.wait(victim).status, ABORTED);
+        assert_eq!(admin.wait(asked), End::default());
+    }
+    queue.send_held_data();
+    for cid in others {
+        assert_eq!(queue.wait(cid).status, 0);
+    }
+    submit_without_data(&mut queue, 160, 16);
+    for lba in 1..32 {
+        submit(&mut queue, lba);
+    }
+    assert_eq!((queue.terminated, queue.link.connection.in_flight()), (None, 32), "all of its entries");
+    submit(&mut queue, 32);
+    assert_eq!(queue.terminated, Some(1), "one more than it has entries");
+}
+
+/// A host that never sends what it was asked for has commands aborted again and again.
+#[test]
+fn aborted_commands_whose_data_never_come_are_bounded() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let mut victims = 0;
+    while queue.terminated.is_none() {
+        let victim = submit_without_data(&mut queue, 0, 16);
+        if queue.terminated.is_some() {
+            break;
+        }
+        let asked = abort(&mut admin, 1, victim);
+        queue.poll();
+        assert_eq!(queue.wait(victim).status, ABORTED);
+        assert_eq!(admin.wait(asked), End::default());
+        victims += 1;
+        assert!(victims <= 64, "a queue of 32 entries");
+    }
+    assert!(victims >= 32);
+}
+
+/// A host that has reset its controller during a shutdown, and asks for another one: what the first made durable is too little.
+#[test]
+fn second_shutdown_is_complete_after_a_flush_of_its_own() {
+    let slow = "ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=1000";
+    let (_, target) = odd_over(slow, |info| info.volatile_cache = true);
+    let mut admin = Queue::admin(&target);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let first = admin.submit(set, &[]);
+    admin.link.now = Nanos(500);
+    admin.set_property(CC, 0x0046_0060);
+    admin.set_property(CC, 0x0046_0061);
+    let second = admin.submit(set, &[]);
+    admin.link.now = Nanos(1400);
+    assert_eq!(admin.wait(first), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
+    assert_eq!(admin.end(second), None);
+    admin.link.now = Nanos(1500);
+    assert_eq!(admin.wait(second), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+}
+
+/// Base 3.6.1: an I/O command that is at the device ends before the shutdown is complete.
+#[test]
+fn shutdown_waits_for_commands_at_the_device() {
+    let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
+    let mut admin = Queue::admin(&target);
+    let (mut queue, idle) = (admin.io(1), admin.io(2));
+    let write = submit(&mut queue, 0);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let shutdown = admin.submit(set, &[]);
+    for _ in 0..100 {
+        admin.poll();
+        assert_eq!(admin.end(shutdown), None);
+    }
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
+    // The host asks once more.
+    let again = |cc| sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, cc, 0, 0, 0]);
+    assert_eq!(admin.call(again(0x0046_0061), &[]).status, 0);
+    let second = admin.submit(again(0x0046_4061), &[]);
+    // A queue that is gone has nothing at the device.
+    drop(idle);
+    assert_eq!(queue.wait(write).status, 0);
+    assert_eq!(admin.wait(shutdown), End::default());
+    assert_eq!(admin.wait(second), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+}
+
+#[test]
+fn abort_of_a_shutdown_that_waits_comes_too_late() {
+    let mut admin = Queue::admin(&target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096"));
+    let mut queue = admin.io(1);
+    let write = submit(&mut queue, 0);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let shutdown = admin.submit(set, &[]);
+    let asked = abort(&mut admin, 0, shutdown);
+    assert_eq!(admin.wait(asked), End { result: 1, ..End::default() });
+    assert_eq!(admin.end(shutdown), None, "the write is at the device");
+    assert_eq!(queue.wait(write).status, 0);
+    queue.poll();
+    assert_eq!(admin.wait(shutdown), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+}

@@ -1,0 +1,267 @@
+//! What a host can make a connection hold or do, and where that ends. Without sockets, in a time that the tests set.
+
+use crate::host;
+use crate::host::{Digests, NQN, Queue, connect_command, sqe, target};
+use zerocopy::IntoBytes;
+use zonal_core::{Nanos, ZoneIndex};
+use zonal_io::changes::ZoneSetting;
+use zonal_nvme::connection::{CONNECT_MAX, MEMORY_MAX};
+use zonal_nvme::wire::{CommonHeader, DataHeader, PduKind, Sgl, Sqe, admin, io};
+
+const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
+
+const DATA_LENGTH_INVALID: u16 = 0x400F;
+const CONNECT_INVALID: u16 = 0x4182;
+
+/// Bytes of headers that may be unsent on top of data.
+const HEADERS: usize = 64 << 10;
+
+/// A log page of a megabyte, most of it zeroes.
+fn long_page() -> Sqe {
+    let mut command = sqe(admin::GET_LOG_PAGE, 0, [0x01 | 0xFFFF << 16, 3, 0, 0, 0, 0]);
+    command.data.len = (1 << 20).into();
+    command
+}
+
+/// An admin queue with this number of entries.
+fn admin_of(entries: u32) -> Queue {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    let (command, data) = connect_command(0, (entries - 1) as u16, 0xFFFF, NQN);
+    assert_eq!(queue.call(command, &data).status, 0);
+    queue.set_property(0x14, 0x0046_0061);
+    queue
+}
+
+/// Hands over commands at once, as they are after the other in a socket, and takes nothing that is sent. Returns their numbers.
+fn send_at_once(queue: &mut Queue, commands: &[Sqe]) -> Vec<u16> {
+    let (numbers, bytes): (Vec<u16>, Vec<Vec<u8>>) =
+        commands.iter().map(|command| queue.capsule(*command, &[])).unzip();
+    queue.link.connection.receive(Nanos(0), &bytes.concat());
+    numbers
+}
+
+/// 65,536 entries are 0 in the 16 bits of a queue's size.
+#[test]
+fn admin_queue_of_more_than_4096_entries_is_refused() {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    for last_entry in [4096, u16::MAX] {
+        let (command, data) = connect_command(0, last_entry, 0xFFFF, NQN);
+        let end = queue.call(command, &data);
+        assert_eq!((end.status, end.result), (CONNECT_INVALID, 44));
+    }
+    assert_eq!(queue.connect(0, 0xFFFF, NQN).status, 0, "it may try again");
+    admin_of(4096);
+}
+
+#[test]
+fn connect_with_other_than_1024_bytes_takes_no_memory() {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    for len in [0, 1023, 1025, 1 << 20, 1 << 31, u32::MAX] {
+        let (mut command, _) = connect_command(0, 31, 0xFFFF, NQN);
+        command.data.kind = Sgl::TRANSPORT;
+        command.data.len = len.into();
+        assert_eq!(queue.call(command, &[]).status, DATA_LENGTH_INVALID, "{len} bytes");
+    }
+    assert_eq!(queue.connect(0, 0xFFFF, NQN).status, 0);
+    // Connected already: it is refused before its data are asked for.
+    let (mut command, _) = connect_command(0, 31, 0xFFFF, NQN);
+    command.data.kind = Sgl::TRANSPORT;
+    command.data.len = u32::MAX.into();
+    assert_eq!(queue.call(command, &[]).status, DATA_LENGTH_INVALID);
+}
+
+/// Thirty capsules of 72 bytes come in one piece, and ask for 30 MiB.
+#[test]
+fn admin_answers_that_are_not_taken_are_bounded() {
+    let mut queue = admin_of(32);
+    let numbers = send_at_once(&mut queue, &[long_page(); 30]);
+    let unsent = queue.link.connection.output().len();
+    assert!(unsent <= MEMORY_MAX + HEADERS, "{unsent} bytes");
+    for number in numbers {
+        assert_eq!(queue.wait(number).data.len(), 1 << 20);
+    }
+    assert_eq!(queue.link.connection.memory(), 0);
+}
+
+/// All that waits for memory is answered one after the other, not one inside the other: a thread has 2 MiB of stack.
+#[test]
+fn long_queue_of_waiting_commands_needs_no_deep_stack() {
+    let mut queue = admin_of(4096);
+    // It waits as if it had an answer of 4096 bytes, and then has none.
+    let mut identify = sqe(admin::IDENTIFY, 0, [0x42, 0, 0, 0, 0, 0]);
+    identify.data.len = 4096.into();
+    let commands: Vec<Sqe> = [long_page(); 5].into_iter().chain([identify; 4000]).collect();
+    let numbers = send_at_once(&mut queue, &commands);
+    for (n, number) in numbers.into_iter().enumerate() {
+        assert_eq!(queue.wait(number).status, if n < 5 { 0 } else { 0x4002 });
+    }
+    assert_eq!((queue.link.connection.memory(), queue.link.connection.in_flight()), (0, 0));
+}
+
+#[test]
+fn requests_for_events_hold_no_memory() {
+    let mut queue = admin_of(32);
+    let mut request = sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]);
+    request.data.len = (1 << 20).into();
+    send_at_once(&mut queue, &[request; 4]);
+    assert_eq!((queue.link.connection.memory(), queue.link.connection.in_flight()), (0, 4));
+    let page = queue.submit(long_page(), &[]);
+    assert_eq!(queue.wait(page).data.len(), 1 << 20);
+}
+
+/// A host gives two commands one number. The event ends the request for events, not the other, whose data are coming.
+#[test]
+fn event_ends_no_other_command_of_its_number() {
+    let target = target(RAM);
+    let mut queue = Queue::admin(&target);
+    assert_eq!(queue.call(sqe(admin::SET_FEATURES, 0, [0x0B, 1 << 27, 0, 0, 0, 0]), &[]).status, 0);
+    let raw = |mut command: Sqe| {
+        command.cid = 99.into();
+        let common = CommonHeader { kind: 4, flags: 0, header_len: 72, data_offset: 0, len: 72.into() };
+        [common.as_bytes(), command.as_bytes()].concat()
+    };
+    let mut with_data = sqe(admin::SET_FEATURES, 0, [0x81, 0, 0, 0, 0, 0]);
+    with_data.data.len = 16.into();
+    let connection = &mut queue.link.connection;
+    connection.receive(Nanos(0), &raw(with_data));
+    connection.receive(Nanos(0), &raw(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6])));
+    let header = DataHeader {
+        common: CommonHeader {
+            kind: PduKind::HostData as u8,
+            flags: 4,
+            header_len: 24,
+            data_offset: 24,
+            len: 40.into(),
+        },
+        command: 99.into(),
+        transfer: 0.into(),
+        offset: 0.into(),
+        len: 16.into(),
+        reserved: [0; 4],
+    };
+    connection.receive(Nanos(0), header.as_bytes());
+    connection.receive(Nanos(0), &[0; 8]);
+    target.volume().device().set_zone(ZoneIndex(3), ZoneSetting::ReadOnly).unwrap();
+    for _ in 0..10 {
+        target.volume().poll(Nanos(0));
+        connection.poll(Nanos(0));
+    }
+    assert_eq!(connection.in_flight(), 1, "the request for events has ended");
+    connection.receive(Nanos(0), &[0; 8]);
+    assert_eq!((connection.in_flight(), connection.is_over()), (0, false));
+}
+
+/// Each byte that comes within the time leaves the end of it where it is.
+#[test]
+fn connection_without_a_queue_ends_in_bounded_time() {
+    let mut queue = Queue::raw(host::Direct::new(&target(RAM)), Digests::default());
+    let connection = &mut queue.link.connection;
+    connection.poll(Nanos(5));
+    let until = Nanos(5 + CONNECT_MAX.as_nanos() as u64);
+    assert_eq!(connection.deadline(), Some(until));
+    for (n, byte) in [0, 0, 128, 0, 128, 0].into_iter().enumerate() {
+        connection.receive(Nanos(until.0 / 10 * n as u64), &[byte]);
+        connection.poll(Nanos(until.0 / 10 * n as u64));
+        assert!(!connection.is_over());
+    }
+    connection.poll(until);
+    assert!(connection.is_over());
+    assert_eq!(connection.deadline(), None, "nothing is waited for");
+}
+
+/// A host that believes in more time than it has would lose its controller in the midst of it.
+#[test]
+fn time_to_keep_alive_beyond_an_hour_is_refused() {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    for keep_alive in [3_600_001, u32::MAX] {
+        let (mut command, data) = connect_command(0, 31, 0xFFFF, NQN);
+        command.cdw[2] = keep_alive.into();
+        let end = queue.call(command, &data);
+        assert_eq!((end.status, end.result), (CONNECT_INVALID, 48));
+    }
+    let (mut command, data) = connect_command(0, 31, 0xFFFF, NQN);
+    command.cdw[2] = 3_600_000.into();
+    assert_eq!(queue.call(command, &data).status, 0);
+}
+
+#[test]
+fn connection_with_a_queue_has_no_such_end() {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    let (mut command, data) = connect_command(0, 31, 0xFFFF, NQN);
+    command.cdw[2] = 0.into();
+    assert_eq!(queue.call(command, &data).status, 0, "without a time to keep alive");
+    queue.link.now = Nanos(CONNECT_MAX.as_nanos() as u64 * 1000);
+    queue.poll();
+    assert_eq!((queue.link.connection.is_over(), queue.link.connection.deadline()), (false, None));
+}
+
+#[test]
+fn nothing_follows_the_reason_for_an_end() {
+    let admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let mut read = sqe(io::READ, 1, [0; 6]);
+    read.data.len = 4096.into();
+    send_at_once(&mut queue, &[read; 8]);
+    queue.link.connection.receive(Nanos(0), &[0xFF; 8]);
+    let unsent = queue.link.connection.output().len();
+    for _ in 0..10 {
+        queue.link.target.volume().poll(Nanos(0));
+        queue.link.connection.poll(Nanos(0));
+    }
+    assert_eq!(queue.link.connection.output().len(), unsent);
+}
+
+/// The zone after it is empty, so that the rest of the write could be carried out there.
+#[test]
+fn write_across_zones_writes_nothing() {
+    let admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    for opcode in [io::WRITE, io::WRITE_ZEROES] {
+        let mut command = sqe(opcode, 1, [1023, 0, 3, 0, 0, 0]);
+        command.data.len = if opcode == io::WRITE { 16384 } else { 0 }.into();
+        assert_eq!(queue.call(command, &vec![7; command.data.len.get() as usize]).status, 0x41BC);
+    }
+    let mut report = sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [1024, 0, 31, 1 << 16, 0, 0]);
+    report.data.len = 128.into();
+    let zone = queue.call(report, &[]).data[64..128].to_vec();
+    assert_eq!((zone[1] >> 4, &zone[24..32]), (1, &1024u64.to_le_bytes()[..]), "empty");
+}
+
+/// A host that sends one command's data for a long time is alive.
+#[test]
+fn data_keep_a_controller_alive() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let mut command = sqe(io::WRITE, 1, [0, 0, 255, 0, 0, 0]);
+    command.data.len = (1 << 20).into();
+    let (_, bytes) = queue.capsule(command, &[]);
+    queue.link.connection.receive(Nanos(0), &bytes);
+    let header = [6, 4, 24, 24, 24, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0];
+    let number = bytes[10..12].to_vec();
+    let mut header = header.to_vec();
+    header[8..10].copy_from_slice(&number);
+    queue.link.connection.receive(Nanos(0), &header);
+    for second in 1..20 {
+        let now = Nanos(second * 1_000_000_000);
+        assert!(queue.link.connection.room().is_some());
+        queue.link.connection.has_received(now, 4096);
+        admin.link.now = now;
+        admin.poll();
+        assert!(!admin.link.connection.is_over(), "after {second} seconds");
+    }
+}
+
+/// The volume resets each zone of a namespace by a command of its own.
+#[test]
+fn reset_of_all_zones_counts_each_zone() {
+    let admin = Queue::admin(&target("null:size=6400M,zone_size=64k,complete=poll,blocksize=4096"));
+    let mut queue = admin.io(1);
+    let reset = sqe(io::ZONE_MANAGEMENT_SEND, 1, [0, 0, 0, 4 | 1 << 8, 0, 0]);
+    let numbers = send_at_once(&mut queue, &[reset; 20]);
+    let memory = queue.link.connection.memory();
+    assert!((102_400 * 56..2 * 102_400 * 200).contains(&memory), "of one command: {memory} bytes");
+    for number in numbers {
+        assert_eq!(queue.wait(number).status, 0);
+    }
+    assert_eq!(queue.link.connection.memory(), 0);
+}

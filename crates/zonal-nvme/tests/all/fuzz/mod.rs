@@ -1,0 +1,78 @@
+//! Fuzzing without a fuzzer: the cases of `fuzz/`, out of seeds instead of a fuzzer's bytes, so that each `cargo test` plays some.
+//!
+//! `ZONAL_SEED` replays one, `ZONAL_CASES` sets how many there are of each kind. A case that fails says how to play it again.
+
+mod cases;
+
+use cases::peer::{Lie, Tally};
+use cases::session;
+
+/// Cases of each kind that `cargo test` plays.
+const CASES: u64 = 3_000;
+
+/// The bytes of a seed: SplitMix64, as Steele, Lea and Flood published it.
+fn bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    };
+    let words = 8 + next() % 120;
+    (0..words).flat_map(|_| next().to_le_bytes()).collect()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+fn play(test: &str, run: impl Fn(&[u8]) -> Result<Tally, String>) -> Tally {
+    let (first, cases) = match (number("ZONAL_SEED"), number("ZONAL_CASES")) {
+        (Some(seed), cases) => (seed, cases.unwrap_or(1)),
+        (None, cases) => (0, cases.unwrap_or(CASES)),
+    };
+    let mut all = Tally::default();
+    for seed in first..first + cases {
+        let replay =
+            || format!("to see it again: ZONAL_SEED={seed} cargo test -p zonal-nvme --test all fuzz::{test}");
+        let case = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&bytes(seed))));
+        match case {
+            Ok(Ok(one)) => all += one,
+            Ok(Err(what)) => panic!("seed {seed}: {what}\n{}", replay()),
+            Err(_) => panic!("seed {seed} panics\n{}", replay()),
+        }
+    }
+    println!("{test}: {cases} cases from {first} on: {all:?}");
+    all
+}
+
+#[test]
+fn sessions_keep_what_is_promised() {
+    let all = play("sessions", |bytes| session::run(bytes, None));
+    // The cases are worth something only if most of what they send is carried out.
+    let cases = number("ZONAL_CASES").unwrap_or(CASES);
+    assert!(number("ZONAL_SEED").is_some() || all.succeeded > cases * 4, "{all:?}");
+}
+
+#[test]
+fn commands_keep_what_is_promised() {
+    let all = play("commands", session::run_commands);
+    let cases = number("ZONAL_CASES").unwrap_or(CASES);
+    assert!(number("ZONAL_SEED").is_some() || all.succeeded > cases * 4, "{all:?}");
+}
+
+#[test]
+fn units_keep_what_is_promised() {
+    play("units", session::run_units);
+}
+
+/// The units of a controller that does not exist: what the cases are for.
+#[test]
+fn controller_that_errs_is_found_out() {
+    for lie in [Lie::Twice, Lie::Never, Lie::OtherCommand] {
+        let found = (0..40).filter(|seed| session::run(&bytes(*seed), Some(lie)).is_err()).count();
+        // It errs once a connection, and connections are lost, or end for other reasons.
+        assert!(found >= 15, "{lie:?} was found in {found} of 40 cases");
+    }
+}

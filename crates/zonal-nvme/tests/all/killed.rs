@@ -1,0 +1,73 @@
+//! A server that is killed, and the next one of the same image, to which the host repeats what had no answer.
+
+use crate::host::{Queue, sqe, target_of};
+use std::path::Path;
+use std::sync::Arc;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_nvme::target::Target;
+use zonal_nvme::wire::{Sgl, Sqe, io};
+
+const BLOCK: u32 = 4096;
+/// Blocks of a zone.
+const ZONE: u32 = 256;
+
+fn image() -> Arc<CutBacking> {
+    let backing = Arc::new(CutBacking::new(1));
+    let options = ImageOptions { size: Some(8 << 20), zone_size: Some(1 << 20), ..Default::default() };
+    options.format(&*backing).unwrap();
+    backing
+}
+
+fn target(backing: &Arc<CutBacking>) -> Arc<Target> {
+    let options = OpenOptions { threads: 0, ..Default::default() };
+    target_of(Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap()))
+}
+
+fn command(opcode: u8, lba: u32, blocks: u32) -> Sqe {
+    let mut command = sqe(opcode, 1, [lba, 0, blocks - 1, 0, 0, 0]);
+    command.data.len = (blocks * BLOCK).into();
+    command
+}
+
+fn flush() -> Sqe {
+    let mut flush = sqe(io::FLUSH, 1, [0; 6]);
+    flush.data = Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT };
+    flush
+}
+
+fn queue(target: &Arc<Target>) -> (Queue, Queue) {
+    let admin = Queue::admin(target);
+    let queue = admin.io(1);
+    (admin, queue)
+}
+
+#[test]
+fn flush_sent_again_to_the_next_server_covers_the_killed_one() {
+    let payload: Vec<u8> = (0..2 * BLOCK).map(|n| (n / 7) as u8).collect();
+    for calls in 0..9 {
+        let image = image();
+        let server = target(&image);
+        let (admin, mut host) = queue(&server);
+        assert_eq!(host.call(command(io::WRITE, 2 * ZONE, 2), &payload).status, 0);
+        // In the midst of the flush, whose answer the host never sees.
+        image.kill_at(image.calls() + calls);
+        host.submit(flush(), &[]);
+        image.kill();
+        drop((admin, host, server));
+
+        image.revive();
+        let server = target(&image);
+        let (admin, mut host) = queue(&server);
+        assert_eq!(host.call(flush(), &[]).status, 0, "sent again");
+        image.kill();
+        drop((admin, host, server));
+
+        let server = target(&Arc::new(image.restart(calls)));
+        let (_admin, mut host) = queue(&server);
+        let read = host.call(command(io::READ, 2 * ZONE, 2), &[]);
+        assert!(read.status == 0 && read.data == payload, "killed at call {calls} of the flush");
+        // The pointer stands where the host knows it.
+        assert_eq!(host.call(command(io::WRITE, 2 * ZONE + 2, 1), &payload[..BLOCK as usize]).status, 0);
+    }
+}

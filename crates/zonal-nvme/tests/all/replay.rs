@@ -1,0 +1,331 @@
+//! A recorded session of a Linux host with the kernel's own target, replayed against this one: `tests/data/README.md` says what made
+//! it. Each answer has the same status, the same length of data, and the same fields, but for the differences that are named here.
+
+use crate::host::{Digests, Direct, End, NQN, Queue, target};
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::FromBytes;
+use zonal_nvme::target::DISCOVERY_NQN;
+use zonal_nvme::wire::{
+    ConnectData, Cqe, DataHeader, DataPointer, DiscoveryEntry, DiscoveryHeader, GetLogPage,
+    IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, IndependentNamespace,
+    Layout, NamespaceDescriptor, PduKind, ReportHeader, ReportedZone, Sqe, ZeroEnded, admin, fabrics, io,
+    parse_namespaces,
+};
+
+/// What the recorded target exported.
+const DRIVE: &str =
+    "ram:size=512M,zone_size=4M,blocksize=4096,zone_max_open=8,zone_max_active=8,zone_append_max_sectors=128";
+
+/// Largest data in a capsule (Base 5.1.13.2.1, IOCCSZ): the recorded target took 16 KiB.
+const IN_CAPSULE: u32 = 8192;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Host,
+    Target,
+    Closed,
+}
+
+struct Record {
+    connection: usize,
+    side: Side,
+    unit: Vec<u8>,
+}
+
+fn session() -> Vec<Record> {
+    let mut bytes = &include_bytes!("../data/linux-session.bin")[..];
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let (len, kept) = (number(2), number(6));
+        let mut unit = bytes[10..10 + kept].to_vec();
+        unit.resize(len, 0);
+        let side = [Side::Host, Side::Target, Side::Closed][usize::from(bytes[1])];
+        records.push(Record { connection: bytes[0].into(), side, unit });
+        bytes = &bytes[10 + kept..];
+    }
+    records
+}
+
+/// A command of the recorded host that is not answered.
+struct Open {
+    /// Its number here.
+    cid: u16,
+    sqe: Sqe,
+    /// Its data from the recorded target, without those of reads.
+    data: Vec<u8>,
+    data_len: u32,
+}
+
+#[derive(Default)]
+struct Replay {
+    queues: BTreeMap<usize, Queue>,
+    open: BTreeMap<(usize, u16), Open>,
+    /// Names of the differences that were seen.
+    seen: BTreeSet<&'static str>,
+    controllers: BTreeMap<usize, u16>,
+    answers: usize,
+}
+
+impl Replay {
+    fn host_sends(&mut self, target: &std::sync::Arc<zonal_nvme::target::Target>, record: &Record) {
+        let unit = &record.unit;
+        if unit[0] == PduKind::IcReq as u8 {
+            let queue = Queue::open_over(Direct::new(target), Digests::default());
+            self.queues.insert(record.connection, queue);
+            return;
+        }
+        assert_eq!(unit[0], PduKind::Command as u8);
+        let (mut sqe, _) = Sqe::read_from_prefix(&unit[8..]).unwrap();
+        let theirs = sqe.cid.get();
+        let mut payload = unit[72..].to_vec();
+        match DataPointer::parse(&sqe.data) {
+            Some(DataPointer::InCapsule { len, .. }) if payload.is_empty() => {
+                // A write, whose payload is not in the record.
+                payload = vec![record.connection as u8; len as usize];
+                if len > IN_CAPSULE {
+                    sqe.data = DataPointer::Transport { len }.emit();
+                }
+            }
+            _ => {}
+        }
+        if (sqe.opcode, sqe.nsid.get() as u8) == (fabrics::OPCODE, fabrics::CONNECT) {
+            payload = self.connects(record.connection, &payload);
+        }
+        let queue = self.queues.get_mut(&record.connection).unwrap();
+        let cid = queue.submit(sqe, &payload);
+        self.open.insert((record.connection, theirs), Open { cid, sqe, data: Vec::new(), data_len: 0 });
+    }
+
+    /// The data of a connect command, with the names and numbers of this target.
+    fn connects(&self, connection: usize, recorded: &[u8]) -> Vec<u8> {
+        let mut data = ConnectData::parse(recorded).unwrap();
+        if data.subsystem.0 != DISCOVERY_NQN {
+            data.subsystem = ZeroEnded(NQN.to_owned());
+        }
+        if data.cntlid != 0xFFFF {
+            data.cntlid = self.controllers[&(connection - 1)];
+        }
+        data.emit().into_vec()
+    }
+
+    fn target_sends(&mut self, record: &Record) {
+        let unit = &record.unit;
+        let kind = PduKind::of(unit[0]).unwrap();
+        match kind {
+            PduKind::IcResp => {}
+            PduKind::ControllerData => {
+                let (header, _) = DataHeader::read_from_prefix(unit).unwrap();
+                let open = self.open.get_mut(&(record.connection, header.command.get())).unwrap();
+                open.data.extend_from_slice(&unit[24..]);
+                open.data_len += header.len.get();
+            }
+            PduKind::Response => {
+                let (cqe, _) = Cqe::read_from_prefix(&unit[8..]).unwrap();
+                let Some(open) = self.open.remove(&(record.connection, cqe.cid.get())) else {
+                    // The kernel ends requests for events with an internal error when it frees a controller.
+                    assert!(!self.queues.contains_key(&record.connection) && cqe.status.get() >> 1 == 0x4006);
+                    return;
+                };
+                self.answered(record.connection, &open, &cqe);
+            }
+            kind => panic!("{kind:?}"),
+        }
+    }
+
+    fn answered(&mut self, connection: usize, open: &Open, theirs: &Cqe) {
+        let queue = self.queues.get_mut(&connection).unwrap();
+        let ours = queue.wait(open.cid);
+        self.answers += 1;
+        let theirs =
+            End { status: theirs.status.get() >> 1, result: theirs.result.get(), data: open.data.clone() };
+        if (open.sqe.opcode, open.sqe.nsid.get() as u8) == (fabrics::OPCODE, fabrics::CONNECT) {
+            self.controllers.insert(connection, ours.result as u16);
+            assert_eq!((ours.status, theirs.status), (0, 0));
+            return;
+        }
+        if let Some(difference) = intended(&open.sqe, &ours, &theirs) {
+            return self.differs(difference);
+        }
+        let what = format!("{:02x} {:x?}", open.sqe.opcode, open.sqe.cdw);
+        assert_eq!(ours.status, theirs.status, "{what}");
+        assert_eq!(ours.data.len(), open.data_len as usize, "{what}");
+        if let Some(difference) = different_result(&open.sqe, &ours, &theirs) {
+            return self.differs(difference);
+        }
+        assert_eq!(ours.result, theirs.result, "{what}");
+        if !theirs.data.is_empty() {
+            compare_pages(&open.sqe, &ours.data, &theirs.data);
+        }
+    }
+
+    fn differs(&mut self, difference: &'static str) {
+        self.seen.insert(difference);
+    }
+}
+
+/// Statuses that differ, and why.
+fn intended(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str> {
+    match (sqe.opcode, ours.status, theirs.status) {
+        // An internal error, with the bit that tells of more in the error log.
+        (io::WRITE, 0x41BC, 0x6006) => Some("writes not at the pointer have the status of the standard"),
+        (admin::SET_FEATURES, 0x4002, 0) if sqe.dword(10) as u8 == 0x0B => {
+            Some("events that the controller does not have are not enabled")
+        }
+        (admin::GET_LOG_PAGE, 0x4109, 0) if GetLogPage::parse(sqe).lid == 0x0C => {
+            Some("there is no asymmetric access, nor its log")
+        }
+        _ => None,
+    }
+}
+
+/// Results that differ, and why.
+fn different_result(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str> {
+    const CAP: u32 = 0;
+    const CSTS: u32 = 0x1C;
+    let is_property = sqe.opcode == fabrics::OPCODE && sqe.nsid.get() as u8 == fabrics::PROPERTY_GET;
+    match sqe.dword(11) {
+        CAP if is_property => {
+            assert_eq!((theirs.result & 0xFFFF, ours.result & 0xFFFF), (1023, 127));
+            assert_eq!(ours.result >> 37 & 0xFF, theirs.result >> 37 & 0xFF, "command sets");
+            Some("queues of 128 entries, and another time to be ready")
+        }
+        CSTS if is_property && theirs.result == 8 => {
+            assert_eq!(ours.result, 9);
+            Some("a controller that is shut down stays enabled")
+        }
+        _ => None,
+    }
+}
+
+/// Compares what is in pages, field by field, where both targets are to say the same.
+fn compare_pages(sqe: &Sqe, ours: &[u8], theirs: &[u8]) {
+    fn both<T: Layout>(ours: &[u8], theirs: &[u8]) -> (T, T) {
+        (T::parse(ours).unwrap(), T::parse(theirs).unwrap())
+    }
+    match (sqe.opcode, sqe.dword(10) as u8, (sqe.dword(11) >> 24) as u8) {
+        (admin::IDENTIFY, 1, _) => compare_controllers(both(ours, theirs)),
+        (admin::IDENTIFY, 0, _) => {
+            let (ours, theirs) = both::<IdentifyNamespace>(ours, theirs);
+            assert_eq!((ours.nsze, ours.ncap, ours.nuse), (theirs.nsze, theirs.ncap, theirs.nuse));
+            assert_eq!((ours.nlbaf, ours.flbas, ours.lbads, ours.metadata), (0, 0, theirs.lbads, 0));
+            assert_eq!((ours.nmic, ours.nsattr), (theirs.nmic, theirs.nsattr));
+        }
+        (admin::IDENTIFY, 2, _) => assert_eq!(parse_namespaces(ours), parse_namespaces(theirs)),
+        (admin::IDENTIFY, 3, _) => {
+            let kinds = |page| NamespaceDescriptor::parse_all(page).unwrap();
+            let set = NamespaceDescriptor::CommandSet(2);
+            assert!(kinds(ours).contains(&set) && kinds(theirs).contains(&set));
+        }
+        (admin::IDENTIFY, 5, 2) => {
+            let (ours, theirs) = both::<IdentifyZoned>(ours, theirs);
+            // Reads may cross zones here.
+            assert_eq!(ours, IdentifyZoned { ozcs: 1, ..theirs });
+        }
+        (admin::IDENTIFY, 6, 2) => {
+            let (ours, theirs) = both::<IdentifyZonedController>(ours, theirs);
+            assert_eq!(ours, theirs);
+        }
+        (admin::IDENTIFY, 8, _) => {
+            let (ours, theirs) = both::<IndependentNamespace>(ours, theirs);
+            assert_eq!(ours, theirs);
+        }
+        // Of the NVM command set alone: limits, of which there are none here.
+        (admin::IDENTIFY, 5 | 6, 0) => {}
+        (admin::GET_LOG_PAGE, 0x05, _) => compare_effects(ours, theirs, sqe.dword(14) >> 24 == 2),
+        (admin::GET_LOG_PAGE, 0x70, _) => compare_discovery(&GetLogPage::parse(sqe), ours, theirs),
+        (admin::GET_LOG_PAGE, 0x02, _) => {}
+        (io::ZONE_MANAGEMENT_RECEIVE, ..) => {
+            assert_eq!(both::<ReportHeader>(ours, theirs).0, both::<ReportHeader>(ours, theirs).1);
+            for (ours, theirs) in ours[64..].chunks_exact(64).zip(theirs[64..].chunks_exact(64)) {
+                let (ours, theirs) = both::<ReportedZone>(ours, theirs);
+                assert_eq!(ours, theirs);
+            }
+        }
+        (io::READ, ..) => {}
+        other => panic!("{other:x?} is not compared"),
+    }
+}
+
+fn compare_controllers((ours, theirs): (IdentifyController, IdentifyController)) {
+    assert_eq!((ours.kind, ours.version), (theirs.kind, theirs.version));
+    assert_eq!((ours.sgls, ours.icdoff), (theirs.sgls, theirs.icdoff));
+    const IO: u8 = 1;
+    if ours.kind != IO {
+        return;
+    }
+    assert_eq!((ours.ctratt, ours.kas, ours.frmw), (theirs.ctratt, theirs.kas, theirs.frmw));
+    assert_eq!((ours.acl, ours.aerl, ours.msdbd), (theirs.acl, theirs.aerl, theirs.msdbd));
+    assert_eq!(ours.iorcsz, theirs.iorcsz);
+    assert_eq!((ours.sqes, ours.cqes), (theirs.sqes, theirs.cqes));
+    // Bit 3 is asymmetric access.
+    assert_eq!(ours.cmic, theirs.cmic & !8);
+    // Write Zeroes and Dataset Management; bit 5 is reservations, bit 7 Verify.
+    assert_eq!(ours.oncs & 1 << 3, theirs.oncs & 1 << 3);
+}
+
+fn compare_effects(ours: &[u8], theirs: &[u8], is_zoned: bool) {
+    let of = |page: &[u8], at: usize| u32::from_le_bytes(page[4 * at..4 * at + 4].try_into().unwrap());
+    for opcode in 0..256 {
+        assert_eq!(of(ours, opcode), of(theirs, opcode), "admin {opcode:02x}");
+        let (ours, theirs) = (of(ours, 256 + opcode), of(theirs, 256 + opcode));
+        match opcode as u8 {
+            // Reservations.
+            0x0D | 0x0E | 0x11 | 0x15 => assert_eq!((ours, theirs), (0, 1)),
+            io::VERIFY => assert_eq!((ours, theirs), (1, 0)),
+            // It changes what is read.
+            io::DATASET_MANAGEMENT => assert_eq!((ours, theirs), (3, 1)),
+            _ => assert_eq!(ours, theirs, "{opcode:02x}, zoned: {is_zoned}"),
+        }
+    }
+}
+
+fn compare_discovery(log: &GetLogPage, ours: &[u8], theirs: &[u8]) {
+    if log.len < 1024 {
+        // The head's beginning.
+        assert_eq!(ours[8..], theirs[8..]);
+        return;
+    }
+    assert_eq!(log.offset % 1024, 0);
+    let entries = |page: &[u8]| {
+        page.chunks_exact(1024).map(|bytes| DiscoveryEntry::parse(bytes).unwrap()).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = match log.offset {
+        0 => {
+            let heads = [ours, theirs].map(|page| DiscoveryHeader::parse(page).unwrap().records);
+            assert_eq!(heads[0], heads[1]);
+            (entries(&ours[1024..]), entries(&theirs[1024..]))
+        }
+        _ => (entries(ours), entries(theirs)),
+    };
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let DiscoveryEntry { subsystem, service, address, .. } = ours.clone();
+        assert_eq!(*ours, DiscoveryEntry { subsystem, service, address, ..theirs.clone() });
+    }
+}
+
+#[test]
+fn recorded_session_of_linux_gets_the_answers_that_it_had() {
+    let target = target(DRIVE);
+    let mut replay = Replay::default();
+    for record in session() {
+        match record.side {
+            Side::Host => replay.host_sends(&target, &record),
+            Side::Target => replay.target_sends(&record),
+            Side::Closed => {
+                replay.open.retain(|(connection, _), _| *connection != record.connection);
+                replay.queues.remove(&record.connection);
+            }
+        }
+    }
+    assert_eq!(replay.answers, 104, "answers that were compared");
+    let expected = [
+        "a controller that is shut down stays enabled",
+        "events that the controller does not have are not enabled",
+        "queues of 128 entries, and another time to be ready",
+        "there is no asymmetric access, nor its log",
+        "writes not at the pointer have the status of the standard",
+    ];
+    let seen: Vec<_> = replay.seen.into_iter().collect();
+    assert_eq!(seen, expected);
+}
