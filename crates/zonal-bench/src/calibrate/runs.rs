@@ -9,9 +9,9 @@
 use super::error::CalibrateError;
 use super::kinds::Kind;
 use crate::job::JobFile;
+use crate::jobs::run::{BenchOptions, run};
+use crate::jobs::workload::Dir;
 use crate::report::JobReport;
-use crate::run::{BenchOptions, run};
-use crate::workload::Dir;
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;

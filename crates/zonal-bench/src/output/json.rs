@@ -3,11 +3,11 @@
 //! Keys that fio has mean what they mean there. What fio does not have is in objects named `zonal`: one for the run,
 //! one for each job.
 
-use crate::files::{FilesPart, FilesReport};
-use crate::latency::{HISTOGRAM_MAX, Latency};
+use crate::jobs::verify::VerifyReport;
+use crate::jobs::workload::Dir;
+use crate::measure::{HISTOGRAM_MAX, Latency};
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
-use crate::verify::VerifyReport;
-use crate::workload::Dir;
+use crate::report::{FilesPart, FilesReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::time::{Duration, UNIX_EPOCH};
 use zonal_io::volume::Statistics;

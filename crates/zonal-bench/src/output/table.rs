@@ -1,7 +1,7 @@
 //! The same jobs in several write modes, side by side.
 
+use crate::jobs::workload::Dir;
 use crate::report::{JobReport, Lack, Report};
-use crate::workload::Dir;
 use std::fmt;
 use zonal_io::volume::WriteMode;
 

@@ -1,10 +1,10 @@
 //! Text in the layout of fio's normal output.
 
 use super::quantity::{Prefixes, quantity, short};
-use crate::latency::Latency;
+use crate::jobs::workload::Dir;
+use crate::measure::Latency;
+use crate::measure::Samples;
 use crate::report::{DirReport, JobReport, ModeReport, Report};
-use crate::run::samples::Samples;
-use crate::workload::Dir;
 use std::fmt::Write as _;
 use zonal_core::SECTOR_BYTES;
 

@@ -45,9 +45,9 @@ pub use report::{Laid, Replay, ReplayReport};
 pub use series::{Series, Span};
 
 use crate::error::BenchError;
+use crate::jobs::run::{Opener, as_a_kernel, prepare};
+use crate::measure::Usage;
 use crate::report::Ended;
-use crate::run::cpu::Usage;
-use crate::run::{Opener, as_a_kernel, prepare};
 use as_is::AsIs;
 use clock::Clock;
 use log::Log;

@@ -1,11 +1,11 @@
 //! What becomes of a record when its requests end.
 
 use super::{Layout, Player, Purpose, Sent, Stage};
+use crate::jobs::workload::Dir;
 use crate::replay::buffers::misplaced;
 use crate::replay::error::ReplayError;
 use crate::replay::trace::TraceOp;
 use crate::report::Failure;
-use crate::workload::Dir;
 use zonal_core::{Op, SECTOR_BYTES, Sector};
 use zonal_io::device::Output;
 use zonal_io::volume::Completion;

@@ -1,0 +1,395 @@
+//! Results of a run.
+
+mod files;
+
+pub(crate) use files::FilesPart;
+pub use files::FilesReport;
+
+use crate::error::BenchError;
+use crate::job::{Direction, JobSpec, ZoneMode};
+use crate::jobs::verify::VerifyReport;
+use crate::jobs::workload::{Dir, TooSlow};
+use crate::measure::series::{JobSeries, ModeSeries};
+use crate::measure::{Latency, Samples};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use zonal_core::{DeviceError, Op, RequestError, Sector};
+use zonal_io::volume::{Statistics, WriteMode};
+
+/// What a job did in one direction.
+#[derive(Clone, Debug, Default)]
+pub struct DirReport {
+    /// Requests that succeeded.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time spent on this direction, the longest of the merged jobs.
+    pub runtime: Duration,
+    /// From being made to being with the write path. Requests that were answered at once have none.
+    pub slat: Option<Box<Latency>>,
+    /// From being with the write path to their completion.
+    pub clat: Option<Box<Latency>>,
+    /// From being made to their completion.
+    pub lat: Option<Box<Latency>>,
+    /// Bandwidth in KiB/s, sampled.
+    pub bandwidth: Samples,
+    /// Requests a second, sampled.
+    pub rate: Samples,
+}
+
+impl DirReport {
+    /// Requests a second.
+    pub fn iops(&self) -> f64 {
+        per_second(self.ios, self.runtime)
+    }
+
+    /// Bytes a second.
+    pub fn bandwidth_bytes(&self) -> f64 {
+        per_second(self.bytes, self.runtime)
+    }
+
+    /// Adds what another job did at the same time.
+    pub fn add(&mut self, other: &DirReport) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.runtime = self.runtime.max(other.runtime);
+        let pairs =
+            [(&mut self.slat, &other.slat), (&mut self.clat, &other.clat), (&mut self.lat, &other.lat)];
+        for (own, other) in pairs {
+            match (own, other) {
+                (Some(own), Some(other)) => own.add(other),
+                (own @ None, Some(other)) => *own = Some(other.clone()),
+                (_, None) => {}
+            }
+        }
+        self.bandwidth.add(&other.bandwidth);
+        self.rate.add(&other.rate);
+    }
+}
+
+fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+/// The first error of a job, with its facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A request failed.
+    Request {
+        /// What it was.
+        op: Op,
+        /// Its first sector; of an append and of zone management, the zone's.
+        sector: Sector,
+        /// Its length in sectors.
+        sectors: u32,
+        /// What it ended with.
+        error: RequestError,
+    },
+    /// Blocks did not read back as they were written.
+    Verify {
+        /// The first of them.
+        first: crate::jobs::verify::Mismatch,
+    },
+    /// A block of a replayed disk reads as another.
+    Misplaced {
+        /// Where it was read, or what begins there.
+        sector: Sector,
+        /// Where on the disk the block is.
+        expected: Sector,
+        /// Where on the disk it says that it is, if it says anything.
+        found: Option<Sector>,
+    },
+    /// The log of what was sent is not whole.
+    Iolog {
+        /// The log.
+        path: PathBuf,
+        /// What went wrong.
+        error: String,
+    },
+    /// The file system refused, or lost what was written.
+    Files {
+        /// Its words.
+        error: String,
+    },
+    /// A rate is below the bound that the job sets.
+    TooSlow(TooSlow),
+    /// The record of what was written reached its bound.
+    RecordFull {
+        /// The bound, in entries.
+        max: u64,
+    },
+}
+
+impl Failure {
+    /// The error number that fio reports.
+    pub fn errno(&self) -> i32 {
+        const EIO: i32 = 5;
+        const ENOMEM: i32 = 12;
+        const EROFS: i32 = 30;
+        const EILSEQ: i32 = 84;
+        match self {
+            Failure::Request { error, .. } => match error {
+                RequestError::Device(DeviceError::Os(errno)) => *errno,
+                RequestError::Device(DeviceError::OpenedForReading) => EROFS,
+                _ => EIO,
+            },
+            Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,
+            Failure::RecordFull { .. } => ENOMEM,
+            Failure::TooSlow(_) | Failure::Files { .. } | Failure::Iolog { .. } => EIO,
+        }
+    }
+
+    /// Whether a write broke a rule of zones: of its place, or of its zone's condition.
+    fn breaks_zone_rule(&self) -> bool {
+        let Failure::Request { error, .. } = self else { return false };
+        matches!(
+            error,
+            RequestError::NotAtWritePointer { .. }
+                | RequestError::BeyondCapacity { .. }
+                | RequestError::ZoneFull { .. }
+                | RequestError::Device(DeviceError::Zone(_))
+        )
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Request { op, sector, sectors, error } => {
+                write!(f, "{} of {sectors} sectors at sector {sector} failed: {error}", op.name())
+            }
+            Failure::Verify { first } => write!(f, "{first}"),
+            Failure::Misplaced { sector, expected, found } => {
+                write!(f, "what was read from sector {sector} on is not the disk's sector {expected}: ")?;
+                match found {
+                    Some(found) => write!(f, "it is sector {found}"),
+                    None => write!(f, "it is none of the disk's"),
+                }
+            }
+            Failure::Files { error } => write!(f, "{error}"),
+            Failure::TooSlow(slow) => write!(f, "{slow}"),
+            Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
+            Failure::RecordFull { max } => {
+                write!(f, "the record of what was written is full ({max} entries); write less, or in order")
+            }
+        }
+    }
+}
+
+/// Share of requests by depth of the queue they met: 1, 2, 4, 8, 16, 32, 64 and more.
+pub type Depths = [u64; 7];
+
+/// What a job did not find, so that it did not do what it was asked for. As in fio that is no error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// A zone that could be written.
+    Zone,
+    /// Anything written that it could read.
+    Data,
+}
+
+impl Lack {
+    /// What stands in tables in place of a ratio.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Lack::Zone => "no zone",
+            Lack::Data => "no data",
+        }
+    }
+}
+
+/// What one job did, or several that are reported as one.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    /// Its name.
+    pub name: String,
+    /// What it was asked to do; of merged jobs, the first's.
+    pub spec: Arc<JobSpec>,
+    /// Group in which it is reported.
+    pub group: u32,
+    /// How many clones are in it.
+    pub jobs: u32,
+    /// Reads and writes.
+    pub dirs: [DirReport; 2],
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Time of each flush.
+    pub flush_lat: Option<Box<Latency>>,
+    /// Zones reset.
+    pub resets: u64,
+    /// Zones finished.
+    pub finishes: u64,
+    /// Whether it left out writes because no zone of its range could be written: all were full or dead, or other zones
+    /// used up the limit of open ones. As in fio that is no error, but what it did is not what it was asked for.
+    pub lacked_zone: bool,
+    /// Whether it ended a pass because its range had nothing written to read. It is told if it read nothing at all.
+    pub lacked_data: bool,
+    /// Errors counted.
+    pub errors: u64,
+    /// The first of them.
+    pub failure: Option<Failure>,
+    /// From its start to its end, the longest of the merged jobs.
+    pub elapsed: Duration,
+    /// Time in user mode.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub system: Duration,
+    /// Context switches.
+    pub switches: u64,
+    /// Requests by the depth they met.
+    pub depths: Depths,
+    /// Seed of its generators.
+    pub seed: u64,
+    /// What it did when, if that was asked for.
+    pub series: Option<Box<JobSeries>>,
+}
+
+impl JobReport {
+    /// What it did in one direction.
+    pub fn dir(&self, dir: Dir) -> &DirReport {
+        &self.dirs[dir as usize]
+    }
+
+    /// Whether it failed by a rule of zones that it does not look at: `zonemode=zbd` is missing.
+    pub fn needs_zonemode(&self) -> bool {
+        self.spec.zonemode == ZoneMode::None && self.failure.as_ref().is_some_and(Failure::breaks_zone_rule)
+    }
+
+    /// What it lacked, if it did not do what it was asked for and yet did not fail.
+    pub fn lack(&self) -> Option<Lack> {
+        match self.lacked_zone {
+            true => Some(Lack::Zone),
+            false => (self.lacked_data && self.dir(Dir::Read).ios == 0).then_some(Lack::Data),
+        }
+    }
+
+    /// What became of it for that lack, and what helps.
+    pub fn lack_in_words(&self) -> Option<String> {
+        let what = match self.spec.pattern.direction {
+            Direction::Mixed { .. } => "lost writes",
+            _ => "ended early",
+        };
+        Some(match self.lack()? {
+            Lack::Zone => format!(
+                "{what}: its range had no zone that could be written: they are full or dead, or max_open_zones, over all \
+                 jobs, or the device's limit is used up by zones outside of it that were left open; reset those zones, or \
+                 raise max_open_zones in [global]"
+            ),
+            Lack::Data => {
+                "read nothing: nothing is written there to read; write its range first, or set read_beyond_wp"
+                    .to_owned()
+            }
+        })
+    }
+
+    /// Merges what another clone or job did at the same time.
+    pub fn add(&mut self, other: &JobReport) {
+        self.jobs += other.jobs;
+        for (own, other) in self.dirs.iter_mut().zip(&other.dirs) {
+            own.add(other);
+        }
+        self.flushes += other.flushes;
+        match (&mut self.flush_lat, &other.flush_lat) {
+            (Some(own), Some(other)) => own.add(other),
+            (own @ None, Some(other)) => *own = Some(other.clone()),
+            (_, None) => {}
+        }
+        self.resets += other.resets;
+        self.finishes += other.finishes;
+        self.lacked_zone |= other.lacked_zone;
+        self.lacked_data |= other.lacked_data;
+        self.errors += other.errors;
+        if self.failure.is_none() {
+            self.failure.clone_from(&other.failure);
+        }
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.user += other.user;
+        self.system += other.system;
+        self.switches += other.switches;
+        for (own, other) in self.depths.iter_mut().zip(other.depths) {
+            *own += other;
+        }
+        if let (Some(own), Some(other)) = (&mut self.series, &other.series) {
+            own.add(other);
+        }
+    }
+}
+
+/// Results of all jobs in one write mode.
+#[derive(Clone, Debug)]
+pub struct ModeReport {
+    /// Device name.
+    pub device: String,
+    /// Write mode.
+    pub mode: WriteMode,
+    /// Why this mode.
+    pub mode_reason: &'static str,
+    /// The jobs as they are reported: clones and neighbours merged where the jobs ask for it.
+    pub jobs: Vec<JobReport>,
+    /// The write path's counters.
+    pub statistics: Statistics,
+    /// What was rounded or left out.
+    pub notes: Vec<String>,
+    /// The final check of the bare device, if there was one.
+    pub verify: Option<VerifyReport>,
+    /// What goes with the series of the jobs, if these were asked for.
+    pub series: Option<Box<ModeSeries>>,
+    /// Whether all times are virtual: then processor times and context switches are none.
+    pub is_virtual: bool,
+    /// What the file system tells, if the jobs worked with files.
+    pub files: Option<FilesReport>,
+}
+
+impl ModeReport {
+    /// Whether a job failed or a block did not read back.
+    pub fn is_failed(&self) -> bool {
+        self.jobs.iter().any(|job| job.failure.is_some())
+            || self.verify.as_ref().is_some_and(VerifyReport::is_failed)
+    }
+
+    /// Device commands a write request took; `None` without writes. Reads and flushes count as one command each; of
+    /// files a read may be many, so beside reads of them there is none.
+    pub fn commands_per_write(&self) -> Option<f64> {
+        if self.files.is_some() && self.jobs.iter().any(|job| job.dir(Dir::Read).ios > 0) {
+            return None;
+        }
+        let writes: u64 = self.jobs.iter().map(|job| job.dir(Dir::Write).ios).sum();
+        let others: u64 =
+            self.jobs.iter().map(|job| job.dir(Dir::Read).ios + job.resets + job.finishes).sum();
+        let commands = self.statistics.commands.saturating_sub(others);
+        (writes > 0).then(|| commands as f64 / writes as f64)
+    }
+}
+
+/// Results of a run: one or more write modes.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// When it began.
+    pub started: SystemTime,
+    /// In the order in which the modes were asked for. At least one.
+    pub modes: Vec<ModeReport>,
+    /// How it came to its end.
+    pub ended: Ended,
+}
+
+/// How a run came to its end.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// All was done.
+    Done,
+    /// The caller's interrupt flag ended it.
+    Interrupted,
+    /// A mode after the reported ones could not be run, or not to its end.
+    BrokenOff(Arc<BenchError>),
+}
+
+impl Report {
+    /// Whether anything failed.
+    pub fn is_failed(&self) -> bool {
+        self.modes.iter().any(ModeReport::is_failed)
+    }
+}
