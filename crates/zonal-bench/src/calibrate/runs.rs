@@ -10,7 +10,7 @@ use super::error::CalibrateError;
 use super::kinds::Kind;
 use crate::job::JobFile;
 use crate::jobs::run::{BenchOptions, run};
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::report::JobReport;
 use std::fmt::{self, Write};
 use std::ops::Range;

@@ -4,9 +4,12 @@
 //! A *round* is what runs at the same time: it ends before a job with `stonewall`. A *group* is what is reported
 //! together: it ends before a job with `stonewall` or `new_group`.
 
+mod sharing;
+
+pub use sharing::{HostRules, Opener, Ordering, ZonesOptions};
+
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
-use crate::jobs::workload::{HostRules, Opener, Ordering, ZonesOptions};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 //! Keys that fio has mean what they mean there. What fio does not have is in objects named `zonal`: one for the run,
 //! one for each job.
 
-use crate::jobs::verify::VerifyReport;
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::measure::{HISTOGRAM_MAX, Latency};
+use crate::report::VerifyReport;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use crate::report::{FilesPart, FilesReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -1,6 +1,6 @@
 //! The same jobs in several write modes, side by side.
 
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::report::{JobReport, Lack, Report};
 use std::fmt;
 use zonal_io::volume::WriteMode;

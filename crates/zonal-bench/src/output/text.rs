@@ -1,7 +1,7 @@
 //! Text in the layout of fio's normal output.
 
 use super::quantity::{Prefixes, quantity, short};
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::measure::Latency;
 use crate::measure::Samples;
 use crate::report::{DirReport, JobReport, ModeReport, Report};

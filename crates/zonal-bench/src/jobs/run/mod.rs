@@ -23,16 +23,12 @@
 
 mod files;
 mod gate;
-mod hold;
 mod inbox;
-mod iolog;
 mod measure;
 pub(crate) mod prepare;
 mod progress;
 mod round;
-mod slot;
 mod threads;
-mod time;
 mod virtual_time;
 mod watcher;
 mod worker;

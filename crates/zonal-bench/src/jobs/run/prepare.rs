@@ -1,8 +1,8 @@
 //! The device before the first round and after the last: what it is, where its zones stand, which of them are open.
 
 use crate::error::{BenchError, PlanError};
-use crate::jobs::plan::{Plan, WorkerPlan, sequential};
-use crate::jobs::workload::zones::{Opener, Zones, ZonesOptions};
+use crate::jobs::plan::{Opener, Plan, WorkerPlan, ZonesOptions, sequential};
+use crate::jobs::workload::zones::Zones;
 use crate::measure::series::{ModeSeries, ZoneMap};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::data::Data;

@@ -1,10 +1,10 @@
 //! One round: workers that run at the same time, what comes before them and what they leave.
 
 use super::Done;
-use super::iolog::IoLog;
 use super::measure::Watch;
 use super::threads::{self, Ran};
 use super::virtual_time::{self, VirtualClock};
+use super::worker::IoLog;
 use crate::error::BenchError;
 use crate::jobs::plan::{Plan, WorkerPlan, sequential};
 use crate::jobs::run::progress::Progress;

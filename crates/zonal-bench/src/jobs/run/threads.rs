@@ -3,9 +3,8 @@
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
 use super::round::{Ready, Round};
-use super::time::Real;
 use super::watcher::{Watcher, WorkerSamples};
-use super::worker::{Environment, Worker};
+use super::worker::{Environment, Real, Worker};
 use crate::error::BenchError;
 use crate::jobs::run::progress::Progress;
 use crate::jobs::verify::Recorder;

@@ -1,47 +1,14 @@
 //! The final check: every acknowledged block, read from the bare device.
 
-use super::pattern::{Found, Header, check_block, is_mixture};
+use super::pattern::{Header, check_block, is_mixture};
 use super::record::{Overwrite, Recorder};
-use super::{Expected, Mismatch};
 use crate::jobs::workload::Zones;
+use crate::report::{Expected, Found, Mismatch, VerifyReport};
 use std::collections::HashMap;
 use zonal_core::{SECTOR_BYTES, Sector};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Device;
 use zonal_io::volume::read_alone;
-
-/// Mismatches kept with their facts; the rest is counted.
-pub const MISMATCHES_MAX: usize = 16;
-
-/// What the final check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VerifyReport {
-    /// Blocks read back.
-    pub blocks: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Blocks that were acknowledged and then lost to a reset or overwritten, if only in part by a write that failed, and so
-    /// not looked for.
-    pub gone: u64,
-    /// Blocks that are not what was written.
-    pub mismatches: u64,
-    /// The first of them, at most [`MISMATCHES_MAX`].
-    pub first: Vec<Mismatch>,
-}
-
-impl VerifyReport {
-    /// Whether a block was not what was written.
-    pub fn is_failed(&self) -> bool {
-        self.mismatches > 0
-    }
-
-    fn mismatch(&mut self, mismatch: Mismatch) {
-        self.mismatches += 1;
-        if self.first.len() < MISMATCHES_MAX {
-            self.first.push(mismatch);
-        }
-    }
-}
 
 /// Reads back from `device`, which has no other user, what `recorders` say was acknowledged.
 pub fn check_device(device: &dyn Device, recorders: &[Recorder], zones: &Zones) -> VerifyReport {

@@ -21,12 +21,9 @@ pub mod check;
 pub mod pattern;
 pub mod record;
 
-pub use check::VerifyReport;
-pub use pattern::{Blocks, Found, HEADER_BYTES, check_block};
+pub use crate::report::{Expected, Found, MISMATCHES_MAX, Mismatch, VerifyReport};
+pub use pattern::{Blocks, HEADER_BYTES, check_block};
 pub use record::{RECORDS_MAX, Record, Recorder};
-
-use std::fmt;
-use zonal_core::{Sector, ZoneIndex};
 
 /// What a write takes with it from submission to completion.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,61 +36,4 @@ pub struct Ticket {
     pub begun: u64,
     /// Of a read that checks: what it has to find.
     pub expected: Option<Expected>,
-}
-
-/// What a block has to be. What is `None` is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// Where it lies.
-    pub sector: Sector,
-    /// Its number.
-    pub id: Option<u64>,
-    /// Generation of its zone.
-    pub generation: Option<u32>,
-    /// Seed of its job.
-    pub seed: Option<u64>,
-}
-
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sector {}", self.sector)?;
-        if let Some(id) = self.id {
-            write!(f, ", number {id:#x}")?;
-        }
-        if let Some(generation) = self.generation {
-            write!(f, ", generation {generation}")?;
-        }
-        match self.seed {
-            Some(seed) => write!(f, ", seed {seed:#x}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A block that is not what was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
-    /// Name of the job that wrote it.
-    pub job: String,
-    /// Its first sector.
-    pub sector: Sector,
-    /// Its zone.
-    pub zone: ZoneIndex,
-    /// Its length in sectors.
-    pub sectors: u32,
-    /// What it had to be.
-    pub expected: Expected,
-    /// What it is.
-    pub found: Found,
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mismatch { job, sector, zone, sectors, expected, found } = self;
-        write!(
-            f,
-            "job {job}: {sectors} sectors at sector {sector} (zone {zone}) do not read back: expected {expected}; \
-             found {found}"
-        )
-    }
 }

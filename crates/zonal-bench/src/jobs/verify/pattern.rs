@@ -17,11 +17,12 @@
 //! | 52-55 | zero |
 //! | 56- | payload, drawn from seed and number |
 
-use super::{Expected, Recorder, Ticket};
+use super::Ticket;
+use super::record::Recorder;
 use crate::jobs::plan::WorkerPlan;
 use crate::jobs::workload::{Io, Placing};
+use crate::report::{Expected, Found};
 use crc_fast::crc32_iscsi;
-use std::fmt;
 use zonal_core::{Geometry, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// Length of the header.
@@ -140,72 +141,6 @@ fn fill_payload(payload: &mut [u8], seed: u64) {
         z = (z ^ (z >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         z ^= z >> 32;
         chunk.copy_from_slice(&z.to_le_bytes()[..chunk.len()]);
-    }
-}
-
-/// What was found in place of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Found {
-    /// The device failed the read.
-    Unreadable(zonal_core::DeviceError),
-    /// No block begins here.
-    NoBlock {
-        /// The first eight bytes.
-        start: u64,
-    },
-    /// A block whose header is damaged.
-    BadHeader {
-        /// The sum it states.
-        stated: u32,
-        /// The sum it has.
-        computed: u32,
-    },
-    /// A block with a good header.
-    Block {
-        /// Its address; `None` if the device was to choose it.
-        sector: Option<Sector>,
-        /// Its zone.
-        zone: ZoneIndex,
-        /// Generation of its zone.
-        generation: u32,
-        /// Seed of its job.
-        seed: u64,
-        /// Its number.
-        id: u64,
-        /// Its length in bytes.
-        bytes: u32,
-        /// The sum of the payload that it states.
-        stated: u32,
-        /// The sum that its payload has; `None` if the block has another length than what was read.
-        computed: Option<u32>,
-    },
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::Unreadable(error) => write!(f, "a read error: {error}"),
-            Found::NoBlock { start: 0 } => write!(f, "no block (zeroes)"),
-            Found::NoBlock { start } => write!(f, "no block (begins {start:#018x})"),
-            Found::BadHeader { stated, computed } => {
-                write!(f, "a damaged header (crc32c {stated:#010x} stated, {computed:#010x} computed)")
-            }
-            Found::Block { sector, zone, generation, seed, id, bytes, stated, computed } => {
-                match sector {
-                    Some(sector) => write!(f, "sector {sector}")?,
-                    None => write!(f, "an append to zone {zone}")?,
-                }
-                write!(f, ", number {id:#x}, generation {generation}, seed {seed:#x}, {bytes} bytes")?;
-                match computed {
-                    Some(computed) if computed == stated => write!(f, ", crc32c {stated:#010x}"),
-                    Some(computed) => {
-                        write!(f, ", crc32c {stated:#010x} stated, {computed:#010x} computed")
-                    }
-                    None => Ok(()),
-                }
-            }
-        }
     }
 }
 

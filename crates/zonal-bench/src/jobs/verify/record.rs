@@ -10,9 +10,10 @@
 //! # Bound
 //! All recorders of a run together keep at most [`RECORDS_MAX`] entries (of 32 bytes at most); then the job fails.
 
-use super::{Expected, Ticket};
+use super::Ticket;
 use crate::jobs::plan::WorkerPlan;
 use crate::jobs::workload::{Io, Zones};
+use crate::report::Expected;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_core::{Geometry, Sector};

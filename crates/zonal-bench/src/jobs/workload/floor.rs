@@ -3,50 +3,14 @@
 //! Owns no clock; it is told the time and what has ended so far. As in fio the first two seconds are left to settle,
 //! and each direction is judged over windows of at least `rate_cycle`.
 
-use super::Dir;
 use crate::job::PerDirection;
 use crate::jobs::plan::WorkerPlan;
-use std::fmt;
+use crate::measure::Dir;
+use crate::report::{RateUnit, TooSlow};
 use zonal_core::Nanos;
 
 /// Time before the first window, as in fio.
 const SETTLE: u64 = 2_000_000_000;
-
-/// What a rate counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RateUnit {
-    /// Bytes.
-    Bytes,
-    /// Requests.
-    Requests,
-}
-
-/// A rate below its bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooSlow {
-    /// Of which direction.
-    pub dir: Dir,
-    /// What is counted.
-    pub unit: RateUnit,
-    /// The bound, a second.
-    pub wanted: u64,
-    /// The rate, a second.
-    pub found: u64,
-}
-
-impl fmt::Display for TooSlow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TooSlow { dir, unit, wanted, found } = self;
-        let name = match dir {
-            Dir::Read => "reads",
-            Dir::Write => "writes",
-        };
-        match unit {
-            RateUnit::Bytes => write!(f, "rate_min of {wanted} B/s not met by {name}: {found} B/s"),
-            RateUnit::Requests => write!(f, "rate_iops_min of {wanted} not met by {name}: {found} IOPS"),
-        }
-    }
-}
 
 /// Requests and bytes of one direction that have ended well.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -18,6 +18,7 @@
 
 mod erase;
 mod floor;
+mod hold;
 mod holds;
 mod mix;
 mod pace;
@@ -27,16 +28,19 @@ mod varied;
 mod zbd;
 pub mod zones;
 
-pub use floor::{Done, RateFloor, RateUnit, TooSlow};
-pub use holds::{Awaits, HostRules};
+pub use crate::jobs::plan::{HostRules, Opener, Ordering, ZonesOptions};
+pub use crate::measure::Dir;
+pub use crate::report::{RateUnit, TooSlow};
+pub use floor::{Done, RateFloor};
+pub use hold::Awaits;
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
-pub use zones::{Opener, Ordering, Zones, ZonesOptions};
+pub use zones::Zones;
 
 use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};
 use crate::jobs::plan::WorkerPlan;
 use erase::Erase;
-use holds::Hold;
+use hold::Hold;
 use mix::Mix;
 use pace::Pace;
 use sequence::Sequence;
@@ -44,25 +48,6 @@ use varied::Varied;
 use zbd::{Way, ZbdWrite};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zones::Claimant;
-
-/// Read or write.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Dir {
-    /// Read.
-    Read = 0,
-    /// Write.
-    Write = 1,
-}
-
-impl Dir {
-    /// The other direction.
-    pub fn other(self) -> Dir {
-        match self {
-            Dir::Read => Dir::Write,
-            Dir::Write => Dir::Read,
-        }
-    }
-}
 
 /// How a write is placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

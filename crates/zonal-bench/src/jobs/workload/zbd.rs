@@ -16,9 +16,9 @@
 //! - A random read may hit the last written block of a zone.
 //! - A worker that finds no open zone in its range waits while another worker may close one.
 
-use super::holds::Hold;
-use super::zones::{Claim, Claimant, Locking, Opener, Room, Zones};
-use super::{Dir, Io, Ordering, Placing, Step};
+use super::hold::Hold;
+use super::zones::{Claim, Claimant, Locking, Room, Zones};
+use super::{Dir, Io, Opener, Ordering, Placing, Step};
 use crate::job::{Direction, Verify};
 use crate::jobs::plan::WorkerPlan;
 use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};

@@ -21,6 +21,7 @@
 //! - Room is counted when it is taken, so what the device has written never exceeds the pointer.
 
 use super::holds::Holds;
+use crate::jobs::plan::{Opener, Ordering, ZonesOptions};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
 use zonal_core::{Geometry, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -44,34 +45,12 @@ pub const ZONE_WRITES_MAX: u64 = IN_FLIGHT / IN_FLIGHT_ONE;
 /// Looks at a locked zone before giving up for now. A submission takes tens of nanoseconds.
 const SPINS_MAX: u32 = 64;
 
-/// What keeps the writes of a zone in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ordering {
-    /// The write path, if they are submitted in order.
-    BySubmission,
-    /// Nothing: one write of a zone in flight at a time.
-    OneInFlight,
-    /// Nothing needs to: the device places them.
-    ByDevice,
-}
-
 /// A worker's way of taking room in zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
     /// Sectors of one write; where sizes are drawn, of the smallest.
     pub sectors: u32,
     /// Whether no other worker writes to its zones, so that words need no locked operations.
-    pub is_alone: bool,
-}
-
-/// Who brings a zone into the open set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Opener {
-    /// Number of the worker.
-    pub worker: u32,
-    /// Most zones of the set that it may have brought there; 0 is no limit.
-    pub max: u32,
-    /// As for a [`Claimant`].
     pub is_alone: bool,
 }
 
@@ -134,23 +113,6 @@ pub struct Zones {
     generations: Option<Box<[AtomicU32]>>,
     /// Who has which zone, where workers keep to fio's rule.
     holds: Option<Holds>,
-}
-
-/// How [`Zones`] is made.
-#[derive(Clone, Copy, Debug)]
-pub struct ZonesOptions {
-    /// What keeps writes in order.
-    pub ordering: Ordering,
-    /// Most open zones; 0 is no limit.
-    pub open_max: u32,
-    /// Whether to count what is written.
-    pub counts_written: bool,
-    /// Whether to count how often each zone lost its data.
-    pub counts_generations: bool,
-    /// Sectors of the largest write of any worker.
-    pub write_sectors_max: u32,
-    /// Whether some workers keep to fio's rule of who may use a zone.
-    pub keeps_holds: bool,
 }
 
 impl Zones {

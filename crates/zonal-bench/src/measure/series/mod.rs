@@ -16,7 +16,7 @@ pub use flow::{FlowBucket, FlowSeries};
 pub use position::{PositionBucket, PositionSeries, ROWS_MAX};
 pub use zone_map::{ZoneMap, ZoneRun};
 
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use flow::FlowRecorder;
 use std::ops::Range;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};

@@ -4,7 +4,7 @@
 //! many fewer, and beyond [`JOBS_MAX`] jobs only their sum is in it.
 
 use super::tables::{labels, name_of};
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::measure::Latency;
 use crate::measure::series::{
     Bucket, FlowBucket, FlowSeries, JobSeries, ModeSeries, PositionSeries, ZoneMap,

@@ -2,7 +2,7 @@
 
 use super::super::table::is_shown;
 use super::quantities::{amount, grouped, size, time};
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What becomes of a record when its requests end.
 
 use super::{Layout, Player, Purpose, Sent, Stage};
-use crate::jobs::workload::Dir;
+use crate::measure::Dir;
 use crate::replay::buffers::misplaced;
 use crate::replay::error::ReplayError;
 use crate::replay::trace::TraceOp;

@@ -1,6 +1,6 @@
 //! What a worker remembers of each request that was not answered inside its submit.
 
-use super::measure::Stamps;
+use crate::jobs::run::measure::Stamps;
 use crate::jobs::workload::Io;
 
 /// What a slot's request is.

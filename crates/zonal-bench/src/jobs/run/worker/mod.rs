@@ -11,19 +11,25 @@
 //! other threads run; and it sleeps only while the write path says that nothing is due soon. In virtual time it hands
 //! the processor to the scheduler instead: all that differs is in its [`Time`].
 
-use super::hold::Begin;
+mod hold;
+mod iolog;
+mod slot;
+mod time;
+
+pub(super) use iolog::IoLog;
+pub(super) use time::{Awaited, Real, Time};
+
 use super::inbox::{Ending, Mail, NO_STAMP, Outcome, Places};
-use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
-use super::slot::{Kind, Slot};
-use super::time::{Awaited, Time};
 use crate::job::Verify;
 use crate::jobs::plan::WorkerPlan;
 use crate::jobs::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
 use crate::jobs::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
 use crate::measure::series::Frame;
 use crate::report::{Failure, JobReport};
+use hold::Begin;
 use quanta::Clock;
+use slot::{Kind, Slot};
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::{IoBuf, IoBufs};
@@ -91,7 +97,7 @@ pub(super) struct Worker<'a, T: Time> {
     pub(super) resets: u64,
     pub(super) finishes: u64,
     /// From where it is measured.
-    pub(super) begin: Begin,
+    begin: Begin,
     /// Whether its `ramp_time` is over.
     pub(super) is_measured: bool,
     pub(super) floor: Option<RateFloor>,

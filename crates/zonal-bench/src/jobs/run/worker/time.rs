@@ -2,10 +2,10 @@
 //!
 //! A [`Worker`] is the same in both. It differs in what it does where nothing is to be done: in real time it polls the
 //! write path, spins, yields and sleeps; in virtual time it leaves the processor to the executor
-//! ([`super::virtual_time`]), which comes back when something has happened.
+//! ([`virtual_time`](crate::jobs::run::virtual_time)), which comes back when something has happened.
 
-use super::inbox::{Inbox, Mail, Places};
-use super::worker::Worker;
+use super::Worker;
+use crate::jobs::run::inbox::{Inbox, Mail, Places};
 use crate::jobs::workload::Awaits;
 use crate::measure::Usage;
 use quanta::Clock;
@@ -25,7 +25,7 @@ const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
 /// What a worker waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Awaited {
+pub(in crate::jobs::run) enum Awaited {
     /// The end of one of its requests.
     Ending,
     /// That, or this.
@@ -33,7 +33,7 @@ pub(super) enum Awaited {
 }
 
 /// Time, as a worker sees it.
-pub(super) trait Time: Sized {
+pub(in crate::jobs::run) trait Time: Sized {
     /// Where its completions go.
     type Inbox: Mail;
 
@@ -66,7 +66,7 @@ pub(super) trait Time: Sized {
 
 /// The world's time.
 #[derive(Default)]
-pub(super) struct Real {
+pub(in crate::jobs::run) struct Real {
     backoff: Backoff,
 }
 

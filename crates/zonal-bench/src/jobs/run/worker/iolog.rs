@@ -5,8 +5,8 @@
 //! replay of the writes with `zonemode=zbd` resets zones where they begin again. An append has the place that was kept
 //! for it, so that the log can be replayed in order, whatever place the device gave it.
 
+use super::Worker;
 use super::time::Time;
-use super::worker::Worker;
 use crate::jobs::workload::{Dir, Io};
 use crate::report::Failure;
 use std::fs::File;
@@ -22,7 +22,7 @@ const VERSION: &str = "fio version 3 iolog";
 const NAME_CHARS_MAX: usize = 255;
 
 /// The log of one worker.
-pub(super) struct IoLog {
+pub(in crate::jobs::run) struct IoLog {
     out: BufWriter<Box<dyn Write + Send>>,
     /// Name of the file in each line.
     name: String,
@@ -38,7 +38,7 @@ impl IoLog {
     ///
     /// # Errors
     /// As for creating a file; an image is not replaced.
-    pub(super) fn create(path: &Path, device: &str) -> io::Result<IoLog> {
+    pub(in crate::jobs::run) fn create(path: &Path, device: &str) -> io::Result<IoLog> {
         if is_image(path) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is an image"));
         }

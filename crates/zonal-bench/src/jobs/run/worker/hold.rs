@@ -1,7 +1,7 @@
 //! A worker that is held back by its job: rates, pauses, and the end of the time that does not count.
 
+use super::Worker;
 use super::time::Time;
-use super::worker::Worker;
 use crate::jobs::workload::{Dir, Done, Step};
 use crate::measure::Usage;
 use crate::report::Failure;
