@@ -4,8 +4,10 @@
 //! A *round* is what runs at the same time: it ends before a job with `stonewall`. A *group* is what is reported
 //! together: it ends before a job with `stonewall` or `new_group`.
 
+mod schedule;
 mod sharing;
 
+pub(crate) use schedule::{Place, Schedule};
 pub use sharing::{HostRules, Opener, Ordering, ZonesOptions};
 
 use crate::error::PlanError;
@@ -145,32 +147,10 @@ impl Plan {
         let first = jobs.iter().find(|job| job.spec.zonemode == ZoneMode::Zbd);
         let ignores_limits = first.is_some_and(|job| job.spec.ignore_zone_limits);
         let open_max = open_max(jobs, info, ignores_limits)?;
-        let (workers, rounds, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut notes = Vec::new();
+        let Schedule { clones: workers, rounds } =
+            Schedule::new(jobs, |spec, place| resolve(spec, place, info, mode, &mut notes))?;
         let mut plan = Plan { workers, rounds, open_max, ignores_limits, notes };
-        let mut group = 0;
-        let mut round_start = 0;
-        let mut group_is_empty = true;
-        for (index, job) in jobs.iter().enumerate() {
-            let spec = Arc::new(job.spec.clone());
-            if spec.stonewall && plan.workers.len() > round_start {
-                plan.rounds.push(round_start..plan.workers.len());
-                round_start = plan.workers.len();
-            }
-            if (spec.stonewall || spec.new_group) && !group_is_empty {
-                group += 1;
-                group_is_empty = true;
-            }
-            // A drawn seed is drawn once a job, so that its clones differ by their number only.
-            let seed = spec.seed().unwrap_or_else(fresh_seed);
-            for clone in 0..spec.numjobs {
-                let place = Place { job: index, clone, number: plan.workers.len(), group, seed };
-                let worker = resolve(&spec, place, info, mode, &mut plan.notes)
-                    .map_err(|error| (spec.name.clone(), error))?;
-                plan.workers.push(worker);
-                group_is_empty = false;
-            }
-        }
-        plan.rounds.push(round_start..plan.workers.len());
         check_logs(&plan.workers)?;
         for round in plan.rounds.clone() {
             check_buffers(&plan.workers[round.clone()])?;
@@ -210,19 +190,6 @@ impl Plan {
             keeps_holds: self.workers.iter().any(|worker| worker.holds_zones),
         }
     }
-}
-
-pub(crate) fn fresh_seed() -> u64 {
-    // The hasher's keys are the random numbers that the standard library has.
-    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64)
-}
-
-struct Place {
-    job: usize,
-    clone: u32,
-    number: usize,
-    group: u32,
-    seed: u64,
 }
 
 fn resolve(

@@ -179,20 +179,8 @@ pub(super) fn report(
     let counts = measured.counts;
     let series = std::mem::take(&mut measured.series);
     let trace_bytes = measured.sectors[1] * SECTOR_BYTES;
-    let (mode, mode_reason) = volume.mode();
     let job = job(measured, Duration::from_nanos(elapsed.0), &usage);
-    let mode = ModeReport {
-        device: volume.info().name.clone(),
-        mode,
-        mode_reason,
-        jobs: vec![job],
-        statistics: volume.statistics(),
-        notes,
-        verify: None,
-        is_virtual: volume.info().virtual_time,
-        files: None,
-        series: None,
-    };
+    let mode = ModeReport { jobs: vec![job], notes, ..ModeReport::of(volume) };
     let replay = Replay {
         trace: trace.name().to_owned(),
         format: trace.format(),
@@ -249,17 +237,11 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         }
     });
     JobReport {
-        name: "replay".to_owned(),
-        spec,
-        group: 0,
-        jobs: 1,
         dirs,
         flushes: measured.flushes,
         flush_lat: (measured.flushes > 0).then(|| Box::new(measured.flush)),
         resets: measured.resets,
         finishes: measured.finishes,
-        lacked_zone: false,
-        lacked_data: false,
         errors: measured.errors,
         failure: measured.failure,
         elapsed,
@@ -267,8 +249,7 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         system: usage.system,
         switches: usage.switches,
         depths: measured.depths,
-        seed: 0,
-        series: None,
+        ..JobReport::new(&spec, 0, 0)
     }
 }
 

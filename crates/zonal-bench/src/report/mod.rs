@@ -15,7 +15,7 @@ use crate::measure::series::{JobSeries, ModeSeries};
 use crate::measure::{Dir, Latency, Samples};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use zonal_io::volume::{Statistics, WriteMode};
+use zonal_io::volume::{Statistics, Volume, WriteMode};
 
 /// What a job did in one direction.
 #[derive(Clone, Debug, Default)]
@@ -122,6 +122,32 @@ pub struct JobReport {
 }
 
 impl JobReport {
+    /// Of one job that has done nothing.
+    pub(crate) fn new(spec: &Arc<JobSpec>, group: u32, seed: u64) -> JobReport {
+        JobReport {
+            name: spec.name.clone(),
+            spec: spec.clone(),
+            group,
+            jobs: 1,
+            dirs: Default::default(),
+            flushes: 0,
+            flush_lat: None,
+            resets: 0,
+            finishes: 0,
+            lacked_zone: false,
+            lacked_data: false,
+            errors: 0,
+            failure: None,
+            elapsed: Duration::ZERO,
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+            switches: 0,
+            depths: Depths::default(),
+            seed,
+            series: None,
+        }
+    }
+
     /// What it did in one direction.
     pub fn dir(&self, dir: Dir) -> &DirReport {
         &self.dirs[dir as usize]
@@ -218,6 +244,23 @@ pub struct ModeReport {
 }
 
 impl ModeReport {
+    /// Of the mode of `volume` and its counters, without jobs.
+    pub(crate) fn of(volume: &Volume) -> ModeReport {
+        let (mode, mode_reason) = volume.mode();
+        ModeReport {
+            device: volume.info().name.clone(),
+            mode,
+            mode_reason,
+            jobs: Vec::new(),
+            statistics: volume.statistics(),
+            notes: Vec::new(),
+            verify: None,
+            series: None,
+            is_virtual: volume.info().virtual_time,
+            files: None,
+        }
+    }
+
     /// Whether a job failed or a block did not read back.
     pub fn is_failed(&self) -> bool {
         self.jobs.iter().any(|job| job.failure.is_some())

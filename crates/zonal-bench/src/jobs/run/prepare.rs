@@ -77,33 +77,7 @@ pub(super) fn zones(
     let info = device.info();
     let descriptors = descriptors(device)?;
     let in_range = written_by_jobs(plan, device);
-    // Jobs that write no zone at its pointer, and jobs that leave the limits to the device, need no slot of it.
-    let is_limited = info.active_max != 0
-        && plan.open_max != 0
-        && !plan.ignores_limits
-        && plan.workers.iter().any(WorkerPlan::writes_zones);
-    // Closed zones in the ranges that may stay as they are beside a full open set.
-    let mut closed_left = usize::MAX;
-    if is_limited {
-        let outside =
-            || descriptors.iter().filter(|z| z.condition.is_active() && !in_range[z.zone.0 as usize]);
-        let active = outside().count();
-        let left = (info.active_max as usize).saturating_sub(active);
-        options.open_max = plan.open_max.min(left as u32);
-        if options.open_max == 0 {
-            let job = plan.workers[0].spec.name.clone();
-            let zones = outside().take(ZONES_NAMED_MAX).map(|z| (z.zone, z.start)).collect();
-            let error = PlanError::NoActiveZoneLeft { limit: info.active_max, active, zones };
-            return Err(BenchError::Plan { job, error });
-        }
-        if options.open_max < plan.open_max {
-            plan.notes.push(format!(
-                "open zones limited to {} of {}: {active} zones outside the ranges of the jobs are active",
-                options.open_max, plan.open_max,
-            ));
-        }
-        closed_left = left - options.open_max as usize;
-    }
+    let closed_max = limit_open(plan, info, &descriptors, &in_range, &mut options)?;
     let zones = Zones::new(info.geometry, &descriptors, options);
     for (worker, zone) in first_writers(plan, info, &descriptors, in_range.clone(), ZoneCondition::is_open) {
         if !zones.open(zone.zone, worker) {
@@ -111,9 +85,7 @@ pub(super) fn zones(
             zones.was_reset(zone.zone, true);
         }
     }
-    if !is_limited {
-        return Ok(zones);
-    }
+    let Some(mut closed_left) = closed_max else { return Ok(zones) };
     let is_closed = |condition| condition == ZoneCondition::Closed;
     for (worker, zone) in first_writers(plan, info, &descriptors, in_range, is_closed) {
         if zones.open(zone.zone, worker) {
@@ -128,6 +100,42 @@ pub(super) fn zones(
         }
     }
     Ok(zones)
+}
+
+/// Keeps the open set within what active zones outside the jobs' ranges leave; how many closed zones in the ranges may then stay
+/// as they are beside a full set. `None` where active zones are not limited.
+fn limit_open(
+    plan: &mut Plan,
+    info: &DeviceInfo,
+    descriptors: &[ZoneDescriptor],
+    in_range: &[bool],
+    options: &mut ZonesOptions,
+) -> Result<Option<usize>, BenchError> {
+    // Jobs that write no zone at its pointer, and jobs that leave the limits to the device, need no slot of it.
+    let is_limited = info.active_max != 0
+        && plan.open_max != 0
+        && !plan.ignores_limits
+        && plan.workers.iter().any(WorkerPlan::writes_zones);
+    if !is_limited {
+        return Ok(None);
+    }
+    let outside = || descriptors.iter().filter(|z| z.condition.is_active() && !in_range[z.zone.0 as usize]);
+    let active = outside().count();
+    let left = (info.active_max as usize).saturating_sub(active);
+    options.open_max = plan.open_max.min(left as u32);
+    if options.open_max == 0 {
+        let job = plan.workers[0].spec.name.clone();
+        let zones = outside().take(ZONES_NAMED_MAX).map(|z| (z.zone, z.start)).collect();
+        let error = PlanError::NoActiveZoneLeft { limit: info.active_max, active, zones };
+        return Err(BenchError::Plan { job, error });
+    }
+    if options.open_max < plan.open_max {
+        plan.notes.push(format!(
+            "open zones limited to {} of {}: {active} zones outside the ranges of the jobs are active",
+            options.open_max, plan.open_max,
+        ));
+    }
+    Ok(Some(left - options.open_max as usize))
 }
 
 /// The zones in such a condition that some job writes at their pointers, each with the first worker that does.

@@ -2,14 +2,12 @@
 
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
-use super::round::{Ready, Round};
+use super::round::{Ran, Ready, Round};
 use super::watcher::{Watcher, WorkerSamples};
 use super::worker::{Environment, Real, Worker};
+use super::world::thread;
 use crate::error::BenchError;
 use crate::jobs::run::progress::Progress;
-use crate::jobs::verify::Recorder;
-use crate::measure::series::PositionSeries;
-use crate::report::JobReport;
 use quanta::Clock;
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -18,14 +16,6 @@ use zonal_io::sync::{CachePadded, Mutex};
 
 /// Time between two updates of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-
-/// What the workers of a round leave, in no order, with their numbers, and their samples in order.
-pub(super) struct Ran {
-    pub(super) results: Vec<(usize, (JobReport, Option<Recorder>))>,
-    pub(super) samples: Vec<WorkerSamples>,
-    /// Where the device's head was meanwhile, if series are kept and it is known.
-    pub(super) head: Option<PositionSeries>,
-}
 
 /// Runs the workers of a round until all are over.
 pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {
@@ -57,15 +47,11 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
                 watch.ends_all.store(fails_all, Ordering::Release);
                 results.lock().push((plan.number, result));
             };
-            let builder = std::thread::Builder::new().name(plan.spec.name.chars().take(15).collect());
-            if let Err(error) = builder.spawn_scoped(scope, work) {
-                gate.open(Entry::Closed);
-                return Err(BenchError::Thread { job: plan.spec.name.clone(), error });
-            }
+            thread(scope, &plan.spec.name, work).inspect_err(|_| gate.open(Entry::Closed))?;
         }
         gate.wait_for(round.workers().len());
         gate.open(Entry::Open);
-        Ok(watch(round, &watches, progress))
+        Ok::<_, BenchError>(watch(round, &watches, progress))
     })?;
     Ok(Ran { results: results.into_inner(), samples, head: None })
 }

@@ -9,7 +9,7 @@ use crate::job::Direction;
 use crate::jobs::workload::{Dir, Purpose, Stream};
 use crate::measure::Latency;
 use crate::measure::series::SeriesRecorder;
-use crate::report::{Depths, DirReport, Failure, JobReport};
+use crate::report::{DirReport, Failure, JobReport};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,28 +129,15 @@ impl Job {
                 dir.clat = Some(Box::new(latency));
             }
         }
-        let depths: Depths = [ios, 0, 0, 0, 0, 0, 0];
         JobReport {
-            name: self.plan.spec.name.clone(),
-            spec: self.plan.spec.clone(),
-            group: self.plan.group,
-            jobs: 1,
             dirs,
             flushes,
             flush_lat: (flushes > 0).then(|| Box::new(sync)),
-            resets: 0,
-            finishes: 0,
-            lacked_zone: false,
-            lacked_data: false,
             errors: failure.is_some().into(),
             failure,
             elapsed,
-            user: Duration::ZERO,
-            system: Duration::ZERO,
-            switches: 0,
-            depths,
-            seed: self.plan.seed,
-            series: None,
+            depths: [ios, 0, 0, 0, 0, 0, 0],
+            ..JobReport::new(&self.plan.spec, self.plan.group, self.plan.seed)
         }
     }
 }

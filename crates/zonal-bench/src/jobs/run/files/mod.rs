@@ -7,149 +7,146 @@
 mod ground;
 mod job;
 mod plan;
-mod world;
+mod tasks;
 
 use crate::error::BenchError;
-use crate::jobs::run::{BenchOptions, Opener, prepare};
+use crate::jobs::plan::Schedule;
+use crate::jobs::run::mode::{self, Done, Next, Site};
+use crate::jobs::run::options::{FilesOptions, MetadataPlace};
+use crate::jobs::run::world::World;
+use crate::jobs::workload::Zones;
 use crate::measure::series::{Frame, SeriesRecorder};
-use crate::report::{FilesReport, JobReport, ModeReport};
+use crate::report::FilesReport;
 use job::{Job, Left};
-use plan::{Plan, Room};
-use std::ops::Range;
+use plan::{Clone, Room, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use world::{Task, World};
+use tasks::Task;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{DATA_BLOCKS_MAX, Metadata, Superblock};
 use zonal_fs::make::{self, MakeError, MakeOptions, unit_blocks_max};
-use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions};
-use zonal_io::control::{ControlError, ControlServer, Errands};
-use zonal_io::volume::{OptionKey, SetBy, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
-
-/// How the file system is made and used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FilesOptions {
-    /// Zones open at once; `None`: what the drive allows, 128 at most.
-    pub max_open_zones: Option<u32>,
-    /// Which free zone is opened.
-    pub zone_order: ZoneOrder,
-    /// Bytes of the largest append, its header included, less where the drive does not take as much; `None`: what it takes.
-    pub unit_bytes: Option<u64>,
-    /// Bytes in write buffers or in flight before writers wait.
-    pub dirty_bytes: u64,
-    /// Files are laid out until this share of the file system is used.
-    pub fill_percent: Option<u8>,
-    /// Although there is a file system on the device, which is lost.
-    pub overwrite: bool,
-    /// Where its metadata are.
-    pub metadata: MetadataPlace,
-}
-
-/// Where the metadata of a file system are that is made for a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MetadataPlace {
-    /// In memory: they take no time of the drive.
-    #[default]
-    Memory,
-    /// On the drive, which has to keep data.
-    Drive,
-}
-
-impl Default for FilesOptions {
-    fn default() -> FilesOptions {
-        FilesOptions {
-            max_open_zones: None,
-            zone_order: ZoneOrder::default(),
-            unit_bytes: None,
-            dirty_bytes: MountOptions::default().dirty_bytes,
-            fill_percent: None,
-            overwrite: false,
-            metadata: MetadataPlace::default(),
-        }
-    }
-}
+use zonal_io::control::Teller;
+use zonal_io::device::Device;
+use zonal_io::volume::{OptionKey, SetBy, Volume, VolumeOptions, WriteMode};
 
 /// Memory that the database may take for what it has read.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// What all rounds did, without what they found.
-#[derive(Default)]
-struct Measured {
-    jobs: Vec<JobReport>,
-    files: FilesReport,
-    /// The write path's.
-    statistics: Statistics,
+/// A device that was emptied for a file system.
+pub(in crate::jobs::run) struct Ground {
+    mode: Option<WriteMode>,
+    files: FilesOptions,
 }
 
-/// What is the same for all rounds.
-struct Site {
+impl Ground {
+    /// Empties the device. A file system that is there is lost only if the options say so.
+    pub(in crate::jobs::run) fn new(
+        site: &Site<'_>,
+        mode: Option<WriteMode>,
+        files: FilesOptions,
+    ) -> Result<Ground, BenchError> {
+        ground::empty(&*site.bare, files.overwrite)?;
+        Ok(Ground { mode, files })
+    }
+}
+
+impl mode::Ground for Ground {
+    type Rounds = FileRounds;
+
+    fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
+        let mut volume = VolumeOptions { mode: self.mode, ..site.options.volume };
+        if volume.setters.of(OptionKey::Park) == SetBy::Default {
+            volume.park = VolumeOptions::default().park;
+        }
+        (site.bare.clone(), volume)
+    }
+
+    fn begin(self, site: &Site<'_>, volume: &Arc<Volume>, world: World) -> Result<FileRounds, BenchError> {
+        let Ground { files, .. } = self;
+        if files.metadata == MetadataPlace::Drive && !site.has_data {
+            let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
+            return Err(BenchError::Files { error });
+        }
+        let memory = (files.metadata == MetadataPlace::Memory).then(Memory::new);
+        let fs = mount(&world, volume, memory.clone(), &files, site.has_data)?;
+        let bytes = fs.usage().free * u64::from(BLOCK_BYTES);
+        let room = Room { bytes, zone_bytes: zone_bytes(volume) };
+        let plan = plan(site.options.jobs.jobs(), room, &files)
+            .map_err(|(job, error)| BenchError::Plan { job, error })?;
+        Ok(FileRounds {
+            plan,
+            world,
+            volume: volume.clone(),
+            fs,
+            memory,
+            has_data: site.has_data,
+            files,
+            keeps_series: site.options.series,
+            interrupt: site.options.interrupt.clone(),
+        })
+    }
+}
+
+/// The rounds of jobs that work with files.
+pub(in crate::jobs::run) struct FileRounds {
+    plan: Schedule<Clone>,
     world: World,
     volume: Arc<Volume>,
     fs: FileSystem,
     /// Where its metadata are, unless on the drive.
     memory: Option<Memory>,
     has_data: bool,
-    options: FilesOptions,
+    files: FilesOptions,
+    keeps_series: bool,
     /// Set from outside to end the run.
     interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// Runs the jobs of `options` on files, in one write mode.
-pub(crate) fn run_mode(
-    open: &Opener<'_>,
-    options: &BenchOptions,
-    mode: Option<WriteMode>,
-    files: &FilesOptions,
-) -> Result<ModeReport, BenchError> {
-    let device = open().map_err(BenchError::Device)?;
-    let info = device.info().clone();
-    let has_data = keeps_data(&*device);
-    ground::empty(&*device, files.overwrite)?;
-    let mut volume = VolumeOptions { mode, ..options.volume };
-    if volume.setters.of(OptionKey::Park) == SetBy::Default {
-        volume.park = VolumeOptions::default().park;
+impl mode::Rounds for FileRounds {
+    fn count(&self) -> usize {
+        self.plan.rounds.len()
     }
-    let volume = Arc::new(Volume::open(device.clone(), volume)?);
-    let errands = Errands::default();
-    let world = World::of(&volume, &errands);
-    if files.metadata == MetadataPlace::Drive && !has_data {
-        let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
-        return Err(BenchError::Files { error });
+
+    fn notes(&mut self) -> Vec<String> {
+        let place = match self.memory {
+            Some(_) => "metadata is in memory, and takes no time of the drive",
+            None => "metadata is on the drive; while it is written, jobs stand still in virtual time",
+        };
+        vec![place.to_owned()]
     }
-    let memory = (files.metadata == MetadataPlace::Memory).then(Memory::new);
-    let fs = mount(&world, &volume, memory.clone(), files, has_data)?;
-    let interrupt = options.interrupt.clone();
-    let site = Site { world, volume, fs, memory, has_data, options: *files, interrupt };
-    let room =
-        Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
-    let plan = Plan::new(options.jobs.jobs(), room, files)
-        .map_err(|(job, error)| BenchError::Plan { job, error })?;
-    let control = options.control.then(|| site.control(&errands));
-    let Measured { jobs, files, statistics } = site.run(&plan, options.series)?;
-    let mut notes = site.notes();
-    if let Some(Err(error)) = &control {
-        notes.push(format!("there is no control socket: {error}"));
+
+    fn status(&self) -> Option<Teller> {
+        let fs = self.fs.clone();
+        Some(Arc::new(move || serde_json::to_value(fs.status()).unwrap_or_default()))
     }
-    drop(control);
-    let (mode, mode_reason) = site.volume.mode();
-    drop(site);
-    let series = options.series.then(|| Box::new(prepare::mode_series(&*device, info.clone(), &mut notes)));
-    Ok(ModeReport {
-        device: info.name,
-        mode,
-        mode_reason,
-        jobs,
-        statistics,
-        notes,
-        verify: None,
-        series,
-        is_virtual: info.virtual_time,
-        files: Some(files),
-    })
+
+    fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError> {
+        let files = done.files.get_or_insert_default();
+        // What is laid out for a round may take long.
+        if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Ok(Next::Round);
+        }
+        let clones = &self.plan.clones[self.plan.rounds[index].clone()];
+        let jobs = self.lay_out(clones, self.keeps_series.then_some(done.elapsed))?;
+        self.fs.take_statistics();
+        let before = self.volume.statistics();
+        let (of_round, left) = self.measure(clones, jobs)?;
+        done.statistics += self.volume.statistics().since(before);
+        files.add(&of_round);
+        files.files += left.iter().map(|left| left.files).sum::<u64>();
+        let elapsed = left.iter().map(|left| left.report.elapsed.as_nanos() as u64).max();
+        done.elapsed.0 += elapsed.unwrap_or(0);
+        left.into_iter().for_each(|left| done.add(left.report));
+        Ok(Next::Round)
+    }
+
+    fn close(self, _: &mut Vec<String>) -> Option<Arc<Zones>> {
+        None
+    }
 }
 
 fn zone_bytes(volume: &Volume) -> u64 {
@@ -206,48 +203,12 @@ fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, Ben
     Ok(Superblock::new(*UUID, geometry, unit_blocks, Metadata::Beside, 0))
 }
 
-impl Measured {
-    /// Adds what a clone has left, to the report before it if they are reported together.
-    fn add(&mut self, Left { report, files }: Left) {
-        self.files.files += files;
-        match self.jobs.last_mut() {
-            Some(last) if report.spec.group_reporting && last.group == report.group => last.add(&report),
-            _ => self.jobs.push(report),
-        }
-    }
-}
-
-impl Site {
-    fn run(&self, plan: &Plan, keeps_series: bool) -> Result<Measured, BenchError> {
-        let mut done = Measured::default();
-        let mut elapsed = Nanos(0);
-        for round in &plan.rounds {
-            if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-                break;
-            }
-            let frame = keeps_series.then_some(elapsed);
-            let laid_out = self.lay_out(plan, round, frame)?;
-            self.fs.take_statistics();
-            let before = self.volume.statistics();
-            let (files, left) = self.measure(plan, round, laid_out)?;
-            done.statistics += self.volume.statistics().since(before);
-            done.files.add(&files);
-            elapsed.0 += left.iter().map(|left| left.report.elapsed.as_nanos() as u64).max().unwrap_or(0);
-            left.into_iter().for_each(|left| done.add(left));
-        }
-        Ok(done)
-    }
-
+impl FileRounds {
     /// Writes the files that have to be there before a round, and makes them durable. `before`: the time that rounds have
     /// taken, if series are kept.
-    fn lay_out(
-        &self,
-        plan: &Plan,
-        round: &Range<usize>,
-        before: Option<Nanos>,
-    ) -> Result<Vec<Job>, BenchError> {
-        let tasks = plan.clones[round.clone()].iter().map(|clone| {
-            let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.options.dirty_bytes);
+    fn lay_out(&self, clones: &[Clone], before: Option<Nanos>) -> Result<Vec<Job>, BenchError> {
+        let tasks = clones.iter().map(|clone| {
+            let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.files.dirty_bytes);
             job.interrupt = self.interrupt.clone();
             job.series = before.map(|before| SeriesRecorder::new(&self.frame(before)));
             let is_laid_out = clone.is_laid_out;
@@ -265,14 +226,9 @@ impl Site {
         Ok(jobs)
     }
 
-    fn measure(
-        &self,
-        plan: &Plan,
-        round: &Range<usize>,
-        jobs: Vec<Job>,
-    ) -> Result<(FilesReport, Vec<Left>), BenchError> {
+    fn measure(&self, clones: &[Clone], jobs: Vec<Job>) -> Result<(FilesReport, Vec<Left>), BenchError> {
         let used = self.fs.usage().used;
-        let names = plan.clones[round.clone()].iter().map(|clone| &clone.spec.name);
+        let names = clones.iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
         let left = self.world.run(tasks.collect(), Some(&self.fs))?;
         let pages = self.fs.usage().metadata.map_or(0, |fill| fill.pages);
@@ -284,24 +240,5 @@ impl Site {
     /// Where series lie: after the rounds before, without the time in which files were laid out.
     fn frame(&self, before: Nanos) -> Frame {
         Frame { before, sectors: Sector(0)..Sector(self.volume.info().geometry.sectors().0) }
-    }
-
-    /// Lets other processes look at the volume and the file system on it.
-    fn control(&self, errands: &Errands) -> Result<ControlServer, ControlError> {
-        let fs = self.fs.clone();
-        let tell = move || serde_json::to_value(fs.status()).unwrap_or_default();
-        ControlServer::start_with(self.volume.clone(), Some(Arc::new(tell)), errands.clone())
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let place = match self.memory {
-            Some(_) => "metadata is in memory, and takes no time of the drive",
-            None => "metadata is on the drive; while it is written, jobs stand still in virtual time",
-        };
-        let mut notes = vec![place.to_owned()];
-        if matches!(self.world, World::Virtual(_)) {
-            notes.push("times are virtual: processor times and context switches are not measured".to_owned());
-        }
-        notes
     }
 }

@@ -1,11 +1,10 @@
 //! Jobs that work with files, resolved: who has which files, and how much is done with them.
 
-use super::FilesOptions;
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
-use crate::jobs::plan::{Misfit, fresh_seed};
+use crate::jobs::plan::{Misfit, Place, Schedule};
+use crate::jobs::run::options::FilesOptions;
 use crate::jobs::workload::{Purpose, Stream};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Files of all jobs: their names and sizes are in memory.
@@ -40,14 +39,6 @@ impl Clone {
     }
 }
 
-/// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) clones: Vec<Clone>,
-    /// Which run at the same time, in order.
-    pub(super) rounds: Vec<Range<usize>>,
-}
-
 /// What sizes are resolved against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
@@ -56,39 +47,11 @@ pub(super) struct Room {
     pub(super) zone_bytes: u64,
 }
 
-impl Plan {
-    pub(super) fn new(jobs: &[Job], room: Room, options: &FilesOptions) -> Result<Plan, Misfit> {
-        let mut plan = Plan::default();
-        let writers: u64 = jobs.iter().map(|job| u64::from(job.spec.numjobs)).sum();
-        let (mut group, mut begin) = (0, 0);
-        for job in jobs {
-            let spec = Arc::new(job.spec.clone());
-            let ends_round = spec.stonewall && plan.clones.len() > begin;
-            if ends_round {
-                plan.rounds.push(begin..plan.clones.len());
-                begin = plan.clones.len();
-            }
-            group += u32::from((spec.stonewall || spec.new_group) && !plan.clones.is_empty());
-            let seed = spec.seed().unwrap_or_else(fresh_seed);
-            let share = Share { room, writers, fill_percent: options.fill_percent };
-            for clone in 0..spec.numjobs {
-                let number = plan.clones.len();
-                let place = Place { clone, number, group, seed };
-                let resolved = resolve(&spec, place, share).map_err(|error| (spec.name.clone(), error))?;
-                plan.clones.push(resolved);
-            }
-        }
-        plan.rounds.push(begin..plan.clones.len());
-        Ok(plan)
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    clone: u32,
-    number: usize,
-    group: u32,
-    seed: u64,
+/// Who has which files, in which rounds.
+pub(super) fn plan(jobs: &[Job], room: Room, options: &FilesOptions) -> Result<Schedule<Clone>, Misfit> {
+    let writers = jobs.iter().map(|job| u64::from(job.spec.numjobs)).sum();
+    let share = Share { room, writers, fill_percent: options.fill_percent };
+    Schedule::new(jobs, |spec, place| resolve(spec, place, share))
 }
 
 /// What a clone may take of the file system.
@@ -101,7 +64,7 @@ struct Share {
 
 fn resolve(spec: &Arc<JobSpec>, place: Place, share: Share) -> Result<Clone, PlanError> {
     check(spec)?;
-    let Place { clone, number, group, seed } = place;
+    let Place { clone, number, group, seed, .. } = place;
     let sizes = sizes(spec, place, share)?;
     let all: u64 = sizes.iter().sum();
     let bytes = |extent: Extent, whole: u64, option| {

@@ -1,10 +1,9 @@
 //! What a round does in virtual time outside its workers: samples, ends of their times, the head's places, the progress line.
 
-use super::{Left, VirtualClock};
 use crate::jobs::run::progress::Progress;
-use crate::jobs::run::round::Round;
-use crate::jobs::run::threads::Ran;
+use crate::jobs::run::round::{Left, Ran, Round};
 use crate::jobs::run::watcher::Watcher;
+use crate::jobs::run::world::VirtualClock;
 use crate::jobs::workload::Awaits;
 use crate::measure::series::PositionSeries;
 use std::time::{Duration, Instant};

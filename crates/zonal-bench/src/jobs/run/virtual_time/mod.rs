@@ -14,50 +14,25 @@ mod host;
 mod mail;
 
 use super::inbox::Places;
-use super::round::{Ready, Round};
-use super::threads::Ran;
+use super::round::{Left, Ran, Ready, Round};
 use super::watcher::Watcher;
 use super::worker::{Awaited, Environment, Time, Worker};
+use super::world::{VirtualClock, fibre};
 use crate::error::BenchError;
 use crate::jobs::run::progress::Progress;
-use crate::jobs::verify::Recorder;
 use crate::jobs::workload::Awaits;
 use crate::measure::Usage;
-use crate::report::JobReport;
 use host::RoundHost;
 use mail::{Letters, Post};
-use quanta::{Clock, Mock};
+use quanta::Clock;
 use std::rc::Rc;
 use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
-use zonal_sim::executor::{Executor, Pause, Processor, Signals, Task, Timeline};
+use zonal_sim::executor::{Executor, Pause, Processor, Signals};
 
 /// Requests of a worker that are answered at once before others have a turn at the same instant.
 const TURN_REQUESTS: u32 = 1 << 16;
-
-/// The clock of a run in virtual time. It continues from round to round, because the device's does.
-pub(super) struct VirtualClock {
-    pub(super) timeline: Timeline,
-    /// The same time, as workers read it.
-    clock: Clock,
-    hand: Arc<Mock>,
-}
-
-impl VirtualClock {
-    pub(super) fn new(timeline: Timeline) -> VirtualClock {
-        let (clock, hand) = Clock::mock();
-        VirtualClock { timeline, clock, hand }
-    }
-
-    /// Sets the workers' clock by the timeline.
-    pub(super) fn follow(&self) {
-        self.hand.increment(self.timeline.now().0 - self.clock.raw());
-    }
-}
-
-/// What a worker leaves.
-type Left = (JobReport, Option<Recorder>);
 
 /// What all workers of a round have in common.
 struct Common {
@@ -159,7 +134,6 @@ pub(super) fn run(
     let mut tasks = Vec::new();
     for (number, job) in jobs.into_iter().enumerate() {
         let plan = round.workers()[number].clone();
-        let name = plan.spec.name.clone();
         let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
         let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
         let frame = frame.clone();
@@ -171,7 +145,7 @@ pub(super) fn run(
             let worker = Worker::new(time, &environment, &plan, watch, job.workload, job.recorder);
             worker.with_log(job.log).run()
         };
-        tasks.push(Task::new(&name, work).map_err(|error| BenchError::Thread { job: name, error })?);
+        tasks.push(fibre(&round.workers()[number].spec.name, work)?);
     }
     let watcher = Watcher::new(round.index, round.workers(), &watches, round.interrupt);
     let mut host = RoundHost::new(round, clock, watcher, progress);

@@ -198,10 +198,6 @@ impl<'a, T: Time> Worker<'a, T> {
             report
         });
         let report = JobReport {
-            name: self.plan.spec.name.clone(),
-            spec: self.plan.spec.clone(),
-            group: self.plan.group,
-            jobs: 1,
             dirs,
             flushes: self.measure.flushes,
             flush_lat: self.measure.flush.take(),
@@ -216,8 +212,8 @@ impl<'a, T: Time> Worker<'a, T> {
             system: usage.system,
             switches: usage.switches,
             depths: self.measure.depths,
-            seed: self.plan.seed,
             series: self.measure.take_series(),
+            ..JobReport::new(&self.plan.spec, self.plan.group, self.plan.seed)
         };
         (report, self.recorder)
     }

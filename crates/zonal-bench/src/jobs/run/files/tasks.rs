@@ -5,6 +5,7 @@
 //! poll, and those that got on look last.
 
 use crate::error::BenchError;
+use crate::jobs::run::world::{World, fibre, thread};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -15,10 +16,9 @@ use zonal_core::Nanos;
 use zonal_fs::FileSystem;
 use zonal_fs::waiter::{Polling, Waiter, Waiters, polling};
 use zonal_io::clock::Clock;
-use zonal_io::control::Errands;
 use zonal_io::volume::Volume;
 use zonal_sim::executor::{
-    self, Executor, Halt, Host, Pause, Processor, Resume, Section, Signals, Stopped, Timeline, VirtualClock,
+    Executor, Halt, Host, Pause, Processor, Resume, Section, Signals, Stopped, Timeline, VirtualClock,
 };
 
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
@@ -39,23 +39,7 @@ impl<R> Task<R> {
     }
 }
 
-/// Whose time it is.
-pub(super) enum World {
-    /// The world's.
-    Real(Clock),
-    /// What the device says.
-    Virtual(Timeline),
-}
-
 impl World {
-    /// The time of `volume`. A virtual one does `errands` in it.
-    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> World {
-        match volume.info().virtual_time {
-            true => World::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
-            false => World::Real(Clock::start()),
-        }
-    }
-
     /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
     pub(super) fn run<R: Send + 'static>(
         &self,
@@ -64,7 +48,7 @@ impl World {
     ) -> Result<Vec<R>, BenchError> {
         match self {
             World::Real(clock) => in_threads(*clock, tasks, tended),
-            World::Virtual(timeline) => in_virtual_time(timeline, tasks, tended),
+            World::Virtual(clock) => in_virtual_time(&clock.timeline, tasks, tended),
         }
     }
 
@@ -72,8 +56,8 @@ impl World {
     pub(super) fn waiters(&self) -> Waiters {
         match self {
             World::Real(clock) => polling(*clock),
-            World::Virtual(timeline) => {
-                let clock = timeline.clock().clone();
+            World::Virtual(clock) => {
+                let clock = clock.timeline.clock().clone();
                 Arc::new(move || Box::new(InSection(Section::new(clock.clone()))))
             }
         }
@@ -115,10 +99,9 @@ fn in_threads<R: Send + 'static>(
         let mut threads = Vec::new();
         let mut result = Ok(());
         for Task { name, work } in tasks {
-            let builder = std::thread::Builder::new().name(name.chars().take(15).collect());
-            match builder.spawn_scoped(scope, move || work(&Polling::new(clock))) {
+            match thread(scope, &name, move || work(&Polling::new(clock))) {
                 Ok(thread) => threads.push(thread),
-                Err(error) => result = Err(BenchError::Thread { job: name, error }),
+                Err(error) => result = Err(error),
             }
         }
         let left: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
@@ -228,7 +211,7 @@ fn in_virtual_time<R: 'static>(
     let task = |name: &str, work: Inside<R>| {
         let (clock, signals) = (timeline.clock().clone(), signals.clone());
         let work = move |processor: &Processor<'_, ()>| work(&Virtual { processor, clock, signals });
-        executor::Task::new(name, work).map_err(|error| BenchError::Thread { job: name.to_owned(), error })
+        fibre(name, work)
     };
     let mut fibres = Vec::new();
     for Task { name, work } in tasks {
@@ -250,6 +233,7 @@ fn in_virtual_time<R: 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal_io::control::Errands;
     use zonal_io::device::Device;
     use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
     use zonal_io::volume::VolumeOptions;
