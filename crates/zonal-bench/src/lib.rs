@@ -21,5 +21,5 @@ pub use jobs::run::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, a
 pub use jobs::workload::HostRules;
 pub use jobs::{verify, workload};
 pub use measure::{HISTOGRAM_MAX, Latency, Samples, series};
-pub use output::{About, Comparison, Detail, Row};
+pub use output::{About, Comparison, Detail, Row, columns};
 pub use report::{Depths, DirReport, Ended, Failure, FilesReport, JobReport, Lack, ModeReport, Report};

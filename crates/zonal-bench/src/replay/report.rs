@@ -7,10 +7,9 @@ use super::trace::{Format, Trace};
 use super::{Counts, ReplayOptions, Speed};
 use crate::job::JobFile;
 use crate::measure::Usage;
-use crate::output::{Detail, binary};
+use crate::output::{Detail, binary, line};
 use crate::report::{DirReport, Ended, JobReport, ModeReport, Report};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_core::{Nanos, SECTOR_BYTES};
@@ -24,7 +23,7 @@ const LINES: usize = 16;
 const BAR: usize = 40;
 
 /// How a trace's disk was laid on the zones, and what that cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Laid {
     /// Bytes of a block of the map: the device's.
     pub block_bytes: u64,
@@ -67,18 +66,8 @@ impl Laid {
             block_bytes,
             zones: log.log_zones,
             reserve_zones: log.reserve_zones,
-            open_zones: 0,
             disk_bytes: log.disk_blocks * block_bytes,
-            written_bytes: 0,
-            moved_blocks: 0,
-            cleaned_zones: 0,
-            edge_blocks: 0,
-            unmapped_blocks: 0,
-            unmapped_reads: 0,
-            unmapped_read_bytes: 0,
-            checked_blocks: 0,
-            discarded_blocks: 0,
-            reads_that_waited: 0,
+            ..Laid::default()
         }))
     }
 }
@@ -251,11 +240,6 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         depths: measured.depths,
         ..JobReport::new(&spec, 0, 0)
     }
-}
-
-/// Writing to a string does not fail.
-macro_rules! line {
-    ($text:expr, $($argument:tt)*) => {{ let _ = writeln!($text, $($argument)*); }};
 }
 
 impl ReplayReport {
