@@ -80,11 +80,6 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Whether a rate is limited.
-    pub fn limits_rate(&self) -> bool {
-        self.rate != PerDirection::default() || self.rate_iops != PerDirection::default()
-    }
-
     /// Whether a rate has a lower bound.
     pub fn has_rate_min(&self) -> bool {
         self.rate_min != PerDirection::default() || self.rate_iops_min != PerDirection::default()

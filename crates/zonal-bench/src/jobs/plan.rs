@@ -208,22 +208,9 @@ fn resolve(
         read: block_sectors("bsrange", max.read, info)?,
         write: block_sectors("bsrange", max.write, info)?,
     };
-    let start = start_of(spec, place.clone, info)?;
-    let range = range_of(spec, start, info)?;
-    let given_bytes = range.end - range.start;
-    let block = u64::from(info.block_sectors);
-    let end = range.end / SECTOR_BYTES / block * block;
-    let mut range = to_sectors("offset", range.start, info)?..end;
-    if spec.zonemode == ZoneMode::Zbd && spec.pattern.direction != Direction::Read {
-        round_to_zones(spec, &mut range, info, notes)?;
-    }
-    let largest = read_or_write(spec, read_sectors, write_sectors);
-    if range.end - range.start < u64::from(largest) {
-        return Err(PlanError::BlockAboveRange {
-            block: u64::from(largest) * SECTOR_BYTES,
-            range: (range.end - range.start) * SECTOR_BYTES,
-        });
-    }
+    let given = range_of(spec, start_of(spec, place.clone, info)?, info)?;
+    let range = sectors_of(spec, &given, info, notes)?;
+    check_block(read_or_write(spec, read_sectors, write_sectors), &range)?;
     check_writes(spec, write_sectors, sectors_max.write, &range, info, mode)?;
     if place.clone == 0 && appends_elsewhere(spec, &range, info, mode) {
         notes.push(format!(
@@ -232,14 +219,15 @@ fn resolve(
         ));
     }
     check_verified(spec, write_sectors, sectors_max, info)?;
-    let pass = (range.end - range.start).min(given_bytes.div_ceil(SECTOR_BYTES));
+    let pass = (range.end - range.start).min((given.end - given.start).div_ceil(SECTOR_BYTES));
     let amount = amount_of(spec, pass, info)?;
     let total = amount.checked_mul(u64::from(spec.loops)).ok_or(PlanError::Overflow { option: "loops" })?;
+    let Place { job, clone, number, group, seed } = place;
     Ok(WorkerPlan {
-        job: place.job,
-        clone: place.clone,
-        number: place.number,
-        group: place.group,
+        job,
+        clone,
+        number,
+        group,
         spec: spec.clone(),
         zones: zones_of(&range, info),
         range,
@@ -250,12 +238,38 @@ fn resolve(
         pass_sectors: if spec.norandommap && spec.pattern.random { pass.max(amount) } else { pass },
         total_sectors: if spec.time_based { u64::MAX } else { total },
         is_amount_given: spec.io_size != Extent::Fill,
-        seed: place.seed,
+        seed,
         is_alone: false,
         holds_zones: false,
         iolog: spec.write_iolog.as_ref().map(PathBuf::from),
         is_tiling: is_tiling(write_sectors, info),
     })
+}
+
+/// The sectors of a range of bytes: whole blocks, and whole zones where a job writes these.
+fn sectors_of(
+    spec: &JobSpec,
+    bytes: &Range<u64>,
+    info: &DeviceInfo,
+    notes: &mut Vec<String>,
+) -> Result<Range<u64>, PlanError> {
+    let block = u64::from(info.block_sectors);
+    let end = bytes.end / SECTOR_BYTES / block * block;
+    let mut range = to_sectors("offset", bytes.start, info)?..end;
+    if spec.zonemode == ZoneMode::Zbd && spec.pattern.direction != Direction::Read {
+        round_to_zones(spec, &mut range, info, notes)?;
+    }
+    Ok(range)
+}
+
+/// Whether a block of this many sectors fits the range.
+fn check_block(sectors: u32, range: &Range<u64>) -> Result<(), PlanError> {
+    let length = range.end - range.start;
+    if length < u64::from(sectors) {
+        let (block, range) = (u64::from(sectors) * SECTOR_BYTES, length * SECTOR_BYTES);
+        return Err(PlanError::BlockAboveRange { block, range });
+    }
+    Ok(())
 }
 
 /// Whether blocks from a zone's start on fill it exactly, whichever zone it is.

@@ -76,7 +76,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 pub type Depths = [u64; 7];
 
 /// What one job did, or several that are reported as one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobReport {
     /// Its name.
     pub name: String,
@@ -124,28 +124,8 @@ pub struct JobReport {
 impl JobReport {
     /// Of one job that has done nothing.
     pub(crate) fn new(spec: &Arc<JobSpec>, group: u32, seed: u64) -> JobReport {
-        JobReport {
-            name: spec.name.clone(),
-            spec: spec.clone(),
-            group,
-            jobs: 1,
-            dirs: Default::default(),
-            flushes: 0,
-            flush_lat: None,
-            resets: 0,
-            finishes: 0,
-            lacked_zone: false,
-            lacked_data: false,
-            errors: 0,
-            failure: None,
-            elapsed: Duration::ZERO,
-            user: Duration::ZERO,
-            system: Duration::ZERO,
-            switches: 0,
-            depths: Depths::default(),
-            seed,
-            series: None,
-        }
+        let (name, spec) = (spec.name.clone(), spec.clone());
+        JobReport { name, spec, group, jobs: 1, seed, ..JobReport::default() }
     }
 
     /// What it did in one direction.

@@ -110,28 +110,10 @@ impl ZbdWrite {
         // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
         loop {
             match self.stage {
+                Stage::Claim if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
                 Stage::Claim => {
-                    if !hold.take(self.zone, in_flight, zones) {
-                        return Way::Step(Step::Wait);
-                    }
-                    if self.reset_is_due(plan, zones) {
-                        self.stage = Stage::Lock(Manage::ResetDue);
-                        continue;
-                    }
-                    let (claim, sectors) = zones.claim_up_to(self.zone, claimant, self.sectors);
-                    match claim {
-                        Claim::At(offset) => {
-                            let (io, end) = placed(self.zone, offset, sectors, zones);
-                            return Way::Io(io, end);
-                        }
-                        Claim::Later => return Way::Step(Step::Wait),
-                        Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
-                        Claim::Full if plan.spec.verify == Verify::None => {
-                            self.stage = Stage::Lock(Manage::ResetFull);
-                        }
-                        Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => {
-                            self.stage = Stage::Convert;
-                        }
+                    if let Some(way) = self.take_room(plan, claimant, zones) {
+                        return way;
                     }
                 }
                 Stage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
@@ -159,30 +141,62 @@ impl ZbdWrite {
                     }
                 }
                 Stage::Lock(_) if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
-                Stage::Lock(manage) => match zones.lock(self.zone, claimant.is_alone) {
-                    Locking::Taken => return Way::Step(Step::Wait),
-                    Locking::Locked if self.is_needed(manage, claimant, zones) => {
-                        self.stage = Stage::Drain(manage);
-                    }
-                    Locking::Locked => {
-                        zones.unlock(self.zone, claimant.is_alone);
-                        self.stage = Stage::Claim;
-                    }
-                },
-                Stage::Drain(manage) => {
-                    if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 {
+                Stage::Lock(manage) => {
+                    if !self.lock(manage, claimant, zones) {
                         return Way::Step(Step::Wait);
                     }
-                    self.stage = Stage::Under(manage);
-                    if manage == Manage::Finish {
-                        return Way::Step(Step::Finish(self.zone));
-                    }
-                    zones.will_be_reset(self.zone);
-                    return Way::Step(Step::Reset(self.zone));
                 }
+                Stage::Drain(_) if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 => {
+                    return Way::Step(Step::Wait);
+                }
+                Stage::Drain(manage) => return self.manage(manage, zones),
                 Stage::Under(_) => return Way::Step(Step::Wait),
             }
         }
+    }
+
+    /// Takes room in its zone, which is held where it has to be. `None`: the stage has changed.
+    fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+        if self.reset_is_due(plan, zones) {
+            self.stage = Stage::Lock(Manage::ResetDue);
+            return None;
+        }
+        let (claim, sectors) = zones.claim_up_to(self.zone, claimant, self.sectors);
+        match claim {
+            Claim::At(offset) => {
+                let (io, end) = placed(self.zone, offset, sectors, zones);
+                return Some(Way::Io(io, end));
+            }
+            Claim::Later => return Some(Way::Step(Step::Wait)),
+            // The zone is claimed once more, now that it is open.
+            Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
+            Claim::Full if plan.spec.verify == Verify::None => self.stage = Stage::Lock(Manage::ResetFull),
+            Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => self.stage = Stage::Convert,
+        }
+        None
+    }
+
+    /// Locks its zone, unless that is no longer needed; whether no other worker has the lock.
+    fn lock(&mut self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
+        match zones.lock(self.zone, claimant.is_alone) {
+            Locking::Taken => return false,
+            Locking::Locked if self.is_needed(manage, claimant, zones) => self.stage = Stage::Drain(manage),
+            Locking::Locked => {
+                zones.unlock(self.zone, claimant.is_alone);
+                self.stage = Stage::Claim;
+            }
+        }
+        true
+    }
+
+    /// The step that resets or finishes its zone, which is locked and quiet.
+    fn manage(&mut self, manage: Manage, zones: &Zones) -> Way {
+        self.stage = Stage::Under(manage);
+        if manage == Manage::Finish {
+            return Way::Step(Step::Finish(self.zone));
+        }
+        zones.will_be_reset(self.zone);
+        Way::Step(Step::Reset(self.zone))
     }
 
     /// The reset or finish has ended, well or not.

@@ -39,9 +39,6 @@ const DEAD: u64 = 1 << 58;
 /// Cannot be read either.
 const OFFLINE: u64 = 1 << 59;
 
-/// Writes of one zone in flight, over all workers: what its word can count.
-pub const ZONE_WRITES_MAX: u64 = IN_FLIGHT / IN_FLIGHT_ONE;
-
 /// Looks at a locked zone before giving up for now. A submission takes tens of nanoseconds.
 const SPINS_MAX: u32 = 64;
 

@@ -189,6 +189,12 @@ impl<'a, T: Time> Worker<'a, T> {
         }
         self.finish_log();
         self.workload.end(self.environment.zones);
+        self.report()
+    }
+
+    /// What it did, now that it is over.
+    fn report(mut self) -> (JobReport, Option<Recorder>) {
+        let clock = self.environment.clock;
         let elapsed = clock.delta(self.begin.at, clock.raw());
         let usage = T::usage().since(self.begin.usage);
         let times = [self.begin.reading, self.begin.writing];
