@@ -170,7 +170,6 @@ pub fn run(
         prepare::erase(&*bare)?;
     }
     let layout = layout(&*bare, options)?;
-    let laid = report::Laid::of(&layout, bare.info());
     let volume = Arc::new(open_volume(bare, options)?);
     let errands = Errands::default();
     let control = Control::start(options.control, &volume, None, errands.clone());
@@ -197,7 +196,7 @@ pub fn run(
     notes.extend(control.note());
     let outcome =
         report::Outcome { started, usage: Usage::now().since(usage), took, elapsed, ledger, measured, notes };
-    let mut report = report::report(outcome, laid.after(&layout), &volume, trace, options);
+    let mut report = report::report(outcome, &layout, &volume, trace, options);
     report.report.ended = ended;
     Ok(report)
 }

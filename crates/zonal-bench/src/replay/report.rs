@@ -13,7 +13,6 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_core::{Nanos, SECTOR_BYTES};
-use zonal_io::device::DeviceInfo;
 use zonal_io::volume::Volume;
 
 /// Lines that show the queue over time.
@@ -23,7 +22,7 @@ const LINES: usize = 16;
 const BAR: usize = 40;
 
 /// How a trace's disk was laid on the zones, and what that cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Laid {
     /// Bytes of a block of the map: the device's.
     pub block_bytes: u64,
@@ -55,38 +54,6 @@ pub struct Laid {
     pub discarded_blocks: u64,
     /// Reads that waited for a write of the same blocks.
     pub reads_that_waited: u64,
-}
-
-impl Laid {
-    /// What is known before the replay; `None` if nothing is laid.
-    pub(super) fn of(layout: &Layout, info: &DeviceInfo) -> Before {
-        let Layout::Log(log) = layout else { return Before(None) };
-        let block_bytes = u64::from(info.block_sectors) * SECTOR_BYTES;
-        Before(Some(Laid {
-            block_bytes,
-            zones: log.log_zones,
-            reserve_zones: log.reserve_zones,
-            disk_bytes: log.disk_blocks * block_bytes,
-            ..Laid::default()
-        }))
-    }
-}
-
-/// What is known of a laid disk before the replay.
-pub(super) struct Before(Option<Laid>);
-
-impl Before {
-    /// With what the log did.
-    pub(super) fn after(self, layout: &Layout) -> Option<Laid> {
-        let (Layout::Log(log), Some(laid)) = (layout, self.0) else { return None };
-        let account = log.account;
-        Some(Laid {
-            written_bytes: account.written * laid.block_bytes,
-            moved_blocks: account.moved,
-            cleaned_zones: account.cleaned,
-            ..laid
-        })
-    }
 }
 
 /// What only a replay has to tell.
@@ -159,7 +126,7 @@ pub(super) struct Outcome {
 
 pub(super) fn report(
     outcome: Outcome,
-    laid: Option<Laid>,
+    layout: &Layout,
     volume: &Volume,
     trace: &Trace,
     options: &ReplayOptions,
@@ -185,15 +152,24 @@ pub(super) fn report(
         discards_passed_over: counts.discards_passed_over,
         resets_added: counts.resets_added,
         trace_bytes,
-        laid: laid.map(|laid| with_counts(laid, &counts, options)),
+        laid: laid(layout, u64::from(volume.info().block_sectors) * SECTOR_BYTES, &counts, options),
         series,
     };
     ReplayReport { report: Report { started, modes: vec![mode], ended: Ended::Done }, replay }
 }
 
-fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
-    Laid {
+/// How the disk was laid, and what the log did; `None` if nothing is laid.
+fn laid(layout: &Layout, block_bytes: u64, counts: &Counts, options: &ReplayOptions) -> Option<Laid> {
+    let Layout::Log(log) = layout else { return None };
+    Some(Laid {
+        block_bytes,
+        zones: log.log_zones,
+        reserve_zones: log.reserve_zones,
         open_zones: options.log.open_zones.max(1),
+        disk_bytes: log.disk_blocks * block_bytes,
+        written_bytes: log.account.written * block_bytes,
+        moved_blocks: log.account.moved,
+        cleaned_zones: log.account.cleaned,
         edge_blocks: counts.edges,
         unmapped_blocks: counts.unmapped,
         unmapped_reads: counts.unmapped_reads,
@@ -201,8 +177,7 @@ fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
         checked_blocks: counts.checked,
         discarded_blocks: counts.discarded,
         reads_that_waited: counts.waited,
-        ..laid
-    }
+    })
 }
 
 /// The replay as a job.

@@ -54,17 +54,18 @@ impl DirReport {
         self.ios += other.ios;
         self.bytes += other.bytes;
         self.runtime = self.runtime.max(other.runtime);
-        let pairs =
-            [(&mut self.slat, &other.slat), (&mut self.clat, &other.clat), (&mut self.lat, &other.lat)];
-        for (own, other) in pairs {
-            match (own, other) {
-                (Some(own), Some(other)) => own.add(other),
-                (own @ None, Some(other)) => *own = Some(other.clone()),
-                (_, None) => {}
-            }
-        }
+        add_times(&mut self.slat, &other.slat);
+        add_times(&mut self.clat, &other.clat);
+        add_times(&mut self.lat, &other.lat);
         self.bandwidth.add(&other.bandwidth);
         self.rate.add(&other.rate);
+    }
+}
+
+/// Adds the times of another job, if it took any.
+fn add_times(own: &mut Option<Box<Latency>>, other: &Option<Box<Latency>>) {
+    if let Some(other) = other {
+        own.get_or_insert_default().add(other);
     }
 }
 
@@ -172,11 +173,7 @@ impl JobReport {
             own.add(other);
         }
         self.flushes += other.flushes;
-        match (&mut self.flush_lat, &other.flush_lat) {
-            (Some(own), Some(other)) => own.add(other),
-            (own @ None, Some(other)) => *own = Some(other.clone()),
-            (_, None) => {}
-        }
+        add_times(&mut self.flush_lat, &other.flush_lat);
         self.resets += other.resets;
         self.finishes += other.finishes;
         self.lacked_zone |= other.lacked_zone;

@@ -43,10 +43,12 @@ pub use options::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, as_
 
 use crate::error::BenchError;
 use crate::report::{Ended, ModeReport, Report};
+use files::FileRounds;
 use mode::{Site, Start};
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::volume::WriteMode;
+use zones::Ground;
 
 /// Runs jobs on the device that `open` opens.
 ///
@@ -101,14 +103,16 @@ fn run_mode(
     start: Start,
 ) -> Result<ModeReport, BenchError> {
     let site = Site::open(open, options)?;
-    match &options.files {
+    match options.files {
         Some(files) => {
-            let ground = files::Ground::new(&site, mode, *files)?;
-            site.run(open, ground)
+            let volume = files::ready(&site, mode, &files)?;
+            let device = site.bare.clone();
+            site.run(open, device, volume, |site, volume, world| FileRounds::new(site, files, volume, world))
         }
         None => {
-            let ground = zones::Ground::new(&site, mode, start)?;
-            site.run(open, ground)
+            let ground = Ground::new(&site, mode, start)?;
+            let (device, volume) = ground.volume(&site);
+            site.run(open, device, volume, |site, volume, world| ground.begin(site, volume, world))
         }
     }
 }

@@ -33,17 +33,6 @@ pub(super) struct Site<'a> {
     pub(super) has_data: bool,
 }
 
-/// A device that is ready for the jobs of one kind.
-pub(super) trait Ground {
-    type Rounds: Rounds;
-
-    /// What the volume is on, and how it is opened.
-    fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions);
-
-    /// Makes ready for the first round.
-    fn begin(self, site: &Site<'_>, volume: &Arc<Volume>, world: World) -> Result<Self::Rounds, BenchError>;
-}
-
 /// The rounds of the jobs of one kind.
 pub(super) trait Rounds {
     /// How many there are.
@@ -111,12 +100,17 @@ impl<'a> Site<'a> {
         Ok(Site { options, bare, info, has_data })
     }
 
-    /// Runs the jobs, and closes the device.
-    pub(super) fn run(self, open: &Opener<'_>, ground: impl Ground) -> Result<ModeReport, BenchError> {
-        let (device, volume) = ground.volume(&self);
+    /// Runs the rounds that `begin` makes ready, with a volume on `device`.
+    pub(super) fn run<R: Rounds>(
+        self,
+        open: &Opener<'_>,
+        device: Arc<dyn Device>,
+        volume: VolumeOptions,
+        begin: impl FnOnce(&Site<'_>, &Arc<Volume>, World) -> Result<R, BenchError>,
+    ) -> Result<ModeReport, BenchError> {
         let volume = Arc::new(Volume::open(device, volume)?);
         let errands = Errands::default();
-        let mut rounds = ground.begin(&self, &volume, World::of(&volume, &errands))?;
+        let mut rounds = begin(&self, &volume, World::of(&volume, &errands))?;
         let control = Control::start(self.options.control, &volume, rounds.status(), errands);
         let mut notes = rounds.notes();
         if self.info.virtual_time {

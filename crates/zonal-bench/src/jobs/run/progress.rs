@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use zonal_core::SECTOR_BYTES;
 use zonal_io::sync::CachePadded;
 
+/// Time between two updates of the line, the world's.
+pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
 /// The line, or nothing.
-pub(crate) struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     rounds: usize,
     seen: (Duration, u64, u64),
@@ -22,7 +25,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(is_wanted: bool, plan: &Plan) -> Progress {
+    pub(super) fn new(is_wanted: bool, plan: &Plan) -> Progress {
         let is_shown = is_wanted && std::io::stderr().is_terminal();
         let bar = is_shown.then(|| {
             let bar = ProgressBar::new(STEPS);
@@ -33,17 +36,17 @@ impl Progress {
         Progress { bar, rounds: plan.rounds.len(), seen: (Duration::ZERO, 0, 0), virtual_since: None }
     }
 
-    pub(crate) fn is_shown(&self) -> bool {
+    pub(super) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
     /// A round in virtual time begins.
-    pub(crate) fn begins_in_virtual_time(&mut self) {
+    pub(super) fn begins_in_virtual_time(&mut self) {
         self.virtual_since = Some(Instant::now());
     }
 
     /// Shows how far the workers of a round are.
-    pub(crate) fn update(
+    pub(super) fn update(
         &mut self,
         round: usize,
         workers: &[WorkerPlan],
@@ -72,7 +75,7 @@ impl Progress {
         bar.set_position((all * STEPS as f64) as u64);
     }
 
-    pub(crate) fn finish(&self) {
+    pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -7,15 +7,12 @@ use super::watcher::{Watcher, WorkerSamples};
 use super::worker::{Environment, Real, Worker};
 use super::world::thread;
 use crate::error::BenchError;
-use crate::jobs::run::progress::Progress;
+use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
 use quanta::Clock;
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zonal_io::sync::{CachePadded, Mutex};
-
-/// Time between two updates of the progress line.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs the workers of a round until all are over.
 pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {

@@ -86,10 +86,9 @@ fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), Be
     }
 }
 
-impl mode::Ground for Ground {
-    type Rounds = ZoneRounds;
-
-    fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
+impl Ground {
+    /// What the volume is on, and how it is opened.
+    pub(super) fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
         let device: Arc<dyn Device> = match &self.faults {
             Some(faults) => faults.clone(),
             None => site.bare.clone(),
@@ -97,7 +96,13 @@ impl mode::Ground for Ground {
         (device, VolumeOptions { mode: self.mode, ..site.options.volume })
     }
 
-    fn begin(self, site: &Site<'_>, volume: &Arc<Volume>, world: World) -> Result<ZoneRounds, BenchError> {
+    /// Makes ready for the first round.
+    pub(super) fn begin(
+        self,
+        site: &Site<'_>,
+        volume: &Arc<Volume>,
+        world: World,
+    ) -> Result<ZoneRounds, BenchError> {
         let Ground { mut plan, zones, faults, in_effect, chosen, .. } = self;
         plan.notes.extend(without_effect(site.options, in_effect));
         let host_nanos = || host_nanos(&site.info, in_effect);

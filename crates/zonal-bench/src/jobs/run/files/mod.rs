@@ -30,43 +30,48 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions};
 use zonal_io::control::Teller;
-use zonal_io::device::Device;
 use zonal_io::volume::{OptionKey, SetBy, Volume, VolumeOptions, WriteMode};
 
 /// Memory that the database may take for what it has read.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// A device that was emptied for a file system.
-pub(in crate::jobs::run) struct Ground {
+/// Empties the device, and how the volume on it is opened. A file system that is there is lost only if the options say so.
+pub(in crate::jobs::run) fn ready(
+    site: &Site<'_>,
     mode: Option<WriteMode>,
-    files: FilesOptions,
+    files: &FilesOptions,
+) -> Result<VolumeOptions, BenchError> {
+    ground::empty(&*site.bare, files.overwrite)?;
+    let mut volume = VolumeOptions { mode, ..site.options.volume };
+    if volume.setters.of(OptionKey::Park) == SetBy::Default {
+        volume.park = VolumeOptions::default().park;
+    }
+    Ok(volume)
 }
 
-impl Ground {
-    /// Empties the device. A file system that is there is lost only if the options say so.
+/// The rounds of jobs that work with files.
+pub(in crate::jobs::run) struct FileRounds {
+    plan: Schedule<Clone>,
+    world: World,
+    volume: Arc<Volume>,
+    fs: FileSystem,
+    /// Where its metadata are, unless on the drive.
+    memory: Option<Memory>,
+    has_data: bool,
+    files: FilesOptions,
+    keeps_series: bool,
+    /// Set from outside to end the run.
+    interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl FileRounds {
+    /// Makes the file system, and fits the jobs to it.
     pub(in crate::jobs::run) fn new(
         site: &Site<'_>,
-        mode: Option<WriteMode>,
         files: FilesOptions,
-    ) -> Result<Ground, BenchError> {
-        ground::empty(&*site.bare, files.overwrite)?;
-        Ok(Ground { mode, files })
-    }
-}
-
-impl mode::Ground for Ground {
-    type Rounds = FileRounds;
-
-    fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
-        let mut volume = VolumeOptions { mode: self.mode, ..site.options.volume };
-        if volume.setters.of(OptionKey::Park) == SetBy::Default {
-            volume.park = VolumeOptions::default().park;
-        }
-        (site.bare.clone(), volume)
-    }
-
-    fn begin(self, site: &Site<'_>, volume: &Arc<Volume>, world: World) -> Result<FileRounds, BenchError> {
-        let Ground { files, .. } = self;
+        volume: &Arc<Volume>,
+        world: World,
+    ) -> Result<FileRounds, BenchError> {
         if files.metadata == MetadataPlace::Drive && !site.has_data {
             let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
             return Err(BenchError::Files { error });
@@ -89,21 +94,6 @@ impl mode::Ground for Ground {
             interrupt: site.options.interrupt.clone(),
         })
     }
-}
-
-/// The rounds of jobs that work with files.
-pub(in crate::jobs::run) struct FileRounds {
-    plan: Schedule<Clone>,
-    world: World,
-    volume: Arc<Volume>,
-    fs: FileSystem,
-    /// Where its metadata are, unless on the drive.
-    memory: Option<Memory>,
-    has_data: bool,
-    files: FilesOptions,
-    keeps_series: bool,
-    /// Set from outside to end the run.
-    interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl mode::Rounds for FileRounds {

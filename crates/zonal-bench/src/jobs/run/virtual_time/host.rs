@@ -1,6 +1,6 @@
 //! What a round does in virtual time outside its workers: samples, ends of their times, the head's places, the progress line.
 
-use crate::jobs::run::progress::Progress;
+use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
 use crate::jobs::run::round::{Left, Ran, Round};
 use crate::jobs::run::watcher::Watcher;
 use crate::jobs::run::world::VirtualClock;
@@ -9,9 +9,6 @@ use crate::measure::series::PositionSeries;
 use std::time::{Duration, Instant};
 use zonal_core::{Nanos, Sector};
 use zonal_sim::executor::{Alarms, Host, Resume};
-
-/// Time between two updates of the progress line, the world's.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// Where the device's head has been, where series are kept and it tells.
 struct HeadWatch {
