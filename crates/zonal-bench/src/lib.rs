@@ -8,25 +8,18 @@
 
 pub mod calibrate;
 mod error;
-mod files;
 pub mod job;
-mod latency;
+mod jobs;
+mod measure;
 mod output;
-mod plan;
-mod progress;
 pub mod replay;
 mod report;
-mod run;
-pub mod series;
-pub mod verify;
-pub mod workload;
 
 pub use error::{BenchError, OpenerError, PlanError};
-pub use files::{FilesOptions, FilesReport, MetadataPlace};
-pub use latency::{HISTOGRAM_MAX, Latency};
-pub use output::{About, Comparison, Detail, Row};
-pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
-pub use report::{Depths, DirReport, Ended, Failure, JobReport, Lack, ModeReport, Report};
-pub use run::samples::Samples;
-pub use run::{BenchOptions, Opener, Reopen, as_a_kernel, run};
-pub use workload::HostRules;
+pub use jobs::plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
+pub use jobs::run::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, as_a_kernel, run};
+pub use jobs::workload::HostRules;
+pub use jobs::{verify, workload};
+pub use measure::{HISTOGRAM_MAX, Latency, Samples, series};
+pub use output::{About, Comparison, Detail, Row, columns};
+pub use report::{Depths, DirReport, Ended, Failure, FilesReport, JobReport, Lack, ModeReport, Report};

@@ -7,17 +7,16 @@
 //! short. Chance comes from a fixed seed: the same runs on the same drive are the same writes.
 
 use super::error::CalibrateError;
-use super::kinds::Kind;
 use crate::job::JobFile;
+use crate::jobs::run::{BenchOptions, run};
+use crate::measure::Dir;
 use crate::report::JobReport;
-use crate::run::{BenchOptions, run};
-use crate::workload::Dir;
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use zonal_core::{Op, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Device, DeviceInfo};
+use zonal_io::device::{Command, Device};
 use zonal_io::volume::{WriteMode, report, run_alone};
 
 /// Some zones, equally far apart, that are written at the same time.
@@ -137,18 +136,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// The runs that suit the drive that `info` describes, to fit a profile of the kind of `base`.
-    ///
-    /// # Errors
-    /// [`CalibrateError::TooSmall`], or [`CalibrateError::OtherKind`].
-    pub fn new(info: &DeviceInfo, base: &zonal_sim::Profile) -> Result<Runs, CalibrateError> {
-        let kind = Kind::of(base);
-        if (kind == Kind::Disk) != info.rotational {
-            let name = |rotational| if rotational { "a disk" } else { "flash" };
-            let (of, is) = (name(kind == Kind::Disk), name(info.rotational));
-            return Err(CalibrateError::OtherKind { profile: base.name.clone(), of, is });
-        }
-        Ok(Runs { list: kind.runs(info)? })
+    pub(super) fn of(list: Vec<Run>) -> Runs {
+        Runs { list }
     }
 
     /// All of them.

@@ -4,6 +4,10 @@
 //! one axis after the other, from the best few of the points that it is given and of others scattered around them, and then
 //! wanders from there along a few axes at a time, which ones and how far by numbers from a fixed seed. What has been asked once
 //! is not asked again.
+//!
+//! # Why no library does it
+//! Of the 13 values of a disk two are words and six have steps in an order. Nelder-Mead, COBYLA and their like search numbers.
+//! Libraries that also choose between words model the cost as a Gaussian process, and bring linear algebra along.
 
 use std::collections::HashMap;
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use super::draft::Draft;
 use super::environment::Environment;
 use super::error::{JobError, Limit, Origin, ValueError, excerpt};
 use super::inline::PROGRAM_OPTIONS;
 use super::lexer::{Section, Setting};
 use super::limits::WORKERS_MAX;
-use super::options::{Draft, Form, Supported};
-use super::parser::JobParser;
+use super::options::{Form, Supported};
 use super::spec::{Extent, JobSpec, ZoneMode};
 use super::tables::{Table, nearest, table_of};
 
@@ -72,30 +72,6 @@ pub struct JobFile {
 }
 
 impl JobFile {
-    /// Reads one job file in the environment of this process. `source` names it in errors.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(text: &str, source: &str) -> Result<Self, JobError> {
-        JobParser::new(Environment::of_process()).parse_one(text, source)
-    }
-
-    /// Reads jobs from command line arguments alone. See [`JobParser`] for options and files together.
-    ///
-    /// # Errors
-    /// The first thing that is wrong; [`JobError::NotAnOption`] for an argument that would be a file.
-    pub fn parse_inline<I, S>(arguments: I) -> Result<Self, JobError>
-    where
-        I: IntoIterator<Item = S>,
-        S: AsRef<str>,
-    {
-        let mut parser = JobParser::new(Environment::fixed());
-        match parser.command_line(arguments)?.first() {
-            Some(argument) => Err(JobError::NotAnOption { argument: excerpt(argument) }),
-            None => parser.finish(),
-        }
-    }
-
     pub(super) fn new(sections: Vec<Section>, origin: Origin) -> Result<Self, JobError> {
         let mut file = Self {
             origin,

@@ -55,11 +55,6 @@ pub struct Except {
     pub why: &'static str,
 }
 
-/// The options that are accepted without effect, by name. Options of single engines come after the general ones.
-pub fn ignored() -> impl Iterator<Item = &'static Ignored> {
-    IGNORED.iter().chain(super::engines::IGNORED)
-}
-
 pub(super) const fn value(name: &'static str, reason: &'static str) -> Ignored {
     Ignored { name, aliases: &[], form: Form::Value, reason, except: None, told: Told::Never }
 }
@@ -82,7 +77,7 @@ const OWN_CLOCK: &str = "there is one monotonic clock";
 const OWN_REPORT: &str = "reports have their own layout";
 const ONE_FILE: &str = "a job has one device, so nothing is chosen";
 
-const IGNORED: &[Ignored] = &[
+pub(super) const IGNORED: &[Ignored] = &[
     value("allow_file_create", NO_LAYOUT),
     value("allow_mounted_write", "a device in use is refused when it is opened, whatever the job says"),
     value("block_error_percentiles", "it counts trims, which are refused"),
@@ -160,6 +155,7 @@ const IGNORED: &[Ignored] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::ignored;
 
     /// Options that change what a job does. None of them may be ignored, whatever the reason given.
     #[test]

@@ -6,11 +6,8 @@
 
 use super::environment::Files;
 use super::error::{JobError, Limit, Origin, excerpt};
-use super::lexer::{self, Section, Setting};
+use super::lexer::{self, INCLUDE, Section, Setting};
 use super::limits::{INCLUDE_DEPTH_MAX, INCLUDES_MAX, SETTINGS_MAX};
-
-/// The word of the line.
-pub(super) const INCLUDE: &str = "include";
 
 /// Puts options of other files in place of the lines that include them.
 pub(super) fn resolve(sections: &mut [Section], files: &Files) -> Result<(), JobError> {

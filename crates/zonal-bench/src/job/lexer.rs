@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::error::{JobError, Limit, Origin, excerpt};
-use super::include::INCLUDE;
 use super::limits::{LINE_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// One `name=value` or `name`, as written.
@@ -40,6 +39,9 @@ impl Section {
 
 /// Header of a section with defaults.
 pub(super) const GLOBAL: &str = "global";
+
+/// The word of a line that includes another file.
+pub(super) const INCLUDE: &str = "include";
 
 /// Splits a job file into sections.
 pub(super) fn sections(text: &str, source: &str) -> Result<Vec<Section>, JobError> {

@@ -25,6 +25,7 @@
 
 mod blocks;
 mod canonical;
+mod draft;
 mod engines;
 mod environment;
 mod error;
@@ -46,14 +47,14 @@ pub use blocks::{BlockMix, BlockShare, PerDirection};
 pub use environment::{Environment, Files};
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};
-pub use ignored::{Except, Ignored, Told, ignored};
+pub use ignored::{Except, Ignored, Told};
 pub use limits::*;
 pub use options::{Form, Supported, supported};
 pub use pace::{Pace, RateProcess, ThinkBlocks};
 pub use parser::JobParser;
-pub use refused::{Refused, refused};
+pub use refused::Refused;
 pub use spec::{BlockSize, Direction, Extent, JobSpec, Pattern, Verify, ZoneMode};
-pub use tables::{Table, table_of};
+pub use tables::{Table, ignored, refused, table_of};
 
 /// Feeds any bytes to the parser, as a job file and as command line arguments, one a line.
 ///

@@ -1,14 +1,16 @@
 //! The options that are acted upon: name, form, how each is read into a [`JobSpec`] and how it is printed.
 
+mod blocks;
+mod pace;
+
 use std::time::Duration;
 
-use super::blocks;
+use super::draft::{Draft, Mix};
 use super::error::ValueError;
 use super::limits::{
     FILE_BYTES_MAX, IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NRFILES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX,
     PERCENTILES_MAX,
 };
-use super::pace;
 use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
     parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
@@ -37,25 +39,6 @@ pub struct Supported {
     pub(super) apply: fn(&mut Draft, &str) -> Result<(), ValueError>,
     /// The value that [`Supported::apply`] reads back to the same state. `None` if that is the default.
     pub(super) show: fn(&JobSpec) -> Option<String>,
-}
-
-/// A job while its options are applied.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Draft {
-    pub spec: JobSpec,
-    mix: Mix,
-}
-
-/// `rwmixread` or `rwmixwrite`, which may come before `rw` and alone mean nothing.
-#[derive(Debug, Clone, Copy)]
-struct Mix {
-    read_percent: u8,
-}
-
-impl Default for Mix {
-    fn default() -> Self {
-        Self { read_percent: 50 }
-    }
 }
 
 /// The options that are acted upon, in the order they are printed.
@@ -305,16 +288,6 @@ impl Supported {
     const fn with_alias(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
-    }
-}
-
-impl Draft {
-    fn set_mix(&mut self, percent: u8) -> Result<(), ValueError> {
-        self.mix = Mix { read_percent: percent };
-        if let Direction::Mixed { read_percent } = &mut self.spec.pattern.direction {
-            *read_percent = percent;
-        }
-        Ok(())
     }
 }
 

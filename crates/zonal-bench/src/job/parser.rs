@@ -146,6 +146,32 @@ impl JobParser {
     }
 }
 
+impl JobFile {
+    /// Reads one job file in the environment of this process. `source` names it in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(text: &str, source: &str) -> Result<Self, JobError> {
+        JobParser::new(Environment::of_process()).parse_one(text, source)
+    }
+
+    /// Reads jobs from command line arguments alone. See [`JobParser`] for options and files together.
+    ///
+    /// # Errors
+    /// The first thing that is wrong; [`JobError::NotAnOption`] for an argument that would be a file.
+    pub fn parse_inline<I, S>(arguments: I) -> Result<Self, JobError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<str>,
+    {
+        let mut parser = JobParser::new(Environment::fixed());
+        match parser.command_line(arguments)?.first() {
+            Some(argument) => Err(JobError::NotAnOption { argument: excerpt(argument) }),
+            None => parser.finish(),
+        }
+    }
+}
+
 fn whole_file(source: &str) -> Origin {
     Origin::File { name: source.into(), line: 0 }
 }

@@ -15,11 +15,6 @@ pub struct Refused {
     pub neutral: &'static [&'static str],
 }
 
-/// The options that are an error, by name. Options of single engines come after the general ones.
-pub fn refused() -> impl Iterator<Item = &'static Refused> {
-    REFUSED.iter().chain(super::engines::REFUSED)
-}
-
 const fn never(name: &'static str, why: &'static str) -> Refused {
     unless(name, &[], why)
 }
@@ -46,7 +41,7 @@ const STATES: &str = "no verification state is stored";
 const TRIM: &str = "there is no trim; zones are reset instead";
 const VERIFY: &str = "a block is verified as a whole, after the write phase, by its job";
 
-const REFUSED: &[Refused] = &[
+pub(super) const REFUSED: &[Refused] = &[
     unless("atomic", OFF, "no device here has atomic writes"),
     Refused { aliases: &["blockalign"], ..never("ba", "random offsets are multiples of the block size") },
     unless("bs_is_seq_rand", OFF, BLOCKS),

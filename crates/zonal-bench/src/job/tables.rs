@@ -1,8 +1,9 @@
 //! Looking a name up in the three tables.
 
-use super::ignored::{Ignored, ignored};
+use super::engines;
+use super::ignored::{IGNORED, Ignored};
 use super::options::{Form, Supported, supported};
-use super::refused::{Refused, refused};
+use super::refused::{REFUSED, Refused};
 
 /// In which table a name is.
 #[derive(Clone, Copy)]
@@ -24,6 +25,16 @@ impl Table {
             Self::Refused(_) => Form::Flag,
         }
     }
+}
+
+/// The options that are accepted without effect, by name. Options of single engines come after the general ones.
+pub fn ignored() -> impl Iterator<Item = &'static Ignored> {
+    IGNORED.iter().chain(engines::IGNORED)
+}
+
+/// The options that are an error, by name. Options of single engines come after the general ones.
+pub fn refused() -> impl Iterator<Item = &'static Refused> {
+    REFUSED.iter().chain(engines::REFUSED)
 }
 
 /// Finds an option by its name or one of its aliases. `None` if fio does not know it either.

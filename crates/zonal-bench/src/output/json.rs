@@ -3,11 +3,11 @@
 //! Keys that fio has mean what they mean there. What fio does not have is in objects named `zonal`: one for the run,
 //! one for each job.
 
-use crate::files::{FilesPart, FilesReport};
-use crate::latency::{HISTOGRAM_MAX, Latency};
+use crate::measure::Dir;
+use crate::measure::{HISTOGRAM_MAX, Latency};
+use crate::report::VerifyReport;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
-use crate::verify::VerifyReport;
-use crate::workload::Dir;
+use crate::report::{FilesPart, FilesReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::time::{Duration, UNIX_EPOCH};
 use zonal_io::volume::Statistics;
@@ -264,17 +264,21 @@ fn job(mode: &ModeReport, report: &JobReport, detail: Detail) -> Job {
         latency_percentile: 100.0,
         latency_window: 0,
         desc: report.spec.description.clone(),
-        zonal: JobPart {
-            write_mode: mode.mode.name(),
-            jobs: report.jobs,
-            seed: report.seed,
-            zone_resets: report.resets,
-            zone_finishes: report.finishes,
-            lacked_zone: report.lacked_zone,
-            lacked_data: report.lack() == Some(Lack::Data),
-            errors: report.errors,
-            failure: report.failure.as_ref().map(ToString::to_string),
-        },
+        zonal: job_part(mode, report),
+    }
+}
+
+fn job_part(mode: &ModeReport, report: &JobReport) -> JobPart {
+    JobPart {
+        write_mode: mode.mode.name(),
+        jobs: report.jobs,
+        seed: report.seed,
+        zone_resets: report.resets,
+        zone_finishes: report.finishes,
+        lacked_zone: report.lacked_zone,
+        lacked_data: report.lack() == Some(Lack::Data),
+        errors: report.errors,
+        failure: report.failure.as_ref().map(ToString::to_string),
     }
 }
 

@@ -1,14 +1,26 @@
 //! Reports as text, as JSON, as a table and as a page.
 
+mod columns;
 mod html;
 mod json;
 mod quantity;
 mod table;
 mod text;
 
+pub use columns::columns;
 pub use html::About;
 pub use json::Detail;
 pub use table::{Comparison, Row};
+
+/// Writes a line to a string, which does not fail.
+macro_rules! line {
+    ($text:expr, $($argument:tt)*) => {{
+        use std::fmt::Write as _;
+        let _ = writeln!($text, $($argument)*);
+    }};
+}
+
+pub(crate) use line;
 
 /// A number of bytes for people.
 pub(crate) fn binary(bytes: u64) -> String {

@@ -1,7 +1,8 @@
 //! The same jobs in several write modes, side by side.
 
+use super::columns;
+use crate::measure::Dir;
 use crate::report::{JobReport, Lack, Report};
-use crate::workload::Dir;
 use std::fmt;
 use zonal_io::volume::WriteMode;
 
@@ -108,47 +109,44 @@ pub(super) fn is_shown(job: &JobReport, dir: Dir) -> bool {
     asked || job.dir(dir).ios > 0
 }
 
+impl Comparison {
+    /// Whether no other row has the commands a write of this one's mode: it is one figure a mode, and beside one of several jobs it
+    /// would pass for that job's.
+    fn is_alone(&self, row: &Row) -> bool {
+        let of_mode = self.rows.iter().filter(|other| (other.mode, other.dir) == (row.mode, row.dir));
+        of_mode.count() == 1
+    }
+
+    fn line(&self, row: &Row) -> [String; 9] {
+        let micros =
+            |nanos: Option<u64>| nanos.map_or("-".to_owned(), |n| format!("{:.2}", n as f64 / 1000.0));
+        let dir = match row.dir {
+            Dir::Read => "read",
+            Dir::Write => "write",
+        };
+        let commands = row.commands_per_write.filter(|_| self.is_alone(row));
+        [
+            row.job.clone(),
+            dir.to_owned(),
+            row.mode.to_string(),
+            format!("{:.0}", row.iops),
+            format!("{:.1}", row.megabytes),
+            micros(row.clat_p50),
+            micros(row.clat_p99),
+            commands.map_or("-".to_owned(), |n| format!("{n:.3}")),
+            row.verdict(),
+        ]
+    }
+}
+
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["job", "rw", "mode", "IOPS", "MB/s", "p50 us", "p99 us", "cmds/write", "ratio"];
         let mut lines = vec![head.map(str::to_owned)];
-        // It is one figure a mode: beside one of several jobs it would pass for that job's.
-        let is_alone = |row: &Row| {
-            let of_mode = self.rows.iter().filter(|other| (other.mode, other.dir) == (row.mode, row.dir));
-            of_mode.count() == 1
-        };
-        let micros =
-            |nanos: Option<u64>| nanos.map_or("-".to_owned(), |n| format!("{:.2}", n as f64 / 1000.0));
-        for row in &self.rows {
-            lines.push([
-                row.job.clone(),
-                match row.dir {
-                    Dir::Read => "read".to_owned(),
-                    Dir::Write => "write".to_owned(),
-                },
-                row.mode.to_string(),
-                format!("{:.0}", row.iops),
-                format!("{:.1}", row.megabytes),
-                micros(row.clat_p50),
-                micros(row.clat_p99),
-                row.commands_per_write
-                    .filter(|_| is_alone(row))
-                    .map_or("-".to_owned(), |n| format!("{n:.3}")),
-                row.verdict(),
-            ]);
-        }
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
-        for line in &lines {
-            // Words to the left, numbers to the right.
-            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-                0..3 => format!("{cell:width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
+        lines.extend(self.rows.iter().map(|row| self.line(row)));
+        f.write_str(&columns(&lines, &[0, 1, 2]))?;
         let mut of_modes: Vec<(WriteMode, f64)> = Vec::new();
-        for row in self.rows.iter().filter(|row| !is_alone(row)) {
+        for row in self.rows.iter().filter(|row| !self.is_alone(row)) {
             if let Some(commands) = row.commands_per_write
                 && of_modes.iter().all(|(mode, _)| *mode != row.mode)
             {

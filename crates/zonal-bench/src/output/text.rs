@@ -1,11 +1,11 @@
 //! Text in the layout of fio's normal output.
 
+use super::line;
 use super::quantity::{Prefixes, quantity, short};
-use crate::latency::Latency;
-use crate::report::{DirReport, JobReport, ModeReport, Report};
-use crate::run::samples::Samples;
-use crate::workload::Dir;
-use std::fmt::Write as _;
+use crate::measure::Dir;
+use crate::measure::Latency;
+use crate::measure::Samples;
+use crate::report::{DirReport, JobReport, ModeReport, Report, VerifyReport};
 use zonal_core::SECTOR_BYTES;
 
 /// Characters in a line of percentiles.
@@ -19,15 +19,10 @@ impl Report {
             print_mode(&mut text, mode);
         }
         if self.modes.len() > 1 {
-            let _ = write!(text, "\n{}", self.comparison());
+            text += &format!("\n{}", self.comparison());
         }
         text
     }
-}
-
-/// Writing to a string does not fail.
-macro_rules! line {
-    ($text:expr, $($argument:tt)*) => {{ let _ = writeln!($text, $($argument)*); }};
 }
 
 fn print_mode(text: &mut String, mode: &ModeReport) {
@@ -273,7 +268,10 @@ fn print_path(text: &mut String, mode: &ModeReport) {
     if let Some(commands) = mode.commands_per_write() {
         line!(text, "  commands a write: {commands:.3}");
     }
-    let Some(verify) = &mode.verify else { return };
+    mode.verify.iter().for_each(|verify| print_verify(text, verify));
+}
+
+fn print_verify(text: &mut String, verify: &VerifyReport) {
     line!(
         text,
         "\nVerify (bare device): {} blocks ({}) read back, {} bad, {} overwritten or reset since",

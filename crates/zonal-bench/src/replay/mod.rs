@@ -45,9 +45,10 @@ pub use report::{Laid, Replay, ReplayReport};
 pub use series::{Series, Span};
 
 use crate::error::BenchError;
+use crate::jobs::run::site::{Control, check_order, with_faults};
+use crate::jobs::run::{Opener, as_a_kernel, prepare};
+use crate::measure::Usage;
 use crate::report::Ended;
-use crate::run::cpu::Usage;
-use crate::run::{Opener, as_a_kernel, prepare};
 use as_is::AsIs;
 use clock::Clock;
 use log::Log;
@@ -56,10 +57,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 use trace::Trace;
-use zonal_io::control::{ControlServer, Errands};
+use zonal_io::control::Errands;
 use zonal_io::device::Device;
-use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode, keeps_data};
+use zonal_io::fault;
+use zonal_io::volume::{Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// Records under way at most when they go out as fast as they can.
 pub const DEPTH_AT_FULL_SPEED: u32 = 32;
@@ -169,10 +170,9 @@ pub fn run(
         prepare::erase(&*bare)?;
     }
     let layout = layout(&*bare, options)?;
-    let laid = report::Laid::of(&layout, bare.info());
     let volume = Arc::new(open_volume(bare, options)?);
     let errands = Errands::default();
-    let control = options.control.then(|| ControlServer::start_with(volume.clone(), None, errands.clone()));
+    let control = Control::start(options.control, &volume, None, errands.clone());
     let (mode, _) = volume.mode();
     let rules = Rules {
         speed: options.speed,
@@ -193,12 +193,10 @@ pub fn run(
     if matches!(ended, Ended::Interrupted) {
         notes.push("interrupted before the end of the trace".to_owned());
     }
-    if let Some(Err(error)) = &control {
-        notes.push(format!("there is no control socket: {error}"));
-    }
+    notes.extend(control.note());
     let outcome =
         report::Outcome { started, usage: Usage::now().since(usage), took, elapsed, ledger, measured, notes };
-    let mut report = report::report(outcome, laid.after(&layout), &volume, trace, options);
+    let mut report = report::report(outcome, &layout, &volume, trace, options);
     report.report.ended = ended;
     Ok(report)
 }
@@ -215,13 +213,12 @@ fn layout(device: &dyn Device, options: &ReplayOptions) -> Result<Layout, Replay
 }
 
 fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume, BenchError> {
-    let info = bare.info().clone();
-    let in_effect = options.volume.mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
-    if !options.volume.force && in_effect.fits(&info) == Err(SwitchError::NoOrder) {
-        return Err(BenchError::NoOrder { device: info.name });
+    let in_effect = options.volume.mode.unwrap_or_else(|| WriteMode::for_device(bare.info()).0);
+    if !options.volume.force {
+        check_order(bare.info(), [in_effect])?;
     }
-    let device: Arc<dyn Device> = match &options.fault {
-        Some(faults) => Arc::new(Fault::new(bare, faults.clone())),
+    let device: Arc<dyn Device> = match with_faults(&bare, options.fault.as_ref()) {
+        Some(faults) => faults,
         None => bare,
     };
     Ok(Volume::open(device, options.volume)?)

@@ -24,7 +24,7 @@ use super::series::Series;
 use super::slots::Slots;
 use super::trace::{Record, Trace};
 use super::{Counts, Speed};
-use crate::latency::Latency;
+use crate::measure::Latency;
 use crate::report::{Depths, Failure};
 use cleaning::Cleaning;
 use std::collections::{HashMap, VecDeque};

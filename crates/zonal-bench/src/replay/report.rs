@@ -6,15 +6,13 @@ use super::series::Series;
 use super::trace::{Format, Trace};
 use super::{Counts, ReplayOptions, Speed};
 use crate::job::JobFile;
-use crate::output::{Detail, binary};
+use crate::measure::Usage;
+use crate::output::{Detail, binary, line};
 use crate::report::{DirReport, Ended, JobReport, ModeReport, Report};
-use crate::run::cpu::Usage;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_core::{Nanos, SECTOR_BYTES};
-use zonal_io::device::DeviceInfo;
 use zonal_io::volume::Volume;
 
 /// Lines that show the queue over time.
@@ -56,48 +54,6 @@ pub struct Laid {
     pub discarded_blocks: u64,
     /// Reads that waited for a write of the same blocks.
     pub reads_that_waited: u64,
-}
-
-impl Laid {
-    /// What is known before the replay; `None` if nothing is laid.
-    pub(super) fn of(layout: &Layout, info: &DeviceInfo) -> Before {
-        let Layout::Log(log) = layout else { return Before(None) };
-        let block_bytes = u64::from(info.block_sectors) * SECTOR_BYTES;
-        Before(Some(Laid {
-            block_bytes,
-            zones: log.log_zones,
-            reserve_zones: log.reserve_zones,
-            open_zones: 0,
-            disk_bytes: log.disk_blocks * block_bytes,
-            written_bytes: 0,
-            moved_blocks: 0,
-            cleaned_zones: 0,
-            edge_blocks: 0,
-            unmapped_blocks: 0,
-            unmapped_reads: 0,
-            unmapped_read_bytes: 0,
-            checked_blocks: 0,
-            discarded_blocks: 0,
-            reads_that_waited: 0,
-        }))
-    }
-}
-
-/// What is known of a laid disk before the replay.
-pub(super) struct Before(Option<Laid>);
-
-impl Before {
-    /// With what the log did.
-    pub(super) fn after(self, layout: &Layout) -> Option<Laid> {
-        let (Layout::Log(log), Some(laid)) = (layout, self.0) else { return None };
-        let account = log.account;
-        Some(Laid {
-            written_bytes: account.written * laid.block_bytes,
-            moved_blocks: account.moved,
-            cleaned_zones: account.cleaned,
-            ..laid
-        })
-    }
 }
 
 /// What only a replay has to tell.
@@ -170,7 +126,7 @@ pub(super) struct Outcome {
 
 pub(super) fn report(
     outcome: Outcome,
-    laid: Option<Laid>,
+    layout: &Layout,
     volume: &Volume,
     trace: &Trace,
     options: &ReplayOptions,
@@ -179,20 +135,8 @@ pub(super) fn report(
     let counts = measured.counts;
     let series = std::mem::take(&mut measured.series);
     let trace_bytes = measured.sectors[1] * SECTOR_BYTES;
-    let (mode, mode_reason) = volume.mode();
     let job = job(measured, Duration::from_nanos(elapsed.0), &usage);
-    let mode = ModeReport {
-        device: volume.info().name.clone(),
-        mode,
-        mode_reason,
-        jobs: vec![job],
-        statistics: volume.statistics(),
-        notes,
-        verify: None,
-        is_virtual: volume.info().virtual_time,
-        files: None,
-        series: None,
-    };
+    let mode = ModeReport { jobs: vec![job], notes, ..ModeReport::of(volume) };
     let replay = Replay {
         trace: trace.name().to_owned(),
         format: trace.format(),
@@ -208,15 +152,24 @@ pub(super) fn report(
         discards_passed_over: counts.discards_passed_over,
         resets_added: counts.resets_added,
         trace_bytes,
-        laid: laid.map(|laid| with_counts(laid, &counts, options)),
+        laid: laid(layout, u64::from(volume.info().block_sectors) * SECTOR_BYTES, &counts, options),
         series,
     };
     ReplayReport { report: Report { started, modes: vec![mode], ended: Ended::Done }, replay }
 }
 
-fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
-    Laid {
+/// How the disk was laid, and what the log did; `None` if nothing is laid.
+fn laid(layout: &Layout, block_bytes: u64, counts: &Counts, options: &ReplayOptions) -> Option<Laid> {
+    let Layout::Log(log) = layout else { return None };
+    Some(Laid {
+        block_bytes,
+        zones: log.log_zones,
+        reserve_zones: log.reserve_zones,
         open_zones: options.log.open_zones.max(1),
+        disk_bytes: log.disk_blocks * block_bytes,
+        written_bytes: log.account.written * block_bytes,
+        moved_blocks: log.account.moved,
+        cleaned_zones: log.account.cleaned,
         edge_blocks: counts.edges,
         unmapped_blocks: counts.unmapped,
         unmapped_reads: counts.unmapped_reads,
@@ -224,8 +177,7 @@ fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
         checked_blocks: counts.checked,
         discarded_blocks: counts.discarded,
         reads_that_waited: counts.waited,
-        ..laid
-    }
+    })
 }
 
 /// The replay as a job.
@@ -249,17 +201,11 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         }
     });
     JobReport {
-        name: "replay".to_owned(),
-        spec,
-        group: 0,
-        jobs: 1,
         dirs,
         flushes: measured.flushes,
         flush_lat: (measured.flushes > 0).then(|| Box::new(measured.flush)),
         resets: measured.resets,
         finishes: measured.finishes,
-        lacked_zone: false,
-        lacked_data: false,
         errors: measured.errors,
         failure: measured.failure,
         elapsed,
@@ -267,14 +213,8 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         system: usage.system,
         switches: usage.switches,
         depths: measured.depths,
-        seed: 0,
-        series: None,
+        ..JobReport::new(&spec, 0, 0)
     }
-}
-
-/// Writing to a string does not fail.
-macro_rules! line {
-    ($text:expr, $($argument:tt)*) => {{ let _ = writeln!($text, $($argument)*); }};
 }
 
 impl ReplayReport {

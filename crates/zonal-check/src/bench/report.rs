@@ -3,7 +3,7 @@
 use super::Effort;
 use super::measure::Samples;
 use serde_json::{Value, json};
-use std::fmt::Write;
+use zonal_bench::columns;
 
 /// What a row has to reach.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -100,17 +100,9 @@ impl Report {
     pub fn to_text(&self) -> String {
         let mut out = format!("machine: {}; {} rounds in turn, medians\n\n", machine(), self.effort.rounds);
         let heads = ["what", "against", "value", "unit", "spread", "bound", ""];
-        let cells: Vec<[String; 7]> = self.rows.iter().map(Row::cells).collect();
-        let mut widths = heads.map(str::len);
-        for row in &cells {
-            for (w, c) in widths.iter_mut().zip(row) {
-                *w = (*w).max(c.chars().count());
-            }
-        }
-        for row in std::iter::once(&heads.map(String::from)).chain(&cells) {
-            let line: Vec<String> = row.iter().zip(widths).map(|(c, w)| format!("{c:<w$}")).collect();
-            writeln!(out, "{}", line.join("  ").trim_end()).expect("writing to a string");
-        }
+        let cells = self.rows.iter().map(Row::cells);
+        let lines: Vec<[String; 7]> = std::iter::once(heads.map(String::from)).chain(cells).collect();
+        out += &columns(&lines, &[0, 1, 2, 3, 4, 5, 6]);
         out
     }
 

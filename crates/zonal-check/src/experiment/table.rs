@@ -5,6 +5,7 @@ use super::spec::Row;
 use crate::bench::machine;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use zonal_bench::columns;
 
 const HEADS: [&str; 12] = [
     "what",
@@ -43,17 +44,17 @@ impl Measured {
             experiment.variants[0].name
         )
         .expect("writing to a string");
-        self.write_table(&mut out);
+        out += &self.table();
         writeln!(out, "\n{}", experiment.about.trim()).expect("writing to a string");
         out
     }
 
-    fn write_table(&self, out: &mut String) {
+    fn table(&self) -> String {
         let mut lines = vec![HEADS.map(String::from)];
         for (row, cells) in &self.rows {
             lines.extend((0..cells.len()).map(|index| self.line(row, cells, index)));
         }
-        write_columns(out, &lines, &WORDS);
+        columns(&lines, &WORDS)
     }
 
     /// A variant against the variant that it is compared with, round by round.
@@ -114,19 +115,6 @@ impl Cell {
         let s = &self.statistics;
         let requests = s.requests.max(1) as f64;
         [s.plug_waits, s.plug_retries, s.device_waits, s.device_retries].map(|n| n as f64 * 1e6 / requests)
-    }
-}
-
-/// Lines in columns, of which those in `words` hold words.
-pub(super) fn write_columns<const N: usize>(out: &mut String, lines: &[[String; N]], words: &[usize]) {
-    let widths: Vec<usize> = (0..N)
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    for line in lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if words.contains(&column) { format!("{cell:width$}") } else { format!("{cell:>width$}") }
-        });
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end()).expect("writing to a string");
     }
 }
 

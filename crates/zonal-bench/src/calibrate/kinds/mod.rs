@@ -104,3 +104,19 @@ impl Kind {
         }
     }
 }
+
+impl Runs {
+    /// The runs that suit the drive that `info` describes, to fit a profile of the kind of `base`.
+    ///
+    /// # Errors
+    /// [`CalibrateError::TooSmall`], or [`CalibrateError::OtherKind`].
+    pub fn new(info: &DeviceInfo, base: &Profile) -> Result<Runs, CalibrateError> {
+        let kind = Kind::of(base);
+        if (kind == Kind::Disk) != info.rotational {
+            let name = |rotational| if rotational { "a disk" } else { "flash" };
+            let (of, is) = (name(kind == Kind::Disk), name(info.rotational));
+            return Err(CalibrateError::OtherKind { profile: base.name.clone(), of, is });
+        }
+        Ok(Runs::of(kind.runs(info)?))
+    }
+}

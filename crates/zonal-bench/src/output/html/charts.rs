@@ -1,13 +1,15 @@
 //! What the charts are drawn from, as JSON.
 //!
-//! Its size is bounded: a series has at most [`BUCKETS_MAX`](crate::series::BUCKETS_MAX) points, those of one job among
+//! Its size is bounded: a series has at most [`BUCKETS_MAX`](crate::measure::series::BUCKETS_MAX) points, those of one job among
 //! many fewer, and beyond [`JOBS_MAX`] jobs only their sum is in it.
 
 use super::tables::{labels, name_of};
-use crate::latency::Latency;
+use crate::measure::Dir;
+use crate::measure::Latency;
+use crate::measure::series::{
+    Bucket, FlowBucket, FlowSeries, JobSeries, ModeSeries, PositionSeries, ZoneMap,
+};
 use crate::report::{DirReport, ModeReport, Report};
-use crate::series::{Bucket, FlowBucket, FlowSeries, JobSeries, ModeSeries, PositionSeries, ZoneMap};
-use crate::workload::Dir;
 use serde::Serialize;
 use zonal_core::{Nanos, Sector};
 

@@ -2,8 +2,8 @@
 
 use super::super::table::is_shown;
 use super::quantities::{amount, grouped, size, time};
+use crate::measure::Dir;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
-use crate::workload::Dir;
 use serde_json::Value;
 
 /// In place of a ratio: the job failed.

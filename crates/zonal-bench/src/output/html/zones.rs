@@ -2,8 +2,8 @@
 
 use super::quantities::grouped;
 use super::tables::Fact;
+use crate::measure::series::{ZoneMap, ZoneRun};
 use crate::report::Report;
-use crate::series::{ZoneMap, ZoneRun};
 use zonal_core::ZoneCondition;
 
 /// Most ranges of one mode that are listed.

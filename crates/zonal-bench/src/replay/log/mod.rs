@@ -182,6 +182,26 @@ pub(crate) struct Log {
     pub(crate) account: Account,
 }
 
+/// Zones in reserve of `empty` ones.
+fn reserve_of(options: LogOptions, empty: u32) -> Result<u32, LogError> {
+    let open = options.open_zones.max(1);
+    let needed = 2 * open + 3;
+    let share = (u64::from(empty) * u64::from(RESERVE_PERCENT)).div_ceil(100) as u32;
+    let reserve = options.reserve_zones.unwrap_or(share.max(needed));
+    if reserve < needed { Err(LogError::Reserve { reserve, open, needed }) } else { Ok(reserve) }
+}
+
+/// Why fewer than `needed` zones are empty: those that could be are too few, or hold data.
+fn too_few<'a>(zones: impl Iterator<Item = &'a ZoneDescriptor>, empty: u32, needed: u32) -> LogError {
+    let is_dead =
+        |z: &&ZoneDescriptor| matches!(z.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
+    let zones = zones.filter(|z| !is_dead(z)).count() as u32;
+    match zones < needed {
+        true => LogError::TooSmall { zones, needed },
+        false => LogError::Zones { empty, needed },
+    }
+}
+
 impl Log {
     /// A log on the empty zones of a device.
     pub(crate) fn new(
@@ -196,23 +216,10 @@ impl Log {
         let free: Vec<ZoneIndex> = zones.iter().filter(is_free).map(|z| z.zone).rev().collect();
         let empty = free.len() as u32;
         let open = options.open_zones.max(1);
-        let needed = 2 * open + 3;
-        let share = (u64::from(empty) * u64::from(RESERVE_PERCENT)).div_ceil(100) as u32;
-        let reserve = options.reserve_zones.unwrap_or(share.max(needed));
-        if reserve < needed {
-            return Err(LogError::Reserve { reserve, open, needed });
-        }
+        let reserve = reserve_of(options, empty)?;
         if empty <= reserve {
-            let is_dead =
-                |z: &&ZoneDescriptor| matches!(z.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
-            let can_hold =
-                |z: &&ZoneDescriptor| z.zone_type != ZoneType::Conventional && is_whole(z) && !is_dead(z);
-            let zones = zones.iter().filter(can_hold).count() as u32;
-            let needed = reserve + 1;
-            return Err(match zones < needed {
-                true => LogError::TooSmall { zones, needed },
-                false => LogError::Zones { empty, needed },
-            });
+            let can_hold = |z: &&ZoneDescriptor| z.zone_type != ZoneType::Conventional && is_whole(z);
+            return Err(too_few(zones.iter().filter(can_hold), empty, reserve + 1));
         }
         let open_max = open_max(info, zones);
         if open_max != 0 && open_max < open + 1 || open_max == 0 && is_limited(info) {

@@ -1,12 +1,12 @@
 //! What becomes of a record when its requests end.
 
-use super::{Layout, Player, Purpose, Sent, Stage};
+use super::{Layout, Player, Purpose, Sent, Stage, Task};
+use crate::measure::Dir;
 use crate::replay::buffers::misplaced;
 use crate::replay::error::ReplayError;
 use crate::replay::trace::TraceOp;
 use crate::report::Failure;
-use crate::workload::Dir;
-use zonal_core::{Op, SECTOR_BYTES, Sector};
+use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector};
 use zonal_io::device::Output;
 use zonal_io::volume::Completion;
 
@@ -151,32 +151,38 @@ impl Player<'_> {
         // What was done is counted in blocks on a log, and a discard there may be of none.
         let sectors = if task.done == task.total { record.sectors.0 } else { task.done };
         self.ledger.end(task.number, record, sectors);
+        self.count(&task, now);
+        self.measured.counts.without_request += u64::from(task.sent.is_none());
+        self.note_depth();
+        self.measured.series.ended(now);
+    }
+
+    /// Counts and times a record that has ended.
+    fn count(&mut self, task: &Task, now: Nanos) {
         let sent = task.sent.unwrap_or(now);
         let times =
             [sent.0.saturating_sub(task.arrived.0), now.0 - sent.0, now.0.saturating_sub(task.arrived.0)];
-        let dir = match record.op {
+        let dir = match task.record.op {
             TraceOp::Read => Some(Dir::Read),
             TraceOp::Write | TraceOp::Append => Some(Dir::Write),
             _ => None,
         };
         // What is answered without the device takes no time, and says nothing of it.
-        let is_unmapped = is_log && dir == Some(Dir::Read) && task.sent.is_none();
+        let is_unmapped =
+            matches!(self.layout, Layout::Log(_)) && dir == Some(Dir::Read) && task.sent.is_none();
         if is_unmapped {
             self.measured.counts.unmapped_reads += 1;
-            self.measured.counts.unmapped_read_sectors += record.sectors.0;
+            self.measured.counts.unmapped_read_sectors += task.record.sectors.0;
         } else if let Some(dir) = dir {
             let dir = dir as usize;
             self.measured.ios[dir] += 1;
-            self.measured.sectors[dir] += record.sectors.0;
+            self.measured.sectors[dir] += task.record.sectors.0;
             for (latency, time) in self.measured.latencies[dir].iter_mut().zip(times) {
                 latency.record(time);
             }
-        } else if record.op == TraceOp::Flush {
+        } else if task.record.op == TraceOp::Flush {
             self.measured.flushes += 1;
             self.measured.flush.record(times[2]);
         }
-        self.measured.counts.without_request += u64::from(task.sent.is_none());
-        self.note_depth();
-        self.measured.series.ended(now);
     }
 }

@@ -3,9 +3,10 @@
 use super::{Cell, Simulated, comparison, summary};
 use crate::experiment::Measured;
 use crate::experiment::spec::{Row, Status};
-use crate::experiment::table::{figure, write_columns};
+use crate::experiment::table::figure;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use zonal_bench::columns;
 use zonal_sim::Profile;
 
 const HEADS: [&str; 10] = [
@@ -38,7 +39,7 @@ impl Measured {
         let lines = self.rows.iter().flat_map(|(row, cells)| {
             (0..cells.len()).map(move |index| self.simulated_line(row, cells, index))
         });
-        write_columns(&mut out, &[vec![HEADS.map(String::from)], lines.collect()].concat(), &WORDS);
+        out += &columns(&[vec![HEADS.map(String::from)], lines.collect()].concat(), &WORDS);
         for line in self.reasons() {
             writeln!(out, "\n{line}").expect("writing to a string");
         }

@@ -1,0 +1,33 @@
+//! A job while its options are applied.
+
+use super::error::ValueError;
+use super::spec::{Direction, JobSpec};
+
+/// A job while its options are applied.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draft {
+    pub spec: JobSpec,
+    pub mix: Mix,
+}
+
+/// `rwmixread` or `rwmixwrite`, which may come before `rw` and alone mean nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mix {
+    pub read_percent: u8,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self { read_percent: 50 }
+    }
+}
+
+impl Draft {
+    pub fn set_mix(&mut self, percent: u8) -> Result<(), ValueError> {
+        self.mix = Mix { read_percent: percent };
+        if let Direction::Mixed { read_percent } = &mut self.spec.pattern.direction {
+            *read_percent = percent;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Jobs that work with files, resolved: who has which files, and how much is done with them.
+
+use crate::error::PlanError;
+use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
+use crate::jobs::plan::{Misfit, Place, Schedule};
+use crate::jobs::run::options::FilesOptions;
+use crate::jobs::workload::{Purpose, Stream};
+use std::sync::Arc;
+
+/// Files of all jobs: their names and sizes are in memory.
+const FILES_MAX: u64 = 100_000_000;
+
+/// One clone of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Clone {
+    pub(super) spec: Arc<JobSpec>,
+    /// Which clone of its job.
+    pub(super) clone: u32,
+    /// Its place among all.
+    pub(super) number: usize,
+    pub(super) group: u32,
+    pub(super) seed: u64,
+    /// Bytes of each of its files.
+    pub(super) sizes: Arc<[u64]>,
+    /// Bytes that it moves.
+    pub(super) amount: u64,
+    /// Whether its files are written before it begins.
+    pub(super) is_laid_out: bool,
+}
+
+impl Clone {
+    /// Name of its file `index`, as fio forms it.
+    pub(super) fn file(&self, index: usize) -> Vec<u8> {
+        format!("{}.{}.{index}", self.spec.name, self.clone).into_bytes()
+    }
+
+    pub(super) fn random(&self, purpose: Purpose) -> Stream {
+        Stream::new(self.seed, self.number as u64, 0, purpose)
+    }
+}
+
+/// What sizes are resolved against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Bytes that files can have.
+    pub(super) bytes: u64,
+    pub(super) zone_bytes: u64,
+}
+
+/// Who has which files, in which rounds.
+pub(super) fn plan(jobs: &[Job], room: Room, options: &FilesOptions) -> Result<Schedule<Clone>, Misfit> {
+    let writers = jobs.iter().map(|job| u64::from(job.spec.numjobs)).sum();
+    let share = Share { room, writers, fill_percent: options.fill_percent };
+    Schedule::new(jobs, |spec, place| resolve(spec, place, share))
+}
+
+/// What a clone may take of the file system.
+#[derive(Clone, Copy)]
+struct Share {
+    room: Room,
+    writers: u64,
+    fill_percent: Option<u8>,
+}
+
+fn resolve(spec: &Arc<JobSpec>, place: Place, share: Share) -> Result<Clone, PlanError> {
+    check(spec)?;
+    let Place { clone, number, group, seed, .. } = place;
+    let sizes = sizes(spec, place, share)?;
+    let all: u64 = sizes.iter().sum();
+    let bytes = |extent: Extent, whole: u64, option| {
+        extent.bytes(whole, share.room.zone_bytes).ok_or(PlanError::Overflow { option })
+    };
+    let size = match (spec.size, spec.filesize) {
+        (Extent::Fill, _) | (_, None) => all,
+        (size, Some(_)) => bytes(size, all, "size")?,
+    };
+    let amount = bytes(spec.io_size, size, "io_size")?;
+    let is_laid_out =
+        spec.overwrite || share.fill_percent.is_some() || spec.pattern.direction != Direction::Write;
+    let spec = spec.clone();
+    Ok(Clone { spec, clone, number, group, seed, sizes: sizes.into(), amount, is_laid_out })
+}
+
+/// What a job asks for that files do not have.
+fn check(spec: &JobSpec) -> Result<(), PlanError> {
+    let wrong = [
+        ("zonemode", spec.zonemode != ZoneMode::None),
+        ("verify", spec.verify != Verify::None),
+        ("bsrange and bssplit", spec.block_mix != PerDirection::default()),
+        ("offset", spec.offset != Extent::Bytes(0) || spec.offset_increment != Extent::Bytes(0)),
+        ("iodepth", spec.iodepth != 1),
+        ("loops", spec.loops != 1),
+        ("write_iolog", spec.write_iolog.is_some()),
+        ("rate, thinktime and ramp_time", spec.pace != JobSpec::default().pace),
+    ];
+    match wrong.into_iter().find(|(_, is_wrong)| *is_wrong) {
+        Some((option, _)) => Err(PlanError::NotOfFiles { option }),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of each file: drawn, until the clone has its share of the file system or as many as it asks for.
+fn sizes(spec: &JobSpec, place: Place, share: Share) -> Result<Vec<u64>, PlanError> {
+    let room = share.room;
+    let (min, max) = match (spec.filesize, spec.size) {
+        (Some(sizes), _) => sizes,
+        (None, Extent::Fill) => return Err(PlanError::NoFileSize),
+        (None, size) => {
+            let bytes = size.bytes(room.bytes, room.zone_bytes);
+            let each = bytes.ok_or(PlanError::Overflow { option: "size" })? / u64::from(spec.nrfiles);
+            (each.max(1), each.max(1))
+        }
+    };
+    let fill = share.fill_percent.map(|percent| {
+        u64::try_from(u128::from(room.bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX) / share.writers
+    });
+    let mut stream = Stream::new(place.seed, place.number as u64, 0, Purpose::Payload);
+    let (mut sizes, mut sum) = (Vec::new(), 0u64);
+    loop {
+        let is_enough = match fill {
+            Some(fill) => sum.saturating_add(min + (max - min) / 2) > fill && !sizes.is_empty(),
+            None => sizes.len() as u64 >= u64::from(spec.nrfiles),
+        };
+        if is_enough {
+            return Ok(sizes);
+        }
+        let size = min + stream.below(max - min + 1);
+        sum = sum.saturating_add(size);
+        sizes.push(size);
+        if sum > room.bytes || sizes.len() as u64 > FILES_MAX {
+            return Err(PlanError::FilesAboveRoom { files: sum, room: room.bytes });
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Where tasks that wait run: threads in the world's time, tasks of the executor in virtual time.
+//!
+//! A task is a function of a [`Waiter`], the same in both. In virtual time all of them are on one thread, and leave the
+//! processor where they wait ([`zonal_sim::executor`]). What a file system waits for it alone can see: so its tasks look after each
+//! poll, and those that got on look last.
+
+use crate::error::BenchError;
+use crate::jobs::run::world::{World, fibre, thread};
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use zonal_core::Nanos;
+use zonal_fs::FileSystem;
+use zonal_fs::waiter::{Polling, Waiter, Waiters, polling};
+use zonal_io::clock::Clock;
+use zonal_io::volume::Volume;
+use zonal_sim::executor::{
+    Executor, Halt, Host, Pause, Processor, Resume, Section, Signals, Stopped, Timeline, VirtualClock,
+};
+
+/// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
+const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
+
+/// What a task does with the waiter that it is given.
+type Work<R> = Box<dyn FnOnce(&dyn Waiter) -> R + Send>;
+
+/// What is run: a name for messages, and what it does.
+pub(super) struct Task<R> {
+    pub(super) name: String,
+    pub(super) work: Work<R>,
+}
+
+impl<R> Task<R> {
+    pub(super) fn new(name: &str, work: impl FnOnce(&dyn Waiter) -> R + Send + 'static) -> Task<R> {
+        Task { name: name.to_owned(), work: Box::new(work) }
+    }
+}
+
+impl World {
+    /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
+    pub(super) fn run<R: Send + 'static>(
+        &self,
+        tasks: Vec<Task<R>>,
+        tended: Option<&FileSystem>,
+    ) -> Result<Vec<R>, BenchError> {
+        match self {
+            World::Real(clock) => in_threads(*clock, tasks, tended),
+            World::Virtual(clock) => in_virtual_time(&clock.timeline, tasks, tended),
+        }
+    }
+
+    /// Waiters for the database, which is called without one, and whose locks a task that waits in there holds.
+    pub(super) fn waiters(&self) -> Waiters {
+        match self {
+            World::Real(clock) => polling(*clock),
+            World::Virtual(clock) => {
+                let clock = clock.timeline.clock().clone();
+                Arc::new(move || Box::new(InSection(Section::new(clock.clone()))))
+            }
+        }
+    }
+
+    /// Runs one task alone.
+    pub(super) fn alone<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Waiter) -> R + Send + 'static,
+    ) -> Result<R, BenchError> {
+        let ran = self.run(vec![Task::new("the file system", work)], None)?;
+        Ok(ran.into_iter().next().expect("a task leaves something"))
+    }
+}
+
+/// Tends the zones until `is_over`.
+fn tend(fs: &FileSystem, waiter: &dyn Waiter, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        match fs.background_step(waiter) {
+            Ok(true) => waiter.done(),
+            Ok(false) => waiter.wait(fs.volume()),
+            // The next writer learns why.
+            Err(_) => return,
+        }
+    }
+}
+
+fn in_threads<R: Send + 'static>(
+    clock: Clock,
+    tasks: Vec<Task<R>>,
+    tended: Option<&FileSystem>,
+) -> Result<Vec<R>, BenchError> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if let Some(fs) = tended {
+            let is_over = &is_over;
+            scope.spawn(move || tend(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire)));
+        }
+        let mut threads = Vec::new();
+        let mut result = Ok(());
+        for Task { name, work } in tasks {
+            match thread(scope, &name, move || work(&Polling::new(clock))) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => result = Err(error),
+            }
+        }
+        let left: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::Release);
+        result?;
+        Ok(left
+            .into_iter()
+            .map(|left| left.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect())
+    })
+}
+
+/// The waiter of a task in virtual time.
+struct Virtual<'a> {
+    processor: &'a Processor<'a, ()>,
+    clock: VirtualClock,
+    signals: Signals,
+}
+
+impl Waiter for Virtual<'_> {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn wall(&self) -> i64 {
+        WALL_BEGIN + self.now().0 as i64
+    }
+
+    fn wait(&self, _: &Volume) {
+        self.processor.leave(Pause::Look);
+    }
+
+    fn done(&self) {
+        self.signals.happenings.one_more();
+    }
+}
+
+/// The waiter of a task inside the database.
+struct InSection(Section);
+
+impl Waiter for InSection {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn wall(&self) -> i64 {
+        WALL_BEGIN + self.now().0 as i64
+    }
+
+    fn wait(&self, volume: &Volume) {
+        if let Err(halt) = self.0.wait(volume) {
+            // The database cannot be told. It is left, and so is the run.
+            std::panic::resume_unwind(Box::new(halt));
+        }
+    }
+
+    fn done(&self) {
+        self.0.done();
+    }
+}
+
+/// Runs `work` unless it is left inside the database: then what it waited for, why not.
+fn unless_halted<R>(timeline: &Timeline, work: impl FnOnce() -> Result<R, Stopped>) -> Result<R, Stopped> {
+    let begun = timeline.now();
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Halt>() {
+        Ok(why) => {
+            let at = Duration::from_nanos(timeline.now().0 - begun.0);
+            Err(Stopped { at, why: *why, tasks: vec!["the metadata wait for the drive".to_owned()] })
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// What the tasks left, by their places. The collector, whose place comes after theirs, leaves nothing.
+struct Lefts<R> {
+    left: Vec<Option<R>>,
+    alive: usize,
+    is_over: Rc<Cell<bool>>,
+}
+
+impl<R> Host for Lefts<R> {
+    type Condition = ();
+    type Left = Option<R>;
+
+    fn over(&mut self, task: usize, left: Option<R>, _: Nanos) -> Resume {
+        if let Some(place) = self.left.get_mut(task) {
+            *place = left;
+            self.alive -= 1;
+        }
+        self.is_over.set(self.alive == 0);
+        Resume::Ready
+    }
+}
+
+/// What a task of the executor does; the collector's leaves nothing.
+type Inside<R> = Box<dyn FnOnce(&dyn Waiter) -> Option<R>>;
+
+fn in_virtual_time<R: 'static>(
+    timeline: &Timeline,
+    tasks: Vec<Task<R>>,
+    tended: Option<&FileSystem>,
+) -> Result<Vec<R>, BenchError> {
+    let signals = Signals::new(tasks.len() + 1);
+    let alive = tasks.len();
+    let left = std::iter::repeat_with(|| None).take(alive).collect();
+    let mut host = Lefts { left, alive, is_over: Rc::default() };
+    let task = |name: &str, work: Inside<R>| {
+        let (clock, signals) = (timeline.clock().clone(), signals.clone());
+        let work = move |processor: &Processor<'_, ()>| work(&Virtual { processor, clock, signals });
+        fibre(name, work)
+    };
+    let mut fibres = Vec::new();
+    for Task { name, work } in tasks {
+        fibres.push(task(&name, Box::new(move |waiter| Some(work(waiter))))?);
+    }
+    if let Some(fs) = tended.cloned() {
+        let is_over = host.is_over.clone();
+        let collector = move |waiter: &dyn Waiter| {
+            tend(&fs, waiter, || is_over.get());
+            None
+        };
+        fibres.push(task("the collector", Box::new(collector))?);
+    }
+    let executor = Executor::new(timeline, fibres, signals.clone(), &mut host);
+    unless_halted(timeline, || executor.run())?;
+    Ok(host.left.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_io::control::Errands;
+    use zonal_io::device::Device;
+    use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+    use zonal_io::volume::VolumeOptions;
+    use zonal_sim::Profile;
+
+    fn volume(is_virtual: bool) -> Arc<Volume> {
+        let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..EmulatedOptions::default() };
+        let device: Arc<dyn Device> = match is_virtual {
+            true => Profile::open("zns-1t", &[]).unwrap().simulated("sim").unwrap(),
+            false => Arc::new(Emulated::new("null", &options, Null).unwrap()),
+        };
+        Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())
+    }
+
+    #[test]
+    fn tasks_that_nothing_can_wake_are_an_error_that_names_them() {
+        let volume = volume(true);
+        let on = volume.clone();
+        let sleeper = Task::new("sleeper", move |waiter: &dyn Waiter| {
+            loop {
+                waiter.wait(&on);
+            }
+        });
+        let ran: Result<Vec<()>, _> = World::of(&volume, &Errands::default()).run(vec![sleeper], None);
+        let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
+        assert_eq!(jobs, ["sleeper waits"]);
+    }
+
+    #[test]
+    fn wait_inside_the_database_that_nothing_can_end_ends_the_run_by_name() {
+        let volume = volume(true);
+        let world = World::of(&volume, &Errands::default());
+        let (on, waiters) = (volume.clone(), world.waiters());
+        let ran: Result<Vec<()>, _> = world.run(
+            vec![
+                Task::new("inside", move |_: &dyn Waiter| {
+                    loop {
+                        waiters().wait(&on);
+                    }
+                }),
+                Task::new("outside", |_: &dyn Waiter| ()),
+            ],
+            None,
+        );
+        let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
+        assert_eq!(jobs, ["the metadata wait for the drive"]);
+    }
+
+    #[test]
+    fn tasks_leave_what_they_have_in_their_order() {
+        for is_virtual in [true, false] {
+            let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Waiter| (n, waiter.now())));
+            let left =
+                World::of(&volume(is_virtual), &Errands::default()).run(tasks.collect(), None).unwrap();
+            assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Running jobs, in real time or, on a device that lives in it, in virtual time.
+//!
+//! A run goes over its write modes, and a mode over its rounds (`mode`). Jobs of zones (`zones`) and jobs of files (`files`)
+//! differ in how they make the device ready and in what a round is. A round of zones starts all its workers at once and watches
+//! them: it samples rates, shows progress and stops a worker that has run for its time. Afterwards the write path is closed, and
+//! what is to be verified is read back from the bare device.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use zonal_bench::job::JobFile;
+//! use zonal_bench::{BenchOptions, run};
+//! use zonal_io::device::Device;
+//! use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+//!
+//! let jobs = JobFile::parse_inline(["--name=fill", "--rw=write", "--zonemode=zbd", "--size=2z", "--bs=64k"])?;
+//! let open = || {
+//!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
+//!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
+//! };
+//! let report = run(&open, &BenchOptions::new(jobs))?;
+//! assert_eq!(report.modes[0].jobs[0].dirs[1].ios, 32);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod files;
+mod gate;
+mod inbox;
+mod measure;
+mod mode;
+mod options;
+pub(crate) mod prepare;
+mod progress;
+mod round;
+pub(crate) mod site;
+mod threads;
+mod virtual_time;
+mod watcher;
+mod worker;
+mod world;
+mod zones;
+
+pub use options::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, as_a_kernel};
+
+use crate::error::BenchError;
+use crate::report::{Ended, ModeReport, Report};
+use files::FileRounds;
+use mode::{Site, Start};
+use std::sync::Arc;
+use std::time::SystemTime;
+use zonal_io::volume::WriteMode;
+use zones::Ground;
+
+/// Runs jobs on the device that `open` opens.
+///
+/// What goes wrong in a job is in its report; see [`Report::is_failed`].
+///
+/// # Errors
+/// [`BenchError`] if it cannot run at all: the device does not open, or a job does not fit it. An error that comes after
+/// the first mode costs no results: it is in the report, as how the run [ended](Ended).
+pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchError> {
+    let started = SystemTime::now();
+    let wanted: Vec<Option<WriteMode>> = match options.modes.as_slice() {
+        [] => vec![options.volume.mode],
+        modes => modes.iter().copied().map(Some).collect(),
+    };
+    let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
+    let mut report = Report { started, modes: Vec::new(), ended: Ended::Done };
+    for mode in wanted {
+        match run_mode(open, options, mode, start) {
+            Ok(of_mode) => report.modes.push(of_mode),
+            Err(error) if report.modes.is_empty() => return Err(error),
+            Err(error) => report.ended = Ended::BrokenOff(Arc::new(error)),
+        }
+        if options.is_interrupted() {
+            report.ended = Ended::Interrupted;
+        }
+        if !matches!(report.ended, Ended::Done) {
+            note_what_is_missing(&mut report, &options.modes);
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// A reader of the results of some modes sees that there should be more, and why there are not.
+fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
+    let missing = wanted.get(report.modes.len()..).unwrap_or_default();
+    let names: Vec<&str> = missing.iter().map(|mode| mode.name()).collect();
+    let Some(last) = report.modes.last_mut() else { return };
+    let more = if names.is_empty() { String::new() } else { format!("; not run: {}", names.join(", ")) };
+    match &report.ended {
+        Ended::Done => {}
+        Ended::Interrupted => last.notes.push(format!("interrupted before its end{more}")),
+        Ended::BrokenOff(error) => last.notes.push(format!("the next mode broke off: {error}{more}")),
+    }
+}
+
+/// Runs the jobs of `options` in one write mode.
+fn run_mode(
+    open: &Opener<'_>,
+    options: &BenchOptions,
+    mode: Option<WriteMode>,
+    start: Start,
+) -> Result<ModeReport, BenchError> {
+    let site = Site::open(open, options)?;
+    match options.files {
+        Some(files) => {
+            let volume = files::ready(&site, mode, &files)?;
+            let device = site.bare.clone();
+            site.run(open, device, volume, |site, volume, world| FileRounds::new(site, files, volume, world))
+        }
+        None => {
+            let ground = Ground::new(&site, mode, start)?;
+            let (device, volume) = ground.volume(&site);
+            site.run(open, device, volume, |site, volume, world| ground.begin(site, volume, world))
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What runs and replays have in common around a volume: the order that a mode needs, faults, and the control socket.
+
+use crate::error::BenchError;
+use std::sync::Arc;
+use zonal_io::control::{ControlError, ControlServer, Errands, Teller};
+use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::fault::{Fault, Plan};
+use zonal_io::volume::{SwitchError, Volume, WriteMode};
+
+/// Whether the device keeps the order that these modes need.
+pub(crate) fn check_order(
+    info: &DeviceInfo,
+    modes: impl IntoIterator<Item = WriteMode>,
+) -> Result<(), BenchError> {
+    match modes.into_iter().any(|mode| mode.fits(info) == Err(SwitchError::NoOrder)) {
+        true => Err(BenchError::NoOrder { device: info.name.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// The device with the faults of a plan, if there is one.
+pub(crate) fn with_faults(bare: &Arc<dyn Device>, plan: Option<&Plan>) -> Option<Arc<Fault>> {
+    plan.map(|plan| Arc::new(Fault::new(bare.clone(), plan.clone())))
+}
+
+/// The control socket of an open volume, if one is wanted.
+pub(crate) struct Control(Option<Result<ControlServer, ControlError>>);
+
+impl Control {
+    pub(crate) fn start(
+        is_wanted: bool,
+        volume: &Arc<Volume>,
+        files: Option<Teller>,
+        errands: Errands,
+    ) -> Control {
+        Control(is_wanted.then(|| ControlServer::start_with(volume.clone(), files, errands)))
+    }
+
+    /// Why there is none, although it is wanted.
+    pub(crate) fn note(&self) -> Option<String> {
+        let Some(Err(error)) = &self.0 else { return None };
+        Some(format!("there is no control socket: {error}"))
+    }
+}

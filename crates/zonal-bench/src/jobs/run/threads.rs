@@ -1,0 +1,89 @@
+//! Workers in real time: a thread each.
+
+use super::gate::{Entry, Gate};
+use super::measure::Watch;
+use super::round::{Ran, Ready, Round};
+use super::watcher::{Watcher, WorkerSamples};
+use super::worker::{Environment, Real, Worker};
+use super::world::thread;
+use crate::error::BenchError;
+use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
+use quanta::Clock;
+use std::sync::atomic::Ordering;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use zonal_io::sync::{CachePadded, Mutex};
+
+/// Runs the workers of a round until all are over.
+pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {
+    let Ready { watches, jobs, frame } = ready;
+    let (clock, gate) = (Clock::new(), Gate::default());
+    let environment = Environment {
+        volume: round.volume,
+        zones: round.zones,
+        epoch: clock.raw(),
+        clock: &clock,
+        has_data: round.has_data,
+        frame,
+    };
+    let results = Mutex::new(Vec::new());
+    let samples = std::thread::scope(|scope| {
+        let watcher = std::thread::current();
+        for ((plan, watch), job) in round.workers().iter().zip(watches.iter()).zip(jobs) {
+            let (environment, results, watcher, gate) = (&environment, &results, watcher.clone(), &gate);
+            let work = move || {
+                let _over = Over { watch, watcher };
+                let worker =
+                    Worker::new(Real::default(), environment, plan, watch, job.workload, job.recorder);
+                let worker = worker.with_log(job.log);
+                if gate.enter() == Entry::Closed {
+                    return;
+                }
+                let result = worker.run();
+                let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
+                watch.ends_all.store(fails_all, Ordering::Release);
+                results.lock().push((plan.number, result));
+            };
+            thread(scope, &plan.spec.name, work).inspect_err(|_| gate.open(Entry::Closed))?;
+        }
+        gate.wait_for(round.workers().len());
+        gate.open(Entry::Open);
+        Ok::<_, BenchError>(watch(round, &watches, progress))
+    })?;
+    Ok(Ran { results: results.into_inner(), samples, head: None })
+}
+
+/// Samples rates, shows progress and stops who has run for its time, until all are over.
+fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progress) -> Vec<WorkerSamples> {
+    let begin = Instant::now();
+    let mut watcher = Watcher::new(round.index, round.workers(), watches, round.interrupt);
+    let mut next_progress = PROGRESS_EVERY;
+    while !watcher.all_are_over() {
+        let elapsed = begin.elapsed();
+        let next_stop = watcher.stop(elapsed);
+        watcher.sample(elapsed);
+        let mut next = watcher.next_sample().min(next_stop.unwrap_or(Duration::MAX));
+        if progress.is_shown() {
+            if elapsed >= next_progress {
+                watcher.show(progress, elapsed);
+                next_progress = elapsed + PROGRESS_EVERY;
+            }
+            next = next.min(next_progress);
+        }
+        std::thread::park_timeout(next.saturating_sub(elapsed));
+    }
+    watcher.into_samples()
+}
+
+/// Tells the watcher that a worker is over, however it ends: the watcher must not wait for a worker that panicked.
+struct Over<'a> {
+    watch: &'a Watch,
+    watcher: Thread,
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.watch.is_over.store(true, Ordering::Release);
+        self.watcher.unpark();
+    }
+}

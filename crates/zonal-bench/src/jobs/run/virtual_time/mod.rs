@@ -1,0 +1,154 @@
+//! Workers in virtual time: all on one thread, on a device that takes its time from the times it is given.
+//!
+//! Each worker is a task of the executor, the same [`Worker`] as in real time. Where that would poll and sleep, this one leaves
+//! the processor to the [`executor`](zonal_sim::executor), which resumes those that have something to do and otherwise lets the
+//! clock jump. Nothing here depends on how fast the machine is or on threads: the same jobs on the same device do the same, to
+//! the nanosecond and to the byte of the report.
+//!
+//! # What takes time
+//! What the device says, pauses and rates, and nothing else: unless `BenchOptions::host_nanos_per_io` says otherwise a worker takes no
+//! time to make a request. With it, a worker is a processor that does one thing at a time: each request is with the
+//! write path so much later than it was made, and so much later at least than the one before it.
+
+mod host;
+mod mail;
+
+use super::inbox::Places;
+use super::round::{Left, Ran, Ready, Round};
+use super::watcher::Watcher;
+use super::worker::{Awaited, Environment, Time, Worker};
+use super::world::{VirtualClock, fibre};
+use crate::error::BenchError;
+use crate::jobs::run::progress::Progress;
+use crate::jobs::workload::Awaits;
+use crate::measure::Usage;
+use host::RoundHost;
+use mail::{Letters, Post};
+use quanta::Clock;
+use std::rc::Rc;
+use std::sync::Arc;
+use zonal_core::Nanos;
+use zonal_io::buffer::IoBuf;
+use zonal_sim::executor::{Executor, Pause, Processor, Signals};
+
+/// Requests of a worker that are answered at once before others have a turn at the same instant.
+const TURN_REQUESTS: u32 = 1 << 16;
+
+/// What all workers of a round have in common.
+struct Common {
+    signals: Signals,
+    post: Arc<Post>,
+    /// Nanoseconds that a worker takes to make a request.
+    host_nanos: u64,
+}
+
+/// Virtual time, as a worker sees it.
+struct Virtual<'a> {
+    processor: &'a Processor<'a, Awaits>,
+    common: Rc<Common>,
+    /// Place of the worker in its round.
+    number: usize,
+    /// Requests until the others have a turn.
+    left: u32,
+}
+
+impl Virtual<'_> {
+    fn pause(worker: &mut Worker<'_, Self>, pause: Pause<Awaits>) {
+        worker.time.processor.leave(pause);
+        worker.read_clock();
+    }
+}
+
+impl Time for Virtual<'_> {
+    type Inbox = Letters;
+
+    const MAKES_BUFFERS_LATE: bool = true;
+
+    fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Letters {
+        Letters::new(self.common.clone(), self.number, clock, places, buffers)
+    }
+
+    /// The processor's time is none of this time.
+    fn usage() -> Usage {
+        Usage::default()
+    }
+
+    #[inline]
+    fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos {
+        worker.time.left -= 1;
+        if worker.time.left > 0 && worker.time.common.host_nanos == 0 {
+            return now;
+        }
+        let made = worker.last;
+        if worker.time.left == 0 {
+            worker.time.left = TURN_REQUESTS;
+            Self::pause(worker, Pause::Turn);
+        }
+        // What it has locked meanwhile, others wait for.
+        worker.time.common.signals.happenings.one_more();
+        let until = Nanos(now.0.saturating_add(worker.time.common.host_nanos));
+        while worker.now < until {
+            Self::pause(worker, Pause::Until(until));
+        }
+        worker.last = made;
+        worker.now
+    }
+
+    fn wait(worker: &mut Worker<'_, Self>, awaited: Awaited) {
+        if worker.reap() == 0 {
+            let pause = match awaited {
+                Awaited::Ending => Pause::Answer,
+                Awaited::Or(awaits) => Pause::Or(awaits),
+            };
+            Self::pause(worker, pause);
+            worker.reap();
+        }
+    }
+
+    fn rest(worker: &mut Worker<'_, Self>, time: Nanos) {
+        if worker.reap() == 0 {
+            Self::pause(worker, Pause::Until(time));
+            worker.reap();
+        }
+    }
+
+    fn spin(worker: &mut Worker<'_, Self>, time: Nanos) {
+        Self::pause(worker, Pause::Until(time));
+    }
+}
+
+/// Runs the workers of a round until all are over.
+pub(super) fn run(
+    round: &Round<'_>,
+    clock: &VirtualClock,
+    ready: Ready,
+    progress: &mut Progress,
+) -> Result<Ran, BenchError> {
+    let Ready { watches, jobs, frame } = ready;
+    clock.follow();
+    let common = Rc::new(Common {
+        signals: Signals::new(jobs.len()),
+        post: Arc::new(Post::new(jobs.len())),
+        host_nanos: round.host_nanos_per_io,
+    });
+    let mut tasks = Vec::new();
+    for (number, job) in jobs.into_iter().enumerate() {
+        let plan = round.workers()[number].clone();
+        let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
+        let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
+        let frame = frame.clone();
+        let work = move |processor: &Processor<'_, Awaits>| -> Left {
+            let environment =
+                Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data, frame };
+            let time = Virtual { processor, common, number, left: TURN_REQUESTS };
+            let watch = &watches[number];
+            let worker = Worker::new(time, &environment, &plan, watch, job.workload, job.recorder);
+            worker.with_log(job.log).run()
+        };
+        tasks.push(fibre(&round.workers()[number].spec.name, work)?);
+    }
+    let watcher = Watcher::new(round.index, round.workers(), &watches, round.interrupt);
+    let mut host = RoundHost::new(round, clock, watcher, progress);
+    Executor::new(&clock.timeline, tasks, common.signals.clone(), &mut host).run()?;
+    Ok(host.finish())
+}

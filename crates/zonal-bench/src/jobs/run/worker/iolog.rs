@@ -1,0 +1,178 @@
+//! `write_iolog`: what a worker sends, in version 3 of fio's format, which fio reads with `read_iolog`.
+//!
+//! A line is a time in microseconds, the file, what is done with it, and for reads, writes and flushes where and how
+//! long. As in fio it is written when the request goes out, and resets and finishes of zones are not among them: a
+//! replay of the writes with `zonemode=zbd` resets zones where they begin again. An append has the place that was kept
+//! for it, so that the log can be replayed in order, whatever place the device gave it.
+
+use super::Worker;
+use super::time::Time;
+use crate::jobs::workload::{Dir, Io};
+use crate::report::Failure;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use zonal_core::{Nanos, SECTOR_BYTES, Sector};
+use zonal_io::image::is_image;
+
+/// The first line.
+const VERSION: &str = "fio version 3 iolog";
+
+/// Longest name that fio reads.
+const NAME_CHARS_MAX: usize = 255;
+
+/// The log of one worker.
+pub(in crate::jobs::run) struct IoLog {
+    out: BufWriter<Box<dyn Write + Send>>,
+    /// Name of the file in each line.
+    name: String,
+    /// What time its times count from.
+    begun: Option<Nanos>,
+    is_open: bool,
+    /// The first error; nothing is written after it.
+    problem: Option<io::Error>,
+}
+
+impl IoLog {
+    /// A log at `path`, in place of what is there, of what is done to `device`.
+    ///
+    /// # Errors
+    /// As for creating a file; an image is not replaced.
+    pub(in crate::jobs::run) fn create(path: &Path, device: &str) -> io::Result<IoLog> {
+        if is_image(path) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is an image"));
+        }
+        Ok(IoLog::new(Box::new(File::create(path)?), device))
+    }
+
+    fn new(out: Box<dyn Write + Send>, device: &str) -> IoLog {
+        // Blanks divide the words of a line.
+        let name: String = device
+            .chars()
+            .take(NAME_CHARS_MAX)
+            .map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c })
+            .collect();
+        let name = if name.is_empty() { "device".to_owned() } else { name };
+        let mut log = IoLog { out: BufWriter::new(out), name, begun: None, is_open: false, problem: None };
+        log.keep(|log| writeln!(log.out, "{VERSION}"));
+        log.action(Nanos(0), "add");
+        log
+    }
+
+    fn keep(&mut self, write: impl FnOnce(&mut IoLog) -> io::Result<()>) {
+        if self.problem.is_none() {
+            self.problem = write(self).err();
+        }
+    }
+
+    fn micros(&mut self, now: Nanos) -> u64 {
+        now.0.saturating_sub(self.begun.get_or_insert(now).0) / 1000
+    }
+
+    /// The file as a whole is added, opened or closed.
+    pub(super) fn action(&mut self, now: Nanos, action: &str) {
+        let at = if action == "add" { 0 } else { self.micros(now) };
+        self.is_open = action == "open";
+        self.keep(|log| writeln!(log.out, "{at} {} {action}", log.name));
+    }
+
+    /// A request goes out.
+    fn request(&mut self, now: Nanos, what: &str, sector: Sector, sectors: u32) {
+        let at = self.micros(now);
+        let (offset, bytes) = (sector.0 * SECTOR_BYTES, u64::from(sectors) * SECTOR_BYTES);
+        self.keep(|log| writeln!(log.out, "{at} {} {what} {offset} {bytes}", log.name));
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.problem.map_or(Ok(()), Err)
+    }
+}
+
+impl<T: Time> Worker<'_, T> {
+    /// Notes that the file is opened or closed, as fio does around each pass.
+    pub(super) fn log_action(&mut self, action: &str) {
+        if self.log.is_some() {
+            self.read_clock();
+            let now = self.now;
+            self.log.as_mut().expect("it was just there").action(now, action);
+        }
+    }
+
+    /// Notes a read or write that is about to go out.
+    #[cold]
+    pub(super) fn log_io(&mut self, io: &Io, place: Sector) {
+        if self.log.is_some() {
+            self.read_clock();
+        }
+        let now = self.now;
+        let Some(log) = &mut self.log else { return };
+        let what = match io.dir {
+            Dir::Read => "read",
+            Dir::Write => "write",
+        };
+        log.request(now, what, place, io.sectors);
+    }
+
+    /// Notes a flush that is about to go out.
+    #[cold]
+    pub(super) fn log_flush(&mut self) {
+        let now = self.now;
+        let what = if self.plan.spec.fsync == 0 { "datasync" } else { "sync" };
+        if let Some(log) = &mut self.log {
+            log.request(now, what, Sector(0), 0);
+        }
+    }
+
+    /// Ends the log; a job whose log is not whole has failed.
+    pub(super) fn finish_log(&mut self) {
+        self.read_clock();
+        let Some(mut log) = self.log.take() else { return };
+        if log.is_open {
+            log.action(self.now, "close");
+        }
+        if let Err(error) = log.finish() {
+            let path = self.plan.iolog.clone().unwrap_or_default();
+            self.fail(Failure::Iolog { path, error: error.to_string() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_fios() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut log = IoLog::create(&path, "a drive").unwrap();
+        log.action(Nanos(5_000_000), "open");
+        log.request(Nanos(5_007_900), "write", Sector(8), 16);
+        log.request(Nanos(5_010_000), "sync", Sector(0), 0);
+        log.action(Nanos(5_020_000), "close");
+        log.finish().unwrap();
+        let lines = "fio version 3 iolog\n0 a_drive add\n0 a_drive open\n7 a_drive write 4096 8192\n10 a_drive sync 0 0\n\
+                     20 a_drive close\n";
+        assert_eq!(std::fs::read_to_string(path).unwrap(), lines);
+    }
+
+    #[test]
+    fn error_is_told_at_the_end() {
+        let mut log = IoLog::new(Box::new(Full), "d");
+        (0..10_000).for_each(|n| log.request(Nanos(n), "read", Sector(n), 8));
+        assert_eq!(log.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,681 @@
+//! One worker: keeps up to `iodepth` requests of its workload with the write path.
+//!
+//! # The inner loop
+//! A request costs one turn of the generator, one submit and one completion, and nothing else: no allocation (buffers
+//! and slots are made before the start), no clock unless times are taken or the device answers later, no lock but the
+//! zone's bit. Where no times are taken, the clock is read once in a while only. Where they are, a reading serves for the
+//! end of one thing and the beginning of the next: what the generator takes in between, some 10 ns, counts as latency.
+//!
+//! # Waiting
+//! In real time a worker that waits polls. It polls at once for a while, because most answers are near; then it lets
+//! other threads run; and it sleeps only while the write path says that nothing is due soon. In virtual time it hands
+//! the processor to the scheduler instead: all that differs is in its [`Time`].
+
+mod hold;
+mod iolog;
+mod slot;
+mod time;
+
+pub(super) use iolog::IoLog;
+pub(super) use time::{Awaited, Real, Time};
+
+use super::inbox::{Ending, Mail, NO_STAMP, Outcome, Places};
+use super::measure::{Measure, Stamps, Watch};
+use crate::job::Verify;
+use crate::jobs::plan::WorkerPlan;
+use crate::jobs::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
+use crate::jobs::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
+use crate::measure::series::Frame;
+use crate::report::{Failure, JobReport};
+use hold::Begin;
+use quanta::Clock;
+use slot::{Kind, Slot};
+use std::time::Duration;
+use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_io::buffer::{IoBuf, IoBufs};
+use zonal_io::volume::{Channel, Request, Volume};
+
+/// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
+/// too short by as much as these take to submit, a microsecond or two.
+const AGE_MAX: u32 = 16;
+
+/// The same for a device that answers inside submit, and so has no use for the time.
+const INLINE_AGE_MAX: u32 = 1024;
+
+/// What all workers of a round have in common.
+pub(super) struct Environment<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) zones: &'a Zones,
+    pub(super) clock: &'a Clock,
+    /// Reading of the clock that counts as time zero.
+    pub(super) epoch: u64,
+    /// Whether writes carry bytes that a later read may return.
+    pub(super) has_data: bool,
+    /// Where series lie, if they are wanted.
+    pub(super) frame: Option<Frame>,
+}
+
+impl Environment<'_> {
+    /// Measurements of a worker, from nothing.
+    pub(super) fn measure(&self, plan: &WorkerPlan) -> Measure {
+        Measure::new(plan, self.clock.clone(), self.epoch, self.frame.as_ref())
+    }
+}
+
+/// One worker.
+pub(super) struct Worker<'a, T: Time> {
+    pub(super) time: T,
+    pub(super) environment: &'a Environment<'a>,
+    pub(super) plan: &'a WorkerPlan,
+    pub(super) watch: &'a Watch,
+    pub(super) workload: Workload,
+    channel: Channel,
+    inbox: T::Inbox,
+    slots: Vec<Slot>,
+    /// Of writes to be verified and reads that check, by slot; empty where nothing is verified.
+    tickets: Vec<Ticket>,
+    /// Slots without a request.
+    free: Vec<u32>,
+    /// Requests with the write path.
+    pub(super) in_flight: u32,
+    pub(super) measure: Measure,
+    recorder: Option<Recorder>,
+    blocks: Option<Blocks>,
+    /// Last reading of the clock.
+    pub(super) last: u64,
+    /// The same as time since the epoch.
+    pub(super) now: Nanos,
+    /// Requests submitted since then.
+    age: u32,
+    /// Whether nothing has happened since that takes time.
+    is_fresh: bool,
+    /// Whether the last request was answered inside submit.
+    is_inline: bool,
+    stamp: u64,
+    failure: Option<Failure>,
+    errors: u64,
+    pub(super) resets: u64,
+    pub(super) finishes: u64,
+    /// From where it is measured.
+    begin: Begin,
+    /// Whether its `ramp_time` is over.
+    pub(super) is_measured: bool,
+    pub(super) floor: Option<RateFloor>,
+    pub(super) log: Option<IoLog>,
+}
+
+impl<'a, T: Time> Worker<'a, T> {
+    /// A worker of the calling thread.
+    pub(super) fn new(
+        time: T,
+        environment: &'a Environment<'a>,
+        plan: &'a WorkerPlan,
+        watch: &'a Watch,
+        workload: Workload,
+        recorder: Option<Recorder>,
+    ) -> Worker<'a, T> {
+        let measure = environment.measure(plan);
+        let depth = plan.spec.iodepth;
+        let buffers = match T::MAKES_BUFFERS_LATE && !environment.has_data {
+            true => (0..depth).map(|_| IoBuf::empty()).collect(),
+            false => buffers(environment, plan),
+        };
+        let clock = measure.is_timed.then(|| environment.clock.clone());
+        let places = if recorder.is_some() { Places::Kept } else { Places::Dropped };
+        let inbox = time.inbox(clock, places, buffers);
+        let blocks = (plan.spec.verify != Verify::None).then(|| Blocks::new(plan));
+        let tickets = if blocks.is_some() { depth as usize } else { 0 };
+        Worker {
+            time,
+            channel: environment.volume.channel(inbox.completion_function()),
+            slots: vec![Slot::IDLE; depth as usize],
+            tickets: vec![Ticket::default(); tickets],
+            free: (0..depth).rev().collect(),
+            in_flight: 0,
+            blocks,
+            last: environment.epoch,
+            now: Nanos(0),
+            age: u32::MAX,
+            is_fresh: false,
+            is_inline: false,
+            stamp: 0,
+            failure: None,
+            errors: 0,
+            resets: 0,
+            finishes: 0,
+            begin: Begin::default(),
+            is_measured: plan.spec.pace.ramp_time.is_zero(),
+            floor: RateFloor::new(plan),
+            log: None,
+            environment,
+            plan,
+            watch,
+            workload,
+            inbox,
+            measure,
+            recorder,
+        }
+    }
+
+    /// Logs what it sends.
+    pub(super) fn with_log(mut self, log: Option<IoLog>) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// Runs the job; what it did, and the record of what it wrote.
+    pub(super) fn run(mut self) -> (JobReport, Option<Recorder>) {
+        let clock = self.environment.clock;
+        self.begin = Begin::now::<T>(clock);
+        loop {
+            self.log_action("open");
+            let pass = clock.raw();
+            self.pass();
+            let took = clock.delta(pass.max(self.begin.at), clock.raw());
+            self.begin.writing += took;
+            self.begin.reading += took;
+            if self.is_over() {
+                break;
+            }
+            if self.plan.writes_verified() && self.plan.spec.do_verify {
+                let check = clock.raw();
+                self.check_pass();
+                self.begin.reading += clock.delta(check, clock.raw());
+            }
+            self.log_action("close");
+            if self.is_over() || !self.workload.next_pass(self.environment.zones) {
+                break;
+            }
+        }
+        self.finish_log();
+        self.workload.end(self.environment.zones);
+        self.report()
+    }
+
+    /// What it did, now that it is over.
+    fn report(mut self) -> (JobReport, Option<Recorder>) {
+        let clock = self.environment.clock;
+        let elapsed = clock.delta(self.begin.at, clock.raw());
+        let usage = T::usage().since(self.begin.usage);
+        let times = [self.begin.reading, self.begin.writing];
+        let dirs = [Dir::Read, Dir::Write].map(|dir| {
+            let mut report = self.measure.take(dir, self.watch);
+            report.runtime = if report.ios == 0 { Duration::ZERO } else { times[dir as usize] };
+            report
+        });
+        let report = JobReport {
+            dirs,
+            flushes: self.measure.flushes,
+            flush_lat: self.measure.flush.take(),
+            resets: self.resets,
+            finishes: self.finishes,
+            lacked_zone: self.workload.lacked_zone(),
+            lacked_data: self.workload.lacked_data(),
+            errors: self.errors,
+            failure: self.failure,
+            elapsed,
+            user: usage.user,
+            system: usage.system,
+            switches: usage.switches,
+            depths: self.measure.depths,
+            series: self.measure.take_series(),
+            ..JobReport::new(&self.plan.spec, self.plan.group, self.plan.seed)
+        };
+        (report, self.recorder)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.failure.is_some() && !self.goes_on_after_failure() || self.watch.is_stopped()
+    }
+
+    /// A block that does not read back fails the job, but ends it at once only if asked to.
+    fn goes_on_after_failure(&self) -> bool {
+        matches!(self.failure, Some(Failure::Verify { .. })) && !self.plan.spec.verify_fatal
+    }
+
+    /// One pass of the workload; nothing is in flight afterwards.
+    fn pass(&mut self) {
+        loop {
+            if self.is_over() {
+                break;
+            }
+            let Some(&slot) = self.free.last() else {
+                T::wait(self, Awaited::Ending);
+                continue;
+            };
+            match self.workload.next_io(self.environment.zones) {
+                Some(io) => self.submit_io(slot, io),
+                None if self.step_unusually(slot) => {}
+                None => break,
+            }
+        }
+        self.drain();
+        if self.plan.spec.end_fsync && self.plan.writes() && !self.is_over() {
+            self.submit_other(Kind::Flush, Request::flush());
+            self.drain();
+        }
+    }
+
+    /// Does what the workload has to do where that is not simply the next I/O; whether the pass continues.
+    #[inline(never)]
+    fn step_unusually(&mut self, slot: u32) -> bool {
+        self.time_has_passed();
+        let step = self.workload.next_unusual(self.environment.zones);
+        match step {
+            Step::Io(io) => self.submit_io(slot, io),
+            Step::Wait => {
+                let awaits = self.workload.awaits(self.environment.zones);
+                T::wait(self, Awaited::Or(awaits));
+            }
+            Step::Logged(io) => self.submit_logged(slot, io),
+            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
+            Step::Flush => {
+                self.log_flush();
+                self.submit_other(Kind::Flush, Request::flush());
+            }
+            Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
+            Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
+            Step::PassOver => return false,
+        }
+        true
+    }
+
+    fn drain(&mut self) {
+        while self.in_flight > 0 {
+            T::wait(self, Awaited::Ending);
+        }
+    }
+
+    /// The time for a request that goes out now.
+    #[inline]
+    fn time(&mut self) -> Nanos {
+        let age_max = if self.is_inline { INLINE_AGE_MAX } else { AGE_MAX };
+        match self.measure.is_timed {
+            true => self.read_clock_again(),
+            false if self.age >= age_max => self.read_clock(),
+            false => {}
+        }
+        self.age = self.age.saturating_add(1);
+        self.now
+    }
+
+    /// Reads the clock, unless the last reading is as good.
+    #[inline]
+    pub(super) fn read_clock_again(&mut self) {
+        if !self.is_fresh {
+            self.read_clock();
+        }
+    }
+
+    #[inline]
+    pub(super) fn read_clock(&mut self) {
+        let Environment { clock, epoch, .. } = *self.environment;
+        self.last = clock.raw();
+        self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
+        self.age = 0;
+        self.is_fresh = T::ONE_READING_SERVES_TWICE;
+    }
+
+    /// The last reading of the clock is too old to serve again.
+    #[inline]
+    pub(super) fn time_has_passed(&mut self) {
+        self.is_fresh = false;
+    }
+
+    /// When something ended that nothing has stamped, which is now.
+    #[inline]
+    fn stamp(&mut self) -> u64 {
+        match self.measure.is_timed {
+            true => {
+                self.read_clock();
+                self.last
+            }
+            false => NO_STAMP,
+        }
+    }
+
+    #[inline(always)]
+    fn submit_io(&mut self, slot: u32, io: Io) {
+        let mut buffer = self.inbox.desk().take_buffer(slot);
+        if T::MAKES_BUFFERS_LATE && buffer.is_empty() {
+            buffer = IoBuf::untouched(buffer_bytes(self.plan)).into();
+        }
+        let op = op_of(&io);
+        if op != Op::Read && self.environment.has_data {
+            self.fill(slot, &mut buffer.pieces_mut()[0], &io);
+        }
+        let kind = match io.dir {
+            Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
+            _ => Kind::Io,
+        };
+        self.submit(slot, op, &io, buffer);
+        self.workload.submitted(&io, self.environment.zones);
+        self.after_submit(slot, kind, io);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit_logged(&mut self, slot: u32, io: Io) {
+        let place = self.workload.place_of(&io);
+        self.log_io(&io, place);
+        self.time_has_passed();
+        self.submit_io(slot, io);
+    }
+
+    #[inline(always)]
+    fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBufs) {
+        self.measure.depth(self.in_flight + 1);
+        let now = self.time();
+        let now = T::goes_out(self, now);
+        let Io { sector, sectors, .. } = *io;
+        let token = u64::from(slot);
+        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
+        self.environment.volume.submit(now, &self.channel, request);
+    }
+
+    /// Reads of a job that only reads are checked; those of a mixed one may meet what others write.
+    #[cold]
+    fn kind_of_read(&mut self, slot: u32) -> Kind {
+        self.tickets[slot as usize] = Ticket::default();
+        if self.plan.writes() { Kind::Io } else { Kind::Check }
+    }
+
+    /// Payload of a write: a block that can be verified, or bytes that no other block has.
+    #[inline]
+    fn fill(&mut self, slot: u32, buffer: &mut IoBuf, io: &Io) {
+        match &mut self.blocks {
+            Some(blocks) => {
+                let zone = self.environment.zones.geometry().zone_of(io.sector);
+                let generation = self.environment.zones.generation(zone);
+                let block = &mut buffer[..bytes_of(io.sectors)];
+                let ticket = blocks.fill(block, io, zone, generation, self.recorder.as_ref());
+                self.tickets[slot as usize] = ticket;
+                self.time_has_passed();
+            }
+            None => {
+                for sector in buffer.chunks_exact_mut(SECTOR_BYTES as usize) {
+                    self.stamp += 1;
+                    sector[..8].copy_from_slice(&self.stamp.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    /// Takes in what was answered inside submit. Only what was not occupies a slot: no code looks at it meanwhile.
+    #[inline(always)]
+    fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
+        if kind == Kind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
+            self.is_inline = true;
+            let stamps = Stamps { made: self.last, submitted: 0 };
+            let at = self.stamp();
+            self.io_ended_well(&io, &stamps, at);
+            if self.inbox.has_more() {
+                self.reap();
+            }
+            return;
+        }
+        self.occupy(slot, kind, io);
+    }
+
+    /// Keeps a request in its slot until it ends, and notes when it was with the write path.
+    #[inline(never)]
+    fn occupy(&mut self, slot: u32, kind: Kind, io: Io) {
+        self.free.pop();
+        self.in_flight += 1;
+        self.slots[slot as usize] = Slot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
+        self.reap();
+        self.is_inline = self.slots[slot as usize].kind == Kind::Idle;
+        if !self.is_inline && self.measure.is_timed {
+            self.read_clock();
+            let entry = &mut self.slots[slot as usize];
+            entry.stamps.submitted = self.last;
+            self.measure.submitted(entry.io.dir, &entry.stamps);
+        }
+    }
+
+    #[cold]
+    fn manage(&mut self, kind: Kind, op: Op, zone: ZoneIndex) {
+        let start = self.environment.zones.geometry().start_of(zone);
+        self.submit_other(kind, Request::zone(op, start));
+    }
+
+    /// Submits what has no payload. The slot's buffer goes along, to come back with the completion.
+    #[cold]
+    fn submit_other(&mut self, kind: Kind, request: Request) {
+        let slot = self.free.pop().expect("a slot is free");
+        let buffer = self.inbox.desk().take_buffer(slot);
+        self.read_clock();
+        let made = self.last;
+        let now = T::goes_out(self, self.now);
+        self.in_flight += 1;
+        let stamps = Stamps { made, submitted: 0 };
+        self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
+        let request = Request { buf: buffer, token: u64::from(slot), ..request };
+        self.environment.volume.submit(now, &self.channel, request);
+        self.reap();
+    }
+
+    /// Takes in what has ended; how much.
+    #[inline(always)]
+    pub(super) fn reap(&mut self) -> usize {
+        let (mut reaped, mut now) = (0, NO_STAMP);
+        while let Some(mut ending) = self.inbox.next() {
+            if ending.at == NO_STAMP {
+                if now == NO_STAMP {
+                    now = self.stamp();
+                }
+                ending.at = now;
+            }
+            self.finish(ending);
+            reaped += 1;
+        }
+        if reaped > 1 {
+            self.time_has_passed();
+        }
+        reaped
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, ending: Ending) {
+        let Ending { slot, is_plain, at } = ending;
+        let entry = &mut self.slots[slot as usize];
+        let kind = std::mem::replace(&mut entry.kind, Kind::Idle);
+        self.in_flight -= 1;
+        self.free.push(slot);
+        if kind != Kind::Io || !is_plain || self.recorder.is_some() {
+            return self.finish_unusual(kind, ending);
+        }
+        let (io, stamps) = (entry.io, entry.stamps);
+        self.io_ended_well(&io, &stamps, at);
+    }
+
+    #[inline(always)]
+    fn io_ended_well(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        self.workload.io_ended(io, self.environment.zones);
+        self.watch.count(io.dir, io.sectors);
+        if self.measure.is_timed {
+            self.measure.ended(io.dir, stamps, at);
+            if self.measure.has_series() {
+                self.note(io, stamps, at);
+            }
+        }
+    }
+
+    /// Notes a request in the series. Where an append went is not told here: it is taken to be where its zone stands.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        self.time_has_passed();
+        let zones = self.environment.zones;
+        let place = match io.placing {
+            Placing::At => io.sector,
+            Placing::Append => {
+                let pointer = zones.pointer(zones.geometry().zone_of(io.sector));
+                Sector(io.sector.0 + u64::from(pointer.saturating_sub(io.sectors)))
+            }
+        };
+        self.measure.note(io, place, stamps, at);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_unusual(&mut self, kind: Kind, ending: Ending) {
+        self.time_has_passed();
+        let zones = self.environment.zones;
+        let Slot { io, stamps, .. } = self.slots[ending.slot as usize];
+        let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.desk().outcome(ending.slot) };
+        let is_ok = !matches!(outcome, Outcome::Failed(_));
+        let zone = zones.geometry().zone_of(io.sector);
+        match kind {
+            Kind::Idle => unreachable!("a completion without a request"),
+            Kind::Io | Kind::Check => self.finish_io(kind, ending, &io, &stamps, outcome),
+            Kind::Flush if is_ok => self.measure.flushed(&stamps, ending.at),
+            Kind::Flush => {}
+            Kind::Reset => {
+                self.resets += u64::from(is_ok);
+                self.workload.ended(&Ended::Reset(zone, is_ok), zones);
+            }
+            Kind::Finish => {
+                self.finishes += u64::from(is_ok);
+                self.workload.ended(&Ended::Finish(zone, is_ok), zones);
+            }
+        }
+        if let Outcome::Failed(error) = outcome {
+            let op = match kind {
+                Kind::Io | Kind::Check | Kind::Idle => op_of(&io),
+                Kind::Flush => Op::Flush,
+                Kind::Reset => Op::ZoneReset,
+                Kind::Finish => Op::ZoneFinish,
+            };
+            self.fail(Failure::Request { op, sector: io.sector, sectors: io.sectors, error });
+        }
+    }
+
+    fn finish_io(&mut self, kind: Kind, ending: Ending, io: &Io, stamps: &Stamps, outcome: Outcome) {
+        let slot = ending.slot as usize;
+        // A read of a pass's check is none of the workload's.
+        let is_of_workload = kind == Kind::Io || self.tickets[slot].expected.is_none();
+        if is_of_workload {
+            self.workload.io_ended(io, self.environment.zones);
+        }
+        let at = match outcome {
+            Outcome::Failed(_) => {
+                if let Some(recorder) = &mut self.recorder
+                    && io.dir == Dir::Write
+                {
+                    recorder.failed(io, &self.tickets[slot], self.environment.zones.geometry());
+                }
+                return;
+            }
+            Outcome::Appended(sector) => sector,
+            Outcome::Done => io.sector,
+        };
+        self.watch.count(io.dir, io.sectors);
+        if self.measure.is_timed {
+            self.measure.ended(io.dir, stamps, ending.at);
+            self.measure.note(io, at, stamps, ending.at);
+        }
+        if kind == Kind::Check {
+            self.check(ending.slot, io);
+        } else if io.dir == Dir::Write {
+            self.acknowledge(slot, io, at);
+        }
+    }
+
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.errors += 1;
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Records a write that went to `at`.
+    fn acknowledge(&mut self, slot: usize, io: &Io, at: Sector) {
+        let Some(recorder) = &mut self.recorder else { return };
+        if let Err(max) =
+            recorder.acknowledged(at, io, &self.tickets[slot], self.environment.zones.geometry())
+        {
+            self.fail(Failure::RecordFull { max });
+        }
+    }
+
+    /// Checks the block that was read into a slot's buffer.
+    fn check(&mut self, slot: u32, io: &Io) {
+        let geometry = self.environment.zones.geometry();
+        let expected = self.tickets[slot as usize].expected;
+        let problem = self.inbox.desk().with_buffer(slot, |bytes| {
+            check_block(&bytes[..bytes_of(io.sectors)], io.sector, geometry, expected.as_ref())
+        });
+        if let Some((expected, found)) = problem {
+            let zone = geometry.zone_of(io.sector);
+            // Another job may have reset the zone since the read was chosen.
+            let current = self.environment.zones.generation(zone);
+            if expected.generation.is_some_and(|generation| generation != current) {
+                return;
+            }
+            let job = self.plan.spec.name.clone();
+            let first = Mismatch { job, sector: io.sector, zone, sectors: io.sectors, expected, found };
+            self.fail(Failure::Verify { first });
+        }
+    }
+
+    /// Reads back what the last pass wrote and is still there.
+    fn check_pass(&mut self) {
+        let Some(mut recorder) = self.recorder.take() else { return };
+        self.log_action("close");
+        self.log_action("open");
+        let zones = self.environment.zones;
+        for (sector, expected) in recorder.of_pass(zones) {
+            while self.free.is_empty() {
+                T::wait(self, Awaited::Ending);
+            }
+            if self.is_over() {
+                break;
+            }
+            self.submit_check(sector, expected);
+        }
+        self.drain();
+        recorder.end_pass();
+        self.recorder = Some(recorder);
+    }
+
+    fn submit_check(&mut self, sector: Sector, expected: Expected) {
+        let slot = *self.free.last().expect("a slot is free");
+        let buffer = self.inbox.desk().take_buffer(slot);
+        self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
+        let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
+        self.log_io(&io, sector);
+        self.submit(slot, Op::Read, &io, buffer);
+        self.after_submit(slot, Kind::Check, io);
+    }
+}
+
+fn buffer_bytes(plan: &WorkerPlan) -> u32 {
+    u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB")
+}
+
+/// A buffer for each slot, with bytes that do not compress if the device may keep them.
+fn buffers(environment: &Environment<'_>, plan: &WorkerPlan) -> Vec<IoBuf> {
+    let bytes = buffer_bytes(plan);
+    let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);
+    let buffers = (0..plan.spec.iodepth).map(|_| {
+        let mut buffer = IoBuf::zeroed(bytes);
+        if environment.has_data && plan.writes() {
+            buffer.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&stream.bits().to_le_bytes()));
+        }
+        buffer
+    });
+    buffers.collect()
+}
+
+#[inline]
+fn op_of(io: &Io) -> Op {
+    match (io.dir, io.placing) {
+        (Dir::Read, _) => Op::Read,
+        (Dir::Write, Placing::At) => Op::Write,
+        (Dir::Write, Placing::Append) => Op::Append,
+    }
+}
+
+/// Bytes of `sectors` sectors of one block.
+fn bytes_of(sectors: u32) -> usize {
+    sectors as usize * SECTOR_BYTES as usize
+}

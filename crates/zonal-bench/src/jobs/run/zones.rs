@@ -1,0 +1,349 @@
+//! Jobs that work with zones: what comes before the first round and between rounds, and what workers leave.
+
+use super::mode::{self, Done, Next, Site, Start};
+use super::options::BenchOptions;
+use super::prepare;
+use super::progress::Progress;
+use super::round::{Ran, Ready, ReadyJob, Round};
+use super::site::{check_order, with_faults};
+use super::threads;
+use super::virtual_time;
+use super::worker::IoLog;
+use super::world::World;
+use crate::error::BenchError;
+use crate::job::Verify;
+use crate::jobs::plan::{Plan, WorkerPlan, default_of_jobs, sequential};
+use crate::jobs::verify::{Record, Recorder};
+use crate::jobs::workload::zones::Room;
+use crate::jobs::workload::{Workload, Zones};
+use crate::measure::series::Frame;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
+use zonal_io::device::{Device, DeviceInfo, HostTime, Output};
+use zonal_io::fault::Fault;
+use zonal_io::sync::CachePadded;
+use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
+
+/// Zones asked for in one report.
+const REPORT_ZONES: u32 = 1 << 16;
+
+/// The zones as the jobs find them.
+pub(super) struct Ground {
+    plan: Plan,
+    zones: Arc<Zones>,
+    faults: Option<Arc<Fault>>,
+    /// The mode that was asked for, or that suits the jobs; `None`: what suits the device.
+    mode: Option<WriteMode>,
+    in_effect: WriteMode,
+    chosen: Option<(WriteMode, &'static str)>,
+}
+
+impl Ground {
+    /// Fits the jobs to the device, and brings its zones to where they begin.
+    pub(super) fn new(site: &Site<'_>, mode: Option<WriteMode>, start: Start) -> Result<Ground, BenchError> {
+        let Site { options, bare, info, has_data } = site;
+        let chosen = if mode.is_none() { default_of_jobs(options.jobs.jobs(), info) } else { None };
+        let mode = mode.or(chosen.map(|(mode, _)| mode));
+        let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(info).0);
+        let mut plan = plan_of(options, info, in_effect)?;
+        plan.keep_to(options.host, in_effect);
+        if start == Start::Erased {
+            prepare::tell_logs_apart(&mut plan, in_effect);
+        }
+        check_verify(&plan, info, *has_data)?;
+        if start == Start::Erased {
+            // What does not fit is told before the first mode runs, and not after it.
+            options.modes.iter().try_for_each(|mode| plan_of(options, info, *mode).map(drop))?;
+        }
+        let faults = with_faults(bare, options.fault.as_ref());
+        if !options.volume.force {
+            let info = faults.as_ref().map_or(info, |faults| faults.info());
+            check_order(info, [in_effect].into_iter().chain(options.modes.iter().copied()))?;
+        }
+        if start == Start::Erased {
+            prepare::erase(&**bare)?;
+        }
+        let zones_options = plan.zones_options(in_effect);
+        let zones = Arc::new(prepare::zones(&**bare, &mut plan, zones_options)?);
+        Ok(Ground { plan, zones, faults, mode, in_effect, chosen })
+    }
+}
+
+/// The jobs, fitted to the device in a mode.
+fn plan_of(options: &BenchOptions, info: &DeviceInfo, mode: WriteMode) -> Result<Plan, BenchError> {
+    Plan::new(options.jobs.jobs(), info, mode).map_err(|(job, error)| BenchError::Plan { job, error })
+}
+
+fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {
+    match plan.workers.iter().find(|worker| worker.spec.verify != Verify::None) {
+        Some(worker) if !has_data => {
+            Err(BenchError::NothingToVerify { job: worker.spec.name.clone(), device: info.name.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Ground {
+    /// What the volume is on, and how it is opened.
+    pub(super) fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
+        let device: Arc<dyn Device> = match &self.faults {
+            Some(faults) => faults.clone(),
+            None => site.bare.clone(),
+        };
+        (device, VolumeOptions { mode: self.mode, ..site.options.volume })
+    }
+
+    /// Makes ready for the first round.
+    pub(super) fn begin(
+        self,
+        site: &Site<'_>,
+        volume: &Arc<Volume>,
+        world: World,
+    ) -> Result<ZoneRounds, BenchError> {
+        let Ground { mut plan, zones, faults, in_effect, chosen, .. } = self;
+        plan.notes.extend(without_effect(site.options, in_effect));
+        let host_nanos = || host_nanos(&site.info, in_effect);
+        Ok(ZoneRounds {
+            progress: Progress::new(site.options.progress, &plan),
+            plan,
+            zones,
+            faults,
+            chosen,
+            volume: volume.clone(),
+            world,
+            has_data: site.has_data,
+            series: site.options.series,
+            host_nanos_per_io: site.options.host_nanos_per_io.unwrap_or_else(host_nanos),
+            interrupt: site.options.interrupt.clone(),
+            record: Arc::default(),
+        })
+    }
+}
+
+/// What a request costs a host like the host that the device was measured with.
+fn host_nanos(info: &DeviceInfo, mode: WriteMode) -> u64 {
+    let HostTime { command, scheduler } = info.host_time;
+    if mode == WriteMode::ZoneLock { command + scheduler } else { command }
+}
+
+/// What was asked for and does not exist in a mode.
+fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item = String> {
+    let has_budget = mode != WriteMode::Direct;
+    let parks = !matches!(mode, WriteMode::Direct | WriteMode::ZoneLock);
+    let budget = options.volume.budget.is_some() && !has_budget;
+    let park = options.volume.park.is_some() && !parks;
+    let budget =
+        budget.then(|| format!("mode {mode} keeps no budget: the drive's limits are left to the drive"));
+    budget
+        .into_iter()
+        .chain(park.then(|| format!("mode {mode} parks nothing: writes that come too early fail")))
+}
+
+/// The rounds of jobs that work with zones.
+pub(super) struct ZoneRounds {
+    plan: Plan,
+    zones: Arc<Zones>,
+    faults: Option<Arc<Fault>>,
+    chosen: Option<(WriteMode, &'static str)>,
+    volume: Arc<Volume>,
+    world: World,
+    has_data: bool,
+    series: bool,
+    /// What a request costs its worker in virtual time.
+    host_nanos_per_io: u64,
+    interrupt: Option<Arc<AtomicBool>>,
+    record: Arc<Record>,
+    progress: Progress,
+}
+
+impl mode::Rounds for ZoneRounds {
+    fn count(&self) -> usize {
+        self.plan.rounds.len()
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.plan.notes)
+    }
+
+    fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError> {
+        let range = self.plan.rounds[index].clone();
+        let resets = self.before(&range, done)?;
+        let ready = self.ready(&range, done)?;
+        let watches = ready.watches.clone();
+        let begin = Instant::now();
+        let ran = self.work(index, ready)?;
+        done.elapsed.0 += begin.elapsed().as_nanos() as u64;
+        take_in(ran, resets, done);
+        done.statistics = self.volume.statistics();
+        let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
+        Ok(if ends_all { Next::EndAll } else { Next::Round })
+    }
+
+    fn chosen(&self) -> Option<(WriteMode, &'static str)> {
+        self.chosen
+    }
+
+    fn close(self, notes: &mut Vec<String>) -> Option<Arc<Zones>> {
+        self.progress.finish();
+        notes.extend(self.faults.and_then(|faults| note_of(&faults)));
+        Some(self.zones)
+    }
+}
+
+/// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.
+fn note_of(faults: &Fault) -> Option<String> {
+    let fired: Vec<String> = faults.fired_each().iter().map(u64::to_string).collect();
+    (!fired.is_empty()).then(|| format!("faults, by the rules of the plan: {}", fired.join(", ")))
+}
+
+/// Takes in what the workers of a round left, in their order. What was reset before them is the first one's.
+fn take_in(ran: Ran, mut resets: u64, done: &mut Done) {
+    let Ran { mut results, samples, head } = ran;
+    match (&mut done.head, head) {
+        (Some(before), Some(head)) => before.add(&head),
+        (before @ None, head) => *before = head,
+        (Some(_), None) => {}
+    }
+    results.sort_by_key(|(number, _)| *number);
+    for ((_, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
+        for (dir, (bandwidth, rate)) in report.dirs.iter_mut().zip(samples) {
+            (dir.bandwidth, dir.rate) = (bandwidth, rate);
+        }
+        report.resets += std::mem::take(&mut resets);
+        done.recorders.extend(recorder);
+        done.add(report);
+    }
+}
+
+impl ZoneRounds {
+    /// Brings zones and pointers to where a round begins; how many zones were reset for that.
+    fn before(&self, range: &Range<usize>, done: &Done) -> Result<u64, BenchError> {
+        if self.may_be_out_of_date(range, done) {
+            self.refresh()?;
+        }
+        let workers = &self.plan.workers[range.clone()];
+        let resets = self.reset_verified(workers)?;
+        let writers = workers.iter().filter(|worker| worker.writes_zones());
+        self.zones.recount(writers.map(|worker| worker.zones.clone()));
+        self.zones.restart_countdown();
+        Ok(resets)
+    }
+
+    /// Runs the workers of a round until all are over.
+    fn work(&mut self, index: usize, ready: Ready) -> Result<Ran, BenchError> {
+        self.zones.moving_more(ready.jobs.len() as u32);
+        let round = Round {
+            plan: &self.plan,
+            index,
+            volume: &self.volume,
+            zones: &self.zones,
+            has_data: self.has_data,
+            series: self.series,
+            host_nanos_per_io: self.host_nanos_per_io,
+            interrupt: self.interrupt.as_deref(),
+        };
+        match &self.world {
+            World::Real(_) => threads::run(&round, ready, &mut self.progress),
+            World::Virtual(clock) => virtual_time::run(&round, clock, ready, &mut self.progress),
+        }
+    }
+
+    /// The workers as they begin.
+    fn ready(&self, range: &Range<usize>, done: &Done) -> Result<Ready, BenchError> {
+        let mut jobs = Vec::new();
+        let workers = &self.plan.workers[range.clone()];
+        for plan in workers {
+            let misfit = |error| BenchError::Plan { job: plan.spec.name.clone(), error };
+            let workload = Workload::new(plan).map_err(misfit)?;
+            let verified = plan.writes_verified() && plan.spec.do_verify;
+            let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
+            jobs.push(ReadyJob { workload, log: self.log_of(plan)?, recorder });
+        }
+        let watches = workers.iter().map(|_| CachePadded::default()).collect();
+        Ok(Ready { watches, jobs, frame: self.series.then(|| self.frame(done)) })
+    }
+
+    /// Where series of this round lie.
+    fn frame(&self, done: &Done) -> Frame {
+        let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
+        let start = ranges().map(|range| range.start).min().unwrap_or(0);
+        let end = ranges().map(|range| range.end).max().unwrap_or(0);
+        let before = match self.world {
+            World::Real(_) => done.elapsed,
+            // This clock continues from round to round.
+            World::Virtual(_) => Nanos(0),
+        };
+        Frame { before, sectors: Sector(start)..Sector(end) }
+    }
+
+    /// The log that a worker's job asks for.
+    fn log_of(&self, worker: &WorkerPlan) -> Result<Option<IoLog>, BenchError> {
+        let Some(path) = &worker.iolog else { return Ok(None) };
+        let device = worker.spec.filename.as_ref().unwrap_or(&self.volume.info().name);
+        let failed = |error| BenchError::Iolog { job: worker.spec.name.clone(), path: path.clone(), error };
+        IoLog::create(path, device).map(Some).map_err(failed)
+    }
+
+    /// Resets what jobs with verification will write, before any of them begins: no reset may come in between.
+    fn reset_verified(&self, workers: &[WorkerPlan]) -> Result<u64, BenchError> {
+        let mut wanted = vec![false; self.zones.geometry().zones() as usize];
+        for worker in workers.iter().filter(|w| w.writes_zones() && w.writes_verified()) {
+            for zone in sequential(&worker.zones, self.volume.info()) {
+                wanted[zone.0 as usize] =
+                    self.zones.pointer(zone) > 0 && self.zones.can_take(zone, 0, Room::AfterReset);
+            }
+        }
+        let mut resets = 0;
+        for zone in (0..self.zones.geometry().zones()).map(ZoneIndex).filter(|z| wanted[z.0 as usize]) {
+            self.zones.will_be_reset(zone);
+            self.reset(zone)?;
+            self.zones.was_reset(zone, true);
+            resets += 1;
+        }
+        Ok(resets)
+    }
+
+    /// Whether the device's pointers may be elsewhere than the jobs before have left them: they were moved unseen, or
+    /// something failed. Before the first round they have just been read. To read them again for each round of many
+    /// takes longer than short rounds do.
+    fn may_be_out_of_date(&self, range: &Range<usize>, done: &Done) -> bool {
+        let before = &self.plan.workers[..range.start];
+        let moves_unseen = |worker: &WorkerPlan| worker.writes() && !worker.writes_zones();
+        before.iter().any(moves_unseen) || done.jobs.iter().any(|job| job.failure.is_some())
+    }
+
+    /// Brings the pointers in line with the device: jobs without `zonemode=zbd` move them unseen.
+    fn refresh(&self) -> Result<(), BenchError> {
+        let geometry = self.zones.geometry();
+        let mut next = 0;
+        while next < geometry.zones() {
+            let request = Request::report(
+                geometry.start_of(ZoneIndex(next)),
+                REPORT_ZONES.min(geometry.zones() - next),
+            );
+            let zones = match self.world.call(&self.volume, request) {
+                Ok(Output::Zones(zones)) if !zones.is_empty() => zones,
+                Ok(_) => return Err(self.no_zones(RequestError::Device(DeviceError::InvalidField))),
+                Err(error) => return Err(self.no_zones(error)),
+            };
+            zones.iter().for_each(|zone| self.zones.refresh(zone));
+            next += zones.len() as u32;
+        }
+        Ok(())
+    }
+
+    fn no_zones(&self, error: RequestError) -> BenchError {
+        BenchError::Report { device: self.volume.info().name.clone(), error }
+    }
+
+    /// Resets one zone while no worker is at work.
+    fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
+        let sector = self.zones.geometry().start_of(zone);
+        let device = || self.volume.info().name.clone();
+        let reset = self.world.call(&self.volume, Request::zone(Op::ZoneReset, sector));
+        reset.map(|_| ()).map_err(|error| BenchError::Reset { device: device(), sector, error })
+    }
+}

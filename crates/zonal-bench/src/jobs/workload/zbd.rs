@@ -1,0 +1,475 @@
+//! `zonemode=zbd`: where reads and writes go once zones are looked at.
+//!
+//! # Writes to sequential zones
+//! A write goes to the pointer of the zone that its offset lies in. It moves to another zone if that one is not open
+//! and may not be opened, if writes in flight fill it, if it takes no writes, or if it is full and must not be reset
+//! because its data is to be verified. It moves to an open zone, chosen by the offset's share of the range; if that
+//! one has no room, to the next zone that can be opened. A full zone is reset first.
+//!
+//! # Reads
+//! Only what was written: a sequential read continues with the next zone that has data, a random one takes the nearest,
+//! before or after. With `read_beyond_wp` every offset is read as it is.
+//!
+//! # Where this differs from fio
+//! - A remainder of a zone that is smaller than a block counts as full in every respect. Where open zones are limited
+//!   such a zone is finished, so that it does not stay open for ever.
+//! - A random read may hit the last written block of a zone.
+//! - A worker that finds no open zone in its range waits while another worker may close one.
+
+use super::hold::Hold;
+use super::zones::{Claim, Claimant, Locking, Room, Zones};
+use super::{Dir, Io, Opener, Ordering, Placing, Step};
+use crate::job::{Direction, Verify};
+use crate::jobs::plan::WorkerPlan;
+use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
+
+/// A write that looks for its place.
+pub(super) struct ZbdWrite {
+    /// The offset that was drawn.
+    drawn: Sector,
+    /// How much, if its zone has room for it; one block at least.
+    sectors: u32,
+    /// The zone it tries.
+    zone: ZoneIndex,
+    stage: Stage,
+    /// Whether this write was counted towards a reset by `zone_reset_frequency`.
+    is_counted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Take room in the zone.
+    Claim,
+    /// Find another zone.
+    Convert,
+    /// Wait for this one, where zones have to be held.
+    Take(Choice),
+    /// Open a zone after this one, where zones have to be held.
+    OpenOther(ZoneIndex),
+    /// Take the zone's lock to reset or finish it.
+    Lock(Manage),
+    /// With the lock, wait until the zone is quiet.
+    Drain(Manage),
+    /// The command is in flight.
+    Under(Manage),
+}
+
+/// A zone to be held before it is judged: until then others may change it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    /// The open zone that the offset's share of the range picks.
+    Picked(ZoneIndex),
+    /// A zone that is not open.
+    Closed(ZoneIndex),
+    /// An open one with room.
+    Fitting(ZoneIndex),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manage {
+    /// It is full.
+    ResetFull,
+    /// It is its turn.
+    ResetDue,
+    /// It is open and has no room for a block.
+    Finish,
+}
+
+/// How a write continues.
+pub(super) enum Way {
+    /// As this I/O, which ends at this sector or would, if it were placed in order.
+    Io(Io, u64),
+    /// With this step first.
+    Step(Step),
+    /// Not at all, unless another worker makes room.
+    NoZone,
+}
+
+impl Choice {
+    fn zone(self) -> ZoneIndex {
+        match self {
+            Choice::Picked(zone) | Choice::Closed(zone) | Choice::Fitting(zone) => zone,
+        }
+    }
+}
+
+impl ZbdWrite {
+    pub(super) fn new(drawn: Sector, sectors: u32, zone: ZoneIndex) -> ZbdWrite {
+        ZbdWrite { drawn, sectors, zone, stage: Stage::Claim, is_counted: false }
+    }
+
+    /// Continues, with `in_flight` I/Os of its worker in flight.
+    pub(super) fn go_on(
+        &mut self,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+        hold: &mut Hold,
+        in_flight: u32,
+    ) -> Way {
+        // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
+        loop {
+            match self.stage {
+                Stage::Claim if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
+                Stage::Claim => {
+                    if let Some(way) = self.take_room(plan, claimant, zones) {
+                        return way;
+                    }
+                }
+                Stage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
+                Stage::Take(choice) => {
+                    if !hold.take(choice.zone(), in_flight, zones) {
+                        return Way::Step(Step::Wait);
+                    }
+                    self.judge(choice, plan, claimant, zones);
+                }
+                Stage::OpenOther(from) => {
+                    // What of its own is in flight may fill an open zone.
+                    if in_flight > 0 && !zones.may_open(opener(plan, claimant)) {
+                        return Way::Step(Step::Wait);
+                    }
+                    if let Some(way) = self.open_other(from, plan, claimant, zones) {
+                        self.stage = Stage::Claim;
+                        return way;
+                    }
+                }
+                Stage::Convert => {
+                    if let Some(way) = self.convert(plan, claimant, zones) {
+                        // By then its own zone may be open to it.
+                        self.stage = Stage::Claim;
+                        return way;
+                    }
+                }
+                Stage::Lock(_) if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
+                Stage::Lock(manage) => {
+                    if !self.lock(manage, claimant, zones) {
+                        return Way::Step(Step::Wait);
+                    }
+                }
+                Stage::Drain(_) if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 => {
+                    return Way::Step(Step::Wait);
+                }
+                Stage::Drain(manage) => return self.manage(manage, zones),
+                Stage::Under(_) => return Way::Step(Step::Wait),
+            }
+        }
+    }
+
+    /// Takes room in its zone, which is held where it has to be. `None`: the stage has changed.
+    fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+        if self.reset_is_due(plan, zones) {
+            self.stage = Stage::Lock(Manage::ResetDue);
+            return None;
+        }
+        let (claim, sectors) = zones.claim_up_to(self.zone, claimant, self.sectors);
+        match claim {
+            Claim::At(offset) => {
+                let (io, end) = placed(self.zone, offset, sectors, zones);
+                return Some(Way::Io(io, end));
+            }
+            Claim::Later => return Some(Way::Step(Step::Wait)),
+            // The zone is claimed once more, now that it is open.
+            Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
+            Claim::Full if plan.spec.verify == Verify::None => self.stage = Stage::Lock(Manage::ResetFull),
+            Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => self.stage = Stage::Convert,
+        }
+        None
+    }
+
+    /// Locks its zone, unless that is no longer needed; whether no other worker has the lock.
+    fn lock(&mut self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
+        match zones.lock(self.zone, claimant.is_alone) {
+            Locking::Taken => return false,
+            Locking::Locked if self.is_needed(manage, claimant, zones) => self.stage = Stage::Drain(manage),
+            Locking::Locked => {
+                zones.unlock(self.zone, claimant.is_alone);
+                self.stage = Stage::Claim;
+            }
+        }
+        true
+    }
+
+    /// The step that resets or finishes its zone, which is locked and quiet.
+    fn manage(&mut self, manage: Manage, zones: &Zones) -> Way {
+        self.stage = Stage::Under(manage);
+        if manage == Manage::Finish {
+            return Way::Step(Step::Finish(self.zone));
+        }
+        zones.will_be_reset(self.zone);
+        Way::Step(Step::Reset(self.zone))
+    }
+
+    /// The reset or finish has ended, well or not.
+    pub(super) fn managed(&mut self) {
+        self.stage = match self.stage {
+            Stage::Under(Manage::Finish) => Stage::Convert,
+            _ => Stage::Claim,
+        };
+    }
+
+    /// Gives up a lock it may hold.
+    pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
+        if let Stage::Drain(_) | Stage::Under(_) = self.stage {
+            zones.unlock(self.zone, is_alone);
+        }
+    }
+
+    /// Opens its zone, unless it is full and may not be reset.
+    fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
+        zones.can_take(self.zone, claimant.sectors, room(plan))
+            && zones.open(self.zone, opener(plan, claimant))
+    }
+
+    /// Whether it is this write's turn to reset a zone that need not be full.
+    #[inline]
+    fn reset_is_due(&mut self, plan: &WorkerPlan, zones: &Zones) -> bool {
+        let Some(frequency) = plan.spec.zone_reset_frequency else { return false };
+        let is_open = zones.open_max() == 0 || zones.is_open(self.zone);
+        if self.is_counted || !is_open || plan.spec.verify != Verify::None {
+            return false;
+        }
+        self.is_counted = true;
+        let threshold = plan.spec.zone_reset_threshold.unwrap_or(0.0);
+        let written = zones.written() as f64;
+        let range = (plan.range.end - plan.range.start) as f64;
+        // Above 2^32 writes between resets none will be due.
+        written >= range * threshold && zones.reset_is_due((1.0 / frequency) as u32)
+    }
+
+    /// Whether a zone whose lock was just taken still has to be managed: another worker may have done it.
+    fn is_needed(&self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
+        match manage {
+            Manage::ResetFull => !zones.can_take(self.zone, claimant.sectors, Room::Now),
+            Manage::ResetDue => zones.pointer(self.zone) > 0,
+            Manage::Finish => zones.is_open(self.zone) && zones.has_remainder(self.zone, claimant.sectors),
+        }
+    }
+
+    /// Chooses another zone to claim; `None` if it did, else what to do instead.
+    fn convert(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+        let sectors = claimant.sectors;
+        let has_room = |zone| zones.can_take(zone, sectors, Room::Now);
+        let from_start = u128::from(self.drawn.0 - plan.range.start);
+        let range = u128::from(plan.range.end - plan.range.start);
+        let share = |open: usize| (from_start * open as u128 / range) as usize;
+        let candidate = match zones.open_max() {
+            0 => None,
+            _ => zones.find_open(&plan.zones, share, |_| true),
+        };
+        if let Some(zone) = candidate
+            && has_room(zone)
+        {
+            return self.claim(zone);
+        }
+        if let Some(zone) = self.other_zone(candidate.unwrap_or(self.zone), plan, claimant, zones) {
+            return self.claim(zone);
+        }
+        if candidate.is_some_and(|zone| zones.is_filling(zone)) {
+            return Some(Way::Step(Step::Wait));
+        }
+        if let Some(zone) = zones.find_open(&plan.zones, share, has_room) {
+            return self.claim(zone);
+        }
+        let remainder = |zone| zones.has_remainder(zone, sectors) && zones.is_quiet(zone);
+        if let Some(zone) = zones.find_open(&plan.zones, share, remainder) {
+            self.zone = zone;
+            self.stage = Stage::Lock(Manage::Finish);
+            return None;
+        }
+        Some(Way::NoZone)
+    }
+
+    /// The open zone that the offset's share of the range picks.
+    fn picked(&self, plan: &WorkerPlan, zones: &Zones) -> Option<ZoneIndex> {
+        let from_start = u128::from(self.drawn.0 - plan.range.start);
+        let range = u128::from(plan.range.end - plan.range.start);
+        let share = |open: usize| (from_start * open as u128 / range) as usize;
+        if zones.open_max() == 0 { None } else { zones.find_open(&plan.zones, share, |_| true) }
+    }
+
+    /// Another zone than its own, where zones have to be held.
+    fn pick(&self, plan: &WorkerPlan, zones: &Zones) -> Stage {
+        match self.picked(plan, zones) {
+            Some(zone) => Stage::Take(Choice::Picked(zone)),
+            None => Stage::OpenOther(self.zone),
+        }
+    }
+
+    /// What to do with a zone, now that it is held.
+    fn judge(&mut self, choice: Choice, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) {
+        let zone = choice.zone();
+        let has_room = zones.can_take(zone, claimant.sectors, Room::Now);
+        let (suits, otherwise) = match choice {
+            Choice::Picked(_) if self.picked(plan, zones) != Some(zone) => (false, Stage::Convert),
+            Choice::Picked(_) => (has_room, Stage::OpenOther(zone)),
+            Choice::Closed(_) => (!zones.is_open(zone), Stage::OpenOther(zone)),
+            Choice::Fitting(_) => (has_room && zones.is_open(zone), Stage::Convert),
+        };
+        self.stage = otherwise;
+        if suits {
+            self.claim(zone);
+        }
+    }
+
+    /// Goes to a zone after `from` that can be opened, or to an open zone that has room; `None` if it did.
+    fn open_other(
+        &mut self,
+        from: ZoneIndex,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+    ) -> Option<Way> {
+        // It is opened once it is held: by then another worker may have filled or opened it.
+        if zones.may_open(opener(plan, claimant))
+            && let Some(zone) = closed_zones(from, plan, claimant, zones).next()
+        {
+            self.stage = Stage::Take(Choice::Closed(zone));
+            return None;
+        }
+        let has_room = |zone| zones.can_take(zone, claimant.sectors, Room::Now);
+        if let Some(zone) = zones.find_open(&plan.zones, |_| 0, has_room) {
+            self.stage = Stage::Take(Choice::Fitting(zone));
+            return None;
+        }
+        let remainder = |zone| zones.has_remainder(zone, claimant.sectors) && zones.is_quiet(zone);
+        if let Some(zone) = zones.find_open(&plan.zones, |_| 0, remainder) {
+            self.zone = zone;
+            self.stage = Stage::Lock(Manage::Finish);
+            return None;
+        }
+        Some(Way::NoZone)
+    }
+
+    fn claim(&mut self, zone: ZoneIndex) -> Option<Way> {
+        self.zone = zone;
+        self.stage = Stage::Claim;
+        None
+    }
+
+    /// The next zone after `from`, going round the range, that is not open yet and can be written.
+    fn other_zone(
+        &self,
+        from: ZoneIndex,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+    ) -> Option<ZoneIndex> {
+        let opener = opener(plan, claimant);
+        if !zones.may_open(opener) {
+            return None;
+        }
+        closed_zones(from, plan, claimant, zones).find(|&zone| zones.open(zone, opener))
+    }
+}
+
+/// The zones after `from`, going round the range, that are not open and can be written.
+fn closed_zones(
+    from: ZoneIndex,
+    plan: &WorkerPlan,
+    claimant: Claimant,
+    zones: &Zones,
+) -> impl Iterator<Item = ZoneIndex> {
+    let room = room(plan);
+    let first = from.0.saturating_add(1).clamp(plan.zones.start, plan.zones.end);
+    let round = (first..plan.zones.end).chain(plan.zones.start..first).map(ZoneIndex);
+    round.filter(move |&zone| {
+        !zones.geometry().is_conventional(zone)
+            && !zones.is_open(zone)
+            && zones.can_take(zone, claimant.sectors, room)
+    })
+}
+
+fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {
+    Opener { is_alone: claimant.is_alone, ..plan.opener() }
+}
+
+/// The write that has got room at `offset` of `zone`, and where it ends or would, if it were placed in order.
+#[inline]
+pub(super) fn placed(zone: ZoneIndex, offset: u32, sectors: u32, zones: &Zones) -> (Io, u64) {
+    let start = zones.geometry().start_of(zone);
+    let at = start + Sectors(u64::from(offset));
+    let (placing, sector) = match zones.ordering() {
+        Ordering::ByDevice => (Placing::Append, start),
+        Ordering::BySubmission | Ordering::OneInFlight => (Placing::At, at),
+    };
+    (
+        Io { dir: Dir::Write, placing, sector, sectors, is_claimed: true, is_held: false },
+        at.0 + u64::from(sectors),
+    )
+}
+
+/// From when on a zone has room for the job: data to be verified is not reset.
+fn room(plan: &WorkerPlan) -> Room {
+    if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now }
+}
+
+/// A write to a conventional zone: cut where it would run into a sequential one, or moved down if not even a block
+/// fits. `None` if it cannot be.
+pub(super) fn write_conventional(
+    plan: &WorkerPlan,
+    geometry: &Geometry,
+    sector: Sector,
+    sectors: u32,
+) -> Option<Io> {
+    let block = u64::from(plan.write_sectors);
+    let end = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0;
+    let last = end.checked_sub(block).filter(|&last| last >= plan.range.start)?;
+    let sector = sector.0.min(last);
+    let fit = (end - sector) / block * block;
+    let sectors = u64::from(sectors).min(fit) as u32;
+    Some(Io { dir: Dir::Write, placing: Placing::At, sector: Sector(sector), sectors, ..Io::NONE })
+}
+
+/// A read of written data near `drawn`, of `wanted` sectors or as many whole blocks as there are; `None` if there is
+/// none.
+#[inline]
+pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32) -> Option<Io> {
+    let geometry = zones.geometry();
+    let block = plan.read_sectors;
+    let io = |sector, sectors| Io { sector, sectors, ..Io::NONE };
+    let zone = geometry.zone_of(drawn);
+    if geometry.is_conventional(zone) || (plan.spec.read_beyond_wp && !zones.is_offline(zone)) {
+        return Some(io(drawn, wanted));
+    }
+    let offset = geometry.offset_of(drawn);
+    let written = zones.readable(zone);
+    let random = plan.spec.pattern.random;
+    let fits = written >= block && (random || offset + block <= written);
+    let (zone, written) = match fits {
+        true => (zone, written),
+        false => {
+            let zone = zone_with_data(plan, zones, zone)?;
+            // It may have been reset since.
+            (zone, zones.readable(zone).max(block))
+        }
+    };
+    let offset = match (random, fits) {
+        (false, true) => offset,
+        (false, false) => 0,
+        (true, _) => offset / block % (written.saturating_sub(wanted) / block + 1) * block,
+    };
+    let sectors = wanted.min((written - offset) / block * block);
+    Some(io(geometry.start_of(zone) + Sectors(u64::from(offset)), sectors))
+}
+
+/// The nearest zone with a block of data: after `from` for a sequential job, else on either side.
+fn zone_with_data(plan: &WorkerPlan, zones: &Zones, from: ZoneIndex) -> Option<ZoneIndex> {
+    let has_data = |zone: u32| zones.readable(ZoneIndex(zone)) >= plan.read_sectors;
+    if !plan.spec.pattern.random {
+        let until_offline = (from.0 + 1..plan.zones.end).take_while(|&z| !zones.is_offline(ZoneIndex(z)));
+        return until_offline.into_iter().find(|&z| has_data(z)).map(ZoneIndex);
+    }
+    let (behind, before) = (plan.zones.end.saturating_sub(from.0 + 1), from.0 - plan.zones.start);
+    (1..=behind.max(before)).find_map(|distance| {
+        let behind = from.0.checked_add(distance).filter(|&z| z < plan.zones.end && has_data(z));
+        let before = || from.0.checked_sub(distance).filter(|&z| z >= plan.zones.start && has_data(z));
+        behind.or_else(before).map(ZoneIndex)
+    })
+}
+
+/// Whether a mixed job has to write first.
+pub(super) fn has_nothing_to_read(plan: &WorkerPlan, zones: &Zones) -> bool {
+    debug_assert!(matches!(plan.spec.pattern.direction, Direction::Mixed { .. }));
+    let has_conventional = zones.geometry().conventional_zones() > plan.zones.start;
+    !plan.spec.read_beyond_wp && !has_conventional && zones.written() == 0
+}

@@ -1,0 +1,571 @@
+//! Zones as the workers of a run see them: one word a zone, shared, and the set of open zones.
+//!
+//! Owns where the next write of each zone goes, how many writes of it are in flight, and which zones are open. Owns no
+//! payload, no clock and no device: it is told what was submitted and what ended.
+//!
+//! # Who may write a zone
+//! Any number of workers. A positional write takes its place and is submitted under the zone's lock (a bit of its
+//! word), so that the order of places is the order of submission, which is what the write path keeps. The lock is not
+//! held until the write completes: that is the write path's business. Without a write path that orders
+//! ([`Ordering::OneInFlight`]) a second write waits until the first has ended. Appends are placed by the device, so
+//! they only reserve room and need no lock.
+//!
+//! That is the least that writes need. Workers that keep to fio's rule ([`HostRules`](super::HostRules)) also have a
+//! zone for themselves, until what they have in flight there has ended.
+//!
+//! A reset takes the same lock, waits for the zone's writes in flight, and keeps it until it has ended.
+//!
+//! # Invariants
+//! - The pointer never passes the capacity; it falls only by a reset, with the lock held and nothing in flight.
+//! - With a limit, a zone is written only while it is in the open set, and the set never exceeds the limit.
+//! - Room is counted when it is taken, so what the device has written never exceeds the pointer.
+
+use super::holds::Holds;
+use crate::jobs::plan::{Opener, Ordering, ZonesOptions};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
+use zonal_core::{Geometry, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_io::sync::{Mutex, WordTable};
+
+const POINTER: u64 = 0xFFFF_FFFF;
+const IN_FLIGHT_ONE: u64 = 1 << 32;
+const IN_FLIGHT: u64 = 0x00FF_FFFF << 32;
+/// In the open set.
+const OPEN: u64 = 1 << 56;
+/// A worker is placing a write, or resets or finishes the zone.
+const LOCKED: u64 = 1 << 57;
+/// Takes no writes: read-only or offline.
+const DEAD: u64 = 1 << 58;
+/// Cannot be read either.
+const OFFLINE: u64 = 1 << 59;
+
+/// Looks at a locked zone before giving up for now. A submission takes tens of nanoseconds.
+const SPINS_MAX: u32 = 64;
+
+/// A worker's way of taking room in zones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claimant {
+    /// Sectors of one write; where sizes are drawn, of the smallest.
+    pub sectors: u32,
+    /// Whether no other worker writes to its zones, so that words need no locked operations.
+    pub is_alone: bool,
+}
+
+/// A zone of the open set.
+#[derive(Clone, Copy)]
+struct Open {
+    zone: u32,
+    /// Who brought it there.
+    worker: u32,
+}
+
+/// What became of a claim to a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// The write goes to this offset (in sectors from the zone's start); with appends, it has room.
+    At(u32),
+    /// Another worker is placing a write or resets the zone, or one in flight has to end first.
+    Later,
+    /// The zone is not open and the limit is reached.
+    NotOpen,
+    /// Writes in flight fill it; it will leave the open set.
+    Filling,
+    /// No room for a block.
+    Full,
+    /// It takes no writes.
+    Dead,
+}
+
+/// What ends a wait for a locked zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locking {
+    /// The caller has the lock.
+    Locked,
+    /// Another worker has.
+    Taken,
+}
+
+/// All zones of a device, for all workers of a run.
+pub struct Zones {
+    geometry: Geometry,
+    ordering: Ordering,
+    words: WordTable,
+    /// Capacity of sequential zones but the last, which may be smaller.
+    capacity: u32,
+    last: ZoneIndex,
+    last_capacity: u32,
+    open_max: u32,
+    /// [`OPEN`] with a limit, else nothing.
+    has_to_be_open: u64,
+    open: Mutex<Vec<Open>>,
+    counts_written: bool,
+    written: AtomicU64,
+    /// Writes until the next reset by `zone_reset_frequency`.
+    countdown: AtomicU32,
+    /// Largest write of the run.
+    write_sectors_max: u32,
+    /// Workers that run and do not wait for a zone.
+    moving: AtomicU32,
+    /// How often each zone lost its data, for verification.
+    generations: Option<Box<[AtomicU32]>>,
+    /// Who has which zone, where workers keep to fio's rule.
+    holds: Option<Holds>,
+}
+
+impl Zones {
+    /// Zones as `descriptors` describe them, none of them in the open set.
+    pub fn new(geometry: Geometry, descriptors: &[ZoneDescriptor], options: ZonesOptions) -> Zones {
+        let words = WordTable::new(geometry.zones());
+        for zone in descriptors {
+            words.word(zone.zone.0).store(word_of(&geometry, zone), Memory::Relaxed);
+        }
+        let generations = || (0..geometry.zones()).map(|_| AtomicU32::new(0)).collect();
+        let last = ZoneIndex(geometry.zones() - 1);
+        Zones {
+            capacity: geometry.zone_capacity().0 as u32,
+            last,
+            last_capacity: geometry.capacity_of(last),
+            geometry,
+            ordering: options.ordering,
+            words,
+            open_max: options.open_max,
+            has_to_be_open: if options.open_max == 0 { 0 } else { OPEN },
+            open: Mutex::new(Vec::with_capacity(options.open_max as usize)),
+            counts_written: options.counts_written,
+            written: AtomicU64::new(0),
+            countdown: AtomicU32::new(0),
+            write_sectors_max: options.write_sectors_max,
+            moving: AtomicU32::new(0),
+            generations: options.counts_generations.then(generations),
+            holds: options.keeps_holds.then(|| Holds::new(geometry.zones())),
+        }
+    }
+
+    /// How the device's sectors divide.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What keeps the writes of a zone in order.
+    #[inline]
+    pub fn ordering(&self) -> Ordering {
+        self.ordering
+    }
+
+    /// Most open zones; 0 is no limit.
+    #[inline]
+    pub fn open_max(&self) -> u32 {
+        self.open_max
+    }
+
+    /// Capacity of a sequential zone.
+    #[inline]
+    fn capacity(&self, zone: ZoneIndex) -> u32 {
+        if zone == self.last { self.last_capacity } else { self.capacity }
+    }
+
+    #[inline]
+    fn load(&self, zone: ZoneIndex) -> u64 {
+        self.words.word(zone.0).load(Memory::Acquire)
+    }
+
+    /// Sectors of `zone` that a write has been placed in.
+    #[inline]
+    pub fn pointer(&self, zone: ZoneIndex) -> u32 {
+        (self.load(zone) & POINTER) as u32
+    }
+
+    /// Sectors of `zone` that can be read back: what writes in flight may still miss is left out. Conventional zones
+    /// can be read throughout, offline ones not at all.
+    #[inline]
+    pub fn readable(&self, zone: ZoneIndex) -> u32 {
+        if self.geometry.is_conventional(zone) {
+            return self.geometry.capacity_of(zone);
+        }
+        let word = self.load(zone);
+        if word & OFFLINE != 0 {
+            return 0;
+        }
+        let in_flight = (word & IN_FLIGHT) / IN_FLIGHT_ONE;
+        (word & POINTER).saturating_sub(in_flight * u64::from(self.write_sectors_max)) as u32
+    }
+
+    /// Whether `zone` cannot be read.
+    #[inline]
+    pub fn is_offline(&self, zone: ZoneIndex) -> bool {
+        self.load(zone) & OFFLINE != 0
+    }
+
+    /// How often `zone` lost its data; 0 if the run does not count that.
+    #[inline]
+    pub fn generation(&self, zone: ZoneIndex) -> u32 {
+        self.generations.as_ref().map_or(0, |g| g[zone.0 as usize].load(Memory::Acquire))
+    }
+
+    /// Who has which zone.
+    pub(super) fn holds(&self) -> Option<&Holds> {
+        self.holds.as_ref()
+    }
+
+    /// The worker that has `zone` by fio's rule.
+    pub fn owner(&self, zone: ZoneIndex) -> Option<u32> {
+        self.holds.as_ref()?.owner(zone)
+    }
+
+    /// Whether `worker` waits for `zone` by fio's rule and may have it now.
+    pub fn is_next(&self, zone: ZoneIndex, worker: u32) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.is_next(zone, worker))
+    }
+
+    /// Writes of `zone` in flight.
+    pub fn in_flight(&self, zone: ZoneIndex) -> u32 {
+        ((self.load(zone) & IN_FLIGHT) / IN_FLIGHT_ONE) as u32
+    }
+
+    /// Takes room for one block of `claimant` in a sequential zone, and its lock if the order of submission counts.
+    ///
+    /// After [`Claim::At`], [`Zones::submitted`] and [`Zones::ended`] have to follow.
+    pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
+        self.claim_at_once(zone, claimant).map_or_else(|| self.claim_with_patience(zone, claimant), Claim::At)
+    }
+
+    /// [`Zones::claim`] where nothing is in its way: the offset, or `None` if it has to be looked at again.
+    #[inline(always)]
+    pub(super) fn claim_at_once(&self, zone: ZoneIndex, claimant: Claimant) -> Option<u32> {
+        let shared = self.words.word(zone.0);
+        let word = shared.load(Memory::Acquire);
+        if !self.takes(zone, word, claimant) {
+            return None;
+        }
+        exchange(shared, word, word + self.claimed(claimant), claimant.is_alone).ok()?;
+        self.count_written(claimant.sectors);
+        Some((word & POINTER) as u32)
+    }
+
+    #[inline(never)]
+    fn claim_with_patience(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
+        let shared = self.words.word(zone.0);
+        let mut spins = 0;
+        let mut word = shared.load(Memory::Acquire);
+        loop {
+            if let Some(claim) = self.judge(zone, word, claimant) {
+                if word & LOCKED == 0 || spins == SPINS_MAX {
+                    return claim;
+                }
+                spins += 1;
+                std::hint::spin_loop();
+                word = shared.load(Memory::Acquire);
+                continue;
+            }
+            match exchange(shared, word, word + self.claimed(claimant), claimant.is_alone) {
+                Ok(()) => {
+                    self.count_written(claimant.sectors);
+                    return Claim::At((word & POINTER) as u32);
+                }
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// As [`Zones::claim`], for as many whole blocks up to `wanted` sectors as there is room for, and how many sectors
+    /// that are.
+    pub fn claim_up_to(&self, zone: ZoneIndex, claimant: Claimant, wanted: u32) -> (Claim, u32) {
+        loop {
+            let left = self.capacity(zone).saturating_sub(self.pointer(zone));
+            let sectors = wanted.min(left / claimant.sectors * claimant.sectors).max(claimant.sectors);
+            match self.claim(zone, Claimant { sectors, ..claimant }) {
+                // Another worker took of the room in between; the pointer only grows, or the zone is reset.
+                Claim::Full if sectors > claimant.sectors => {}
+                claim => return (claim, sectors),
+            }
+        }
+    }
+
+    /// Whether a zone with this word takes a write now: it has room, no worker is at it, and it is open where needed.
+    #[inline(always)]
+    fn takes(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> bool {
+        let has_room = (word & POINTER) + u64::from(claimant.sectors) <= u64::from(self.capacity(zone));
+        let wanted = word & (LOCKED | DEAD | self.has_to_be_open) == self.has_to_be_open;
+        has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0)
+    }
+
+    /// Why a zone with this word does not take a write now; `None` if it does.
+    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
+        if self.takes(zone, word, claimant) {
+            return None;
+        }
+        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
+        let has_room = left >= u64::from(claimant.sectors);
+        Some(match word {
+            w if w & DEAD != 0 => Claim::Dead,
+            w if w & LOCKED != 0 => Claim::Later,
+            w if w & self.has_to_be_open != self.has_to_be_open => Claim::NotOpen,
+            w if self.open_max != 0 && left == 0 && w & IN_FLIGHT != 0 => Claim::Filling,
+            _ if !has_room => Claim::Full,
+            _ => Claim::Later,
+        })
+    }
+
+    /// What a claim adds to a word.
+    #[inline]
+    fn claimed(&self, claimant: Claimant) -> u64 {
+        let locks = self.ordering == Ordering::BySubmission && !claimant.is_alone;
+        u64::from(claimant.sectors) + IN_FLIGHT_ONE + if locks { LOCKED } else { 0 }
+    }
+
+    #[inline]
+    fn change(&self, zone: ZoneIndex, is_alone: bool, change: impl Fn(u64) -> u64) -> u64 {
+        let shared = self.words.word(zone.0);
+        let mut old = shared.load(Memory::Acquire);
+        loop {
+            match exchange(shared, old, change(old), is_alone) {
+                Ok(()) => return old,
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    #[inline]
+    fn count_written(&self, sectors: u32) {
+        if self.counts_written {
+            self.written.fetch_add(u64::from(sectors), Memory::Relaxed);
+        }
+    }
+
+    /// The claimed write is with the write path: gives up the lock.
+    #[inline]
+    pub fn submitted(&self, zone: ZoneIndex, claimant: Claimant) {
+        if self.ordering == Ordering::BySubmission && !claimant.is_alone {
+            self.words.word(zone.0).fetch_and(!LOCKED, Memory::AcqRel);
+        }
+    }
+
+    /// The claimed write has ended. A zone that is full then leaves the open set.
+    #[inline]
+    pub fn ended(&self, zone: ZoneIndex, claimant: Claimant) {
+        let shared = self.words.word(zone.0);
+        let next = if claimant.is_alone {
+            let word = shared.load(Memory::Acquire) - IN_FLIGHT_ONE;
+            shared.store(word, Memory::Release);
+            word
+        } else {
+            shared.fetch_sub(IN_FLIGHT_ONE, Memory::AcqRel) - IN_FLIGHT_ONE
+        };
+        if next & OPEN != 0 && next & IN_FLIGHT == 0 && (next & POINTER) as u32 >= self.capacity(zone) {
+            self.close_if_full(zone, claimant.is_alone);
+        }
+    }
+
+    /// Brings `zone` into the open set, unless it is there or there is no limit; whether it is open now.
+    pub fn open(&self, zone: ZoneIndex, opener: Opener) -> bool {
+        if self.open_max == 0 {
+            return true;
+        }
+        let mut open = self.open.lock();
+        if open.iter().any(|entry| entry.zone == zone.0) {
+            return true;
+        }
+        if !self.has_leave(&open, opener) {
+            return false;
+        }
+        open.push(Open { zone: zone.0, worker: opener.worker });
+        self.change(zone, opener.is_alone, |w| w | OPEN);
+        true
+    }
+
+    /// Whether a worker may open another zone.
+    pub fn may_open(&self, opener: Opener) -> bool {
+        self.open_max == 0 || self.has_leave(&self.open.lock(), opener)
+    }
+
+    fn has_leave(&self, open: &[Open], opener: Opener) -> bool {
+        let own = || open.iter().filter(|entry| entry.worker == opener.worker).count();
+        open.len() < self.open_max as usize && (opener.max == 0 || own() < opener.max as usize)
+    }
+
+    /// Takes `zone` out of the open set if it is still full and quiet: it may have been reset meanwhile.
+    #[cold]
+    fn close_if_full(&self, zone: ZoneIndex, is_alone: bool) {
+        let mut open = self.open.lock();
+        let capacity = u64::from(self.capacity(zone));
+        let is_over = |w: u64| w & OPEN != 0 && w & POINTER >= capacity && w & IN_FLIGHT == 0;
+        let old = self.change(zone, is_alone, |w| if is_over(w) { w & !OPEN } else { w });
+        if is_over(old) {
+            open.retain(|entry| entry.zone != zone.0);
+        }
+    }
+
+    /// Number of open zones.
+    pub fn open_zones(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// The first zone of the open set that lies in `zones` and pleases `wanted`, looked for from place
+    /// `share(number of open zones)` of the set on.
+    pub fn find_open(
+        &self,
+        zones: &Range<u32>,
+        share: impl Fn(usize) -> usize,
+        wanted: impl Fn(ZoneIndex) -> bool,
+    ) -> Option<ZoneIndex> {
+        let open = self.open.lock();
+        if open.is_empty() {
+            return None;
+        }
+        let (before, after) = open.split_at(share(open.len()).min(open.len() - 1));
+        let mut from_share = after.iter().chain(before).map(|entry| ZoneIndex(entry.zone));
+        from_share.find(|&z| zones.contains(&z.0) && wanted(z))
+    }
+
+    /// Whether writes in flight fill `zone`.
+    pub fn is_filling(&self, zone: ZoneIndex) -> bool {
+        let word = self.load(zone);
+        (word & POINTER) as u32 >= self.capacity(zone) && word & IN_FLIGHT != 0
+    }
+
+    /// Whether `zone` is partly written and has less than `sectors` left.
+    pub fn has_remainder(&self, zone: ZoneIndex, sectors: u32) -> bool {
+        let left = self.capacity(zone).saturating_sub(self.pointer(zone));
+        left > 0 && left < sectors
+    }
+
+    /// Whether `zone` is in the open set.
+    pub fn is_open(&self, zone: ZoneIndex) -> bool {
+        self.load(zone) & OPEN != 0
+    }
+
+    /// Whether `zone` takes writes of `sectors`, now or after a reset.
+    pub fn can_take(&self, zone: ZoneIndex, sectors: u32, room: Room) -> bool {
+        let word = self.load(zone);
+        let left = self.capacity(zone).saturating_sub((word & POINTER) as u32);
+        word & DEAD == 0 && (room == Room::AfterReset || left >= sectors)
+    }
+
+    /// Takes the lock of a zone for a reset or finish.
+    pub fn lock(&self, zone: ZoneIndex, is_alone: bool) -> Locking {
+        let old = self.change(zone, is_alone, |w| w | LOCKED);
+        if old & LOCKED == 0 { Locking::Locked } else { Locking::Taken }
+    }
+
+    /// Gives up the lock without having changed the zone.
+    pub fn unlock(&self, zone: ZoneIndex, is_alone: bool) {
+        self.change(zone, is_alone, |w| w & !LOCKED);
+    }
+
+    /// Whether nothing is in flight to a zone.
+    pub fn is_quiet(&self, zone: ZoneIndex) -> bool {
+        self.load(zone) & IN_FLIGHT == 0
+    }
+
+    /// The zone, locked and quiet, will be reset: from now on its data may be gone, also if the reset fails.
+    pub fn will_be_reset(&self, zone: ZoneIndex) {
+        if let Some(generations) = &self.generations {
+            generations[zone.0 as usize].fetch_add(1, Memory::AcqRel);
+        }
+    }
+
+    /// The zone, locked and quiet, was reset: it is empty. It stays in the open set if it was there.
+    pub fn was_reset(&self, zone: ZoneIndex, is_alone: bool) {
+        let old = self.change(zone, is_alone, |w| w & !(LOCKED | POINTER));
+        if self.counts_written {
+            self.written.fetch_sub(old & POINTER, Memory::Relaxed);
+        }
+    }
+
+    /// The zone, locked and quiet, was finished: it is full and not open.
+    pub fn was_finished(&self, zone: ZoneIndex, is_alone: bool) {
+        let capacity = u64::from(self.capacity(zone));
+        let old = self.change(zone, is_alone, |w| (w & !(LOCKED | POINTER)) | capacity);
+        self.count_written((capacity - (old & POINTER)) as u32);
+        self.close_if_full(zone, is_alone);
+    }
+
+    /// Sectors written in sequential zones; 0 if the run does not count them.
+    pub fn written(&self) -> u64 {
+        self.written.load(Memory::Relaxed)
+    }
+
+    /// Sets what [`Zones::written`] counts from to what the zones of `ranges` hold.
+    pub fn recount(&self, ranges: impl Iterator<Item = Range<u32>>) {
+        // Ranges overlap: many jobs have the whole drive for theirs, and drives have many zones.
+        let mut ranges: Vec<Range<u32>> = ranges.collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (mut counted, mut written) = (self.geometry.conventional_zones(), 0);
+        for range in ranges {
+            let new = counted.max(range.start)..range.end;
+            written += new.map(|zone| u64::from(self.pointer(ZoneIndex(zone)))).sum::<u64>();
+            counted = counted.max(range.end);
+        }
+        self.written.store(written, Memory::Relaxed);
+    }
+
+    /// Counts one write towards the next reset, which is due every `every` writes.
+    pub fn reset_is_due(&self, every: u32) -> bool {
+        let every = every.max(1);
+        let step = |left: u32| if left == 0 || left > every { every - 1 } else { left - 1 };
+        let (set, get) = (Memory::Relaxed, Memory::Relaxed);
+        let before = self.countdown.fetch_update(set, get, |left| Some(step(left)));
+        before.is_ok_and(|before| step(before) == 0)
+    }
+
+    /// Starts counting again.
+    pub fn restart_countdown(&self) {
+        self.countdown.store(0, Memory::Relaxed);
+    }
+
+    /// `workers` workers begin, or continue after they waited for a zone.
+    pub fn moving_more(&self, workers: u32) {
+        self.moving.fetch_add(workers, Memory::AcqRel);
+    }
+
+    /// One worker fewer moves: it ended, or waits for a zone. Whether any is left.
+    pub fn moving_less(&self) -> bool {
+        self.moving.fetch_sub(1, Memory::AcqRel) > 1
+    }
+
+    /// Whether any worker runs and does not wait for a zone.
+    pub fn any_moving(&self) -> bool {
+        self.moving.load(Memory::Acquire) > 0
+    }
+
+    /// Brings a zone in line with its description, between rounds, when nothing is in flight.
+    pub fn refresh(&self, described: &ZoneDescriptor) {
+        let zone = described.zone;
+        if self.geometry.is_conventional(zone) {
+            return;
+        }
+        let word = word_of(&self.geometry, described);
+        self.change(zone, false, |w| w & OPEN | word);
+        self.close_if_full(zone, false);
+    }
+}
+
+/// Replaces a word unless another worker was faster. Who is alone with its zones needs no locked operation.
+#[inline]
+fn exchange(word: &AtomicU64, old: u64, new: u64, is_alone: bool) -> Result<(), u64> {
+    if is_alone {
+        word.store(new, Memory::Release);
+        return Ok(());
+    }
+    word.compare_exchange_weak(old, new, Memory::AcqRel, Memory::Acquire).map(|_| ())
+}
+
+/// From when on a zone has room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// As it is.
+    Now,
+    /// Once it was reset.
+    AfterReset,
+}
+
+fn word_of(geometry: &Geometry, zone: &ZoneDescriptor) -> u64 {
+    let capacity = u64::from(geometry.capacity_of(zone.zone));
+    match zone.condition {
+        ZoneCondition::NotWp | ZoneCondition::Full => capacity,
+        ZoneCondition::ReadOnly => DEAD | zone.write_pointer.map_or(0, |p| p.0 - zone.start.0),
+        ZoneCondition::Offline => DEAD | OFFLINE,
+        _ => zone.write_pointer.map_or(0, |p| p.0.saturating_sub(zone.start.0)).min(capacity),
+    }
+}

@@ -1,0 +1,12 @@
+//! What is counted and timed, whatever is run.
+
+mod cpu;
+mod dir;
+mod latency;
+mod samples;
+pub mod series;
+
+pub(crate) use cpu::Usage;
+pub use dir::Dir;
+pub use latency::{HISTOGRAM_MAX, Latency};
+pub use samples::Samples;
