@@ -28,9 +28,9 @@ fio: setup ## Build the fio engine, optimised, for the fio that is installed
 lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --package zonal-io --features loom --lib --test loom -- -D warnings
-	$(CARGO) clippy --package zonal-io --features shuttle --lib --test shuttle -- -D warnings
-	$(CARGO) clippy --package zonal-fs --features shuttle --lib --tests -- -D warnings
+	$(CARGO) clippy --workspace --features zonal-io/loom --test loom -- -D warnings
+	$(CARGO) clippy --workspace --features zonal-fs/shuttle --test shuttle -- -D warnings
+	$(CARGO) clippy --package zonal-fs --features shuttle --lib --profile test -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 test: setup lint ## Everything that has to pass before a change lands
@@ -45,8 +45,8 @@ guest: setup ## What takes minutes of Linux as a host of `zonal serve`, with the
 	$(CARGO) test --package zonal-check --test guest -- --include-ignored --nocapture --test-threads=1
 
 loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
-	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture
-	$(CARGO) test --package zonal-io --features shuttle --test shuttle -- --nocapture
+	$(CARGO) test --workspace --features zonal-io/loom --test loom -- --nocapture
+	$(CARGO) test --workspace --features zonal-fs/shuttle --test shuttle -- --nocapture
 	$(CARGO) test --package zonal-fs --features shuttle --lib model::
 
 run: setup build ## The main job: a disk rehearsed in two write modes, fio's zoned examples and a verified load on an emulated drive, then the write modes

@@ -66,8 +66,11 @@ if [ ! -e "$headers/config-host.h" ]; then
     mv -T "$work/fio" "$headers" 2>/dev/null || [ -e "$headers/config-host.h" ] || fail "cannot move the source to $headers"
 fi
 
-# --locked and no word to the registry: what is needed was fetched with the rest of the workspace.
-cargo build --quiet --locked --package zonal-fio --profile "$profile" >&2
+# With the tests, all libraries of the workspace: these have the features that the tests' have, and most are built. --locked and no
+# word to the registry: what is needed was fetched with the rest of the workspace.
+selected=(--package zonal-fio)
+[ "$profile" = dev ] && selected=(--workspace --lib)
+cargo build --quiet --locked "${selected[@]}" --profile "$profile" >&2
 engine=$folder/fio-zonal${SANITIZE:+-$SANITIZE}.so
 new=$engine.$$
 # -z nodelete: fio unloads an engine with its last job, but a thread's variables have destructors here.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for MINUTES (default
 # 10), in this order:
+#   whole      all cases of the tests of which `make test` takes a sample, however long that takes
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
 #   units      power cuts at any call under units that carry many files: 2,500 cases of four at least
@@ -38,7 +39,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz)
+all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -69,6 +70,17 @@ lasts() { [ "$(date +%s)" -lt "$end" ]; }
 
 # A number with thin groups, for people.
 grouped() { sed ':a; s/\B[0-9]\{3\}\>/,&/; ta' <<<"$1"; }
+
+whole() {
+    local bad=0 tests
+    {
+        ZONAL_WHOLE=1 cargo test --release --package zonal-fs --test all --test million -- damage:: many:: plans:: million_ &&
+            ZONAL_WHOLE=1 cargo test --release --package zonal-check --test all -- random:: &&
+            ZONAL_WHOLE=1 cargo test --release --package zonal-bench --test all -- calibrate::
+    } >"$out/soak-whole.txt" 2>&1 || bad=1
+    tests=$(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$out/soak-whole.txt" | awk '{ sum += $1 } END { print sum + 0 }')
+    row whole "$(grouped "$tests") tests with all their cases" "the tests' own" $bad
+}
 
 cuts() {
     local batch=500 at=$seed bad=0

@@ -1,12 +1,12 @@
 //! A million files: the file system is opened with few reads and in little time, and keeps no more of them in memory than its
 //! cache has room for.
 //!
-//! `ZONAL_FILES` sets how many files there are.
+//! `ZONAL_FILES` sets how many files there are: a tenth of a million, unless `ZONAL_WHOLE` is set.
 
 mod common;
 
 use common::watched::Watched;
-use common::{processor_time, waiter};
+use common::{cases_of, processor_time, waiter};
 use parking_lot::{Mutex, MutexGuard};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
@@ -68,7 +68,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn files() -> u64 {
-    std::env::var("ZONAL_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000)
+    std::env::var("ZONAL_FILES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or_else(|| cases_of(1_000_000, 100_000))
 }
 
 fn directory(n: u64) -> Vec<u8> {

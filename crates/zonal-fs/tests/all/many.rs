@@ -1,7 +1,7 @@
 //! Very many files, on a drive with room for them: the metadata grow with the files and end with the drive.
 
 use crate::common;
-use crate::common::waiter;
+use crate::common::{cases_of, waiter};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -144,7 +144,6 @@ fn twin_of(backing: &Arc<CutBacking>) -> Arc<dyn Device> {
 #[test]
 fn store_that_is_moved_together_survives_a_cut_at_any_call() {
     const FILES: u64 = 40_000;
-    const CASES: u64 = 8;
     let few_files_left = || {
         let (backing, waiter) = (Arc::new(CutBacking::new(1)), waiter());
         let options = ImageOptions {
@@ -172,9 +171,10 @@ fn store_that_is_moved_together_survives_a_cut_at_any_call() {
     drop(fs);
     let calls = backing.calls() - first;
     assert!(calls > 20, "{calls} calls");
-    for case in 0..CASES {
+    let cases = cases_of(8, 2);
+    for case in 0..cases {
         let (backing, fs) = few_files_left();
-        backing.cut_at(backing.calls() + case * calls / CASES + case % 3);
+        backing.cut_at(backing.calls() + case * calls / cases + case % 3);
         drop(fs);
         assert!(!backing.is_on(), "case {case}");
         let found = Arc::new(backing.restart(case));

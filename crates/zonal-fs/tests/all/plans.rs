@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::common::expected::Expected;
-use crate::common::{Model, Step, apply, read_all, settle};
+use crate::common::{Model, Step, apply, cases_of, read_all, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
@@ -356,7 +356,7 @@ fn each_fault_alone_costs_no_synced_byte_and_shows_no_wrong_one() {
 fn mixtures_of_faults_cost_no_synced_byte_and_show_no_wrong_one() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let (cases, first) =
-        (number("ZONAL_CASES").unwrap_or(100), number("ZONAL_SEED").unwrap_or(1));
+        (number("ZONAL_CASES").unwrap_or_else(|| cases_of(100, 30)), number("ZONAL_SEED").unwrap_or(1));
     let mut done = Done::default();
     for seed in first..first + cases {
         let mut random = Pcg64Mcg::seed_from_u64(seed);

@@ -40,6 +40,11 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// A number of cases: all with `ZONAL_WHOLE`, else a sample of them.
+pub fn cases_of(whole: u64, sample: u64) -> u64 {
+    if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample }
+}
+
 /// Longest that anything may wait: most cases take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -44,14 +44,14 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::Request;
 
-/// Seeds of `cargo test`: with the requests of each, a million and more.
-const SEEDS: u64 = 700;
+/// Seeds with `ZONAL_WHOLE`, with the requests of each a million and more, and of the ordinary test.
+const SEEDS: (u64, u64) = (700, 150);
 
 /// Requests of a run.
 const OPERATIONS: u64 = 1500;
 
 /// The same with interference. Short ones: what goes wrong needs many beginnings more than long runs.
-const INTERFERED_SEEDS: u64 = 1000;
+const INTERFERED_SEEDS: (u64, u64) = (1000, 250);
 const INTERFERED_OPERATIONS: u64 = 400;
 
 /// What seeds are drawn for, and the test that draws them.
@@ -162,8 +162,10 @@ fn passes(seed: u64, operations: u64, kind: Kind) -> Outcome {
     again().unwrap_or_else(|e: String| panic!("{e}\nto see it again: {command}"))
 }
 
-/// Runs the seeds that the environment names, or else the first ones; requests, and of the writes how many succeeded.
-fn passes_seeds(seeds: u64, operations: u64, kind: Kind) -> (usize, (usize, usize)) {
+/// Runs the seeds that the environment names, or else the first ones: of the two numbers the first with `ZONAL_WHOLE`. Requests, and of
+/// the writes how many succeeded.
+fn passes_seeds((whole, sample): (u64, u64), operations: u64, kind: Kind) -> (usize, (usize, usize)) {
+    let seeds = if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample };
     let operations = number("ZONAL_OPS").unwrap_or(operations);
     let (first, seeds) = match number("ZONAL_SEED") {
         Some(seed) => (seed, number("ZONAL_SEEDS").unwrap_or(1)),

@@ -7,7 +7,7 @@
 mod fixture;
 mod world;
 
-use crate::common::{bytes, impatient, read_all, waiter};
+use crate::common::{bytes, cases_of, impatient, read_all, waiter};
 use fixture::{Damage, Disk, End, Fixture, Shape};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -28,11 +28,11 @@ const CASE_MAX: Duration = Duration::from_secs(60);
 /// Rounds of a repair, as the command does them.
 const ROUNDS_MAX: u32 = 4;
 
-/// Cases of a drive in the ordinary test.
-const USUAL: u64 = 500;
+/// Cases of a drive: with `ZONAL_WHOLE`, and in the ordinary test.
+const USUAL: (u64, u64) = (500, 100);
 
 /// The same of drives whose superblock gets its updates later or never.
-const USUAL_FEW: u64 = 40;
+const USUAL_FEW: (u64, u64) = (40, 10);
 
 /// What a case came to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -251,9 +251,9 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |number| number.parse().unwrap())
 }
 
-/// Plays the cases of a drive, which it calls `name`: this number if no other is asked for.
-fn campaign(name: &str, shape: Shape, usual: u64) {
-    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", usual));
+/// Plays the cases of a drive, which it calls `name`: one of these numbers if no other is asked for.
+fn campaign(name: &str, shape: Shape, (whole, sample): (u64, u64)) {
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(whole, sample)));
     let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
     for seed in first..first + cases {
@@ -271,7 +271,7 @@ fn campaign(name: &str, shape: Shape, usual: u64) {
     // The campaign reaches what it is for.
     let outcomes_needed = [Outcome::Sound, Outcome::Refused, Outcome::Mended];
     let is_varied = outcomes_needed.iter().all(|outcome| outcomes.contains_key(outcome));
-    assert!(cases < 500 || is_varied, "{outcomes:?}");
+    assert!(cases < USUAL.1 || is_varied, "{outcomes:?}");
 }
 
 #[test]
