@@ -33,11 +33,8 @@ lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) clippy --package zonal-fs --features shuttle --lib --profile test -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-test: setup lint ## Everything that has to pass before a change lands
-	scripts/guest.sh build
-	$(CARGO) test --workspace
-	$(MAKE) --no-print-directory loom
-	scripts/instructions.sh --if-there
+test: setup ## Everything that has to pass before a change lands; prints how long each step and the slowest tests took
+	scripts/test.sh
 
 guest: setup ## What takes minutes of Linux as a host of `zonal serve`, with the rest of its tests; docs/GUEST.md has results
 	scripts/guest.sh build

@@ -6,6 +6,10 @@
 # zonal-check's hazards. The copy is kept in
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
 # patches whose names begin so are run, and the table keeps its other rows.
+#
+# mutations.sh --sample N runs N patches at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS. What
+# cargo has built of other packages it takes from the tests' own target. It fails for a mutation that is missed, writes no table, and
+# a test that does not end leaves the mutation undecided.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,6 +20,18 @@ copy=out/mutations/tree
 # Seconds that a test gets: longer than the deadlines that tests have.
 patience=${PATIENCE:-90}
 table=docs/MUTATIONS.md
+
+# With --sample, how many, and until when.
+sample=
+end=
+if [ "${1:-}" = --sample ]; then
+    sample=${2:?a number}
+    end=$((SECONDS + ${SAMPLE_SECONDS:-240}))
+    shift 2
+fi
+# Where the copy is built, from the copy.
+target=../target
+[ -z "$sample" ] || target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
 # Copies what differs, so that little is built again; a copied file is newer than what was built from it.
 copy_tree() {
@@ -30,7 +46,7 @@ copy_tree() {
     done
 }
 
-in_copy() { (cd "$copy" && CARGO_TARGET_DIR=../target "$@"); }
+in_copy() { (cd "$copy" && CARGO_TARGET_DIR=$target "$@"); }
 
 header() { sed -n "s/^$1: //p" "$2"; }
 
@@ -60,16 +76,32 @@ judge() {
     fi
 }
 
-selected=()
-for name in "${@:-}"; do
-    for patch in "$patches/$name"*.patch; do
-        [ -e "$patch" ] || { echo "no patch is called $name" >&2; exit 1; }
-        selected+=("$patch")
+# Patches in an order that the commit draws, those of the first one's package.
+drawn() {
+    local seed drawn package patch
+    seed=$(git rev-parse HEAD 2>/dev/null || date +%F)
+    mapfile -t drawn < <(shuf --echo --random-source=<(yes "$seed") "$patches"/*.patch)
+    package=$(place "${drawn[0]}" | cut -d ' ' -f 2)
+    for patch in "${drawn[@]}"; do
+        [ "$(place "$patch" | cut -d ' ' -f 2)" != "$package" ] || echo "$patch"
     done
-done
+}
+
+selected=()
+if [ -n "$sample" ]; then
+    mapfile -t -n "$sample" selected < <(drawn)
+else
+    for name in "${@:-}"; do
+        for patch in "$patches/$name"*.patch; do
+            [ -e "$patch" ] || { echo "no patch is called $name" >&2; exit 1; }
+            selected+=("$patch")
+        done
+    done
+fi
 
 copy_tree || exit 1
-while read -r place; do
+# The tests of a sample have just passed.
+[ -n "$sample" ] || while read -r place; do
     echo "building $place"
     # shellcheck disable=SC2086
     in_copy cargo test --quiet $place --no-run || exit 1
@@ -83,7 +115,10 @@ done < <(for patch in "${selected[@]}"; do place "$patch"; done | sort -u)
 
 declare -A rows=()
 missed=0
+judged=0
 for patch in "${selected[@]}"; do
+    [ -z "$sample" ] || [ $SECONDS -lt "$end" ] || break
+    judged=$((judged + 1))
     name=$(basename "$patch" .patch)
     place=$(place "$patch")
     # shellcheck disable=SC2086
@@ -100,12 +135,13 @@ for patch in "${selected[@]}"; do
         done
     fi
     copy_tree
-    case $verdict in caught*) ;; *) missed=$((missed + 1)) ;; esac
+    case $sample,$verdict in *,caught*) ;; [0-9]*,"does not end"*) ;; *) missed=$((missed + 1)) ;; esac
     printf '%-40s %s\n' "$name" "$verdict"
     names=$(header test "$patch" | sed 's/.*/`&`/' | paste -sd ' ')
     rows[$name]="| $name | $(header why "$patch") | $names | $verdict |"
 done
-echo "${#selected[@]} patches, $missed not caught"
+echo "$judged patches, $missed not caught"
+[ -z "$sample" ] || exit $((missed > 0))
 
 # The rows of this run, and the table's own for patches that it left out.
 all_rows() {

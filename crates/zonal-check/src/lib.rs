@@ -9,6 +9,7 @@
 //! - [`program`]: the built command line.
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
 //! - [`rig`]: a volume on such a device, with everything that ended.
+//! - [`suite`]: the test programs of the workspace, and their times.
 
 pub mod audit;
 pub mod bench;
@@ -17,3 +18,4 @@ pub mod house;
 pub mod program;
 pub mod rig;
 pub mod script;
+pub mod suite;
