@@ -93,7 +93,7 @@ fn run_all(mut jobs: Vec<Job>) -> Vec<Ended> {
     };
     scope(|threads| {
         for _ in 0..available_parallelism().map_or(1, usize::from) + MORE {
-            threads.spawn(&work);
+            threads.spawn(work);
         }
     });
     let mut ended = ended.into_inner().expect("no worker panics");

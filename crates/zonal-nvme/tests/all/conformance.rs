@@ -4,7 +4,7 @@
 use crate::host;
 use crate::host::ask::*;
 use crate::host::odd::odd;
-use crate::host::{End, Queue, sqe, target, target_with};
+use crate::host::{End, Queue, sqe, target, target_in, target_with};
 use std::sync::atomic::Ordering;
 use zonal_core::{DeviceError, Nanos, RequestError, Sector, ZoneError, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
