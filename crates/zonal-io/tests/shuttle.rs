@@ -16,14 +16,14 @@ use shuttle::{Config, Runner};
 use std::sync::Arc;
 use std::time::Instant;
 use threads::{Answers, Bench, Drive, append, number, start};
-use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 use zonal_io::sync::AtomicBool;
 use zonal_io::sync::Ordering;
 use zonal_io::sync::model::{Canary, pause};
-use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode, drive};
+use zonal_io::volume::{Channel, Request, WriteMode, drive};
 
 /// Schedules of each flow unless `ZONAL_SCHEDULES` says otherwise.
 const SCHEDULES: usize = 8000;
