@@ -43,7 +43,7 @@ pub struct BenchOptions {
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
-    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`]. It takes the time of every
+    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`](crate::report::Report::to_html). It takes the time of every
     /// request, also where the jobs spare that.
     pub series: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
