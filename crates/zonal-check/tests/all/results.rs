@@ -231,7 +231,8 @@ fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
         let output = run(dir, &format!("mode --set {mode} --set merge=no"));
         assert!(output.status.success(), "{line}, {mode}: {}", said(&output));
         let text = printed(&output);
-        assert!(text.starts_with(&format!("{mode}: set while running")), "{line}: {text}");
+        let name = mode.split(' ').next().unwrap();
+        assert!(text.starts_with(&format!("{name}: set while running")), "{line}: {text}");
         for question in ["plugs", "stat --json"] {
             let output = run(dir, question);
             assert!(output.status.success(), "{line}, {question}: {}", said(&output));
