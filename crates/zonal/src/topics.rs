@@ -240,8 +240,7 @@ mod tests {
         let helps = ["bench", "mode"].map(|command| crate::cli::help(Some(command), None).unwrap());
         for mode in WriteMode::ALL {
             assert!(modes().contains(&format!("\n  {:<10} ", mode.name())), "{mode} is not in the topic");
-            // A running process does not switch to direct.
-            let asked_for = if mode == WriteMode::Direct { &helps[..1] } else { &helps };
+            let asked_for = if mode.is_switchable() { &helps[..] } else { &helps[..1] };
             for help in asked_for {
                 assert!(help.contains(mode.name()), "{mode} is not in\n{help}");
             }
