@@ -50,6 +50,7 @@ impl Volume {
             shard.queue(zone).begin_flight();
         }
         for mut pending in lost.writes {
+            // What was to follow it has not gone out: it has failed with nothing, and waits again.
             if let Some(behind) = pending.behind.take() {
                 word = self.unchain(zone, word, behind, shard, turn);
             }
@@ -71,6 +72,7 @@ impl Volume {
         let word = self.plugs.load(zone);
         let state = match result {
             Ok(Output::Zones(zones)) => {
+                // A device that describes another zone, or a pointer outside it, has not answered.
                 let described = zones.first().filter(|z| z.zone == zone);
                 let state = described.and_then(|z| Some((plug_state(&self.terms.info, z)?, z.condition)));
                 let state = state.map(|((class, pointer), c)| (Resync { class, pointer }, c));
@@ -90,6 +92,7 @@ impl Volume {
                 let mut waiting = Vec::new();
                 queue.resync_failed(&mut waiting);
                 let failed = queue.abandon();
+                // Without failed writes a caller asked for the report: nothing is lost then.
                 if !failed.is_empty() {
                     turn.loses_write();
                 }
@@ -209,6 +212,7 @@ impl Volume {
         let from = r.write.token.done + r.compared;
         let found = result.is_ok() && r.write.token.has_payload(from, &mut r.piece);
         if found {
+            // A write may be longer than the largest read.
             r.compared += (r.piece.len() as u64 / SECTOR_BYTES) as u32;
             if r.compared < r.covered {
                 r.retries = 0;
@@ -254,6 +258,7 @@ impl Volume {
         }
         write.token.done += covered;
         if write.token.done < write.token.sectors {
+            // The beginning is there, so only the rest goes out again, as one round more.
             if rounds <= ROUNDS_MAX {
                 self.counters.line().add(Counter::Redriven, 1);
                 let rest = Some(self.terms.again(write));
@@ -264,6 +269,7 @@ impl Volume {
             return turn.end(write.token, Err(gave_up));
         }
         self.counters.line().add(Counter::Verified, 1);
+        // Only now is it known where the device put it.
         if write.addressed == Addressed::Native {
             write.token.sector = self.terms.info.geometry.start_of(zone) + Sectors(write.at.into());
         }

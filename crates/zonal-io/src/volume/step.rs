@@ -198,6 +198,7 @@ impl Step<'_> {
         match next {
             Next::Nothing => return Head::Stays,
             Next::Fail(error) => return self.refuse(error),
+            // A reset of all zones gives up what has failed; a switch leaves it to be decided in the new mode.
             Next::Held => {
                 volume.abandon_failed(self.zone, self.shard, self.turn);
                 return Head::Held;
@@ -220,6 +221,7 @@ impl Step<'_> {
                 one(slot).plugged = true;
                 volume.abandon_failed(self.zone, self.shard, self.turn);
             }
+            // Nothing goes to the drive: polls ask it whether what timed out may still come.
             Next::Settle => {
                 volume.patients.settle(self.zone);
                 self.turn.leaves_work();
