@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 /// Shortest time of a job that a document keeps.
 const KEPT_MIN: Duration = Duration::from_secs(1);
 
-/// Programs that measure times or processors: their jobs run alone.
-const ALONE: [&str; 8] = [
+/// Programs, and modules of programs, that measure times or processors: their jobs run alone.
+const ALONE: [&str; 10] = [
+    "zonal-bench fio_parity",
     "zonal-bench pace",
     "zonal-check crowd",
+    "zonal-check fio_engine parity",
     "zonal-check storm",
     "zonal-fs large_files",
     "zonal-fs waiting",
@@ -112,7 +114,7 @@ pub struct Job {
 impl Job {
     /// Whether it has the machine to itself.
     pub fn is_alone(&self) -> bool {
-        ALONE.contains(&self.program.name.as_str())
+        [&self.program.name, &self.name].into_iter().any(|name| ALONE.contains(&name.as_str()))
     }
 
     /// Runs it to its end.
@@ -276,6 +278,18 @@ mod tests {
         for path in ["/bin/true", "/bin/false", "/nonexistent"] {
             assert!(!job(path).is_passed, "{path}");
         }
+    }
+
+    #[test]
+    fn programs_and_modules_that_measure_are_alone() {
+        let is_alone = |program: &str, job: &str| {
+            let program =
+                Program { name: program.into(), path: "/".into(), directory: "/".into(), has_modules: true };
+            Job { name: job.into(), program, tests: Vec::new() }.is_alone()
+        };
+        assert!(is_alone("zonal-bench pace", "zonal-bench pace rates"));
+        assert!(is_alone("zonal-check fio_engine", "zonal-check fio_engine parity"));
+        assert!(!is_alone("zonal-check fio_engine", "zonal-check fio_engine jobs"));
     }
 
     #[test]

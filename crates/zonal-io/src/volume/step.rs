@@ -84,9 +84,18 @@ impl Volume {
         }
         // Under the lock, so that they are those of the mode that the zone is in.
         let (rules, is_qd1) = (self.terms.rules(zone), self.terms.policy.is(WriteMode::Qd1));
-        let shard_ = &mut *shard;
-        let mut step =
-            Step { volume: self, now, zone, rules, word, shard: shard_, turn, is_qd1, has_token, continues };
+        let mut step = Step {
+            volume: self,
+            now,
+            zone,
+            rules,
+            word,
+            shard: &mut shard,
+            turn,
+            is_qd1,
+            has_token,
+            continues,
+        };
         match step.run(slot) {
             Head::Held => {
                 drop(shard);
