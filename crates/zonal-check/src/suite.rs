@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 const KEPT_MIN: Duration = Duration::from_secs(1);
 
 /// Programs, and modules of programs, that measure times or processors: their jobs run alone.
-const ALONE: [&str; 10] = [
+const ALONE: [&str; 11] = [
     "zonal-bench fio_parity",
     "zonal-bench pace",
+    "zonal-check all serve",
     "zonal-check crowd",
     "zonal-check fio_engine parity",
     "zonal-check storm",

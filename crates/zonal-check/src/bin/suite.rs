@@ -16,9 +16,6 @@ const KEPT: &str = "docs/TESTS.md";
 /// Tests that are printed, and kept, as the slowest.
 const SLOWEST: usize = 30;
 
-/// Programs beside one for each processor: many tests wait.
-const MORE: usize = 1;
-
 fn main() -> ExitCode {
     let begin = Instant::now();
     let Some(programs) = build() else { return ExitCode::FAILURE };
@@ -92,7 +89,7 @@ fn run_all(mut jobs: Vec<Job>) -> Vec<Ended> {
         }
     };
     scope(|threads| {
-        for _ in 0..available_parallelism().map_or(1, usize::from) + MORE {
+        for _ in 0..available_parallelism().map_or(1, usize::from) {
             threads.spawn(work);
         }
     });
