@@ -1,6 +1,7 @@
 //! `advisories DIRECTORY`: writes the advisories of `crates/zonal-check/audit.toml` again, out of a checkout of
 //! <https://github.com/rustsec/advisory-db>.
 
+use semver::VersionReq;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -59,17 +60,18 @@ fn advisory(text: &str) -> Result<Option<Advisory>, &'static str> {
         return Ok(None);
     }
     let word = |name| about.get(name).and_then(Value::as_str).map(str::to_owned);
-    let versions = |name| {
+    let versions = |name| -> Result<Vec<VersionReq>, &'static str> {
         let versions =
             table.get("versions").and_then(|versions| versions.get(name)).and_then(Value::as_array);
-        versions.into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+        let words = versions.into_iter().flatten().filter_map(Value::as_str);
+        words.map(|one| one.parse().map_err(|_| "requirement that can be read")).collect()
     };
     let title = text.lines().find_map(|line| line.strip_prefix("# ")).ok_or("title")?;
     Ok(Some(Advisory {
         id: word("id").ok_or("identifier")?,
         package: word("package").ok_or("package")?,
         title: title.trim().to_owned(),
-        patched: versions("patched"),
-        unaffected: versions("unaffected"),
+        patched: versions("patched")?,
+        unaffected: versions("unaffected")?,
     }))
 }
