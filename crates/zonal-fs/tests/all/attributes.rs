@@ -1,77 +1,12 @@
 //! Attributes of files: times, counts of blocks, generations.
 
-use crate::common::{bytes, device, make_with, reopen, settle, superblock, volume, waiter};
-use std::cell::Cell;
+use crate::common::{bytes, settle, waiter};
+use crate::made::{At, Made};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use zonal_core::Nanos;
-use zonal_fs::drive::Drive;
-use zonal_fs::format::{Attributes, Kind, Superblock};
-use zonal_fs::fsck::{Finding, Options, check};
-use zonal_fs::store::Rows;
-use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::{Polling, Waiter};
-use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, SetTime};
-use zonal_io::volume::Volume;
+use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::{Changes, FileSystem, NewFile, Payload, ROOT, Rename, SetTime};
 
 const BLOCK: u64 = 4096;
-
-/// A waiter whose wall clock is what the test says.
-struct At {
-    usual: Polling,
-    wall: Cell<i64>,
-}
-
-impl At {
-    fn new(wall: i64) -> At {
-        At { usual: waiter(), wall: Cell::new(wall) }
-    }
-}
-
-impl Waiter for At {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> i64 {
-        self.wall.get()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        self.usual.wait(volume);
-    }
-
-    fn done(&self) {
-        self.usual.done();
-    }
-}
-
-struct Made {
-    volume: Arc<Volume>,
-    superblock: Superblock,
-    memory: Memory,
-}
-
-impl Made {
-    fn new() -> (Made, FileSystem) {
-        let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
-        let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
-        let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
-        (Made { volume, superblock, memory }, fs)
-    }
-
-    fn open(&self) -> FileSystem {
-        let (volume, superblock) = (self.volume.clone(), self.superblock.clone());
-        reopen(volume, superblock, self.memory.clone(), MountOptions::default()).unwrap()
-    }
-
-    /// What fsck finds while the file system is closed.
-    fn findings(&self) -> Vec<Finding> {
-        let rows = Rows::open(self.memory.clone(), 1 << 22).unwrap();
-        let drive = Drive::new(self.volume.clone());
-        check(&rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
-    }
-}
 
 fn file(fs: &FileSystem, name: &str) -> u64 {
     fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap()

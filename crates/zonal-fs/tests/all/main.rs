@@ -20,6 +20,7 @@ mod interleaved;
 mod judge;
 mod kept_sums;
 mod lost_zones;
+mod made;
 mod many;
 mod metadata_size;
 mod model;

@@ -1,9 +1,10 @@
 //! What a seed stands for: a drive, its faults, its hosts, and how time passes.
 
+use crate::draw::{one_of, plan};
 use rand::{Rng, RngExt};
 use zonal_core::{DeviceError, Nanos, ZoneError};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
-use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
+use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Rule};
 use zonal_io::volume::WriteMode;
 
 /// Bytes of a zone.
@@ -12,9 +13,7 @@ pub const ZONE: u64 = 128 << 10;
 /// Zones with a queue of their own, which nothing else writes or resets: they come first among the sequential ones.
 pub const OWN_ZONES: u32 = 2;
 
-const DELAY: Nanos = Nanos(50_000);
 const TIME_OUT: Nanos = Nanos(100_000);
-const HOLD: Nanos = Nanos(30_000);
 
 /// How badly the drive behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,10 +43,6 @@ pub struct Setup {
     pub step: u64,
     /// Whether connections are lost and controllers reset.
     pub has_losses: bool,
-}
-
-fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
-    values[rng.random_range(0..values.len())]
 }
 
 impl Setup {
@@ -104,18 +99,12 @@ fn draw_device(rng: &mut impl Rng) -> EmulatedOptions {
 }
 
 fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
-    let mut rules = match profile {
+    let rules = match profile {
         Profile::Sound => Vec::new(),
         Profile::Refusing => refusals(),
         Profile::Wild => damage(rng),
     };
-    rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
-    if profile != Profile::Sound && rng.random_ratio(1, 4) {
-        let (what, window, hold) = (Reordered::Completion, 3, HOLD);
-        rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
-    }
-    let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
-    Plan { settling, ..Plan::of(rng.next_u64(), rules) }
+    plan(rng, rules, profile != Profile::Sound)
 }
 
 fn refusals() -> Vec<Rule> {

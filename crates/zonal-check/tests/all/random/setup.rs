@@ -1,20 +1,19 @@
 //! What a seed stands for: a drive, its faults, the modes, and how much is under way.
 
+use crate::draw::{DELAY, HOLD, one_of, plan};
 use crate::random::face::Face;
 use rand::{Rng, RngExt};
 use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
-use zonal_io::fault::{Carried, Degraded, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
+use zonal_io::fault::{Carried, Degraded, Effect, Late, Ops, Plan, Rule, Settling};
 use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
 
-/// How long some commands take longer than others, fail to be answered, or are held for others to overtake them.
-const DELAY: Nanos = Nanos(50_000);
+/// How long some commands fail to be answered.
 const TIME_OUT: Nanos = Nanos(100_000);
-const HOLD: Nanos = Nanos(30_000);
 
 /// How badly the device behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,10 +51,6 @@ pub struct Setup {
     pub successors: bool,
     /// Longest step of the clock.
     pub step: u64,
-}
-
-fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
-    values[rng.random_range(0..values.len())]
 }
 
 /// Two or three writes.
@@ -212,7 +207,7 @@ fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMo
 }
 
 fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
-    let mut rules = match profile {
+    let rules = match profile {
         Profile::Sound => Vec::new(),
         Profile::Refusing => refusals(),
         Profile::Losing => losses(),
@@ -222,13 +217,7 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
     if profile == Profile::Interfered && rules.is_empty() {
         return Plan::default();
     }
-    rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
-    if profile != Profile::Sound && rng.random_ratio(1, 4) {
-        let (what, window, hold) = (Reordered::Completion, 3, HOLD);
-        rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
-    }
-    let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
-    Plan { settling, ..Plan::of(rng.next_u64(), rules) }
+    plan(rng, rules, profile != Profile::Sound)
 }
 
 /// Nothing of this is executed, and nothing of it can be repeated often enough to give up but by bad luck, which is told.

@@ -1,7 +1,8 @@
 //! How many files there are.
 
-use super::{Made, file, new_file};
+use super::{file, new_file};
 use crate::common::{bytes, waiter};
+use crate::made::Made;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_fs::format::{FILES_END, Kind, key};
 use zonal_fs::store::Rows;

@@ -1,7 +1,8 @@
 //! Files that a kernel knows, and files that it opens as it makes them.
 
-use super::{Made, file, new_file};
+use super::{file, new_file};
 use crate::common::{bytes, settle, waiter};
+use crate::made::Made;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_fs::format::Kind;

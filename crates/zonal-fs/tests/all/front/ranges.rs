@@ -1,7 +1,8 @@
 //! Data and holes of a file while data waits in memory, and copies that cannot be done whole.
 
-use super::{Made, file};
+use super::file;
 use crate::common::{bytes, read_all, settle, waiter};
+use crate::made::Made;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_fs::format::Kind;
 use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Seek, SetIds, ZeroEnd};

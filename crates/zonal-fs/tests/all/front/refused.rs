@@ -1,7 +1,8 @@
 //! Calls that are refused: they say why, and change nothing.
 
-use super::{Made, file, new_file};
+use super::{file, new_file};
 use crate::common::{bytes, waiter};
+use crate::made::Made;
 use zonal_fs::format::{Kind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, Rename, Target};

@@ -1,39 +1,10 @@
 //! Attributes that are changed together, and set-id bits.
 
-use super::{Made, file};
+use super::file;
 use crate::common::{bytes, settle, waiter};
-use std::cell::Cell;
-use zonal_core::Nanos;
+use crate::made::{At, Made};
 use zonal_fs::format::Kind;
-use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, SetIds, SetTime, Target};
-use zonal_io::volume::Volume;
-
-/// A waiter whose wall clock is what the test says.
-struct At {
-    usual: Polling,
-    wall: Cell<i64>,
-}
-
-impl At {
-    fn new(wall: i64) -> At {
-        At { usual: waiter(), wall: Cell::new(wall) }
-    }
-}
-
-impl Waiter for At {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> i64 {
-        self.wall.get()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        self.usual.wait(volume);
-    }
-}
 
 fn with_mode(fs: &FileSystem, name: &[u8], mode: u16) -> u64 {
     let ino = file(fs, name);

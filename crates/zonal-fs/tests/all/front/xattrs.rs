@@ -1,7 +1,8 @@
 //! Extended attributes that are to be there, or not to be there, before they are set.
 
-use super::{Made, file};
+use super::file;
 use crate::common::waiter;
+use crate::made::Made;
 use std::sync::Barrier;
 use zonal_fs::{ATTRIBUTE_MAX, FsError, SetXattr};
 

@@ -1,0 +1,72 @@
+//! A file system whose metadata is in memory, so that it can be closed, looked at and opened again.
+
+use crate::common::{device, make_with, reopen, superblock, volume, waiter};
+use std::cell::Cell;
+use std::sync::Arc;
+use zonal_core::Nanos;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::Superblock;
+use zonal_fs::fsck::{Finding, Options, check};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::{FileSystem, MountOptions};
+use zonal_io::volume::Volume;
+
+/// A waiter whose wall clock is what the test says.
+pub struct At {
+    usual: Polling,
+    pub wall: Cell<i64>,
+}
+
+impl At {
+    pub fn new(wall: i64) -> At {
+        At { usual: waiter(), wall: Cell::new(wall) }
+    }
+}
+
+impl Waiter for At {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> i64 {
+        self.wall.get()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        self.usual.wait(volume);
+    }
+
+    fn done(&self) {
+        self.usual.done();
+    }
+}
+
+/// A drive of 16 MiB and the place of its metadata, which outlive the file system.
+pub struct Made {
+    volume: Arc<Volume>,
+    pub superblock: Superblock,
+    pub memory: Memory,
+}
+
+impl Made {
+    pub fn new() -> (Made, FileSystem) {
+        let volume = volume(device("ram:size=16M,zone_size=512K,blocksize=4096"));
+        let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
+        let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
+        (Made { volume, superblock, memory }, fs)
+    }
+
+    pub fn open(&self) -> FileSystem {
+        let (volume, superblock) = (self.volume.clone(), self.superblock.clone());
+        reopen(volume, superblock, self.memory.clone(), MountOptions::default()).unwrap()
+    }
+
+    /// What fsck finds while the file system is closed.
+    pub fn findings(&self) -> Vec<Finding> {
+        let rows = Rows::open(self.memory.clone(), 1 << 22).unwrap();
+        let drive = Drive::new(self.volume.clone());
+        check(&rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
+    }
+}
