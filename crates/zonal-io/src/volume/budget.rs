@@ -255,7 +255,7 @@ impl Slots {
     }
 
     /// `zone`, which has this word, was to be closed or finished and is in use again.
-    pub(super) fn spare(&self, zone: ZoneIndex, word: Word) {
+    fn spare(&self, zone: ZoneIndex, word: Word) {
         let Some(book) = &self.0 else { return };
         let mut state = book.state.lock();
         // What happened to it meanwhile may have settled that already.

@@ -19,7 +19,7 @@ impl Terms {
 
     /// Apart, so that reads and writes are checked in the place where they are submitted.
     #[inline(never)]
-    pub(super) fn check_rare(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_rare(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Verify | Op::Discard => self.check_without_data(request),
             Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
@@ -32,7 +32,7 @@ impl Terms {
     }
 
     #[inline(always)]
-    pub(super) fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
         let Pending { op, sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
@@ -53,7 +53,7 @@ impl Terms {
     }
 
     /// A verify or a discard, which not every device has.
-    pub(super) fn check_without_data(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_without_data(&self, request: &Pending) -> Result<Route, RequestError> {
         let route = self.check_positional(request)?;
         let end = Sector(request.sector.0 + u64::from(request.sectors) - 1);
         let geometry = &self.info.geometry;
@@ -78,7 +78,7 @@ impl Terms {
     }
 
     #[inline(always)]
-    pub(super) fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
         let Pending { sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
@@ -96,7 +96,7 @@ impl Terms {
         Ok(if is_direct { Route::Plain } else { Route::Plug(zone) })
     }
 
-    pub(super) fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
         // Opens and closes are the device's alone, unless a budget keeps account of them.
@@ -106,7 +106,7 @@ impl Terms {
     }
 
     /// The sequential zone that starts at `sector`.
-    pub(super) fn zone_at_its_start(&self, sector: Sector) -> Result<ZoneIndex, RequestError> {
+    fn zone_at_its_start(&self, sector: Sector) -> Result<ZoneIndex, RequestError> {
         let geometry = &self.info.geometry;
         let zone = geometry.zone_of(sector);
         if geometry.offset_of(sector) != 0 {
@@ -119,7 +119,7 @@ impl Terms {
     }
 
     #[inline]
-    pub(super) fn check_range(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
+    fn check_range(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
         if self.info.geometry.contains(sector, Sectors(sectors.into())) {
             Ok(())
         } else {
@@ -128,7 +128,7 @@ impl Terms {
     }
 
     #[inline]
-    pub(super) fn check_block(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
+    fn check_block(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
         // Blocks are powers of two, so one mask tests both.
         let mask = u64::from(self.info.block_sectors) - 1;
         if sectors == 0 {

@@ -36,7 +36,7 @@ impl Terms {
     }
 
     #[cold]
-    pub(super) fn rare_command_max(&self, op: Op) -> u32 {
+    fn rare_command_max(&self, op: Op) -> u32 {
         match op {
             Op::WriteZeroes => self.info.write_zeroes_sectors_max,
             Op::Verify => self.info.verify_sectors_max,
@@ -97,7 +97,7 @@ impl Terms {
     }
 
     /// The command of a read-back.
-    pub(super) fn read_back_command(&self, r: &ReadBack) -> Command {
+    fn read_back_command(&self, r: &ReadBack) -> Command {
         let zone = self.info.geometry.zone_of(r.write.token.sector);
         let offset = r.write.at + r.compared;
         let sectors = (r.piece.len() as u64 / SECTOR_BYTES) as u32;

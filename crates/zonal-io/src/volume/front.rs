@@ -21,7 +21,7 @@ use crate::device::{Context, DeviceInfo};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
+use zonal_core::plug::{Admission, Word, WriteKind};
 use zonal_core::scheduler::{Dispatched, Limits, Options, Scheduler};
 use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
 
@@ -113,7 +113,7 @@ impl Front {
         cancelled
     }
 
-    pub(super) fn tags_used(&self) -> u32 {
+    fn tags_used(&self) -> u32 {
         self.state.lock().tags_used
     }
 
@@ -241,10 +241,7 @@ impl Front {
         let word = volume.plugs.change(zone, Word::waiting);
         for mut pending in writes {
             volume.terms.prefer_writes_of_zeroes(&mut pending);
-            let (mergeable, sectors) = (volume.terms.is_mergeable(&pending), pending.sectors);
-            let kind =
-                Kind::Write(volume.terms.with_company(volume.terms.write_kind(&pending), &pending), sectors);
-            shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+            shard.queue(zone).push(word, volume.terms.item(pending));
             volume.counters.line().add(Counter::Queued, 1);
         }
     }

@@ -141,7 +141,10 @@ impl Plugs {
 
     /// Changes the word while other threads may be changing it.
     pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
-        self.admit(zone, self.load(zone), |word| Look::Change(change(word), change(word)))
+        self.admit(zone, self.load(zone), |word| {
+            let next = change(word);
+            Look::Change(next, next)
+        })
     }
 
     /// Sets the word; only for the holder of the shard of a zone that waits.

@@ -246,7 +246,7 @@ impl Volume {
     }
 
     /// A switch takes effect, all zones being held.
-    pub(super) fn change_mode(&self, mode: WriteMode) {
+    fn change_mode(&self, mode: WriteMode) {
         self.terms.settings.adopt_window();
         self.terms.policy.switch(mode);
         self.token.dismiss();

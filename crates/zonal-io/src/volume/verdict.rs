@@ -73,7 +73,7 @@ impl Terms {
     }
 
     /// Whether the medium has failed an append of which a part was already in the zone, and is.
-    pub(super) fn is_spoilt_rest(&self, write: &FailedWrite, resync: Resync) -> bool {
+    fn is_spoilt_rest(&self, write: &FailedWrite, resync: Resync) -> bool {
         let is_medium = ErrorClass::of(write.error) == ErrorClass::Medium;
         is_medium && write.token.done > 0 && write.at <= resync.pointer
     }

@@ -18,7 +18,8 @@ use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 /// to come.
 ///
 /// Options are mode, merge, qd1_quantum, window, force, nr_requests, budget and park, with values as `zonal bench` takes
-/// them; merge and force are yes or no. A running process changes all of them but the budget.
+/// them; merge and force are yes or no. A running process changes all of them but the budget;
+/// the modes direct and zone-lock are chosen when the device is opened, and stay.
 ///
 /// What is kept for a device counts for every later command that writes to it, unless an option of that command says
 /// otherwise. It lies in zonal/devices.toml in $XDG_CONFIG_HOME, or else in ~/.config.
