@@ -45,7 +45,7 @@ pub use report::{Laid, Replay, ReplayReport};
 pub use series::{Series, Span};
 
 use crate::error::BenchError;
-use crate::jobs::run::site::{Control, check_order, with_faults};
+use crate::jobs::run::around::{Control, check_order, with_faults};
 use crate::jobs::run::{Opener, as_a_kernel, prepare};
 use crate::measure::Usage;
 use crate::report::Ended;

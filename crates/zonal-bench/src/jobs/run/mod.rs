@@ -22,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod around;
 mod files;
 mod gate;
 mod inbox;
@@ -31,7 +32,6 @@ mod options;
 pub(crate) mod prepare;
 mod progress;
 mod round;
-pub(crate) mod site;
 mod threads;
 mod virtual_time;
 mod watcher;

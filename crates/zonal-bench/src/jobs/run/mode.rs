@@ -1,9 +1,9 @@
 //! Jobs in one write mode, whether they work with zones or with files: the device and the volume on it, one round after the
 //! other, and the report.
 
+use super::around::Control;
 use super::options::{BenchOptions, Opener, Reopen};
 use super::prepare::mode_series;
-use super::site::Control;
 use super::world::World;
 use crate::error::BenchError;
 use crate::jobs::verify::check::check_device;

@@ -1,11 +1,11 @@
 //! Jobs that work with zones: what comes before the first round and between rounds, and what workers leave.
 
+use super::around::{check_order, with_faults};
 use super::mode::{self, Done, Next, Site, Start};
 use super::options::BenchOptions;
 use super::prepare;
 use super::progress::Progress;
 use super::round::{Ran, Ready, ReadyJob, Round};
-use super::site::{check_order, with_faults};
 use super::threads;
 use super::virtual_time;
 use super::worker::IoLog;
