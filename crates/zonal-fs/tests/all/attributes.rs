@@ -73,7 +73,8 @@ fn time_of_birth_stays_whatever_is_done_to_a_file() {
 
 #[test]
 fn blocks_are_those_of_the_extents_after_any_change() {
-    let (made, fs) = Made::new();
+    // Small, so that the collector has work.
+    let (made, fs) = Made::on("ram:size=8M,zone_size=512K,blocksize=4096");
     let ino = file(&fs, "f");
     assert_eq!(blocks(&fs, ino), 0);
     write(&fs, ino, 0, 40);

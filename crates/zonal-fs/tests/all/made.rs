@@ -43,7 +43,7 @@ impl Waiter for At {
     }
 }
 
-/// A drive of 16 MiB and the place of its metadata, which outlive the file system.
+/// A drive in memory and the place of its metadata, which outlive the file system.
 pub struct Made {
     volume: Arc<Volume>,
     pub superblock: Superblock,
@@ -52,7 +52,11 @@ pub struct Made {
 
 impl Made {
     pub fn new() -> (Made, FileSystem) {
-        let volume = volume(device("ram:size=16M,zone_size=512K,blocksize=4096"));
+        Made::on("ram:size=16M,zone_size=512K,blocksize=4096")
+    }
+
+    pub fn on(drive: &str) -> (Made, FileSystem) {
+        let volume = volume(device(drive));
         let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
         let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
         (Made { volume, superblock, memory }, fs)
