@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Does each hazard's test fail when its fix is taken away? For every patch in crates/zonal-check/mutations: a copy of the
-# tree with the patch applied, in which the tests that the patch names have to fail. A test that does not end says nothing:
-# it does not count as a failed test, so a test of something that may hang has a deadline or a bound of its own. A patch that
-# says `in: --package P --lib` or `in: --package P --test all MODULE::` names tests of that place, others those of
+# Does each hazard's test fail when its fix is taken away? For every mutation of crates/zonal-check/mutations: a copy of the
+# tree in which it is made, and in which the tests that it names have to fail. A test that does not end says nothing:
+# it does not count as a failed test, so a test of something that may hang has a deadline or a bound of its own. A mutation
+# that says `in: --package P --lib` or `in: --package P --test all MODULE::` names tests of that place, others those of
 # zonal-check's hazards. The copy is kept in
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
-# patches whose names begin so are run, and the table keeps its other rows.
+# mutations whose names begin so are made, and the table keeps its other rows.
 #
-# mutations.sh --sample N runs N patches at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS. What
-# cargo has built of other packages it takes from the tests' own target. It fails for a mutation that is missed, writes no table, and
-# a test that does not end leaves the mutation undecided.
+# mutations.sh --sample N makes N at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS.
+# It fails for a mutation that is missed, writes no table, and a test that does not end leaves the mutation undecided.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 # A sample of the cases may lack the case that finds a mutation.
 export ZONAL_WHOLE=1
-patches=crates/zonal-check/mutations
+# A mutation changes a few lines: only what these lines are in is compiled again.
+export CARGO_INCREMENTAL=1
+mutations=crates/zonal-check/mutations
 copy=out/mutations/tree
 # Seconds that a test gets: longer than the deadlines that tests have.
 patience=${PATIENCE:-90}
@@ -50,7 +51,7 @@ in_copy() { (cd "$copy" && CARGO_TARGET_DIR=$target "$@"); }
 
 header() { sed -n "s/^$1: //p" "$2"; }
 
-# Where a patch's tests are, as cargo's arguments.
+# Where a mutation's tests are, as cargo's arguments.
 place() {
     local place
     place=$(header in "$1")
@@ -76,14 +77,14 @@ judge() {
     fi
 }
 
-# Patches in an order that the commit draws, those of the first one's package.
+# Mutations in an order that the commit draws, those of the first one's package.
 drawn() {
-    local seed drawn package patch
+    local seed drawn package mutation
     seed=$(git rev-parse HEAD 2>/dev/null || date +%F)
-    mapfile -t drawn < <(shuf --echo --random-source=<(yes "$seed") "$patches"/*.patch)
+    mapfile -t drawn < <(shuf --echo --random-source=<(yes "$seed") "$mutations"/*.mutation)
     package=$(place "${drawn[0]}" | cut -d ' ' -f 2)
-    for patch in "${drawn[@]}"; do
-        [ "$(place "$patch" | cut -d ' ' -f 2)" != "$package" ] || echo "$patch"
+    for mutation in "${drawn[@]}"; do
+        [ "$(place "$mutation" | cut -d ' ' -f 2)" != "$package" ] || echo "$mutation"
     done
 }
 
@@ -92,13 +93,15 @@ if [ -n "$sample" ]; then
     mapfile -t -n "$sample" selected < <(drawn)
 else
     for name in "${@:-}"; do
-        for patch in "$patches/$name"*.patch; do
-            [ -e "$patch" ] || { echo "no patch is called $name" >&2; exit 1; }
-            selected+=("$patch")
+        for mutation in "$mutations/$name"*.mutation; do
+            [ -e "$mutation" ] || { echo "no mutation is called $name" >&2; exit 1; }
+            selected+=("$mutation")
         done
     done
 fi
 
+cargo build --quiet --package zonal-check --bin mutate || exit 1
+mutate=${CARGO_TARGET_DIR:-target}/debug/mutate
 copy_tree || exit 1
 # The tests of a sample have just passed.
 [ -n "$sample" ] || while read -r place; do
@@ -111,24 +114,24 @@ copy_tree || exit 1
         echo "the tests fail as they are" >&2
         exit 1
     }
-done < <(for patch in "${selected[@]}"; do place "$patch"; done | sort -u)
+done < <(for mutation in "${selected[@]}"; do place "$mutation"; done | sort -u)
 
 declare -A rows=()
 missed=0
 judged=0
-for patch in "${selected[@]}"; do
+for mutation in "${selected[@]}"; do
     [ -z "$sample" ] || [ $SECONDS -lt "$end" ] || break
     judged=$((judged + 1))
-    name=$(basename "$patch" .patch)
-    place=$(place "$patch")
+    name=$(basename "$mutation" .mutation)
+    place=$(place "$mutation")
     # shellcheck disable=SC2086
-    if ! in_copy patch --quiet --strip 1 --forward --no-backup-if-mismatch <"$patch" >/dev/null; then
-        verdict="does not apply"
+    if ! "$mutate" "$mutation" "$copy" 2>out/mutations/log.txt; then
+        verdict="cannot be made"
     elif ! in_copy cargo test --quiet $place --no-run >out/mutations/log.txt 2>&1; then
         verdict="does not build"
     else
         verdict=
-        for test in $(header test "$patch"); do
+        for test in $(header test "$mutation"); do
             one=$(judge "$test" "$place")
             case $one in caught*) ;; *) verdict="$one: $test" ;; esac
             [ -n "$verdict" ] || verdict=$one
@@ -137,16 +140,16 @@ for patch in "${selected[@]}"; do
     copy_tree
     case $sample,$verdict in *,caught*) ;; [0-9]*,"does not end"*) ;; *) missed=$((missed + 1)) ;; esac
     printf '%-40s %s\n' "$name" "$verdict"
-    names=$(header test "$patch" | sed 's/.*/`&`/' | paste -sd ' ')
-    rows[$name]="| $name | $(header why "$patch") | $names | $verdict |"
+    names=$(header test "$mutation" | sed 's/.*/`&`/' | paste -sd ' ')
+    rows[$name]="| $name | $(header why "$mutation") | $names | $verdict |"
 done
-echo "$judged patches, $missed not caught"
+echo "$judged mutations, $missed not caught"
 [ -z "$sample" ] || exit $((missed > 0))
 
-# The rows of this run, and the table's own for patches that it left out.
+# The rows of this run, and the table's own for mutations that it left out.
 all_rows() {
-    for patch in "$patches"/*.patch; do
-        name=$(basename "$patch" .patch)
+    for mutation in "$mutations"/*.mutation; do
+        name=$(basename "$mutation" .mutation)
         if [ -n "${rows[$name]:-}" ]; then echo "${rows[$name]}"; else grep "^| $name |" "$table"; fi
     done
 }
@@ -156,10 +159,10 @@ caught=$(grep -c '| caught[^|]*|$' <<<"$all")
 {
     echo '# Mutations'
     echo
-    echo "What \`scripts/mutations.sh\` said the last time: for each hazard its fix was taken away by a patch of"
-    echo "\`$patches\`, and the tests named had to fail. $count patches, $((count - caught)) not caught."
+    echo "What \`scripts/mutations.sh\` said the last time: for each hazard its fix was taken away by a mutation of"
+    echo "\`$mutations\`, and the tests named had to fail. $count mutations, $((count - caught)) not caught."
     echo
-    echo '| patch | what it does | tests | verdict |'
+    echo '| mutation | what it does | tests | verdict |'
     echo '|---|---|---|---|'
     echo "$all"
 } >"$table.new" && mv "$table.new" "$table"

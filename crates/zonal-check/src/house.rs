@@ -4,6 +4,7 @@
 //! `tests/tree.rs` refuse words, `make measures` prints the table of `docs/HACKING.md`.
 
 pub mod measures;
+pub mod mutation;
 pub mod words;
 
 /// Where a comment begins in a line of code, if there is one: not within a string.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zonal_check::house::mutation::{Mutation, Sources};
 use zonal_check::house::words::{names_in, phrases_in, prose};
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
@@ -348,42 +349,19 @@ fn make_help_lists_every_target() {
     }
 }
 
-/// Where the patches are that `scripts/mutations.sh` applies. Each takes one rule away.
+/// Where the mutations are that `scripts/mutations.sh` makes. Each takes one rule away.
 const MUTATIONS: &str = "crates/zonal-check/mutations";
 
-/// What keeps a patch from applying to the tree as it is.
-fn why_stale(patch: &Path) -> Option<String> {
-    let mut said = String::new();
-    let git = ["git", "apply", "--check"];
-    for words in [&git[..], &["patch", "--dry-run", "--force", "--strip=1", "--fuzz=0", "--input"]] {
-        let output = Command::new(words[0])
-            .args(&words[1..])
-            .arg(patch)
-            // The tree may be a copy inside of a repository that has other paths.
-            .env("GIT_CEILING_DIRECTORIES", repository().parent().unwrap())
-            .current_dir(repository())
-            .output();
-        match output {
-            Ok(output) if output.status.success() => return None,
-            Ok(output) if said.is_empty() => said = String::from_utf8_lossy(&output.stderr).into_owned(),
-            Ok(_) => {}
-            Err(error) if said.is_empty() => said = format!("{}: {error}", words[0]),
-            Err(_) => {}
-        }
-    }
-    Some(said)
-}
-
-/// The words after `name: ` in the lines before a patch's changes.
-fn header<'a>(patch: &'a str, name: &str) -> Vec<&'a str> {
-    let lines = patch.lines().take_while(|line| !line.starts_with("--- "));
+/// The words after `name: ` in the lines before a mutation's changes.
+fn header<'a>(mutation: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = mutation.lines().take_while(|line| !line.starts_with("at: "));
     let said = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     said.flat_map(str::split_whitespace).collect()
 }
 
-/// The code of the tests that a patch names, or what is wrong with the place that it says.
-fn code_of_place(patch: &str, files: &[PathBuf]) -> Result<String, String> {
-    let words = match header(patch, "in") {
+/// The code of the tests that a mutation names, or what is wrong with the place that it says.
+fn code_of_place(mutation: &str, files: &[PathBuf]) -> Result<String, String> {
+    let words = match header(mutation, "in") {
         words if words.is_empty() => vec!["--package", "zonal-check", "--test", "hazards"],
         words => words,
     };
@@ -407,15 +385,14 @@ fn code_of_place(patch: &str, files: &[PathBuf]) -> Result<String, String> {
 }
 
 /// What is wrong with a mutation.
-fn faults_of_mutation(path: &Path, files: &[PathBuf]) -> Vec<String> {
-    let patch = fs::read_to_string(path).unwrap();
-    let mut faults: Vec<String> =
-        why_stale(path).map(|why| format!("it does not apply: {why}")).into_iter().collect();
-    let tests = header(&patch, "test");
-    if header(&patch, "why").is_empty() || tests.is_empty() {
+fn faults_of_mutation(mutation: &str, sources: &mut Sources, files: &[PathBuf]) -> Vec<String> {
+    let made = Mutation::parse(mutation).and_then(|mutation| mutation.made(sources));
+    let mut faults: Vec<String> = made.err().iter().map(ToString::to_string).collect();
+    let tests = header(mutation, "test");
+    if header(mutation, "why").is_empty() || tests.is_empty() {
         faults.push("it does not say why, or names no test".to_owned());
     }
-    match code_of_place(&patch, files) {
+    match code_of_place(mutation, files) {
         Ok(code) => {
             let is_missing = |test: &&&str| !code.contains(&format!("fn {test}("));
             faults.extend(tests.iter().filter(is_missing).map(|test| format!("there is no test {test}")));
@@ -426,27 +403,26 @@ fn faults_of_mutation(path: &Path, files: &[PathBuf]) -> Vec<String> {
 }
 
 #[test]
-fn mutations_apply_and_name_tests_that_exist() {
+fn mutations_can_be_made_and_name_tests_that_exist() {
     let entries = fs::read_dir(repository().join(MUTATIONS)).unwrap();
     let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    assert!(paths.len() > 100, "the patches are elsewhere");
-    let files = files();
+    assert!(paths.len() > 100, "the mutations are elsewhere");
+    let (mut sources, files) = (Sources::of(repository()), files());
     let mut broken = Vec::new();
     for path in paths {
         let name = path.file_name().unwrap().to_str().unwrap();
-        broken.extend(faults_of_mutation(&path, &files).into_iter().map(|fault| format!("{name}: {fault}")));
+        let faults = faults_of_mutation(&fs::read_to_string(&path).unwrap(), &mut sources, &files);
+        broken.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
     }
     refuse(&broken, "a mutation says nothing of the code as it is");
 }
 
 #[test]
 fn stale_mutation_that_is_planted_is_found() {
-    let (dir, files) = (tempfile::tempdir().unwrap(), files());
-    let faults = |place: &str, test: &str, line: &str| {
-        let path = dir.path().join("planted.patch");
-        let change = format!("--- a/LICENSE-MIT\n+++ b/LICENSE-MIT\n@@ -1,2 +1,2 @@\n-{line}\n+Else\n \n");
-        fs::write(&path, format!("why: planted\nin: {place}\ntest: {test}\n{change}")).unwrap();
-        faults_of_mutation(&path, &files).len()
+    let (mut sources, files) = (Sources::of(repository()), files());
+    let mut faults = |place: &str, test: &str, line: &str| {
+        let mutation = format!("why: planted\nin: {place}\ntest: {test}\nat: LICENSE-MIT\n-{line}\n+Else\n");
+        faults_of_mutation(&mutation, &mut sources, &files).len()
     };
     let first = text(Path::new("LICENSE-MIT")).unwrap().lines().next().unwrap().to_owned();
     let (place, test) = ("--package zonal-check --test tree", "files_are_short");
