@@ -268,6 +268,88 @@ pub trait Device: Send + Sync {
     }
 }
 
+/// [`Wrapper`], and what makes it a [`Device`], from one list of methods.
+macro_rules! wrapper {
+    ($(#[$about:meta])* trait; $(fn $name:ident($($what:ident: $type:ty),*) $(-> $returns:ty)?;)*) => {
+        $(#[$about])*
+        pub trait Wrapper: Send + Sync {
+            /// The device inside.
+            fn inner(&self) -> &dyn Device;
+
+            $(
+                #[doc = concat!("See [`Device::", stringify!($name), "`].")]
+                #[inline]
+                fn $name(&self $(, $what: $type)*) $(-> $returns)? {
+                    self.inner().$name($($what),*)
+                }
+            )*
+        }
+
+        impl<W: Wrapper> Device for W {
+            $(
+                #[inline]
+                fn $name(&self $(, $what: $type)*) $(-> $returns)? {
+                    Wrapper::$name(self $(, $what)*)
+                }
+            )*
+        }
+    };
+}
+
+// All methods but `wait`, which is by the wrapper's own news.
+wrapper! {
+    /// A device around a device: it states what it changes, and passes the rest on to the device inside. What implements this
+    /// is a [`Device`].
+    ///
+    /// What a wrapper owes its host, over the contract of the module:
+    /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it.
+    /// - One that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
+    ///   [`settle`](Wrapper::settle).
+    /// - One with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
+    ///   [`take_changes`](Wrapper::take_changes), too.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use zonal_core::{DeviceError, Nanos, Op, Sector};
+    /// use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
+    /// use zonal_io::{registry::Registry, volume};
+    ///
+    /// /// A drive that refuses reports.
+    /// struct Mute(Arc<dyn Device>);
+    ///
+    /// impl Wrapper for Mute {
+    ///     fn inner(&self) -> &dyn Device {
+    ///         &*self.0
+    ///     }
+    ///
+    ///     fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
+    ///         match command.op {
+    ///             Op::Report => Submitted::Done(Err(DeviceError::Unsupported)),
+    ///             _ => self.0.submit(now, queue, command, context),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mute = Mute(Registry::default().open("null:size=1M,zone_size=64k")?);
+    /// assert_eq!(volume::report(&mute, Sector(0), 1), Err(DeviceError::Unsupported));
+    /// # Ok::<(), zonal_io::registry::NameError>(())
+    /// ```
+    trait;
+
+    fn info() -> &DeviceInfo;
+    fn submit(now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted;
+    fn poll(now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos>;
+    fn is_idle(queue: usize) -> bool;
+    fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
+    fn contention() -> Contention;
+    fn head() -> Option<Sector>;
+    fn set_zone(zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError>;
+    fn has_changes() -> bool;
+    fn take_changes(into: &mut Changes);
+    fn wakeups() -> &Wakeups;
+    fn has_news(queue: usize) -> bool;
+}
+
 /// What a command's submitter wants back with its completion.
 pub struct Context(pub(crate) ContextKind);
 

@@ -7,13 +7,10 @@
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
-use zonal_io::changes::{Changes, ZoneSetting};
+use zonal_core::{Nanos, Op, Sector};
 use zonal_io::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
-    Submitted,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted, Wrapper,
 };
-use zonal_io::news::Wakeups;
 use zonal_io::sync::Brief;
 
 /// A device in a model's time.
@@ -129,7 +126,11 @@ fn finish(slots: &mut [Slot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Complet
     }
 }
 
-impl Device for Timed {
+impl Wrapper for Timed {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -204,32 +205,8 @@ impl Device for Timed {
         state.ready[queue].is_empty() && !state.slots.iter().any(is_held)
     }
 
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
-    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
-        self.inner.set_zone(zone, to)
-    }
-
-    fn has_changes(&self) -> bool {
-        self.inner.has_changes()
-    }
-
-    fn take_changes(&self, into: &mut Changes) {
-        self.inner.take_changes(into);
-    }
-
-    fn contention(&self) -> Contention {
-        self.inner.contention()
-    }
-
     fn head(&self) -> Option<Sector> {
         self.state.lock().model.head()
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
     }
 
     fn has_news(&self, queue: usize) -> bool {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use zonal_bench::replay::trace::{Trace, TraceOptions};
 use zonal_bench::replay::{LogError, LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed, run};
 use zonal_bench::{Detail, DirReport, Failure};
-use zonal_core::{Nanos, Op, Sector, ZoneIndex};
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+use zonal_core::{Nanos, Op, Sector};
+use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 use zonal_io::emulated::EmulatedOptions;
-use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
 
 const MODES: [WriteMode; 5] =
@@ -48,7 +47,11 @@ impl Witness {
     }
 }
 
-impl Device for Witness {
+impl Wrapper for Witness {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -70,24 +73,6 @@ impl Device for Witness {
             seen.push((now, command.op, command.sector, command.sectors));
         }
         submitted
-    }
-
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
     }
 
     fn has_news(&self, _: usize) -> bool {

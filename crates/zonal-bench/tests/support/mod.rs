@@ -9,9 +9,8 @@ use zonal_bench::job::JobFile;
 use zonal_bench::{BenchError, BenchOptions, HostRules, Reopen, Report, run};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
-use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
 
 /// What a program from elsewhere prints; `None` where it is not installed, which fails under continuous integration.
@@ -236,7 +235,11 @@ impl Timeless {
     }
 }
 
-impl Device for Timeless {
+impl Wrapper for Timeless {
+    fn inner(&self) -> &dyn Device {
+        &*self.inside
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -263,26 +266,6 @@ impl Device for Timeless {
             }
         }
         submitted
-    }
-
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inside.poll(now, queue, budget, done)
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inside.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inside.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inside.is_idle(queue)
     }
 }
 
