@@ -24,8 +24,9 @@ pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
 use crate::identity::Identity;
 pub use crate::news::Wakeups;
-use crate::volume::{Merged, Pending, ReadBack};
+use crate::pending::{Merged, Pending, ReadBack};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
 
@@ -76,11 +77,6 @@ pub struct DeviceInfo {
     pub read_only: bool,
     /// Whether commands submitted to one queue take effect in the order of submission.
     pub keeps_order: bool,
-    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
-    /// the next deadline, and no thread has to wait for it.
-    pub virtual_time: bool,
-    /// What the host took that the device was measured with, for a run in virtual time to take as well.
-    pub host_time: HostTime,
     /// Which standard decides where ZNS and ZBC differ.
     pub personality: Personality,
     /// Number of queues, at least 1.
@@ -186,6 +182,21 @@ impl std::ops::Add for Contention {
     }
 }
 
+/// What a device made of software can tell of itself, and a drive does not: [`Device::insight`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Insight {
+    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
+    /// the next deadline, and no thread has to wait for it. Constant while it is open.
+    pub virtual_time: bool,
+    /// What the host took that the device was measured with, for a run in virtual time to take as well. Constant.
+    pub host_time: HostTime,
+    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
+    /// or does not tell.
+    pub head: Option<Sector>,
+    /// How often threads met inside the device, as far as it counts that.
+    pub contention: Contention,
+}
+
 /// A zoned device. See the module for the contract.
 pub trait Device: Send + Sync {
     /// What the device is.
@@ -218,15 +229,10 @@ pub trait Device: Send + Sync {
         Settled::Yes
     }
 
-    /// How often threads met inside the device, as far as it counts that. A wrapper adds up what it wraps.
-    fn contention(&self) -> Contention {
-        Contention::default()
-    }
-
-    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
-    /// or does not tell. A wrapper with the same sectors passes it on.
-    fn head(&self) -> Option<Sector> {
-        None
+    /// What it can tell of its inside at this moment. A drive of hardware need not implement it; a wrapper passes it on, and
+    /// adds up the contention of several devices.
+    fn insight(&self) -> Insight {
+        Insight::default()
     }
 
     /// Puts a zone into a condition that no command can, as a failing head does, or mends it. At once, whatever is under way:
@@ -266,6 +272,118 @@ pub trait Device: Send + Sync {
     fn wait(&self, queue: usize, timeout: Duration) {
         self.wakeups().sleep(queue, || (!self.has_news(queue)).then_some(timeout));
     }
+}
+
+/// Why [`set_zones`] stopped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("zone {zone} cannot be set to {to}: {error}{}", if *set == 0 { String::new() } else { format!("; {set} before it were") })]
+pub struct SetZoneError {
+    /// The zone that could not be set.
+    pub zone: ZoneIndex,
+    /// What it was to be.
+    pub to: ZoneSetting,
+    /// The device's answer.
+    pub error: DeviceError,
+    /// Zones before it that were set.
+    pub set: u32,
+}
+
+/// Sets zones of `device`, in ascending order.
+///
+/// # Errors
+/// [`SetZoneError`] with the first that cannot be set; those after it are as they were.
+pub fn set_zones(
+    device: &dyn Device,
+    zones: RangeInclusive<u32>,
+    to: ZoneSetting,
+) -> Result<(), SetZoneError> {
+    let first = *zones.start();
+    for zone in zones {
+        let stopped = |error| SetZoneError { zone: ZoneIndex(zone), to, error, set: zone - first };
+        device.set_zone(ZoneIndex(zone), to).map_err(stopped)?;
+    }
+    Ok(())
+}
+
+/// [`Wrapper`], and what makes it a [`Device`], from one list of methods.
+macro_rules! wrapper {
+    ($(#[$about:meta])* trait; $(fn $name:ident($($what:ident: $type:ty),*) $(-> $returns:ty)?;)*) => {
+        $(#[$about])*
+        pub trait Wrapper: Send + Sync {
+            /// The device inside.
+            fn inner(&self) -> &dyn Device;
+
+            $(
+                #[doc = concat!("See [`Device::", stringify!($name), "`].")]
+                #[inline]
+                fn $name(&self $(, $what: $type)*) $(-> $returns)? {
+                    self.inner().$name($($what),*)
+                }
+            )*
+        }
+
+        impl<W: Wrapper> Device for W {
+            $(
+                #[inline]
+                fn $name(&self $(, $what: $type)*) $(-> $returns)? {
+                    Wrapper::$name(self $(, $what)*)
+                }
+            )*
+        }
+    };
+}
+
+// All methods but `wait`, which is by the wrapper's own news.
+wrapper! {
+    /// A device around a device: it states what it changes, and passes the rest on to the device inside. What implements this
+    /// is a [`Device`].
+    ///
+    /// What a wrapper owes its host, over the contract of the module:
+    /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it.
+    /// - One that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
+    ///   [`settle`](Wrapper::settle).
+    /// - One with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
+    ///   [`take_changes`](Wrapper::take_changes), too.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use zonal_core::{DeviceError, Nanos, Op, Sector};
+    /// use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
+    /// use zonal_io::{registry::Registry, volume};
+    ///
+    /// /// A drive that refuses reports.
+    /// struct Mute(Arc<dyn Device>);
+    ///
+    /// impl Wrapper for Mute {
+    ///     fn inner(&self) -> &dyn Device {
+    ///         &*self.0
+    ///     }
+    ///
+    ///     fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
+    ///         match command.op {
+    ///             Op::Report => Submitted::Done(Err(DeviceError::Unsupported)),
+    ///             _ => self.0.submit(now, queue, command, context),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mute = Mute(Registry::default().open("null:size=1M,zone_size=64k")?);
+    /// assert_eq!(volume::report(&mute, Sector(0), 1), Err(DeviceError::Unsupported));
+    /// # Ok::<(), zonal_io::registry::NameError>(())
+    /// ```
+    trait;
+
+    fn info() -> &DeviceInfo;
+    fn submit(now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted;
+    fn poll(now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos>;
+    fn is_idle(queue: usize) -> bool;
+    fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
+    fn insight() -> Insight;
+    fn set_zone(zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError>;
+    fn has_changes() -> bool;
+    fn take_changes(into: &mut Changes);
+    fn wakeups() -> &Wakeups;
+    fn has_news(queue: usize) -> bool;
 }
 
 /// What a command's submitter wants back with its completion.

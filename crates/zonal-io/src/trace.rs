@@ -8,11 +8,7 @@
 //! order in which things could have happened, and a count is never below what is really in flight; for a host that
 //! waits for an answer before it sends the next command, it is exact.
 
-use crate::changes::{Changes, ZoneSetting};
-use crate::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
-};
-use crate::news::Wakeups;
+use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, Mutex};
 use crate::wrap::Slots;
 use hashbrown::HashMap;
@@ -201,7 +197,11 @@ impl State {
     }
 }
 
-impl Device for Trace {
+impl crate::device::Wrapper for Trace {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -248,42 +248,6 @@ impl Device for Trace {
             let context = context.expect("a submitted command comes with its context");
             done(Completed { context, result });
         })
-    }
-
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
-    }
-
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
-    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
-        self.inner.set_zone(zone, to)
-    }
-
-    fn has_changes(&self) -> bool {
-        self.inner.has_changes()
-    }
-
-    fn take_changes(&self, into: &mut Changes) {
-        self.inner.take_changes(into);
-    }
-
-    fn contention(&self) -> Contention {
-        self.inner.contention()
-    }
-
-    fn head(&self) -> Option<Sector> {
-        self.inner.head()
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
     }
 }
 

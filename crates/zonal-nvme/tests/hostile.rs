@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
 use zonal_io::clock::Clock;
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
-use zonal_io::news::Wakeups;
+use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
 use zonal_io::registry::Registry;
 use zonal_nvme::connection::{CONNECT_MAX, MEMORY_MAX};
 use zonal_nvme::server::{CLOSING_MAX, Server, ServerOptions};
@@ -423,9 +422,9 @@ fn sixty_four_hosts_at_once_are_served() {
 /// A device whose code has a defect.
 struct Defective(Arc<dyn Device>);
 
-impl Device for Defective {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
+impl Wrapper for Defective {
+    fn inner(&self) -> &dyn Device {
+        &*self.0
     }
 
     fn submit(
@@ -437,28 +436,6 @@ impl Device for Defective {
     ) -> Submitted {
         assert!(command.sector.0 < u64::from(8 * ZONE), "a defect, which this test wants");
         self.0.submit(now, queue, command, context)
-    }
-
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.0.poll(now, queue, budget, done)
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.0.wakeups()
-    }
-
-    fn has_news(&self, queue: usize) -> bool {
-        self.0.has_news(queue)
-    }
-
-    fn is_idle(&self, queue: usize) -> bool {
-        self.0.is_idle(queue)
     }
 }
 

@@ -7,18 +7,18 @@
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
-use zonal_io::changes::{Changes, ZoneSetting};
+use zonal_core::{Nanos, Op};
 use zonal_io::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
-    Submitted,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Insight, Output, Submitted,
+    Wrapper,
 };
-use zonal_io::news::Wakeups;
 use zonal_io::sync::Brief;
 
 /// A device in a model's time.
 pub struct Timed {
     info: DeviceInfo,
+    virtual_time: bool,
+    host_time: HostTime,
     inner: Arc<dyn Device>,
     depth: u32,
     state: Brief<State>,
@@ -63,7 +63,8 @@ impl Timed {
             awaited: 0,
             model,
         };
-        Timed { info, inner, depth, state: Brief::new(state) }
+        let Insight { virtual_time, host_time, .. } = inner.insight();
+        Timed { info, virtual_time, host_time, inner, depth, state: Brief::new(state) }
     }
 
     /// The same under another name.
@@ -76,14 +77,14 @@ impl Timed {
     /// The same as a device that is as far as the time that it is told.
     #[must_use]
     pub fn in_virtual_time(mut self) -> Timed {
-        self.info.virtual_time = true;
+        self.virtual_time = true;
         self
     }
 
     /// The same with a host that takes so long.
     #[must_use]
     pub fn with_host(mut self, time: HostTime) -> Timed {
-        self.info.host_time = time;
+        self.host_time = time;
         self
     }
 
@@ -129,7 +130,11 @@ fn finish(slots: &mut [Slot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Complet
     }
 }
 
-impl Device for Timed {
+impl Wrapper for Timed {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -204,32 +209,10 @@ impl Device for Timed {
         state.ready[queue].is_empty() && !state.slots.iter().any(is_held)
     }
 
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
-    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
-        self.inner.set_zone(zone, to)
-    }
-
-    fn has_changes(&self) -> bool {
-        self.inner.has_changes()
-    }
-
-    fn take_changes(&self, into: &mut Changes) {
-        self.inner.take_changes(into);
-    }
-
-    fn contention(&self) -> Contention {
-        self.inner.contention()
-    }
-
-    fn head(&self) -> Option<Sector> {
-        self.state.lock().model.head()
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
+    fn insight(&self) -> Insight {
+        let Timed { virtual_time, host_time, .. } = *self;
+        let head = self.state.lock().model.head();
+        Insight { virtual_time, host_time, head, ..self.inner.insight() }
     }
 
     fn has_news(&self, queue: usize) -> bool {

@@ -5,8 +5,8 @@
 //! the host's commands. `zonal::device` says what a device owes its host.
 
 use std::sync::{Arc, Mutex};
-use zonal::device::{Command, Completed, Context, Settled, Submitted};
-use zonal::{Clock, Device, DeviceInfo, IoBuf, Nanos, Op, Request, Sector, Volume, VolumeOptions, ZoneIndex};
+use zonal::device::{Command, Completed, Context, Submitted, Wrapper};
+use zonal::{Clock, Device, IoBuf, Nanos, Op, Request, Sector, Volume, VolumeOptions};
 
 /// The number of its own flushes.
 const OWN: u64 = u64::MAX;
@@ -65,9 +65,9 @@ impl Flushing {
     }
 }
 
-impl Device for Flushing {
-    fn info(&self) -> &DeviceInfo {
-        self.drive.info()
+impl Wrapper for Flushing {
+    fn inner(&self) -> &dyn Device {
+        &*self.drive
     }
 
     fn submit(
@@ -126,26 +126,6 @@ impl Device for Flushing {
         });
         self.flush_if_due(now, queue);
         due
-    }
-
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.drive.settle(now, zone)
-    }
-
-    fn has_changes(&self) -> bool {
-        self.drive.has_changes()
-    }
-
-    fn take_changes(&self, into: &mut zonal::device::Changes) {
-        self.drive.take_changes(into);
-    }
-
-    fn wakeups(&self) -> &zonal::device::Wakeups {
-        self.drive.wakeups()
-    }
-
-    fn has_news(&self, queue: usize) -> bool {
-        self.drive.has_news(queue)
     }
 }
 

@@ -29,7 +29,7 @@
 //! ```
 //!
 //! # Where to look
-//! - [`device`]: what a drive is, and the contract of a wrapper; [`registry`]: names of devices; [`fault`]: a drive that misbehaves.
+//! - [`device`]: what a drive is, and what a device around it states ([`Wrapper`](device::Wrapper)); [`registry`]: names of devices; [`fault`]: a drive that misbehaves.
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
 //! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over TCP, and the target.
 //! - The directory `examples` has programs for appends of many threads, failed writes, drives with few open zones, an event loop, files,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use zonal_core::Nanos;
-use zonal_io::clock::{Backoff, Clock as RealClock};
+use zonal_io::clock::Clock as RealClock;
 use zonal_io::control::Errands;
-use zonal_io::volume::Volume;
+use zonal_io::volume::{Backoff, Volume};
 use zonal_sim::executor::{Halt, Timeline};
 
 /// Time from the replay's beginning.
@@ -20,7 +20,7 @@ pub(super) enum Clock {
 impl Clock {
     /// The time of `volume`. A virtual one does `errands` in it.
     pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> Clock {
-        match volume.info().virtual_time {
+        match volume.device().insight().virtual_time {
             true => Clock::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
             false => Clock::Real { clock: RealClock::start(), backoff: Backoff::default() },
         }

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use zonal_bench::replay::trace::{Trace, TraceOptions};
 use zonal_bench::replay::{LogError, LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed, run};
 use zonal_bench::{Detail, DirReport, Failure};
-use zonal_core::{Nanos, Op, Sector, ZoneIndex};
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+use zonal_core::{Nanos, Op, Sector};
+use zonal_io::device::{Command, Context, Device, Insight, Submitted, Wrapper};
 use zonal_io::emulated::EmulatedOptions;
-use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
 
 const MODES: [WriteMode; 5] =
@@ -22,7 +21,6 @@ const PROBES: usize = 2;
 /// A device in virtual time that notes what it is asked, and when.
 struct Witness {
     inner: Arc<dyn Device>,
-    info: DeviceInfo,
     seen: Mutex<Vec<(Nanos, Op, Sector, u32)>>,
     /// The command, without reports, from which on nothing is answered.
     mute_from: usize,
@@ -34,8 +32,7 @@ impl Witness {
     }
 
     fn mute_from(inner: Arc<dyn Device>, mute_from: usize) -> Arc<Witness> {
-        let info = DeviceInfo { virtual_time: true, ..inner.info().clone() };
-        Arc::new(Witness { inner, info, seen: Mutex::default(), mute_from })
+        Arc::new(Witness { inner, seen: Mutex::default(), mute_from })
     }
 
     /// What the replay asked: after the reads that find out whether the device keeps data.
@@ -48,9 +45,13 @@ impl Witness {
     }
 }
 
-impl Device for Witness {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
+impl Wrapper for Witness {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
+    fn insight(&self) -> Insight {
+        Insight { virtual_time: true, ..self.inner.insight() }
     }
 
     fn submit(
@@ -70,24 +71,6 @@ impl Device for Witness {
             seen.push((now, command.op, command.sector, command.sectors));
         }
         submitted
-    }
-
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
     }
 
     fn has_news(&self, _: usize) -> bool {

@@ -4,9 +4,8 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, Weak};
 use zonal_core::Nanos;
-use zonal_io::device::{Command, Completed, Context, Device, Submitted};
+use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
-use zonal_io::news::Wakeups;
 use zonal_io::volume::{Channel, OpenError, SwitchError, Volume};
 
 const ATTENTION: Answer = Answer::Refuse(DeviceError::UnitAttention);
@@ -160,25 +159,14 @@ impl Overtaking {
     }
 }
 
-impl Device for Overtaking {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+impl Wrapper for Overtaking {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
+
     fn submit(&self, now: Nanos, queue: usize, command: &Command, c: &mut Option<Context>) -> Submitted {
         self.overtake(command);
         self.inner.submit(now, queue, command, c)
-    }
-    fn poll(&self, now: Nanos, q: usize, n: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
-        self.inner.poll(now, q, n, done)
-    }
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
     }
 }
 

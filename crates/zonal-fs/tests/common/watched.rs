@@ -3,8 +3,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use zonal_core::{Nanos, Op, Sector};
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
-use zonal_io::news::Wakeups;
+use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 
 /// A command that was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +32,15 @@ impl Watched {
     }
 }
 
-impl Device for Watched {
+impl Wrapper for Watched {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+
     fn submit(
         &self,
         now: Nanos,
@@ -46,23 +50,5 @@ impl Device for Watched {
     ) -> Submitted {
         self.seen.lock().push(Seen { op: command.op, sector: command.sector, sectors: command.sectors });
         self.inner.submit(now, queue, command, context)
-    }
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
     }
 }

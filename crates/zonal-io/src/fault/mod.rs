@@ -37,16 +37,15 @@ pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 
 use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
-use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use state::State;
 use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use zonal_core::{DeviceError, Nanos, Sector, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, ZoneError, ZoneIndex};
 
 /// A probability as a plan writes it, 0 to 1 or a fraction.
 pub(crate) fn parse_rate(text: &str) -> Option<f64> {
@@ -214,7 +213,11 @@ struct Reaped {
     passed: Vec<Completed>,
 }
 
-impl Device for Fault {
+impl crate::device::Wrapper for Fault {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -291,18 +294,6 @@ impl Device for Fault {
     fn take_changes(&self, into: &mut Changes) {
         self.notices.take(into);
         self.inner.take_changes(into);
-    }
-
-    fn contention(&self) -> Contention {
-        self.inner.contention()
-    }
-
-    fn head(&self) -> Option<Sector> {
-        self.inner.head()
-    }
-
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
     }
 
     fn has_news(&self, queue: usize) -> bool {

@@ -23,6 +23,7 @@
 
 mod alarm;
 mod alone;
+mod backoff;
 mod budget;
 mod call;
 mod cancel;
@@ -66,6 +67,7 @@ mod verdict;
 mod watch;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
+pub use backoff::Backoff;
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX, Withdrawal};
 pub use counters::Statistics;
@@ -76,8 +78,7 @@ pub use listing::{Condition, PlugStatus};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub use part::{Part, PartKind, PartStatistics};
-pub(crate) use pending::{Merged, Pending};
-pub(crate) use recovery::ReadBack;
+use pending::Pending;
 pub use request::{Completion, Request};
 pub use settings::SetError;
 pub use token::Qd1Quantum;
@@ -244,13 +245,14 @@ impl Volume {
             alarm,
             is_cancelling: AtomicBool::new(false),
             watch,
-            device,
             terms: Terms {
                 policy: Policy::new(mode, mode_reason),
                 settings: Settings::new(&info, &options),
                 has_budget,
+                virtual_time: device.insight().virtual_time,
                 info,
             },
+            device,
         })
     }
 
@@ -278,7 +280,7 @@ impl Volume {
 
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
-        let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
+        let Contention { waits: device_waits, retries: device_retries } = self.device.insight().contention;
         let plug_waits = self.plugs.waits() + u64::from(self.token.waits());
         Statistics {
             plug_waits,
@@ -356,7 +358,7 @@ impl Volume {
     /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
         let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
-        self.alarm.wakeups().has_lookers(queue) || !self.terms.info.virtual_time && is_untold()
+        self.alarm.wakeups().has_lookers(queue) || !self.terms.virtual_time && is_untold()
     }
 
     fn has_passed_over(&self) -> bool {

@@ -4,11 +4,9 @@ use super::ask::RAM;
 use super::target_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, ZoneError};
 use zonal_io::changes::{Changes, Notices};
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
-use zonal_io::news::Wakeups;
+use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 use zonal_io::registry::Registry;
 use zonal_nvme::target::Target;
 
@@ -23,7 +21,11 @@ pub struct Odd {
     pub notices: Notices,
 }
 
-impl Device for Odd {
+impl Wrapper for Odd {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -49,16 +51,6 @@ impl Device for Odd {
         }
     }
 
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-
     fn has_changes(&self) -> bool {
         self.notices.are_there()
     }
@@ -67,16 +59,8 @@ impl Device for Odd {
         self.notices.take(into);
     }
 
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-
     fn has_news(&self, queue: usize) -> bool {
-        self.has_changes() || self.inner.has_news(queue)
-    }
-
-    fn wait(&self, queue: usize, timeout: Duration) {
-        self.inner.wait(queue, timeout);
+        self.notices.are_there() || self.inner.has_news(queue)
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, ZoneIndex};
-use zonal_io::changes::{Changes, ZoneSetting};
+use zonal_core::{Nanos, Op, SECTOR_BYTES};
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
-use zonal_io::news::Wakeups;
+use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
 
 /// What becomes of some of the writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,9 +47,9 @@ fn rotate(command: &Command) {
     command.data.for_each_mut(|at, piece| piece.copy_from_slice(&bytes[at..at + piece.len()]));
 }
 
-impl Device for Canary {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+impl Wrapper for Canary {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
     fn submit(
@@ -69,34 +67,5 @@ impl Device for Canary {
             }
         }
         self.inner.submit(now, queue, &command, context)
-    }
-
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-
-    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
-        self.inner.set_zone(zone, to)
-    }
-    fn has_changes(&self) -> bool {
-        self.inner.has_changes()
-    }
-    fn take_changes(&self, into: &mut Changes) {
-        self.inner.take_changes(into);
-    }
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
     }
 }

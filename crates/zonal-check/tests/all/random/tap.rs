@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_check::rig::tags;
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
-use zonal_io::changes::{Changes, ZoneSetting};
-use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
-use zonal_io::news::Wakeups;
+use zonal_io::changes::ZoneSetting;
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, Submitted, Wrapper};
 
 /// Request and number of its sector: what every sector that is written says of itself.
 pub type Tag = (u64, u64);
@@ -92,9 +91,9 @@ impl<O: Observer> Tap<O> {
     }
 }
 
-impl<O: Observer> Device for Tap<O> {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+impl<O: Observer> Wrapper for Tap<O> {
+    fn inner(&self) -> &dyn Device {
+        &*self.inner
     }
 
     fn submit(
@@ -133,10 +132,6 @@ impl<O: Observer> Device for Tap<O> {
         })
     }
 
-    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        self.inner.settle(now, zone)
-    }
-
     fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
         self.inner.set_zone(zone, to)?;
         let step = self.steps.next();
@@ -145,20 +140,5 @@ impl<O: Observer> Device for Tap<O> {
         }
         self.observer.is_set(step, zone, to);
         Ok(())
-    }
-    fn has_changes(&self) -> bool {
-        self.inner.has_changes()
-    }
-    fn take_changes(&self, into: &mut Changes) {
-        self.inner.take_changes(into);
-    }
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
     }
 }
