@@ -10,8 +10,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use zonal_core::ZoneIndex;
 use zonal_core::device::ZoneEvent;
-use zonal_core::{DeviceError, ZoneIndex};
 
 /// What [`Device::set_zone`](crate::device::Device::set_zone) makes of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -87,7 +87,7 @@ pub struct Changes {
     pub limits: bool,
     /// The size is another.
     pub size: bool,
-    /// The device is gone: every command fails with [`DeviceError::Gone`].
+    /// The device is gone: every command fails with [`DeviceError::Gone`](zonal_core::DeviceError::Gone).
     pub gone: bool,
 }
 
