@@ -31,6 +31,7 @@ mod chain;
 pub(crate) mod channel;
 mod check;
 mod command;
+mod completion;
 mod counters;
 mod driver;
 mod event;

@@ -6,13 +6,14 @@
 
 use super::Volume;
 use super::channel::Counted;
+use super::completion::{After, Cure, cure};
 use super::counters::Counter;
 use super::event::Event;
 use super::handover;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
-use super::retry::{RETRIES_MAX, is_retried, may_pass, request_may_pass};
+use super::retry::is_retried;
 use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
@@ -238,14 +239,7 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        match (pending.op, &result) {
-            (Op::ZoneOffline, Ok(_)) => {
-                self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector))
-            }
-            (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
-            _ => {}
-        }
-        // A zone that was closed or reset frees a slot: writes that failed for want of one may be sent again.
+        self.learn(&pending, &result);
         match pending.op {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
@@ -253,58 +247,60 @@ impl Volume {
                 return turn.end(pending, result.map_err(RequestError::Device));
             }
             op if op.is_zone_management() && pending.plugged => {
-                if op == Op::ZoneClose {
-                    self.patients.zone_closed();
-                }
                 return self.finished_management(now, pending, result, turn, stack);
             }
-            Op::ZoneClose => self.patients.zone_closed(),
             _ => {}
         }
         let output = match result {
             Ok(output) => output,
             Err(e) => return self.failed(now, pending, e, turn, stack),
         };
-        let in_main = pending.stage != Stage::FlushBehind;
-        if in_main && (pending.op.has_range() || pending.op == Op::Append) {
-            pending.done += self.terms.next_sectors(&pending);
-            if pending.op.is_read() {
-                // Each piece of a long read has retries of its own.
-                pending.rounds = 0;
+        match self.terms.after(&mut pending, self.is_cancelling()) {
+            After::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
+            // Its zone's pointer tells how much of it landed.
+            After::Cancelled if pending.plugged => {
+                self.failed(now, pending, DeviceError::Aborted, turn, stack);
             }
-            if pending.done < pending.sectors && self.is_cancelling() && pending.is_cancelled() {
-                return match pending.plugged {
-                    // Its zone's pointer tells how much of it landed.
-                    true => self.failed(now, pending, DeviceError::Aborted, turn, stack),
-                    false => self.end_cancelled(pending, turn),
-                };
+            After::Cancelled => self.end_cancelled(pending, turn),
+            After::Flush => {
+                self.leave_zone(now, &mut pending, turn, stack);
+                pending.stage = Stage::FlushBehind;
+                if let Output::Appended(sector) = output {
+                    pending.sector = sector;
+                }
+                self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
-            if pending.done < pending.sectors {
-                return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
+            After::End => {
+                self.leave_zone(now, &mut pending, turn, stack);
+                let output = self.output(&pending, output);
+                turn.end(pending, Ok(output).map_err(RequestError::Device));
             }
         }
-        let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
-        pending.plugged = false;
-        let behind = in_main
-            && pending.op.is_write()
-            && pending.fua
-            && self.terms.info.volatile_cache
-            && !self.terms.info.fua;
-        match (zone, pending.behind.take()) {
-            (Some(zone), Some(next)) => self.follow(now, zone, next, turn, stack),
-            (Some(zone), None) => self.serve(now, zone, Event::Completed, turn, stack),
-            (None, _) => {}
-        }
-        if behind {
-            // The drive has a cache and no FUA: a flush makes the write durable, and the zone's next write does not wait for it.
-            pending.stage = Stage::FlushBehind;
-            if let Output::Appended(sector) = output {
-                pending.sector = sector;
+    }
+
+    /// What a command's answer says of zones, beyond the command.
+    fn learn(&self, pending: &Pending, result: &CommandResult) {
+        match (pending.op, result) {
+            (Op::ZoneOffline, Ok(_)) => {
+                self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector));
             }
-            self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
-        } else {
-            let output = self.output(&pending, output);
-            turn.end(pending, Ok(output).map_err(RequestError::Device));
+            (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
+            // Frees a slot: writes that failed for want of one may be sent again.
+            (Op::ZoneClose, _) => self.patients.zone_closed(),
+            _ => {}
+        }
+    }
+
+    /// A write's commands for its zone have ended: the next one's turn.
+    fn leave_zone(&self, now: Nanos, pending: &mut Pending, turn: &mut Turn, stack: &mut Stack) {
+        let was_plugged = std::mem::take(&mut pending.plugged);
+        let behind = pending.behind.take();
+        if was_plugged {
+            let zone = self.terms.info.geometry.zone_of(pending.sector);
+            match behind {
+                Some(next) => self.follow(now, zone, next, turn, stack),
+                None => self.serve(now, zone, Event::Completed, turn, stack),
+            }
         }
     }
 
@@ -368,37 +364,20 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        let zeroes = error == DeviceError::Unsupported
-            && pending.op == Op::WriteZeroes
-            && pending.stage == Stage::Main
-            && pending.done == 0;
         if error == DeviceError::Gone {
             self.found_gone();
         }
-        if zeroes {
-            // Nothing was executed, so the same request goes out as writes of zeroes.
-            pending.stage = Stage::ZeroesAsWrites;
-        }
-        match (pending.plugged, zeroes) {
-            (true, true) => {
-                let zone = self.terms.info.geometry.zone_of(pending.sector);
-                self.serve(now, zone, Event::Retry(pending), turn, stack);
-            }
-            (false, true) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
-            (true, false) => {
-                let zone = self.terms.info.geometry.zone_of(pending.sector);
+        let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
+        match (cure(&mut pending, error, self.is_cancelling()), zone) {
+            (Cure::Send, Some(zone)) => self.serve(now, zone, Event::Retry(pending), turn, stack),
+            (Cure::Send, None) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
+            (_, Some(zone)) => {
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, Event::Failed(lost), turn, stack);
             }
-            (false, false) if self.is_cancelling() && pending.is_cancelled() && may_pass(error) => {
-                self.end_cancelled(pending, turn);
-            }
-            (false, false) if pending.rounds < RETRIES_MAX && request_may_pass(pending.op, error) => {
-                pending.rounds += 1;
-                let retries = pending.rounds;
-                self.retry_later(now, Context::one(pending), retries, stack);
-            }
-            (false, false) => turn.end(pending, Err(error.into())),
+            (Cure::Cancelled, None) => self.end_cancelled(pending, turn),
+            (Cure::Later(retries), None) => self.retry_later(now, Context::one(pending), retries, stack),
+            (Cure::End, None) => turn.end(pending, Err(error.into())),
         }
     }
 

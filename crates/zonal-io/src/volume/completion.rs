@@ -1,0 +1,106 @@
+//! What follows from the end of a request's command: decisions, without a zone or a device.
+
+use super::pending::{Pending, Stage};
+use super::retry::{RETRIES_MAX, may_pass, request_may_pass};
+use super::terms::Terms;
+use zonal_core::{DeviceError, Op};
+
+/// What follows from a command that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    /// The request's next command.
+    Next,
+    /// Its caller has cancelled it between two commands.
+    Cancelled,
+    /// The drive has a cache and no FUA: a flush makes the write durable, and the zone's next write does not wait for it.
+    Flush,
+    /// The request has ended.
+    End,
+}
+
+/// What follows from a command that failed, unless it was of a zone's writes: what is lost there, recovery finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cure {
+    /// It is sent again at once, in another form.
+    Send,
+    /// Its caller has cancelled it, and the error may be what came of that.
+    Cancelled,
+    /// It is sent again later, for this time.
+    Later(u8),
+    /// The request ends with the error.
+    End,
+}
+
+impl Terms {
+    /// A command of `pending` has succeeded; while some request `is_cancelling`, its mark is looked at.
+    pub(super) fn after(&self, pending: &mut Pending, is_cancelling: bool) -> After {
+        let in_main = pending.stage != Stage::FlushBehind;
+        if in_main && (pending.op.has_range() || pending.op == Op::Append) {
+            pending.done += self.next_sectors(pending);
+            if pending.op.is_read() {
+                // Each piece of a long read has retries of its own.
+                pending.rounds = 0;
+            }
+            if pending.done < pending.sectors {
+                return if is_cancelling && pending.is_cancelled() { After::Cancelled } else { After::Next };
+            }
+        }
+        let is_cached = in_main && self.info.volatile_cache && !self.info.fua;
+        if is_cached && pending.op.is_write() && pending.fua { After::Flush } else { After::End }
+    }
+}
+
+/// A command of `pending` has failed with `error`; while some request `is_cancelling`, its mark is looked at.
+pub(super) fn cure(pending: &mut Pending, error: DeviceError, is_cancelling: bool) -> Cure {
+    let is_first = pending.stage == Stage::Main && pending.done == 0;
+    if error == DeviceError::Unsupported && pending.op == Op::WriteZeroes && is_first {
+        // Nothing was executed, so the same request goes out as writes of zeroes.
+        pending.stage = Stage::ZeroesAsWrites;
+        return Cure::Send;
+    }
+    if pending.plugged {
+        return Cure::End;
+    }
+    if is_cancelling && pending.is_cancelled() && may_pass(error) {
+        return Cure::Cancelled;
+    }
+    if pending.rounds < RETRIES_MAX && request_may_pass(pending.op, error) {
+        pending.rounds += 1;
+        return Cure::Later(pending.rounds);
+    }
+    Cure::End
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a request of `op` after `error`.
+    fn cure_of(op: Op, error: DeviceError, change: impl FnOnce(&mut Pending)) -> (Cure, Stage) {
+        let mut pending = Pending::unused();
+        pending.op = op;
+        change(&mut pending);
+        (cure(&mut pending, error, false), pending.stage)
+    }
+
+    #[test]
+    fn zeroes_that_the_drive_does_not_know_go_out_as_writes_once() {
+        let unsupported =
+            |change: fn(&mut Pending)| cure_of(Op::WriteZeroes, DeviceError::Unsupported, change);
+        assert_eq!(unsupported(|_| {}), (Cure::Send, Stage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.plugged = true), (Cure::Send, Stage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.done = 8), (Cure::End, Stage::Main));
+        assert_eq!(unsupported(|p| p.stage = Stage::ZeroesAsWrites), (Cure::End, Stage::ZeroesAsWrites));
+        assert_eq!(cure_of(Op::Write, DeviceError::Unsupported, |_| {}).0, Cure::End);
+    }
+
+    #[test]
+    fn read_is_sent_again_a_few_times_and_a_zones_write_never() {
+        let busy = |op, change: fn(&mut Pending)| cure_of(op, DeviceError::Busy, change).0;
+        assert_eq!(busy(Op::Read, |_| {}), Cure::Later(1));
+        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX - 1), Cure::Later(RETRIES_MAX));
+        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX), Cure::End);
+        assert_eq!(busy(Op::Write, |p| p.plugged = true), Cure::End);
+        assert_eq!(cure_of(Op::Read, DeviceError::OutOfRange, |_| {}).0, Cure::End);
+    }
+}
