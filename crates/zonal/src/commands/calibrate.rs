@@ -3,7 +3,7 @@
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::whole::{Whole, directory};
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

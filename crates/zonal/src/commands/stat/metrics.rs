@@ -1,8 +1,9 @@
 //! The figures of `zonal stat` in the text format of Prometheus, version 0.0.4.
 
 use super::{COUNTERS, Seen};
+use prometheus::core::Collector;
+use prometheus::{Counter, Gauge, GaugeVec, Opts, Registry, TextEncoder};
 use serde_json::Value;
-use std::fmt::{Display, Write};
 use zonal_fs::{Activity, Status};
 
 /// Metrics that grow, and such that go up and down.
@@ -12,58 +13,70 @@ enum Kind {
     Gauge,
 }
 
-/// The text, as it grows.
-struct Text {
-    text: String,
+/// The metrics of a device.
+struct Metrics<'a> {
+    registry: Registry,
     /// The label that all samples have.
-    device: String,
+    device: &'a str,
 }
 
 pub(super) fn of(seen: &Seen) -> String {
-    let mut text = Text { text: String::new(), device: label("device", &seen.device) };
+    let metrics = Metrics { registry: Registry::new(), device: &seen.device };
     if let Some((_, counters)) = &seen.volume {
         for (name, about) in COUNTERS {
-            text.one(Kind::Counter, &format!("zonal_{name}_total"), about, &counters[name]);
+            let value = counters[name].as_f64().expect("a counter is a number");
+            metrics.one(Kind::Counter, &format!("zonal_{name}_total"), about, value);
         }
     }
     if let Some(connections) = seen.connections.as_ref().and_then(Value::as_array) {
-        text.one(Kind::Gauge, "zonal_connections", "connections of hosts", connections.len());
+        metrics.one(Kind::Gauge, "zonal_connections", "connections of hosts", connections.len() as f64);
         let in_flight: u64 = connections.iter().filter_map(|one| one["in_flight"].as_u64()).sum();
-        text.one(Kind::Gauge, "zonal_host_commands", "commands of hosts without an answer", in_flight);
+        let about = "commands of hosts without an answer";
+        metrics.one(Kind::Gauge, "zonal_host_commands", about, in_flight as f64);
     }
     if let Some(status) = &seen.files {
-        space(&mut text, status);
-        status.activity.iter().for_each(|activity| running(&mut text, activity));
+        space(&metrics, status);
+        status.activity.iter().for_each(|activity| running(&metrics, activity));
     }
-    text.text
+    TextEncoder::new().encode_to_string(&metrics.registry.gather()).expect("a string takes all")
 }
 
-fn label(name: &str, value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{name}=\"{value}\"")
+impl Metrics<'_> {
+    fn options(&self, name: &str, about: &str) -> Opts {
+        Opts::new(name, about).const_label("device", self.device)
+    }
+
+    fn register(&self, metric: impl Collector + 'static) {
+        self.registry.register(Box::new(metric)).expect("each metric has a name of its own");
+    }
+
+    fn one(&self, kind: Kind, name: &str, about: &str, value: f64) {
+        let options = self.options(name, about);
+        match kind {
+            Kind::Counter => {
+                let counter = Counter::with_opts(options).expect("it has a valid name");
+                counter.inc_by(value);
+                self.register(counter);
+            }
+            Kind::Gauge => {
+                let gauge = Gauge::with_opts(options).expect("it has a valid name");
+                gauge.set(value);
+                self.register(gauge);
+            }
+        }
+    }
+
+    /// A gauge for each value of a label.
+    fn each(&self, name: &str, about: &str, label: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+        let gauges = GaugeVec::new(self.options(name, about), &[label]).expect("it has a valid name");
+        for (of, value) in samples {
+            gauges.with_label_values(&[&of]).set(value);
+        }
+        self.register(gauges);
+    }
 }
 
-impl Text {
-    fn head(&mut self, kind: Kind, name: &str, about: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        write!(self.text, "# HELP {name} {about}\n# TYPE {name} {kind}\n").expect("a string takes all");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[String], value: impl Display) {
-        let labels: Vec<&str> = [&self.device].into_iter().chain(labels).map(String::as_str).collect();
-        writeln!(self.text, "{name}{{{}}} {value}", labels.join(",")).expect("a string takes all");
-    }
-
-    fn one(&mut self, kind: Kind, name: &str, about: &str, value: impl Display) {
-        self.head(kind, name, about);
-        self.sample(name, &[], value);
-    }
-}
-
-fn space(text: &mut Text, status: &Status) {
+fn space(metrics: &Metrics<'_>, status: &Status) {
     let Status { size, free, available, used, zones, resets, .. } = status;
     for (name, about, value) in [
         ("size", "bytes of data that files can ever have", size),
@@ -71,42 +84,34 @@ fn space(text: &mut Text, status: &Status) {
         ("available", "bytes that can be written before zones are collected", available),
         ("used", "bytes of data that files have", used),
     ] {
-        text.one(Kind::Gauge, &format!("zonal_files_{name}_bytes"), about, value);
+        metrics.one(Kind::Gauge, &format!("zonal_files_{name}_bytes"), about, *value as f64);
     }
-    text.head(Kind::Gauge, "zonal_files_zones", "zones for data, by what they are");
-    for (state, count) in [
+    let states = [
         ("free", zones.free),
         ("open", zones.open),
         ("full", zones.full),
         ("dead", zones.dead),
         ("read-only", zones.read_only),
         ("offline", zones.offline),
-    ] {
-        text.sample("zonal_files_zones", &[label("state", state)], count);
-    }
+    ];
+    let counts = states.map(|(state, count)| (state.to_owned(), count as f64));
+    metrics.each("zonal_files_zones", "zones for data, by what they are", "state", counts);
     let about = "full zones by tenths of the live data from which on collecting them gains nothing; 10 is from there on";
-    text.head(Kind::Gauge, "zonal_files_victims", about);
-    for (tenth, count) in status.victims.iter().enumerate() {
-        text.sample("zonal_files_victims", &[label("tenth", &tenth.to_string())], count);
+    let counts = status.victims.iter().enumerate().map(|(tenth, count)| (tenth.to_string(), *count as f64));
+    metrics.each("zonal_files_victims", about, "tenth", counts);
+    let about = "resets since the file system was made";
+    metrics.one(Kind::Counter, "zonal_files_zone_resets_total", about, resets.total as f64);
+    for (name, about, value) in [
+        ("least", "resets of the zone with the fewest", resets.least),
+        ("most", "resets of the zone with the most", resets.most),
+    ] {
+        metrics.one(Kind::Gauge, &format!("zonal_files_zone_resets_{name}"), about, value as f64);
     }
-    text.one(
-        Kind::Counter,
-        "zonal_files_zone_resets_total",
-        "resets since the file system was made",
-        resets.total,
-    );
-    text.one(
-        Kind::Gauge,
-        "zonal_files_zone_resets_least",
-        "resets of the zone with the fewest",
-        resets.least,
-    );
-    text.one(Kind::Gauge, "zonal_files_zone_resets_most", "resets of the zone with the most", resets.most);
-    let is_read_only = u8::from(status.read_only.is_some());
-    text.one(Kind::Gauge, "zonal_files_read_only", "1 if nothing is changed any more", is_read_only);
+    let is_read_only = f64::from(u8::from(status.read_only.is_some()));
+    metrics.one(Kind::Gauge, "zonal_files_read_only", "1 if nothing is changed any more", is_read_only);
 }
 
-fn running(text: &mut Text, of: &Activity) {
+fn running(metrics: &Metrics<'_>, of: &Activity) {
     for (name, about, value) in [
         ("written_bytes", "data written for users", of.written_bytes),
         ("moved_bytes", "data that the collector copied", of.moved_bytes),
@@ -119,27 +124,17 @@ fn running(text: &mut Text, of: &Activity) {
         ("failed_units", "units that failed, and went to another zone or were given up", of.failed_units),
         ("damaged_blocks", "blocks that the collector could not read or verify", of.damaged_blocks),
     ] {
-        text.one(Kind::Counter, &format!("zonal_files_{name}_total"), about, value);
+        metrics.one(Kind::Counter, &format!("zonal_files_{name}_total"), about, value as f64);
     }
     let seconds = |ns: u64| ns as f64 / 1e9;
     let stalled = seconds(of.stalled_ns);
-    text.one(Kind::Counter, "zonal_files_stalled_seconds_total", "waits for space, together", stalled);
+    metrics.one(Kind::Counter, "zonal_files_stalled_seconds_total", "waits for space, together", stalled);
     for (name, about, value) in [
         ("stall_max_seconds", "the longest wait for space", seconds(of.stall_max_ns)),
         ("write_amplification", "data written for each byte of users", of.write_amplification),
-        ("waiting", "writers that wait for space now", of.waiting.into()),
+        ("waiting", "writers that wait for space now", of.waiting as f64),
         ("collecting", "1 if zones have to be collected now", f64::from(u8::from(of.reason.is_some()))),
     ] {
-        text.one(Kind::Gauge, &format!("zonal_files_{name}"), about, value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn label_is_escaped_as_the_format_wants() {
-        assert_eq!(label("device", "a\"b\\c\nd"), r#"device="a\"b\\c\nd""#);
+        metrics.one(Kind::Gauge, &format!("zonal_files_{name}"), about, value);
     }
 }
