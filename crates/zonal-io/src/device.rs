@@ -76,11 +76,6 @@ pub struct DeviceInfo {
     pub read_only: bool,
     /// Whether commands submitted to one queue take effect in the order of submission.
     pub keeps_order: bool,
-    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
-    /// the next deadline, and no thread has to wait for it.
-    pub virtual_time: bool,
-    /// What the host took that the device was measured with, for a run in virtual time to take as well.
-    pub host_time: HostTime,
     /// Which standard decides where ZNS and ZBC differ.
     pub personality: Personality,
     /// Number of queues, at least 1.
@@ -186,6 +181,21 @@ impl std::ops::Add for Contention {
     }
 }
 
+/// What a device made of software can tell of itself, and a drive does not: [`Device::insight`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Insight {
+    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
+    /// the next deadline, and no thread has to wait for it. Constant while it is open.
+    pub virtual_time: bool,
+    /// What the host took that the device was measured with, for a run in virtual time to take as well. Constant.
+    pub host_time: HostTime,
+    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
+    /// or does not tell.
+    pub head: Option<Sector>,
+    /// How often threads met inside the device, as far as it counts that.
+    pub contention: Contention,
+}
+
 /// A zoned device. See the module for the contract.
 pub trait Device: Send + Sync {
     /// What the device is.
@@ -218,15 +228,10 @@ pub trait Device: Send + Sync {
         Settled::Yes
     }
 
-    /// How often threads met inside the device, as far as it counts that. A wrapper adds up what it wraps.
-    fn contention(&self) -> Contention {
-        Contention::default()
-    }
-
-    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
-    /// or does not tell. A wrapper with the same sectors passes it on.
-    fn head(&self) -> Option<Sector> {
-        None
+    /// What it can tell of its inside at this moment. A drive of hardware need not implement it; a wrapper passes it on, and
+    /// adds up the contention of several devices.
+    fn insight(&self) -> Insight {
+        Insight::default()
     }
 
     /// Puts a zone into a condition that no command can, as a failing head does, or mends it. At once, whatever is under way:
@@ -341,8 +346,7 @@ wrapper! {
     fn poll(now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos>;
     fn is_idle(queue: usize) -> bool;
     fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
-    fn contention() -> Contention;
-    fn head() -> Option<Sector>;
+    fn insight() -> Insight;
     fn set_zone(zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError>;
     fn has_changes() -> bool;
     fn take_changes(into: &mut Changes);

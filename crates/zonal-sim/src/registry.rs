@@ -14,7 +14,7 @@ use zonal_io::registry::{NameError, Part, Registry};
 /// let mut registry = Registry::default();
 /// zonal_sim::register(&mut registry);
 /// let device = registry.open("sim:smr-hdd-30t,policy=fifo")?;
-/// assert!(device.info().rotational && device.info().virtual_time);
+/// assert!(device.info().rotational && device.insight().virtual_time);
 /// # Ok::<(), zonal_io::registry::NameError>(())
 /// ```
 pub fn register(registry: &mut Registry) {

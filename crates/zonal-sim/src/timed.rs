@@ -7,15 +7,18 @@
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zonal_core::{Nanos, Op, Sector};
+use zonal_core::{Nanos, Op};
 use zonal_io::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted, Wrapper,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Insight, Output, Submitted,
+    Wrapper,
 };
 use zonal_io::sync::Brief;
 
 /// A device in a model's time.
 pub struct Timed {
     info: DeviceInfo,
+    virtual_time: bool,
+    host_time: HostTime,
     inner: Arc<dyn Device>,
     depth: u32,
     state: Brief<State>,
@@ -60,7 +63,8 @@ impl Timed {
             awaited: 0,
             model,
         };
-        Timed { info, inner, depth, state: Brief::new(state) }
+        let Insight { virtual_time, host_time, .. } = inner.insight();
+        Timed { info, virtual_time, host_time, inner, depth, state: Brief::new(state) }
     }
 
     /// The same under another name.
@@ -73,14 +77,14 @@ impl Timed {
     /// The same as a device that is as far as the time that it is told.
     #[must_use]
     pub fn in_virtual_time(mut self) -> Timed {
-        self.info.virtual_time = true;
+        self.virtual_time = true;
         self
     }
 
     /// The same with a host that takes so long.
     #[must_use]
     pub fn with_host(mut self, time: HostTime) -> Timed {
-        self.info.host_time = time;
+        self.host_time = time;
         self
     }
 
@@ -205,8 +209,10 @@ impl Wrapper for Timed {
         state.ready[queue].is_empty() && !state.slots.iter().any(is_held)
     }
 
-    fn head(&self) -> Option<Sector> {
-        self.state.lock().model.head()
+    fn insight(&self) -> Insight {
+        let Timed { virtual_time, host_time, .. } = *self;
+        let head = self.state.lock().model.head();
+        Insight { virtual_time, host_time, head, ..self.inner.insight() }
     }
 
     fn has_news(&self, queue: usize) -> bool {

@@ -192,12 +192,12 @@ fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
     let options = EmulatedOptions { zone_max_open: 2, zone_max_active: 2, ..Default::default() };
     let inner = null(options);
     let drive = timed("zns-1t", inner.clone());
+    assert!(!drive.insight().virtual_time);
     let (own, inner) = (drive.info(), inner.info());
     assert_eq!(
         (own.open_max, own.active_max, own.geometry),
         (inner.open_max, inner.active_max, inner.geometry)
     );
-    assert!(!own.virtual_time);
     let mut host = Host::new(drive, WriteMode::Direct);
     let zone = 16 * MIB / SECTOR_BYTES;
     for at in [0, zone, 2 * zone, u64::from(2 * BLOCK), u64::from(BLOCK)] {

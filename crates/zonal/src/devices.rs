@@ -23,7 +23,7 @@ pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
 /// Opens the device called `name`, for reading or for all, if it answers in real time: other programs use it.
 pub(crate) fn open_in_real_time(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     let device = if read_only { open_to_read(name)? } else { open(name)? };
-    if device.info().virtual_time {
+    if device.insight().virtual_time {
         let error = anyhow::anyhow!(
             "{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time"
         );

@@ -20,7 +20,7 @@ pub(super) enum Clock {
 impl Clock {
     /// The time of `volume`. A virtual one does `errands` in it.
     pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> Clock {
-        match volume.info().virtual_time {
+        match volume.device().insight().virtual_time {
             true => Clock::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
             false => Clock::Real { clock: RealClock::start(), backoff: Backoff::default() },
         }

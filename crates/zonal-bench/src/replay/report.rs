@@ -142,7 +142,7 @@ pub(super) fn report(
         format: trace.format(),
         speed: options.speed,
         depth: options.depth(),
-        is_virtual: volume.info().virtual_time,
+        is_virtual: volume.device().insight().virtual_time,
         took,
         records: ledger.ended,
         begun: ledger.begun,

@@ -233,7 +233,7 @@ impl ModeReport {
             notes: Vec::new(),
             verify: None,
             series: None,
-            is_virtual: volume.info().virtual_time,
+            is_virtual: volume.device().insight().virtual_time,
             files: None,
         }
     }

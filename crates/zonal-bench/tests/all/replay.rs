@@ -8,7 +8,7 @@ use zonal_bench::replay::trace::{Trace, TraceOptions};
 use zonal_bench::replay::{LogError, LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed, run};
 use zonal_bench::{Detail, DirReport, Failure};
 use zonal_core::{Nanos, Op, Sector};
-use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
+use zonal_io::device::{Command, Context, Device, Insight, Submitted, Wrapper};
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
@@ -21,7 +21,6 @@ const PROBES: usize = 2;
 /// A device in virtual time that notes what it is asked, and when.
 struct Witness {
     inner: Arc<dyn Device>,
-    info: DeviceInfo,
     seen: Mutex<Vec<(Nanos, Op, Sector, u32)>>,
     /// The command, without reports, from which on nothing is answered.
     mute_from: usize,
@@ -33,8 +32,7 @@ impl Witness {
     }
 
     fn mute_from(inner: Arc<dyn Device>, mute_from: usize) -> Arc<Witness> {
-        let info = DeviceInfo { virtual_time: true, ..inner.info().clone() };
-        Arc::new(Witness { inner, info, seen: Mutex::default(), mute_from })
+        Arc::new(Witness { inner, seen: Mutex::default(), mute_from })
     }
 
     /// What the replay asked: after the reads that find out whether the device keeps data.
@@ -52,8 +50,8 @@ impl Wrapper for Witness {
         &*self.inner
     }
 
-    fn info(&self) -> &DeviceInfo {
-        &self.info
+    fn insight(&self) -> Insight {
+        Insight { virtual_time: true, ..self.inner.insight() }
     }
 
     fn submit(

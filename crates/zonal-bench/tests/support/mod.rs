@@ -9,7 +9,7 @@ use zonal_bench::job::JobFile;
 use zonal_bench::{BenchError, BenchOptions, HostRules, Reopen, Report, run};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
+use zonal_io::device::{Command, Context, Device, Insight, Submitted, Wrapper};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
 use zonal_io::volume::WriteMode;
 
@@ -183,7 +183,7 @@ pub fn job(report: &Report, n: usize) -> &zonal_bench::JobReport {
 /// A device that lives in virtual time: what is inside takes its time from the times it is given.
 pub struct Timeless {
     inside: Arc<dyn Device>,
-    info: DeviceInfo,
+    virtual_time: bool,
     /// The write commands that came, in order: where and how long.
     pub writes: Mutex<Vec<(u64, u32)>>,
     /// Writes and resets that it will still answer.
@@ -206,11 +206,10 @@ impl Timeless {
     }
 
     fn with(inside: Arc<dyn Device>, virtual_time: bool) -> Arc<Timeless> {
-        let info = DeviceInfo { virtual_time, ..inside.info().clone() };
         let left = AtomicU64::new(u64::MAX);
         Arc::new(Timeless {
             inside,
-            info,
+            virtual_time,
             writes: Mutex::default(),
             left,
             under_way: Mutex::default(),
@@ -240,8 +239,8 @@ impl Wrapper for Timeless {
         &*self.inside
     }
 
-    fn info(&self) -> &DeviceInfo {
-        &self.info
+    fn insight(&self) -> Insight {
+        Insight { virtual_time: self.virtual_time, ..self.inside.insight() }
     }
 
     fn submit(

@@ -24,7 +24,7 @@ use zonal_core::{
 };
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Insight, Output, Settled, Submitted,
 };
 use zonal_io::news::Wakeups;
 use zones::Zones;
@@ -56,8 +56,6 @@ pub fn info() -> DeviceInfo {
         rotational: false,
         keeps_order: false,
         read_only: false,
-        virtual_time: true,
-        host_time: HostTime::default(),
         personality: Personality::Zns,
         queues: 1,
     }
@@ -334,6 +332,10 @@ fn may_be_together(geometry: &Geometry, a: &Seen, b: &Seen) -> bool {
 impl Device for Script {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn insight(&self) -> Insight {
+        Insight { virtual_time: true, ..Insight::default() }
     }
 
     fn submit(&self, _: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {

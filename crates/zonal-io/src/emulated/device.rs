@@ -7,7 +7,7 @@ use super::storage::{Extent, Storage};
 use super::zones::{Happened, Placed, WriteKind, Zones};
 use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Output, Submitted,
 };
 use crate::news::Wakeups;
 use crate::sync::Watched;
@@ -296,10 +296,11 @@ impl<S: Storage> Device for Emulated<S> {
         self.queues.as_ref().is_none_or(|queues| queues.is_idle(queue))
     }
 
-    fn contention(&self) -> Contention {
+    fn insight(&self) -> Insight {
         let device = self.device_lock.as_ref().map_or(0, Watched::waits);
         let waits = device + self.queues.as_ref().map_or(0, Queues::waits);
-        self.zones.contention() + Contention { waits, retries: 0 }
+        let contention = self.zones.contention() + Contention { waits, retries: 0 };
+        Insight { contention, ..Insight::default() }
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -1,6 +1,6 @@
 //! What an emulated device is built from.
 
-use crate::device::{DeviceInfo, HostTime};
+use crate::device::DeviceInfo;
 use zonal_core::device::Limits;
 use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sectors};
 
@@ -199,8 +199,6 @@ impl EmulatedOptions {
             rotational: self.rotational,
             keeps_order: self.preserves_write_order,
             read_only: false,
-            virtual_time: false,
-            host_time: HostTime::default(),
             personality: self.personality,
             queues: self.submit_queues as usize,
         })

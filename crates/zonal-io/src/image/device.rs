@@ -1,9 +1,7 @@
 //! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
 
 use crate::changes::{Changes, ZoneSetting};
-use crate::device::{
-    Command, Completed, Contention, Context, Device, DeviceInfo, HostTime, OpenMode, Output, Submitted,
-};
+use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
 use crate::emulated::Zones;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
@@ -203,8 +201,6 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         rotational: header.rotational,
         read_only: false,
         keeps_order: options.preserves_write_order,
-        virtual_time: false,
-        host_time: HostTime::default(),
         personality: header.personality,
         queues: options.submit_queues.max(1),
     }
@@ -263,8 +259,8 @@ impl Device for ImageDevice {
         self.engine.queues().is_idle(queue)
     }
 
-    fn contention(&self) -> Contention {
-        self.engine.contention()
+    fn insight(&self) -> Insight {
+        Insight { contention: self.engine.contention(), ..Insight::default() }
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -19,7 +19,7 @@ pub use stack::LinearError;
 
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Settled, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Settled, Submitted,
 };
 use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
@@ -365,8 +365,14 @@ impl Device for Linear {
         }
     }
 
-    fn contention(&self) -> Contention {
-        self.pieces.iter().map(|p| p.device.contention()).fold(Contention::default(), |a, b| a + b)
+    fn insight(&self) -> Insight {
+        let insights = || self.pieces.iter().map(|piece| piece.device.insight());
+        Insight {
+            virtual_time: insights().all(|its| its.virtual_time),
+            host_time: self.pieces[0].device.insight().host_time,
+            head: None,
+            contention: insights().map(|its| its.contention).fold(Contention::default(), |a, b| a + b),
+        }
     }
 
     fn wakeups(&self) -> &Wakeups {

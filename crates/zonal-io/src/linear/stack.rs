@@ -235,8 +235,6 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
         rotational: infos().any(|i| i.rotational),
         read_only: infos().any(|i| i.read_only),
         keeps_order: infos().all(|i| i.keeps_order),
-        virtual_time: infos().all(|i| i.virtual_time),
-        host_time: one.host_time,
         personality: one.personality,
         queues: infos().map(|i| i.queues).min().unwrap_or(1),
     })

@@ -244,13 +244,14 @@ impl Volume {
             alarm,
             is_cancelling: AtomicBool::new(false),
             watch,
-            device,
             terms: Terms {
                 policy: Policy::new(mode, mode_reason),
                 settings: Settings::new(&info, &options),
                 has_budget,
+                virtual_time: device.insight().virtual_time,
                 info,
             },
+            device,
         })
     }
 
@@ -278,7 +279,7 @@ impl Volume {
 
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
-        let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
+        let Contention { waits: device_waits, retries: device_retries } = self.device.insight().contention;
         let plug_waits = self.plugs.waits() + u64::from(self.token.waits());
         Statistics {
             plug_waits,
@@ -356,7 +357,7 @@ impl Volume {
     /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
         let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
-        self.alarm.wakeups().has_lookers(queue) || !self.terms.info.virtual_time && is_untold()
+        self.alarm.wakeups().has_lookers(queue) || !self.terms.virtual_time && is_untold()
     }
 
     fn has_passed_over(&self) -> bool {

@@ -19,6 +19,8 @@ pub(super) struct Terms {
     pub(super) settings: Settings,
     /// Whether the volume keeps account of the drive's open and active zones.
     pub(super) has_budget: bool,
+    /// Whether the drive lives in the time that it is told, and no thread waits for it.
+    pub(super) virtual_time: bool,
 }
 
 impl Terms {

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use zonal_core::{
     Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType,
 };
-use zonal_io::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted,
-};
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
 use zonal_io::news::Wakeups;
 use zonal_io::sync::Mutex;
 use zonal_io::sync::model::{Canary, is_broken};
@@ -66,8 +64,6 @@ impl Drive {
             rotational: false,
             keeps_order: true,
             read_only: false,
-            virtual_time: false,
-            host_time: HostTime::default(),
             personality: Personality::Zns,
             queues: 1,
         };

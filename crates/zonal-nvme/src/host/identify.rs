@@ -4,7 +4,7 @@ use super::attach::{Admin, AttachOptions, done};
 use super::errors::AttachError;
 use crate::wire::{Sqe, admin};
 use zonal_core::{Geometry, Personality, Sectors};
-use zonal_io::device::{DeviceInfo, HostTime};
+use zonal_io::device::DeviceInfo;
 use zonal_io::identity::Identity;
 
 /// Bytes of every page.
@@ -71,8 +71,6 @@ impl NamespaceFacts {
             rotational: self.is_rotational,
             read_only: self.is_read_only,
             keeps_order: options.keeps_order,
-            virtual_time: false,
-            host_time: HostTime::default(),
             personality: Personality::Zns,
             queues,
         }

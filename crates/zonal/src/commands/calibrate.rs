@@ -93,7 +93,7 @@ fn check_output(output: &Path) -> Result<(), Failure> {
 
 /// Refuses to lose data that the user has not given up.
 fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Result<(), Failure> {
-    if arguments.yes || device.info().virtual_time {
+    if arguments.yes || device.insight().virtual_time {
         return Ok(());
     }
     let with_data = runs.zones_with_data(device).map_err(failed)?;

@@ -113,7 +113,7 @@ impl<'a> Site<'a> {
         let mut rounds = begin(&self, &volume, World::of(&volume, &errands))?;
         let control = Control::start(self.options.control, &volume, rounds.status(), errands);
         let mut notes = rounds.notes();
-        if self.info.virtual_time {
+        if self.bare.insight().virtual_time {
             notes.push("times are virtual: processor times and context switches are not measured".to_owned());
         }
         notes.extend(control.note());

@@ -22,7 +22,7 @@ pub(super) enum World {
 impl World {
     /// The time of `volume`. A virtual one does `errands` in it.
     pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> World {
-        match volume.info().virtual_time {
+        match volume.device().insight().virtual_time {
             true => {
                 let timeline = Timeline::new(volume.clone()).with_errands(errands);
                 World::Virtual(Box::new(VirtualClock::new(timeline)))

@@ -105,7 +105,7 @@ impl Ground {
     ) -> Result<ZoneRounds, BenchError> {
         let Ground { mut plan, zones, faults, in_effect, chosen, .. } = self;
         plan.notes.extend(without_effect(site.options, in_effect));
-        let host_nanos = || host_nanos(&site.info, in_effect);
+        let host_nanos = || host_nanos(&*site.bare, in_effect);
         Ok(ZoneRounds {
             progress: Progress::new(site.options.progress, &plan),
             plan,
@@ -124,8 +124,8 @@ impl Ground {
 }
 
 /// What a request costs a host like the host that the device was measured with.
-fn host_nanos(info: &DeviceInfo, mode: WriteMode) -> u64 {
-    let HostTime { command, scheduler } = info.host_time;
+fn host_nanos(device: &dyn Device, mode: WriteMode) -> u64 {
+    let HostTime { command, scheduler } = device.insight().host_time;
     if mode == WriteMode::ZoneLock { command + scheduler } else { command }
 }
 

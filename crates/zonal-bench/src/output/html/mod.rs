@@ -14,7 +14,7 @@ mod tables;
 mod zones;
 
 use super::json::{Detail, calendar};
-use crate::report::Report;
+use crate::report::{ModeReport, Report};
 use askama::Template;
 use quantities::grouped;
 use std::time::UNIX_EPOCH;
@@ -99,7 +99,7 @@ impl Report {
         let mut facts = Vec::new();
         if let Some(mode) = self.modes.first() {
             facts.push(fact("Device", mode.device.clone()));
-            facts.extend(mode.series.iter().map(|series| fact("Zones", describe(&series.device))));
+            facts.extend(mode.series.iter().map(|series| fact("Zones", describe(&series.device, mode))));
         }
         facts.push(fact(
             if self.modes.len() > 1 { "Write modes" } else { "Write mode" },
@@ -123,8 +123,8 @@ impl Report {
     }
 }
 
-/// A device in one line.
-fn describe(info: &DeviceInfo) -> String {
+/// The device of a mode in one line.
+fn describe(info: &DeviceInfo, mode: &ModeReport) -> String {
     let geometry = &info.geometry;
     let mut parts =
         vec![format!("{} of {}", grouped(geometry.zones()), quantities::size(geometry.zone_size().bytes()))];
@@ -137,7 +137,7 @@ fn describe(info: &DeviceInfo) -> String {
     let traits = [
         (info.rotational, "rotational"),
         (info.keeps_order, "keeps the order of writes"),
-        (info.virtual_time, "in virtual time"),
+        (mode.is_virtual, "in virtual time"),
     ];
     parts.extend(traits.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| (*what).to_owned()));
     parts.join(", ")

@@ -92,7 +92,7 @@ fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
         held.leave.wait();
         other.join().unwrap();
     });
-    seen.contention().waits
+    seen.insight().contention.waits
 }
 
 #[test]

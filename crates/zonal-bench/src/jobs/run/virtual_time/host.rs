@@ -57,7 +57,7 @@ impl<'a> RoundHost<'a> {
             now: begun,
             results: Vec::new(),
             shown: Instant::now(),
-            head: device.head().filter(|_| round.series).map(|place| HeadWatch {
+            head: device.insight().head.filter(|_| round.series).map(|place| HeadWatch {
                 stands: Some(place),
                 places: PositionSeries::new(Sector(0)..Sector(device.info().geometry.sectors().0)),
             }),
@@ -93,7 +93,7 @@ impl<'a> RoundHost<'a> {
 
     #[cold]
     fn note_head(&mut self, now: Nanos) {
-        if let (Some(head), Some(place)) = (&mut self.head, self.round.volume.device().head()) {
+        if let (Some(head), Some(place)) = (&mut self.head, self.round.volume.device().insight().head) {
             head.note(now, place);
         }
     }
