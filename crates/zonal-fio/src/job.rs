@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector};
 use zonal_io::buffer::IoBuf;
-use zonal_io::clock::Backoff;
-use zonal_io::volume::{Channel, Completion, Request};
+use zonal_io::volume::{Backoff, Channel, Completion, Request};
 
 /// Requests in a row that were answered inside submit and get the same time: a device that answers so has no use for it.
 /// Any other answer makes the next request look at the clock.

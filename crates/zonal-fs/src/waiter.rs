@@ -9,9 +9,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::Nanos;
-use zonal_io::clock::{Backoff, Clock};
+use zonal_io::clock::Clock;
 use zonal_io::sync::{Condvar, IS_MODEL, Mutex};
-use zonal_io::volume::Volume;
+use zonal_io::volume::{Backoff, Volume};
 
 /// Longest sleep of a thread: what only time changes is seen then. A hundred threads that look twice a second take less than a hundredth
 /// of a core.

@@ -2,20 +2,18 @@
 //! limits, another size, a device that is gone.
 //!
 //! A device notes them in its [`Notices`] and rings its wake-ups; its host takes them with
-//! [`Device::take_changes`], each once. What is not taken yet is kept as a set, so its
+//! [`Device::take_changes`](crate::device::Device::take_changes), each once. What is not taken yet is kept as a set, so its
 //! size has a bound: zones by number, and a flag for each of the rest. A host that looks late hears only once of a zone
 //! that changed twice, and asks the device what the zone is now.
 
-use crate::device::Device;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
+use zonal_core::ZoneIndex;
 use zonal_core::device::ZoneEvent;
-use zonal_core::{DeviceError, ZoneIndex};
 
-/// What [`Device::set_zone`] makes of a zone.
+/// What [`Device::set_zone`](crate::device::Device::set_zone) makes of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneSetting {
@@ -71,37 +69,6 @@ impl FromStr for ZoneSetting {
     }
 }
 
-/// Why [`set_zones`] stopped.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("zone {zone} cannot be set to {to}: {error}{}", if *set == 0 { String::new() } else { format!("; {set} before it were") })]
-pub struct SetZoneError {
-    /// The zone that could not be set.
-    pub zone: ZoneIndex,
-    /// What it was to be.
-    pub to: ZoneSetting,
-    /// The device's answer.
-    pub error: DeviceError,
-    /// Zones before it that were set.
-    pub set: u32,
-}
-
-/// Sets zones of `device`, in ascending order.
-///
-/// # Errors
-/// [`SetZoneError`] with the first that cannot be set; those after it are as they were.
-pub fn set_zones(
-    device: &dyn Device,
-    zones: RangeInclusive<u32>,
-    to: ZoneSetting,
-) -> Result<(), SetZoneError> {
-    let first = *zones.start();
-    for zone in zones {
-        let stopped = |error| SetZoneError { zone: ZoneIndex(zone), to, error, set: zone - first };
-        device.set_zone(ZoneIndex(zone), to).map_err(stopped)?;
-    }
-    Ok(())
-}
-
 /// How often a zone has changed since its host last looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
@@ -120,7 +87,7 @@ pub struct Changes {
     pub limits: bool,
     /// The size is another.
     pub size: bool,
-    /// The device is gone: every command fails with [`DeviceError::Gone`].
+    /// The device is gone: every command fails with [`DeviceError::Gone`](zonal_core::DeviceError::Gone).
     pub gone: bool,
 }
 

@@ -24,8 +24,9 @@ pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
 use crate::identity::Identity;
 pub use crate::news::Wakeups;
-use crate::volume::{Merged, Pending, ReadBack};
+use crate::pending::{Merged, Pending, ReadBack};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
 
@@ -271,6 +272,37 @@ pub trait Device: Send + Sync {
     fn wait(&self, queue: usize, timeout: Duration) {
         self.wakeups().sleep(queue, || (!self.has_news(queue)).then_some(timeout));
     }
+}
+
+/// Why [`set_zones`] stopped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("zone {zone} cannot be set to {to}: {error}{}", if *set == 0 { String::new() } else { format!("; {set} before it were") })]
+pub struct SetZoneError {
+    /// The zone that could not be set.
+    pub zone: ZoneIndex,
+    /// What it was to be.
+    pub to: ZoneSetting,
+    /// The device's answer.
+    pub error: DeviceError,
+    /// Zones before it that were set.
+    pub set: u32,
+}
+
+/// Sets zones of `device`, in ascending order.
+///
+/// # Errors
+/// [`SetZoneError`] with the first that cannot be set; those after it are as they were.
+pub fn set_zones(
+    device: &dyn Device,
+    zones: RangeInclusive<u32>,
+    to: ZoneSetting,
+) -> Result<(), SetZoneError> {
+    let first = *zones.start();
+    for zone in zones {
+        let stopped = |error| SetZoneError { zone: ZoneIndex(zone), to, error, set: zone - first };
+        device.set_zone(ZoneIndex(zone), to).map_err(stopped)?;
+    }
+    Ok(())
 }
 
 /// [`Wrapper`], and what makes it a [`Device`], from one list of methods.

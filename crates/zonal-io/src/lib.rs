@@ -16,12 +16,14 @@ pub mod image;
 pub mod linear;
 pub mod lock;
 pub mod news;
+mod pending;
 pub mod registry;
 pub mod standard;
 pub mod sums;
 pub mod sync;
 pub mod trace;
 pub mod volume;
+mod words;
 mod wrap;
 
 pub use volume::Volume;

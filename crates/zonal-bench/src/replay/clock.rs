@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use zonal_core::Nanos;
-use zonal_io::clock::{Backoff, Clock as RealClock};
+use zonal_io::clock::Clock as RealClock;
 use zonal_io::control::Errands;
-use zonal_io::volume::Volume;
+use zonal_io::volume::{Backoff, Volume};
 use zonal_sim::executor::{Halt, Timeline};
 
 /// Time from the replay's beginning.

@@ -6,7 +6,7 @@ use super::{
     Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX,
     ScrubQuery, VolumeFacts,
 };
-use crate::changes::set_zones;
+use crate::device::set_zones;
 use crate::sync::Arc;
 use crate::volume::{OptionChanges, OptionError, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -20,10 +20,10 @@ mod error;
 mod options;
 
 pub use error::{NameError, NameProblem};
-pub(crate) use options::nearest;
 pub use options::{Options, parse_size};
 
 use crate::device::{Device, OpenMode};
+use crate::words::nearest;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -320,7 +320,7 @@ impl Registry {
             }
             _ => {
                 let known: Vec<_> = self.kinds.keys().chain(self.wrappers.keys()).copied().collect();
-                let nearest = options::nearest(word, &known);
+                let nearest = nearest(word, &known);
                 error(from..after, NameProblem::UnknownKind { nearest, known: known.into() })
             }
         }

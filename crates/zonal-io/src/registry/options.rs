@@ -1,6 +1,7 @@
 //! The `key=value,key=value` part of a device name.
 
 use super::error::{NameError, NameProblem};
+use crate::words::nearest;
 use std::ops::Range;
 
 /// Options of one device or wrapper, taken one by one; [`Options::finish`] complains about what was not taken.
@@ -219,17 +220,4 @@ pub fn parse_size(text: &str) -> Result<u64, NameProblem> {
     let number = &text[..text.len() - usize::from(power != 0)];
     let number = digits(number).map_err(|_| NameProblem::NotASize)?;
     number.and_then(|n| n.checked_mul(1 << (10 * power))).ok_or(NameProblem::TooLarge { max: u64::MAX })
-}
-
-/// The known word that looks most like `word`, if one is near enough to be meant.
-pub(crate) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
-    // Longer than any known word and its typing errors: not worth the square of its length.
-    const WORD_MAX: usize = 64;
-    if word.len() > WORD_MAX {
-        return None;
-    }
-    let distance = |k: &&str| strsim::damerau_levenshtein(word, k);
-    let best = known.iter().copied().min_by_key(distance)?;
-    // A third of it may be wrong.
-    (distance(&best) <= best.len().div_ceil(3)).then_some(best)
 }

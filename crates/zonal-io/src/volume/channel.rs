@@ -22,6 +22,7 @@ use super::part::Place;
 use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
+pub(crate) use crate::pending::ChannelRef;
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, ENDING_SLOT, IS_MODEL, Mutex,
     Ordering, local, slot_if_any, thread_slot,
@@ -153,20 +154,9 @@ impl Drop for Withdrawal {
     }
 }
 
-/// Pointer to a channel, held by a request.
-///
-/// Valid for the life of the request: the volume keeps every channel until it is closed and all its requests have ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
-
-// SAFETY: it points to a `ChannelInner`, which is `Sync`.
-unsafe impl Send for ChannelRef {}
-// SAFETY: as above.
-unsafe impl Sync for ChannelRef {}
-
 impl ChannelRef {
     pub(super) fn of(channel: &Channel) -> ChannelRef {
-        ChannelRef(NonNull::from(&*channel.inner))
+        ChannelRef(NonNull::from(&*channel.inner).cast())
     }
 
     /// Counts a request that will end after its `submit` has returned, or may.
@@ -201,14 +191,19 @@ impl ChannelRef {
     fn get(&self) -> &ChannelInner {
         // SAFETY: `Channels` frees a channel only when every request that holds a pointer has ended, which `ended`
         // counts after its last use of the pointer.
-        unsafe { self.0.as_ref() }
+        unsafe { self.inner().as_ref() }
+    }
+
+    /// What it points to: `of` alone makes one.
+    const fn inner(self) -> NonNull<CachePadded<ChannelInner>> {
+        self.0.cast()
     }
 
     fn to_owned(self) -> Arc<CachePadded<ChannelInner>> {
         // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
         unsafe {
-            Arc::increment_strong_count(self.0.as_ptr());
-            Arc::from_raw(self.0.as_ptr())
+            Arc::increment_strong_count(self.inner().as_ptr());
+            Arc::from_raw(self.inner().as_ptr())
         }
     }
 }

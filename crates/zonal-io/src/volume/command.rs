@@ -1,7 +1,6 @@
 //! Commands for the device: what a request's next one is.
 
-use super::pending::{Merged, Pending, Stage};
-use super::recovery::ReadBack;
+use super::pending::{Merged, Pending, ReadBack, Stage};
 use super::terms::Terms;
 use crate::data::{Data, Segment};
 use crate::device::{Command, Context, ContextKind};

@@ -18,6 +18,7 @@ use super::pending::Pending;
 use super::submit::{Route, take_one};
 use super::turn::Turn;
 use crate::device::{Context, DeviceInfo};
+use crate::pending::Scheduled;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -85,23 +86,6 @@ impl Front {
     pub(super) fn schedule(self: &Arc<Front>, volume: &Volume, now: Nanos, slot: &mut Option<Context>) {
         self.state.lock().outside.push_back(take_one(slot));
         self.dispatch(volume, now);
-    }
-
-    /// A request with a tag has ended; `locked` is a sector of the zone that it had locked.
-    pub(super) fn ended(&self, locked: Option<Sector>) {
-        let mut state = self.state.lock();
-        state.tags_used -= 1;
-        if let Some(zone) = locked.map(|s| self.geometry.zone_of(s))
-            && let Some(left) = state.locked.get_mut(&zone)
-        {
-            *left -= 1;
-            if *left == 0 {
-                state.locked.remove(&zone);
-            }
-        }
-        drop(state);
-        self.look_soon();
-        self.alarm.ring();
     }
 
     /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
@@ -244,6 +228,25 @@ impl Front {
             shard.queue(zone).push(word, volume.terms.item(pending));
             volume.counters.line().add(Counter::Queued, 1);
         }
+    }
+}
+
+impl Scheduled for Front {
+    /// A request with a tag has ended; `locked` is a sector of the zone that it had locked.
+    fn ended(&self, locked: Option<Sector>) {
+        let mut state = self.state.lock();
+        state.tags_used -= 1;
+        if let Some(zone) = locked.map(|s| self.geometry.zone_of(s))
+            && let Some(left) = state.locked.get_mut(&zone)
+        {
+            *left -= 1;
+            if *left == 0 {
+                state.locked.remove(&zone);
+            }
+        }
+        drop(state);
+        self.look_soon();
+        self.alarm.ring();
     }
 }
 

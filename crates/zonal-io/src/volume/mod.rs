@@ -23,6 +23,7 @@
 
 mod alarm;
 mod alone;
+mod backoff;
 mod budget;
 mod call;
 mod cancel;
@@ -66,6 +67,7 @@ mod verdict;
 mod watch;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
+pub use backoff::Backoff;
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX, Withdrawal};
 pub use counters::Statistics;
@@ -76,8 +78,7 @@ pub use listing::{Condition, PlugStatus};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub use part::{Part, PartKind, PartStatistics};
-pub(crate) use pending::{Merged, Pending};
-pub(crate) use recovery::ReadBack;
+use pending::Pending;
 pub use request::{Completion, Request};
 pub use settings::SetError;
 pub use token::Qd1Quantum;

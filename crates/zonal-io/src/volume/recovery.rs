@@ -7,7 +7,7 @@
 //! that polls repeat, so only the zone waits.
 
 use super::event::Event;
-use super::pending::{Pending, Stage};
+use super::pending::{Pending, ReadBack, Stage};
 use super::retry::is_retried;
 use super::turn::{Stack, Turn};
 use super::{Progress, Shard, Volume, counters::Counter, plug_state};
@@ -22,18 +22,6 @@ pub(super) type FailedWrite = Failed<Box<Pending>>;
 pub(super) struct Lost {
     pub(super) writes: Vec<Box<Pending>>,
     pub(super) error: DeviceError,
-}
-
-/// A covered write that is being read back.
-pub(crate) struct ReadBack {
-    pub(super) write: FailedWrite,
-    /// Sectors to compare, and how many were.
-    pub(super) covered: u32,
-    pub(super) compared: u32,
-    /// Times that the next piece was asked for in vain.
-    retries: u8,
-    /// What the device has of the next piece.
-    pub(super) piece: IoBuf,
 }
 
 impl Volume {

@@ -1,7 +1,7 @@
 //! What recovery makes of a failed write, as it is put to its zone's queue and told to its caller.
 
-use super::pending::Pending;
-use super::recovery::{FailedWrite, ReadBack};
+use super::pending::{Pending, ReadBack};
+use super::recovery::FailedWrite;
 use super::terms::Terms;
 use crate::buffer::IoBuf;
 use zonal_core::plug::{

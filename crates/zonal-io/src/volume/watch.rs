@@ -9,7 +9,7 @@
 
 use super::Volume;
 use super::alarm::Alarm;
-use crate::clock::Backoff;
+use super::backoff::Backoff;
 use crate::sync::{
     Arc, AtomicUsize, CachePadded, Condvar, ENDING_SLOT, IS_MODEL, Mutex, Ordering, fence, thread_slot,
 };

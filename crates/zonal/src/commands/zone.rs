@@ -8,8 +8,9 @@ use clap::Args;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use zonal_core::{Op, Sector};
-use zonal_io::changes::{UnknownSetting, ZoneSetting, set_zones};
+use zonal_io::changes::{UnknownSetting, ZoneSetting};
 use zonal_io::control;
+use zonal_io::device::set_zones;
 
 /// Turn zones of an emulated device read-only or offline, as a failing head does, or restore them
 ///

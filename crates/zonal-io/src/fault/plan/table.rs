@@ -1,7 +1,7 @@
 //! One table of a plan, whose keys are taken one by one; a key that was not taken is an error.
 
 use super::error::{PlanError, PlanProblem};
-use crate::registry::nearest;
+use crate::words::nearest;
 use std::borrow::Cow;
 use std::ops::{Range, RangeInclusive};
 use toml::Spanned;

@@ -12,7 +12,7 @@ use quanta::Clock;
 use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
-use zonal_io::clock::Backoff;
+use zonal_io::volume::Backoff;
 
 /// Longest sleep until a time: bounds how late a completion is seen that another thread reaped, and a stop.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
