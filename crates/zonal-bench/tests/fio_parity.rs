@@ -31,7 +31,7 @@ fn by_fio_alone(arguments: &str) -> Option<String> {
 
 /// The same here, on a null device.
 fn by_us_alone(arguments: &str) -> zonal_bench::JobReport {
-    let device = null(&EmulatedOptions { size: 8 << 30, zone_nr_conv: 16, ..EmulatedOptions::default() });
+    let device = null(&EmulatedOptions::default().with_size(8 << 30).with_zone_nr_conv(16));
     job(&run_on(&device, WriteMode::PerZone, &format!("--name=j {arguments}")), 0).clone()
 }
 
@@ -79,12 +79,10 @@ fn by_fio(capacity: u64, arguments: &str) -> Option<Counts> {
 }
 
 fn by_us(capacity: u64, arguments: &str, mode: WriteMode) -> Counts {
-    let options = EmulatedOptions {
-        size: ZONES << 20,
-        zone_size: 1 << 20,
-        zone_capacity: capacity,
-        ..EmulatedOptions::default()
-    };
+    let options = EmulatedOptions::default()
+        .with_size(ZONES << 20)
+        .with_zone_size(1 << 20)
+        .with_zone_capacity(capacity);
     let device = memory(&options, Fault::None);
     let report = run_on(&device, mode, &format!("--zonemode=zbd --zonesize=1M {arguments}"));
     (0..report.modes[0].jobs.len())
@@ -171,7 +169,7 @@ fn limit_of_a_job_alone_is_refused_by_both() {
     let Some(output) = output else { return };
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cannot be used without a global open zones limit"), "{said}");
-    let options = EmulatedOptions { size: ZONES << 20, zone_size: 1 << 20, ..EmulatedOptions::default() };
+    let options = EmulatedOptions::default().with_size(ZONES << 20).with_zone_size(1 << 20);
     let device = memory(&options, Fault::None);
     let ours = try_run(&device, &[WriteMode::PerZone], &format!("--zonemode=zbd {arguments}")).unwrap_err();
     assert!(ours.to_string().contains("job_max_open_zones needs a limit over all jobs"), "{ours}");
@@ -372,7 +370,7 @@ fn rate_below_its_bound_fails_after_as_many_requests() {
     let Some(output) = output else { return };
     assert!(!output.status.success(), "fio is content");
     let theirs = issued(&String::from_utf8_lossy(&output.stdout))[1] as f64;
-    let device = null(&EmulatedOptions { size: 8 << 30, zone_nr_conv: 16, ..EmulatedOptions::default() });
+    let device = null(&EmulatedOptions::default().with_size(8 << 30).with_zone_nr_conv(16));
     let report = run_on(&device, WriteMode::PerZone, &format!("--name=j {arguments}"));
     let ours = &report.modes[0].jobs[0];
     assert!(matches!(ours.failure, Some(zonal_bench::Failure::TooSlow(_))), "{:?}", ours.failure);

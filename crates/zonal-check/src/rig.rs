@@ -70,13 +70,7 @@ impl Rig {
     pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
         Rig::on(
             Arc::new(Script::new(info)),
-            VolumeOptions {
-                mode: Some(mode),
-                merge: true,
-                force: true,
-                park: None,
-                ..VolumeOptions::default()
-            },
+            VolumeOptions::default().with_mode(mode).with_merge(true).with_force(true).without_park(),
         )
     }
 

@@ -27,25 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SLEEP: Duration = Duration::from_secs(25);
 
 fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) {
-    let options = EmulatedOptions {
-        size: ZONES * ZONE * 512,
-        zone_size: ZONE * 512,
-        zone_nr_conv: 1,
-        max_sectors: 16,
-        zone_append_max_sectors: 8,
-        write_zeroes_max_sectors: write_zeroes,
-        complete,
-        hw_queue_depth: 2,
-        submit_queues: QUEUES[seed as usize % QUEUES.len()],
+    let options = EmulatedOptions::default()
+        .with_size(ZONES * ZONE * 512)
+        .with_zone_size(ZONE * 512)
+        .with_zone_nr_conv(1)
+        .with_max_sectors(16)
+        .with_zone_append_max_sectors(8)
+        .with_write_zeroes_max_sectors(write_zeroes)
+        .with_complete(complete)
+        .with_hw_queue_depth(2)
+        .with_submit_queues(QUEUES[seed as usize % QUEUES.len()])
         // Otherwise mode `pipelined` is forced upon it.
-        preserves_write_order: seed.is_multiple_of(2),
-        ..Default::default()
-    };
+        .with_preserves_write_order(seed.is_multiple_of(2));
     let ram = Ram::new(&options.geometry().unwrap());
     let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
-    let volume =
-        Volume::open(device, VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() })
-            .unwrap();
+    let volume = Volume::open(device, VolumeOptions::default().with_mode(mode).with_force(true)).unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

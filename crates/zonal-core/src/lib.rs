@@ -6,6 +6,24 @@
 
 #![forbid(unsafe_code)]
 
+/// Makes the setters of a type of options, each of which returns the options with one field set.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setters {
+    ($options:ident $($(#[$about:meta])* $with:ident $field:ident: $type:ty;)*) => {
+        impl $options {
+            $(
+                $(#[$about])*
+                #[must_use]
+                pub fn $with(mut self, $field: $type) -> $options {
+                    self.$field = $field.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
 pub mod budget;
 pub mod command;
 pub mod device;

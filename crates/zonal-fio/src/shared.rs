@@ -54,7 +54,7 @@ pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>,
     zonal_nvme::host::register(&mut registry);
     let device = registry.open(name).map_err(|e| e.to_string())?;
     // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
-    let mut options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    let mut options = VolumeOptions::default().without_park().without_budget();
     asked.apply(&mut options, SetBy::Caller);
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
     let shared = Arc::new(Shared { name: name.to_owned(), volume, asked, told: AtomicBool::new(false) });

@@ -25,7 +25,7 @@
 //! // A drive in memory; `image:PATH` is one in a file. `zonal_sim::register` adds simulated ones.
 //! let device = Registry::default().open("ram:size=1G,zone_size=16M")?;
 //! // The file system keeps the drive's limits of open zones itself.
-//! let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+//! let options = VolumeOptions::default().without_budget();
 //! let drive = Arc::new(Drive::new(Arc::new(Volume::open(device, options)?)));
 //! let clock = Clock::start();
 //! let (waiters, waiter) = (polling(clock), Polling::new(clock));

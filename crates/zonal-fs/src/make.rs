@@ -42,6 +42,7 @@ const SMALL_DRIVE: u32 = 10;
 
 /// How a file system is to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct MakeOptions {
     /// Its name for people.
     pub label: String,
@@ -58,6 +59,24 @@ pub struct MakeOptions {
     pub log_zones: Option<u32>,
     /// Make it although there is data on the drive.
     pub force: bool,
+}
+
+zonal_core::setters! {
+    MakeOptions
+    /// Its name for people.
+    with_label label: impl Into<String>;
+    /// Bytes of the largest unit, its header included; `None`: what the drive takes.
+    with_unit_bytes unit_bytes: impl Into<Option<u32>>;
+    /// The file that keeps the metadata, instead of the drive.
+    with_beside beside: impl Into<Option<PathBuf>>;
+    /// Whether data is written without checksums.
+    with_is_unsummed is_unsummed: bool;
+    /// Bytes that users never get.
+    with_reserved_bytes reserved_bytes: u64;
+    /// Zones that the metadata have at first, on a drive without conventional ones.
+    with_log_zones log_zones: impl Into<Option<u32>>;
+    /// Whether to make it although there is data on the drive.
+    with_force force: bool;
 }
 
 /// Why a file system cannot be made or found.
@@ -136,7 +155,7 @@ impl From<StoreError> for MakeError {
 /// A volume of its own on a device, and waiters in real time.
 pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiters), MakeError> {
     // The file system keeps the drive's limits of open zones.
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     let volume = Volume::open(device, options).map_err(|error| MakeError::Unfit(error.to_string()))?;
     Ok((Arc::new(Drive::new(Arc::new(volume))), polling(Clock::start())))
 }

@@ -52,7 +52,7 @@ fn drive(image: &Path) -> Arc<Drive> {
 }
 
 fn reach(image: &Path) -> FileSystem {
-    let options = MountOptions { dirty_bytes: 1 << 20, cache_bytes: 1 << 20, ..MountOptions::default() };
+    let options = MountOptions::default().with_dirty_bytes(1 << 20).with_cache_bytes(1 << 20);
     open(&drive(image), &polling(Clock::start()), None, options).unwrap()
 }
 
@@ -153,16 +153,14 @@ struct Campaign {
 impl Campaign {
     fn new(conventional: u32, seed: u64) -> Campaign {
         let dir = tempfile::tempdir().unwrap();
-        let options = ImageOptions {
-            size: Some(96 << 20),
-            zone_size: Some(2 << 20),
-            zone_nr_conv: Some(conventional),
-            blocksize: Some(4096),
-            ..Default::default()
-        };
+        let options = ImageOptions::default()
+            .with_size(96 << 20)
+            .with_zone_size(2 << 20)
+            .with_zone_nr_conv(conventional)
+            .with_blocksize(4096);
         let image = dir.path().join("image");
         options.create(&image).unwrap();
-        let options = MakeOptions { unit_bytes: Some(256 << 10), ..MakeOptions::default() };
+        let options = MakeOptions::default().with_unit_bytes(256 << 10);
         make_on(&drive(&image), &polling(Clock::start()), *b"it will be kill.", &options).unwrap();
         let fs = reach(&image);
         for thread in 0..THREADS {

@@ -91,13 +91,11 @@ impl Bench {
     /// A drive with `conventional` zones and a file system.
     fn new(conventional: u32) -> Bench {
         let backing = Arc::new(CutBacking::new(1));
-        let options = ImageOptions {
-            size: Some(8 << 30),
-            zone_size: Some(16 << 20),
-            zone_nr_conv: Some(conventional),
-            creation: Some([9; 16]),
-            ..Default::default()
-        };
+        let options = ImageOptions::default()
+            .with_size(8 << 30)
+            .with_zone_size(16 << 20)
+            .with_zone_nr_conv(conventional)
+            .with_creation([9; 16]);
         options.format(&*backing).unwrap();
         let bench = Bench { backing, _alone: ALONE.lock() };
         let drive = Arc::new(Drive::new(common::volume(bench.device())));
@@ -106,14 +104,14 @@ impl Bench {
     }
 
     fn device(&self) -> Arc<Watched> {
-        let options = OpenOptions { threads: 0, ..Default::default() };
+        let options = OpenOptions::default().with_threads(0);
         let image = ImageDevice::open_backing(Path::new("twin"), self.backing.clone(), &options).unwrap();
         Arc::new(Watched::new(Arc::new(image)))
     }
 
     fn open(device: &Arc<Watched>) -> FileSystem {
         let drive = Arc::new(Drive::new(common::volume(device.clone())));
-        let options = MountOptions { cache_bytes: CACHE_BYTES, ..MountOptions::default() };
+        let options = MountOptions::default().with_cache_bytes(CACHE_BYTES);
         open(&drive, &polling(Clock::start()), None, options).unwrap()
     }
 

@@ -173,7 +173,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
     for case in seeds() {
         let name = names[(case % 3) as usize];
         let turn_bytes = if case % 2 == 0 { None } else { Some(100_000) };
-        let options = MountOptions { dirty_bytes: 150_000, turn_bytes, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(150_000).with_turn_bytes(turn_bytes);
         let fs = make(volume(device(name)), 8, options);
         let blocks = fs.usage().free;
         std::thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn threads_at_random_do_what_a_naive_file_system_does() {
     for case in seeds() {
         let volume = volume(device(names[(case % 3) as usize]));
         let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
-        let options = MountOptions { dirty_bytes: 200_000, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(200_000);
         let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
         let expected: Vec<BTreeMap<String, Option<Vec<u8>>>> = std::thread::scope(|scope| {
             let own = |thread: u64| {
@@ -292,7 +292,7 @@ fn threads_on_a_failing_drive_lose_nothing_and_end() {
         std::fs::write(plan.path(), format!("seed = {case}\n[[rule]]\n{rule}\n")).unwrap();
         let drive = "ram:size=12M,zone_size=256K,blocksize=4096,complete=poll";
         let device = device(&format!("fault:plan={}+{drive}", plan.path().display()));
-        let options = MountOptions { dirty_bytes: 150_000, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(150_000);
         let fs = make(volume(device), 8, options);
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -363,7 +363,7 @@ impl Waiter for Unwilling {
 #[test]
 fn copies_take_no_room_of_what_users_may_have_in_flight() {
     // A unit in flight is as much as users may have.
-    let options = MountOptions { dirty_bytes: 8 * BLOCK as u64, ..MountOptions::default() };
+    let options = MountOptions::default().with_dirty_bytes(8 * BLOCK as u64);
     let fs = make(volume(device("ram:size=4M,zone_size=256K,blocksize=4096,complete=poll")), 8, options);
     let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap();
     let (old, ino) = (create(b"old"), create(b"new"));
@@ -386,7 +386,7 @@ fn reader_beside_a_writer_sees_what_was_written_before() {
     let fs = make(
         volume(device("ram:size=3M,zone_size=128K,blocksize=4096")),
         8,
-        MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() },
+        MountOptions::default().with_dirty_bytes(1 << 20),
     );
     let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     fs.write(&waiter(), ino, 0, Payload::Bytes(&vec![0; BLOCKS * BLOCK])).unwrap();
@@ -439,7 +439,7 @@ fn reader_beside_appends_sees_all_that_was_written_before() {
     let fs = make(
         volume(device("ram:size=64M,zone_size=2M,blocksize=4096")),
         32,
-        MountOptions { dirty_bytes: 4 << 20, ..MountOptions::default() },
+        MountOptions::default().with_dirty_bytes(4 << 20),
     );
     let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     let all = bytes(5, LENGTH as usize);

@@ -57,7 +57,7 @@ impl Bench {
         let ram = device("ram:size=16M,zone_size=256K,blocksize=4096");
         let fault = Arc::new(Fault::new(ram, Plan::default()));
         let inner: Arc<dyn Device> = fault.clone();
-        let fs = make(volume(inner), 8, MountOptions { dirty_bytes, ..MountOptions::default() });
+        let fs = make(volume(inner), 8, MountOptions::default().with_dirty_bytes(dirty_bytes));
         let files = (0..THREADS + fillers).map(|n| {
             let new = NewFile::new(Kind::File, 0o644);
             let ino = fs.create(&impatient(), ROOT, format!("f{n}").as_bytes(), &new).unwrap();
@@ -188,7 +188,7 @@ fn hundred_writers_of_a_held_file_take_little_time() {
 /// A thread that waits for space does steps, and looks after each whether its space is there.
 #[test]
 fn step_of_the_collector_copies_a_batch() {
-    let options = MountOptions { low_space_percent: 100, ..MountOptions::default() };
+    let options = MountOptions::default().with_low_space_percent(100);
     let fs = make(volume(device("ram:size=128M,zone_size=8M,blocksize=4096")), 16, options);
     let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     let open = fs.open_file(ino).unwrap();

@@ -37,12 +37,12 @@ fn nanos(time: Duration) -> Nanos {
 }
 
 fn options() -> VolumeOptions {
-    VolumeOptions { mode: Some(WriteMode::PerZone), ..VolumeOptions::default() }
+    VolumeOptions::default().with_mode(WriteMode::PerZone)
 }
 
 /// Writes ahead of the pointer wait for this time.
 fn parking(time: Duration) -> VolumeOptions {
-    VolumeOptions { park: Some(ParkOptions { time: nanos(time), ..ParkOptions::default() }), ..options() }
+    options().with_park(ParkOptions::default().with_time(nanos(time)))
 }
 
 fn over(device: Arc<dyn Device>, options: VolumeOptions) -> Arc<Volume> {
@@ -380,7 +380,7 @@ fn park_time_that_is_shortened_wakes_a_sleeper() {
 
 #[test]
 fn tags_that_are_added_wake_a_sleeper_for_the_waiting_reads() {
-    let options = VolumeOptions { mode: Some(WriteMode::ZoneLock), nr_requests: 1, ..options() };
+    let options = options().with_mode(WriteMode::ZoneLock).with_nr_requests(1);
     let (drive, volume, clock) = held(1, Answer::ByHand, options);
     let _sleeper = Sleeper::start(&volume, clock, 0);
     let ends = [1, 2, 3].map(|zone| leave(&volume, clock, 0, read(zone)));
@@ -536,7 +536,7 @@ fn thread_that_ends_is_woken_by_the_one_with_its_completion() {
 
 /// The zone has a write at the device, which no scheduler has seen and whose end no poll brings.
 fn pass_over(end: impl FnOnce(&Arc<Volume>, Clock, &mpsc::Sender<()>)) {
-    let options = VolumeOptions { mode: Some(WriteMode::ZoneLock), ..options() };
+    let options = options().with_mode(WriteMode::ZoneLock);
     let (drive, volume, clock) = held(1, Answer::AtOnce, options);
     let ((sender, entered), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
     drive.at_submit(move || {

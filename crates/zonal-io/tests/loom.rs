@@ -342,12 +342,10 @@ fn sleeper_at_a_drive_is_woken_by_a_command() {
         "sleeper_at_a_drive_is_woken_by_a_command",
         PREEMPTIONS,
         || {
-            let options = EmulatedOptions {
-                size: 1 << 20,
-                zone_size: 1 << 19,
-                complete: CompleteMode::Poll,
-                ..EmulatedOptions::default()
-            };
+            let options = EmulatedOptions::default()
+                .with_size(1 << 20)
+                .with_zone_size(1 << 19)
+                .with_complete(CompleteMode::Poll);
             let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
             let other = drive.clone();
             let other = spawn(move || {
@@ -433,15 +431,10 @@ fn watch_of_a_queue_is_handed_to_a_thread_that_sleeps() {
         2,
         || {
             TIME.store(0, Ordering::Relaxed);
-            let options = EmulatedOptions {
-                size: 1 << 20,
-                zone_size: 1 << 19,
-                completion_nsec: 2,
-                ..EmulatedOptions::default()
-            };
-            let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
             let options =
-                VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..Default::default() };
+                EmulatedOptions::default().with_size(1 << 20).with_zone_size(1 << 19).with_completion_nsec(2);
+            let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
+            let options = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(false);
             let volume = Arc::new(Volume::open(drive, options).unwrap());
             let other = volume.clone();
             let other = spawn(move || call_for_an_append(&other));

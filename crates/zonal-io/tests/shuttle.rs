@@ -406,16 +406,14 @@ fn driver_completes_what_others_submit() {
 
 /// The emulated drive, with room for this many commands.
 fn emulated(depth: u32) -> Arc<dyn Device> {
-    let options = EmulatedOptions {
-        size: 2 * threads::drive::ZONE * 512,
-        zone_size: threads::drive::ZONE * 512,
-        blocksize: 512,
-        zone_append_max_sectors: 8,
-        complete: CompleteMode::Poll,
-        hw_queue_depth: depth,
-        preserves_write_order: true,
-        ..EmulatedOptions::default()
-    };
+    let options = EmulatedOptions::default()
+        .with_size(2 * threads::drive::ZONE * 512)
+        .with_zone_size(threads::drive::ZONE * 512)
+        .with_blocksize(512)
+        .with_zone_append_max_sectors(8)
+        .with_complete(CompleteMode::Poll)
+        .with_hw_queue_depth(depth)
+        .with_preserves_write_order(true);
     Arc::new(Emulated::new("null", &options, Null).unwrap())
 }
 

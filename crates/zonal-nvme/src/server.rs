@@ -70,11 +70,27 @@ const HAND_OVER: u64 = u64::MAX - 2;
 
 /// How a server runs.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ServerOptions {
     /// Threads, at least one.
     pub threads: usize,
     /// Whether they poll instead of sleeping.
     pub polls: bool,
+}
+
+impl Default for ServerOptions {
+    /// One thread, which sleeps.
+    fn default() -> ServerOptions {
+        ServerOptions { threads: 1, polls: false }
+    }
+}
+
+zonal_core::setters! {
+    ServerOptions
+    /// Number of threads, at least one.
+    with_threads threads: usize;
+    /// Whether they poll instead of sleeping.
+    with_polls polls: bool;
 }
 
 /// A running server.

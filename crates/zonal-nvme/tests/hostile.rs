@@ -37,7 +37,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn serve_target(target: Arc<Target>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = ServerOptions { threads: 2, polls: false };
+    let options = ServerOptions::default().with_threads(2).with_polls(false);
     Server::start(target, listener, Clock::start(), options, Arc::new(AtomicBool::new(false))).unwrap()
 }
 

@@ -15,7 +15,7 @@ use zonal_nvme::wire::{Sqe, io};
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn serve(device: &str) -> Server {
-    serve_with(device, ServerOptions { threads: 2, polls: false })
+    serve_with(device, ServerOptions::default().with_threads(2).with_polls(false))
 }
 
 fn serve_with(device: &str, options: ServerOptions) -> Server {
@@ -90,7 +90,7 @@ fn server_that_polls_is_seen_to_use_a_processor() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = serve_with(
         "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096",
-        ServerOptions { threads: 2, polls: true },
+        ServerOptions::default().with_threads(2).with_polls(true),
     );
     let share = share(Duration::from_secs(1));
     println!("{:.2} % of a core", share * 100.0);

@@ -31,7 +31,7 @@ fn timed(profile: &str, inner: Arc<dyn Device>) -> Arc<Timed> {
 }
 
 fn create(path: &Path) {
-    let options = ImageOptions { size: Some(64 * MIB), zone_size: Some(16 * MIB), ..Default::default() };
+    let options = ImageOptions::default().with_size(64 * MIB).with_zone_size(16 * MIB);
     options.create(path).unwrap();
 }
 
@@ -40,7 +40,7 @@ fn image(path: &Path) -> Arc<dyn Device> {
 }
 
 fn null(options: EmulatedOptions) -> Arc<dyn Device> {
-    let options = EmulatedOptions { size: 64 * MIB, zone_size: 16 * MIB, ..options };
+    let options = options.clone().with_size(64 * MIB).with_zone_size(16 * MIB);
     Arc::new(Emulated::new("null", &options, Null).unwrap())
 }
 
@@ -57,7 +57,7 @@ struct Host {
 
 impl Host {
     fn new(device: Arc<dyn Device>, mode: WriteMode) -> Host {
-        let options = VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(mode).with_merge(false);
         let volume = Volume::open(device, options).unwrap();
         let ends: Arc<Mutex<Ends>> = Arc::default();
         let all = ends.clone();
@@ -189,7 +189,7 @@ fn null_device_in_a_flash_drives_time_is_never_faster_than_the_drive() {
 
 #[test]
 fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
-    let options = EmulatedOptions { zone_max_open: 2, zone_max_active: 2, ..Default::default() };
+    let options = EmulatedOptions::default().with_zone_max_open(2).with_zone_max_active(2);
     let inner = null(options);
     let drive = timed("zns-1t", inner.clone());
     assert!(!drive.insight().virtual_time);

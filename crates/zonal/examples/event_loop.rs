@@ -65,7 +65,7 @@ fn serve(volume: &Volume, mut client: UnixStream) -> std::io::Result<()> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("drive.img");
-    ImageOptions { size: Some(1 << 30), ..ImageOptions::default() }.create(&path)?;
+    ImageOptions::default().with_size(1 << 30).create(&path)?;
     // Its helper thread moves the data, so every answer comes later.
     let device = zonal::open(&path.to_string_lossy())?;
     let volume = Arc::new(Volume::open(device, VolumeOptions::default())?);

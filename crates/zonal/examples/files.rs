@@ -7,8 +7,7 @@ use zonal::image::ImageOptions;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("drive.img");
-    ImageOptions { size: Some(1 << 30), zone_size: Some(16 << 20), ..ImageOptions::default() }
-        .create(&path)?;
+    ImageOptions::default().with_size(1 << 30).with_zone_size(16 << 20).create(&path)?;
     let name = path.to_string_lossy();
     let text = b"Each zone takes writes only at its write pointer.".repeat(1000);
 

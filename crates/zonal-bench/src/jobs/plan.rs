@@ -592,7 +592,7 @@ mod tests {
     /// 64 zones of 1 MiB, two of them conventional.
     fn info() -> DeviceInfo {
         let options =
-            EmulatedOptions { size: 64 << 20, zone_size: 1 << 20, zone_nr_conv: 2, ..Default::default() };
+            EmulatedOptions::default().with_size(64 << 20).with_zone_size(1 << 20).with_zone_nr_conv(2);
         options.info("drive").unwrap()
     }
 

@@ -16,7 +16,7 @@
 //! let text = "10,host,0,Write,0,4096\n20,host,0,Read,0,4096\n";
 //! let mut trace = Trace::new(Box::new(Cursor::new(text)), "two requests", &TraceOptions::default())?;
 //! let open = || {
-//!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
+//!     let options = EmulatedOptions::default().with_size(1 << 30).with_zone_size(1 << 20);
 //!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
 //! };
 //! let mut options = ReplayOptions::default();

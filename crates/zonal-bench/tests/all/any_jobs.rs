@@ -19,18 +19,16 @@ struct Drive {
 
 impl Drive {
     fn options(&self) -> EmulatedOptions {
-        EmulatedOptions {
-            size: 16 * ZONE / 4,
-            zone_size: ZONE / 4,
-            zone_capacity: self.capacity_blocks * 4096,
-            zone_nr_conv: self.conventional,
-            zone_max_open: self.open,
-            zone_max_active: self.open,
-            complete: if self.poll { CompleteMode::Poll } else { CompleteMode::Inline },
-            submit_queues: self.queues,
-            completion_nsec: self.delay,
-            ..options()
-        }
+        options()
+            .with_size(16 * ZONE / 4)
+            .with_zone_size(ZONE / 4)
+            .with_zone_capacity(self.capacity_blocks * 4096)
+            .with_zone_nr_conv(self.conventional)
+            .with_zone_max_open(self.open)
+            .with_zone_max_active(self.open)
+            .with_complete(if self.poll { CompleteMode::Poll } else { CompleteMode::Inline })
+            .with_submit_queues(self.queues)
+            .with_completion_nsec(self.delay)
     }
 }
 

@@ -359,7 +359,7 @@ fn files() -> u64 {
 #[test]
 fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two_seconds() {
     let files = files();
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     let volume = Arc::new(Volume::open(open("sim:smr-hdd-30t"), options).unwrap());
     let (waiter, memory) = (Jumping(Timeline::new(volume.clone())), Memory::new());
     let mut rows = Rows::open(memory.clone(), CACHE).unwrap();

@@ -4,7 +4,6 @@ use crate::support::{Fault, memory, null, options, output_of, polled, run_on, tr
 use serde_json::{Map, Value};
 use std::process::Command;
 use zonal_bench::{Detail, Report};
-use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
 const MIX: &str = "--name=mix --rw=randrw --zonemode=zbd --bs=4k --offset=4z --size=16z --io_size=2M --iodepth=4 --fsync=64 \
@@ -200,7 +199,7 @@ fn text_has_fios_lines() {
 #[test]
 fn long_run_has_samples() {
     let arguments = "--name=s --rw=randread --bs=4k --size=1M --time_based --runtime=1200ms --norandommap";
-    let device = null(&EmulatedOptions { completion_nsec: 1_000_000, ..options() });
+    let device = null(&options().with_completion_nsec(1_000_000));
     let json = parse(&run_on(&device, WriteMode::PerZone, arguments), Detail::Plain);
     let read = &json["jobs"][0]["read"];
     assert_eq!((read["bw_samples"].as_u64(), read["iops_samples"].as_u64()), (Some(2), Some(2)));

@@ -9,7 +9,6 @@ use zonal_bench::replay::{LogError, LogOptions, ReplayError, ReplayOptions, Repl
 use zonal_bench::{Detail, DirReport, Failure};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::device::{Command, Context, Device, Insight, Submitted, Wrapper};
-use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
 const MODES: [WriteMode; 5] =
@@ -137,8 +136,8 @@ fn sum(text: &str, kind: &str) -> (u64, u64) {
 fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
     let text = busy_disk(6000);
     for (mode, blocksize) in MODES.into_iter().flat_map(|mode| [(mode, 512), (mode, 4096)]) {
-        let device = EmulatedOptions { preserves_write_order: true, blocksize, ..polled() };
-        let device = memory(&EmulatedOptions { completion_nsec: 2000, ..device }, Fault::None);
+        let device = polled().with_preserves_write_order(true).with_blocksize(blocksize);
+        let device = memory(&device.clone().with_completion_nsec(2000), Fault::None);
         let options = options_with(|options| {
             options.speed = Speed::Max;
             options.volume.mode = Some(mode);
@@ -185,7 +184,7 @@ fn device_gets_what_the_report_says() {
 fn virtual_time_repeats_to_the_nanosecond() {
     let text = busy_disk(3000);
     let once = || {
-        let witness = Witness::new(null(&EmulatedOptions { completion_nsec: 70_000, ..polled() }));
+        let witness = Witness::new(null(&polled().with_completion_nsec(70_000)));
         let device: Arc<dyn Device> = witness.clone();
         let report = replay(&device, &text, &ReplayOptions::default());
         (witness.seen(), report.replay.series.clone(), report.report.modes[0].jobs[0].elapsed)
@@ -200,7 +199,7 @@ const THREE: &str = "0,h,0,Write,0,4096\n5000,h,0,Write,8192,4096\n36000000000,h
 fn requests_go_out_at_their_times_and_an_hour_of_virtual_time_takes_no_time() {
     let hour = 3_600_000_000_000;
     for (speed, factor) in [(1.0, 1), (10.0, 10)] {
-        let witness = Witness::new(null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() }));
+        let witness = Witness::new(null(&polled().with_completion_nsec(1_000_000)));
         let device: Arc<dyn Device> = witness.clone();
         let begin = Instant::now();
         let report = replay(&device, THREE, &options_with(|options| options.speed = Speed::Times(speed)));
@@ -215,8 +214,7 @@ fn requests_go_out_at_their_times_and_an_hour_of_virtual_time_takes_no_time() {
 
 #[test]
 fn time_counts_from_the_recorded_arrival() {
-    let device: Arc<dyn Device> =
-        Witness::new(null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() }));
+    let device: Arc<dyn Device> = Witness::new(null(&polled().with_completion_nsec(1_000_000)));
     let report = replay(&device, THREE, &options_with(|options| options.depth = Some(1)));
     let [_, write] = dirs(&report);
     let of = |latency: &Option<Box<zonal_bench::Latency>>| {
@@ -240,8 +238,7 @@ fn real_time_is_kept_too() {
 
 #[test]
 fn queue_over_time_is_what_was_under_way() {
-    let device: Arc<dyn Device> =
-        Witness::new(null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() }));
+    let device: Arc<dyn Device> = Witness::new(null(&polled().with_completion_nsec(1_000_000)));
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,8192,4096\n0,h,0,Write,16384,4096\n20000,h,0,Write,0,4096\n";
     let report = replay(&device, text, &ReplayOptions::default());
     let series = &report.replay.series;
@@ -253,7 +250,7 @@ fn queue_over_time_is_what_was_under_way() {
 
 #[test]
 fn read_of_a_write_under_way_waits_for_it() {
-    let witness = Witness::new(null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() }));
+    let witness = Witness::new(null(&polled().with_completion_nsec(1_000_000)));
     let device: Arc<dyn Device> = witness.clone();
     let text = "0,h,0,Write,0,4096\n0,h,0,Read,0,4096\n0,h,0,Read,65536,4096\n";
     let report = replay(&device, text, &ReplayOptions::default());
@@ -266,7 +263,7 @@ fn read_of_a_write_under_way_waits_for_it() {
 
 #[test]
 fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
-    let device = null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() });
+    let device = null(&polled().with_completion_nsec(1_000_000));
     // The last read is of a block that was written and of a block that was not.
     let text =
         "0,h,0,Write,0,4096\n20000,h,0,Read,65536,4096\n20000,h,0,Read,131072,8192\n40000,h,0,Read,0,8192\n";
@@ -361,12 +358,8 @@ fn as_is() -> ReplayOptions {
 
 #[test]
 fn zoned_trace_is_played_where_it_was_resets_included() {
-    let witness = Witness::new(null(&EmulatedOptions {
-        size: 512 << 20,
-        zone_size: 64 << 20,
-        zone_nr_conv: 0,
-        ..polled()
-    }));
+    let witness =
+        Witness::new(null(&polled().with_size(512 << 20).with_zone_size(64 << 20).with_zone_nr_conv(0)));
     let device: Arc<dyn Device> = witness.clone();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/trace/accept/blkparse-zoned.txt");
     let mut options = as_is();
@@ -416,7 +409,7 @@ fn log_that_a_job_wrote_is_played_as_it_is_again_and_again() {
 #[test]
 fn reset_of_a_trace_waits_for_the_writes_before_it() {
     let device: Arc<dyn Device> =
-        Witness::new(memory(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() }, Fault::None));
+        Witness::new(memory(&polled().with_completion_nsec(1_000_000), Fault::None));
     let mut text = String::new();
     let zone = 4 * ZONE / 512;
     for round in 0..3 {
@@ -434,7 +427,7 @@ fn reset_of_a_trace_waits_for_the_writes_before_it() {
 
 #[test]
 fn record_that_does_not_fit_as_it_is_names_its_place() {
-    let blocks = null(&EmulatedOptions { blocksize: 4096, ..options() });
+    let blocks = null(&options().with_blocksize(4096));
     let of =
         |text: &str, options: &ReplayOptions| try_replay(&blocks, text, options).unwrap_err().to_string();
     assert_eq!(

@@ -46,7 +46,7 @@ fn full_zones_are_reset_before_they_are_written_again() {
 #[test]
 fn sixteen_jobs_write_the_same_zones_within_the_limit() {
     // The limit is the device's too, so one zone too many would fail a write.
-    let options = EmulatedOptions { zone_max_open: 6, zone_max_active: 6, ..polled() };
+    let options = polled().with_zone_max_open(6).with_zone_max_active(6);
     for (mode, host) in MODES.into_iter().flat_map(|mode| HOSTS.map(|host| (mode, host))) {
         let device = null(&options);
         let arguments = "--name=many --rw=randwrite --zonemode=zbd --zonesize=1M --bs=16k --offset=4z --numjobs=16 \
@@ -87,7 +87,7 @@ fn runtime_ends_a_job_that_would_go_on() {
 
 #[test]
 fn runtime_caps_a_job_that_is_not_time_based() {
-    let device = null(&EmulatedOptions { completion_nsec: 20_000_000, ..options() });
+    let device = null(&options().with_completion_nsec(20_000_000));
     let arguments = "--name=slow --rw=write --zonemode=zbd --bs=4k --offset=4z --runtime=200ms";
     let report = run_on(&device, WriteMode::PerZone, arguments);
     let ios = job(&report, 0).dir(Dir::Write).ios;
@@ -96,7 +96,7 @@ fn runtime_caps_a_job_that_is_not_time_based() {
 
 #[test]
 fn depth_keeps_as_many_in_flight() {
-    let device = null(&EmulatedOptions { completion_nsec: 10_000_000, ..options() });
+    let device = null(&options().with_completion_nsec(10_000_000));
     let arguments = "--name=deep --rw=randread --bs=4k --iodepth=16 --size=1M --io_size=256k --norandommap";
     let report = run_on(&device, WriteMode::PerZone, arguments);
     let job = job(&report, 0);
@@ -249,7 +249,7 @@ fn read_only_and_offline_zones_are_passed_over() {
 
 #[test]
 fn active_zones_elsewhere_lower_the_limit() {
-    let options = EmulatedOptions { zone_max_open: 4, zone_max_active: 4, ..options() };
+    let options = options().with_zone_max_open(4).with_zone_max_active(4);
     let device = null(&options);
     let fill = "--name=w --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=64k --offset_increment=1z --numjobs=3";
     run_on(&device, WriteMode::PerZone, &format!("{fill} --offset=4z"));
@@ -324,7 +324,7 @@ fn job_that_finds_nothing_to_read_says_so() {
 
 /// 64 zones of 1 MiB, of which four may be active.
 fn four_active() -> EmulatedOptions {
-    EmulatedOptions { zone_max_open: 4, zone_max_active: 4, zone_nr_conv: 0, ..options() }
+    options().with_zone_max_open(4).with_zone_max_active(4).with_zone_nr_conv(0)
 }
 
 /// The zones in this condition.
@@ -420,8 +420,7 @@ fn active_zones_outside_the_range_are_named_with_what_helps() {
 #[test]
 fn blocks_above_the_largest_append_are_written_whole_by_default() {
     // As drives have it: appends of 128 KiB, and commands that are smaller than the blocks, too.
-    let options =
-        EmulatedOptions { zone_append_max_sectors: 256, max_sectors: 384, zone_nr_conv: 0, ..polled() };
+    let options = polled().with_zone_append_max_sectors(256).with_max_sectors(384).with_zone_nr_conv(0);
     let jobs = [
         "--rw=write --zonemode=zbd",
         "--rw=randwrite --zonemode=zbd --norandommap --io_size=16M",
@@ -466,7 +465,7 @@ fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanEr
 
 #[test]
 fn refusals_say_what_helps() {
-    let small = EmulatedOptions { zone_append_max_sectors: 8, zone_max_open: 7, ..options() };
+    let small = options().with_zone_append_max_sectors(8).with_zone_max_open(7);
     let words = |arguments: &str| misfit(&small, WriteMode::Append, arguments).to_string();
     let large = words("--name=x --rw=write --zonemode=zbd --bs=8k");
     assert!(large.contains("take a bs of at most that, or --write-mode per-zone"), "{large}");
@@ -479,7 +478,7 @@ fn refusals_say_what_helps() {
 
 #[test]
 fn jobs_that_do_not_fit_are_refused_with_the_facts() {
-    let small = EmulatedOptions { zone_max_open: 4, zone_append_max_sectors: 8, ..options() };
+    let small = options().with_zone_max_open(4).with_zone_append_max_sectors(8);
     let check = |arguments: &str, expected: PlanError| {
         let arguments = format!("--name=x {arguments}");
         assert_eq!(misfit(&small, WriteMode::Append, &arguments), expected, "{arguments}");
@@ -495,7 +494,7 @@ fn jobs_that_do_not_fit_are_refused_with_the_facts() {
         PlanError::OpenZonesAboveDevice { asked: 5, limit: 4 },
     );
     check("--rw=write --zonemode=zbd --bs=8k", PlanError::BlockAboveAppend { block: 8192, append: 4096 });
-    let without = EmulatedOptions { zone_append_max_sectors: 0, ..options() };
+    let without = options().with_zone_append_max_sectors(0);
     let error = misfit(&without, WriteMode::Append, "--name=x --rw=write --zonemode=zbd --bs=8k");
     assert_eq!(error, PlanError::NoAppend);
     check(

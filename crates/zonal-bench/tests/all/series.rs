@@ -8,7 +8,6 @@ use zonal_bench::workload::Dir;
 use zonal_bench::{BenchOptions, JobReport, Reopen, Report, run};
 use zonal_core::{Nanos, SECTOR_BYTES, ZoneCondition};
 use zonal_io::device::Device;
-use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
 const MIX: &str = "--name=mix --rw=randrw --zonemode=zbd --bs=4k --offset=4z --size=16z --io_size=2M --iodepth=4 --numjobs=2 \
@@ -121,7 +120,7 @@ fn map_of_zones_is_what_the_jobs_left() {
 
 #[test]
 fn nobody_asked_keeps_no_series() {
-    let small = EmulatedOptions { zone_nr_conv: 0, ..options() };
+    let small = options().with_zone_nr_conv(0);
     let report =
         run_on(&null(&small), WriteMode::PerZone, "--name=w --rw=write --zonemode=zbd --bs=64k --size=2z");
     let mode = &report.modes[0];

@@ -8,7 +8,6 @@ use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Failure, HostRules, Reopen, Report, run};
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
-use zonal_io::emulated::EmulatedOptions;
 use zonal_io::fault::Plan;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::WriteMode;
@@ -215,7 +214,7 @@ fn failed_write_costs_its_block_and_the_rest_verifies() {
 
 #[test]
 fn capacity_below_the_zone_size_verifies() {
-    let options = EmulatedOptions { zone_capacity: 768 << 10, ..polled() };
+    let options = polled().with_zone_capacity(768 << 10);
     for mode in MODES {
         let device = memory(&options, Fault::None);
         let arguments = "--name=j --verify=crc32c --zonemode=zbd --rw=randwrite --bs=16k --offset=4z --size=4z --iodepth=8 \
@@ -231,12 +230,7 @@ fn capacity_below_the_zone_size_verifies() {
 fn image_is_closed_and_opened_again_to_be_verified() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive.zonal");
-    let drive = ImageOptions {
-        size: Some(64 * ZONE),
-        zone_size: Some(ZONE),
-        zone_nr_conv: Some(4),
-        ..Default::default()
-    };
+    let drive = ImageOptions::default().with_size(64 * ZONE).with_zone_size(ZONE).with_zone_nr_conv(4);
     drive.create(&path).unwrap();
     let open = || {
         let device = ImageDevice::open(&path, &OpenOptions::default())?;
@@ -260,7 +254,7 @@ fn image_is_closed_and_opened_again_to_be_verified() {
 fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
     for hw_queue_depth in [64, 1] {
         let device =
-            memory(&EmulatedOptions { hw_queue_depth, completion_nsec: 200_000, ..polled() }, Fault::None);
+            memory(&polled().with_hw_queue_depth(hw_queue_depth).with_completion_nsec(200_000), Fault::None);
         let mut bench = BenchOptions::new(jobs(
             "--name=v --verify=crc32c --zonemode=zbd --rw=write --bs=64k --offset=4z --size=2z --loops=2",
         ));

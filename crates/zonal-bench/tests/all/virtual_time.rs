@@ -10,7 +10,6 @@ use zonal_bench::job::{Direction, Extent};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Detail, Failure, HostRules, JobReport, Report, run};
 use zonal_io::device::Device;
-use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
 const MICROS: u64 = 1000;
@@ -149,23 +148,21 @@ fn loops_flushes_and_reads_work() {
 
 #[test]
 fn blocks_are_verified_in_virtual_time() {
-    let inside = memory(&EmulatedOptions { completion_nsec: 5000, ..polled() }, Fault::None);
+    let inside = memory(&polled().with_completion_nsec(5000), Fault::None);
     let device: Arc<dyn Device> = Timeless::new(inside);
     let arguments = "--name=v --rw=randwrite --zonemode=zbd --bs=4k --iodepth=8 --numjobs=3 --offset=8z --size=4z \
                      --io_size=1M --verify=crc32c";
     let report = run_on(&device, WriteMode::PerZone, arguments);
     assert!(!report.is_failed(), "{}", report.to_text());
     assert!(report.modes[0].verify.as_ref().unwrap().blocks > 0);
-    let inside =
-        memory(&EmulatedOptions { completion_nsec: 5000, ..polled() }, Fault::Drop { zone: 9, offset: 8 });
+    let inside = memory(&polled().with_completion_nsec(5000), Fault::Drop { zone: 9, offset: 8 });
     let device: Arc<dyn Device> = Timeless::new(inside);
     assert!(run_on(&device, WriteMode::PerZone, arguments).is_failed());
 }
 
 #[test]
 fn failure_that_ends_all_stops_the_others() {
-    let inside =
-        memory(&EmulatedOptions { completion_nsec: 5000, ..polled() }, Fault::Fail { zone: 8, offset: 80 });
+    let inside = memory(&polled().with_completion_nsec(5000), Fault::Fail { zone: 8, offset: 80 });
     let device: Arc<dyn Device> = Timeless::new(inside);
     let arguments = "--name=bad --rw=write --zonemode=zbd --bs=4k --offset=8z --size=1z --exitall_on_error=1 \
                      --name=good --rw=write --zonemode=zbd --bs=4k --offset=20z --size=1z --time_based --runtime=100";
@@ -366,7 +363,7 @@ proptest! {
 /// A drive that keeps the order of writes and holds the writes of each zone in flight, told apart by their length.
 #[test]
 fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
-    let ordered = EmulatedOptions { preserves_write_order: true, ..options() };
+    let ordered = options().with_preserves_write_order(true);
     let jobs: String = (1..=16)
         .map(|n| {
             format!(

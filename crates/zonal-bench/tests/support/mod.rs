@@ -31,12 +31,12 @@ pub const ZONE: u64 = 1 << 20;
 
 /// 64 zones of 1 MiB, four of them conventional.
 pub fn options() -> EmulatedOptions {
-    EmulatedOptions { size: 64 * ZONE, zone_size: ZONE, zone_nr_conv: 4, ..EmulatedOptions::default() }
+    EmulatedOptions::default().with_size(64 * ZONE).with_zone_size(ZONE).with_zone_nr_conv(4)
 }
 
 /// The same, answering when polled.
 pub fn polled() -> EmulatedOptions {
-    EmulatedOptions { complete: CompleteMode::Poll, ..options() }
+    options().with_complete(CompleteMode::Poll)
 }
 
 /// What a storage does wrong, once.
@@ -270,7 +270,7 @@ impl Wrapper for Timeless {
 
 /// A null device in virtual time that takes `nanos` for everything.
 pub fn timeless(nanos: u64, options: EmulatedOptions) -> Arc<Timeless> {
-    let options = EmulatedOptions { complete: CompleteMode::Poll, completion_nsec: nanos, ..options };
+    let options = options.clone().with_complete(CompleteMode::Poll).with_completion_nsec(nanos);
     let mut device = Timeless::new(null(&options));
     Arc::get_mut(&mut device).expect("nobody else has it").nanos = nanos;
     device

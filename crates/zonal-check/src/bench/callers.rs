@@ -38,11 +38,12 @@ fn waiter() -> Polling {
 /// A file system on `ram:`, with its metadata at `place`.
 fn file_system(place: impl Backend, cache_bytes: usize) -> FileSystem {
     let (size, max_sectors) = (ZONES * ZONE, ((1u64 << 20) / 512) as u32);
-    let options = EmulatedOptions { size, zone_size: ZONE, max_sectors, ..EmulatedOptions::default() };
+    let options =
+        EmulatedOptions::default().with_size(size).with_zone_size(ZONE).with_max_sectors(max_sectors);
     let geometry = options.geometry().expect("the options are valid");
     let device: Arc<dyn Device> =
         Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"));
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     let volume = Arc::new(Volume::open(device, options).expect("an emulated device opens"));
     let geometry = &volume.info().geometry;
     let superblock = Superblock::new(*b"zonal-check-many", geometry, 256, Metadata::Beside, 0);

@@ -20,7 +20,7 @@ const ZONE: u64 = 16 << 20;
 const SET: u64 = 48 << 20;
 
 fn ram(size: u64, zone_size: u64) -> Arc<dyn Device> {
-    let options = EmulatedOptions { size, zone_size, ..EmulatedOptions::default() };
+    let options = EmulatedOptions::default().with_size(size).with_zone_size(zone_size);
     let geometry = options.geometry().expect("the options are valid");
     Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"))
 }
@@ -150,7 +150,7 @@ pub(super) fn image_open(effort: Effort, report: &mut Report) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("drive.zonal");
     let zone = 128 << 20;
-    let options = ImageOptions { size: Some(ZONES * zone), zone_size: Some(zone), ..ImageOptions::default() };
+    let options = ImageOptions::default().with_size(ZONES * zone).with_zone_size(zone);
     options.create(&path).expect("the image is created");
     touch_every_page(&path, zone);
     let open =

@@ -45,11 +45,12 @@ const SET: u64 = 40 << 20;
 /// A drive in memory of `zones` zones.
 fn volume(zones: u64) -> Arc<Volume> {
     let (size, max_sectors) = (zones * ZONE, (UNIT / 512) as u32);
-    let options = EmulatedOptions { size, zone_size: ZONE, max_sectors, ..EmulatedOptions::default() };
+    let options =
+        EmulatedOptions::default().with_size(size).with_zone_size(ZONE).with_max_sectors(max_sectors);
     let geometry = options.geometry().expect("the options are valid");
     let device: Arc<dyn Device> =
         Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"));
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     Arc::new(Volume::open(device, options).expect("an emulated device opens"))
 }
 

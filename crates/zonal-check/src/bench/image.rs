@@ -42,9 +42,9 @@ impl Files {
         let path = self.directory.path().join("image");
         let _ = std::fs::remove_file(&path);
         let size = Some((self.blocks * BLOCK).next_power_of_two());
-        let options = ImageOptions { size, zone_size: size, ..ImageOptions::default() };
+        let options = ImageOptions::default().with_size(size).with_zone_size(size);
         options.create(&path).expect("the image is created");
-        let device = ImageDevice::open(&path, &OpenOptions { threads, ..OpenOptions::default() });
+        let device = ImageDevice::open(&path, &OpenOptions::default().with_threads(threads));
         Writer::new(Arc::new(device.expect("the image opens")), WriteMode::PerZone, true)
     }
 

@@ -31,7 +31,7 @@ pub const PATHS: [Path; 9] = [
 
 /// A device that answers at once, all of it in few zones: what passing from one to the next costs is not asked.
 fn in_line() -> Writer {
-    let options = EmulatedOptions { zone_size: 1 << 36, ..terabyte() };
+    let options = terabyte().with_zone_size(1 << 36);
     Writer::new(null(options), WriteMode::PerZone, false)
 }
 
@@ -42,12 +42,12 @@ fn polled(merge: bool) -> Writer {
 
 /// The same in another mode, with a queue that takes all that the path has in flight, and keeps their order.
 fn polled_in(mode: WriteMode) -> Writer {
-    let options = EmulatedOptions { preserves_write_order: true, hw_queue_depth: 256, ..answers_later() };
+    let options = answers_later().with_preserves_write_order(true).with_hw_queue_depth(256);
     Writer::new(null(options), mode, false)
 }
 
 fn answers_later() -> EmulatedOptions {
-    EmulatedOptions { zone_size: 1 << 36, complete: CompleteMode::Poll, ..terabyte() }
+    terabyte().with_zone_size(1 << 36).with_complete(CompleteMode::Poll)
 }
 
 fn append(writer: &mut Writer, count: u64, depth: u64) {
@@ -72,7 +72,7 @@ fn read(writer: &mut Writer, count: u64) {
 
 /// The write of a job file's job at depth 1: the first path, and what the machinery of jobs adds.
 fn write_of_job(count: u64) {
-    job(EmulatedOptions { zone_size: 1 << 36, ..terabyte() }, WriteMode::PerZone, false, 1, count);
+    job(terabyte().with_zone_size(1 << 36), WriteMode::PerZone, false, 1, count);
 }
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ fn timed_job(
 /// Depth 1 in line, and depth 16 polled into one zone, merging off and on.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let inline = EmulatedOptions { size: 1 << 42, zone_size: 1 << 36, ..EmulatedOptions::default() };
-    let polled = EmulatedOptions { complete: CompleteMode::Poll, ..inline.clone() };
+    let inline = EmulatedOptions::default().with_size(1 << 42).with_zone_size(1 << 36);
+    let polled = inline.clone().with_complete(CompleteMode::Poll);
     let mut cases = [
         Case::new("direct", || job(inline.clone(), WriteMode::Direct, false, 1, count)),
         Case::new("per-zone", || job(inline.clone(), WriteMode::PerZone, false, 1, count)),
@@ -72,8 +72,8 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
 /// What a job adds to its writes: the same writes with latencies, without, and without a job.
 pub(super) fn cost(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let inline = EmulatedOptions { size: 1 << 42, zone_size: 1 << 36, ..EmulatedOptions::default() };
-    let polled = EmulatedOptions { complete: CompleteMode::Poll, ..inline.clone() };
+    let inline = EmulatedOptions::default().with_size(1 << 42).with_zone_size(1 << 36);
+    let polled = inline.clone().with_complete(CompleteMode::Poll);
     for (what, device, depth) in [("in line, depth 1", inline, 1), ("polled, depth 16", polled, 16)] {
         let mut writer = Writer::new(null(device.clone()), WriteMode::PerZone, false);
         let mut cases = [

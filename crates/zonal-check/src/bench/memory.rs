@@ -11,11 +11,11 @@ pub(super) fn plugs(effort: Effort, allocated: Option<fn() -> usize>, report: &m
     for zones in [112_000, 1_000_000].map(|n: u32| n.min(effort.zones_max)) {
         let zone_size = 128 << 20;
         let options =
-            EmulatedOptions { size: zone_size * u64::from(zones), zone_size, ..EmulatedOptions::default() };
+            EmulatedOptions::default().with_size(zone_size * u64::from(zones)).with_zone_size(zone_size);
         let device = null(options);
         let before = allocated.map(|f| f());
         let mode = Some(WriteMode::PerZone);
-        let volume = Volume::open(device, VolumeOptions { mode, merge: true, ..VolumeOptions::default() })
+        let volume = Volume::open(device, VolumeOptions::default().with_mode(mode).with_merge(true))
             .expect("an emulated device opens");
         let (bytes, how) = match (before, allocated) {
             (Some(before), Some(f)) => (f() - before, "allocated by opening"),

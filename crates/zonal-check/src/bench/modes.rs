@@ -30,13 +30,13 @@ fn round(writer: &mut Writer, count: u64, depth: u64) -> f64 {
 /// Four zones in turn, in line at depth 1, where every write of mode `qd1` is a change of the zone; and polled, 16 deep.
 pub(super) fn in_turn(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let inline = EmulatedOptions { size: 64 << 36, zone_size: 1 << 36, ..EmulatedOptions::default() };
-    let polled = EmulatedOptions { complete: CompleteMode::Poll, ..inline.clone() };
+    let inline = EmulatedOptions::default().with_size(64 << 36).with_zone_size(1 << 36);
+    let polled = inline.clone().with_complete(CompleteMode::Poll);
     let modes = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
     for (what, options, depth) in [("in line, depth 1", inline, 1), ("polled, depth 16", polled, 16)] {
         let mut writers = modes.map(|mode| {
             let preserves_write_order = mode == WriteMode::Pipelined;
-            Writer::new(null(EmulatedOptions { preserves_write_order, ..options.clone() }), mode, false)
+            Writer::new(null(options.clone().with_preserves_write_order(preserves_write_order)), mode, false)
         });
         let [per_zone, qd1, pipelined, zone_lock] = &mut writers;
         let mut cases = [

@@ -25,7 +25,7 @@ pub(super) fn null(options: EmulatedOptions) -> Arc<dyn Device> {
 }
 
 pub(super) fn terabyte() -> EmulatedOptions {
-    EmulatedOptions { size: 1 << 40, ..EmulatedOptions::default() }
+    EmulatedOptions::default().with_size(1 << 40)
 }
 
 /// A volume, a channel that counts completions, and memory to write. Two side by side share no cache line.
@@ -40,7 +40,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(device: Arc<dyn Device>, mode: WriteMode, merge: bool) -> Writer {
-        let options = VolumeOptions { mode: Some(mode), merge, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(mode).with_merge(merge);
         Writer::on(Arc::new(Volume::open(device, options).expect("an emulated device opens")))
     }
 
@@ -166,14 +166,12 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
     const DEPTH: u64 = 16;
     // A zone that takes a whole round, so that every write meets the one before it.
     let count = effort.operations;
-    let polled = EmulatedOptions {
-        size: 1 << 42,
-        zone_size: 1 << 36,
-        complete: CompleteMode::Poll,
-        ..EmulatedOptions::default()
-    };
+    let polled = EmulatedOptions::default()
+        .with_size(1 << 42)
+        .with_zone_size(1 << 36)
+        .with_complete(CompleteMode::Poll);
     // Without a plug, depth needs a device that keeps the order.
-    let ordered = EmulatedOptions { preserves_write_order: true, ..polled.clone() };
+    let ordered = polled.clone().with_preserves_write_order(true);
     let mut writers = [
         Writer::new(null(ordered), WriteMode::Direct, false),
         Writer::new(null(polled.clone()), WriteMode::PerZone, false),
@@ -211,14 +209,12 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
 /// Writes of mode `pipelined` at depths that the device's queue holds, and at a depth that it does not hold.
 pub(super) fn pipelined(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let options = EmulatedOptions {
-        size: 1 << 42,
-        zone_size: 1 << 36,
-        complete: CompleteMode::Poll,
-        preserves_write_order: true,
-        ..EmulatedOptions::default()
-    };
-    let deep = EmulatedOptions { hw_queue_depth: 256, ..options.clone() };
+    let options = EmulatedOptions::default()
+        .with_size(1 << 42)
+        .with_zone_size(1 << 36)
+        .with_complete(CompleteMode::Poll)
+        .with_preserves_write_order(true);
+    let deep = options.clone().with_hw_queue_depth(256);
     let mut writers =
         [&options, &deep, &options].map(|o| Writer::new(null(o.clone()), WriteMode::Pipelined, false));
     let [few, many, more_than_fit] = &mut writers;
@@ -283,7 +279,7 @@ impl Walker {
     fn new(zones: u32, zone_writes: u64) -> Walker {
         let zone_size = zone_writes * 4096;
         let options =
-            EmulatedOptions { size: zone_size * u64::from(zones), zone_size, ..EmulatedOptions::default() };
+            EmulatedOptions::default().with_size(zone_size * u64::from(zones)).with_zone_size(zone_size);
         let writer = Writer::new(null(options), WriteMode::PerZone, true);
         let open = (0..16).map(|z| (z, 0)).collect();
         Walker { writer, zones, zone_writes, open, next: 16, pointers: vec![0; zones as usize], random: 1 }

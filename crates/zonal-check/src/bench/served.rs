@@ -73,16 +73,14 @@ impl HostData for Memory {
 
 /// A drive that answers at once: 4 GiB of conventional zones, and as many sequential ones.
 fn target(is_floor: bool) -> Arc<Target> {
-    let options = EmulatedOptions {
-        size: 2 * BLOCKS * u64::from(BLOCK),
-        zone_nr_conv: 16,
-        blocksize: BLOCK,
-        ..EmulatedOptions::default()
-    };
-    let volume_options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    let options = EmulatedOptions::default()
+        .with_size(2 * BLOCKS * u64::from(BLOCK))
+        .with_zone_nr_conv(16)
+        .with_blocksize(BLOCK);
+    let volume_options = VolumeOptions::default().without_park().without_budget();
     let volume = Volume::open(null(options), volume_options).expect("an emulated device opens");
     let identity = Identity::from_bytes([7; 16]).expect("not nil");
-    let options = TargetOptions { nqn: None, identity, read_only: false };
+    let options = TargetOptions::new(identity);
     let target = Target::new(Arc::new(volume), options).expect("the zones fit namespaces");
     Arc::new(if is_floor { target.floor() } else { target })
 }
@@ -262,7 +260,7 @@ impl Served {
         let target = target(is_floor);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let _ = set_tcp_congestion(&listener, "cubic");
-        let options = ServerOptions { threads: 1, polls };
+        let options = ServerOptions::default().with_threads(1).with_polls(polls);
         let has_to_end = Arc::new(AtomicBool::new(false));
         let server = Server::start(target.clone(), listener, Clock::start(), options, has_to_end);
         let server = server.expect("a thread");

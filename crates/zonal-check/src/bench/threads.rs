@@ -15,7 +15,7 @@ use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
 /// Zones so large that a thread stays in its own for a whole round.
 fn wide() -> EmulatedOptions {
-    EmulatedOptions { size: 64 << 36, zone_size: 1 << 36, ..EmulatedOptions::default() }
+    EmulatedOptions::default().with_size(64 << 36).with_zone_size(1 << 36)
 }
 
 /// Both writers at once, each from the start of its zone, in line at depth 1.
@@ -73,7 +73,7 @@ pub(super) fn own_zones(effort: Effort, report: &mut Report) {
 /// The same on devices that answer when they are polled, 16 requests deep: each thread has a queue of its own.
 pub(super) fn own_queues(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let polled = EmulatedOptions { complete: CompleteMode::Poll, submit_queues: 2, ..wide() };
+    let polled = wide().with_complete(CompleteMode::Poll).with_submit_queues(2);
     let held = AtomicU64::new(0);
     for (name, mode, merge) in [
         ("writes, unmerged", WriteMode::PerZone, false),
@@ -107,7 +107,7 @@ pub(super) fn empty_polls(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let volume = |submit_queues| {
         open(
-            EmulatedOptions { complete: CompleteMode::Poll, submit_queues, ..wide() },
+            wide().with_complete(CompleteMode::Poll).with_submit_queues(submit_queues),
             WriteMode::PerZone,
             true,
         )
@@ -128,7 +128,7 @@ pub(super) fn empty_polls(effort: Effort, report: &mut Report) {
 }
 
 fn open(options: EmulatedOptions, mode: WriteMode, merge: bool) -> Volume {
-    let options_of = VolumeOptions { mode: Some(mode), merge, ..VolumeOptions::default() };
+    let options_of = VolumeOptions::default().with_mode(mode).with_merge(merge);
     Volume::open(null(options), options_of).expect("an emulated device opens")
 }
 
@@ -141,7 +141,7 @@ thread_local! {
 /// Two threads that append to one zone, 16 deep each.
 pub(super) fn one_zone(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    let native = EmulatedOptions { complete: CompleteMode::Poll, ..wide() };
+    let native = wide().with_complete(CompleteMode::Poll);
     let held = AtomicU64::new(0);
     for (name, options, mode) in [
         ("emulated, in line", wide(), WriteMode::PerZone),
@@ -179,7 +179,7 @@ fn add_held(held: &AtomicU64, report: &mut Report) {
 pub(super) fn crowd(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     // As many as all of them have on the way: what a full queue costs is not asked here.
-    let polled = EmulatedOptions { complete: CompleteMode::Poll, hw_queue_depth: 256, ..wide() };
+    let polled = wide().with_complete(CompleteMode::Poll).with_hw_queue_depth(256);
     let held = AtomicU64::new(0);
     for (name, options, mode, place) in [
         ("write to their own zones, in line", wide(), WriteMode::PerZone, Place::OwnZones),

@@ -23,14 +23,11 @@ const WRITERS: usize = 100;
 const OPERATIONS_A_WAIT: u64 = 1000;
 
 fn volume(takes: Duration) -> Arc<Volume> {
-    let options = EmulatedOptions {
-        size: 1 << 40,
-        zone_size: 1 << 36,
-        completion_nsec: takes.as_nanos() as u64,
-        ..EmulatedOptions::default()
-    };
-    let options_of =
-        VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..VolumeOptions::default() };
+    let options = EmulatedOptions::default()
+        .with_size(1 << 40)
+        .with_zone_size(1 << 36)
+        .with_completion_nsec(takes.as_nanos() as u64);
+    let options_of = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(false);
     Arc::new(Volume::open(null(options), options_of).expect("an emulated device opens"))
 }
 

@@ -16,12 +16,8 @@ const BLOCK: u32 = 8;
 const DEPTH: u64 = 16;
 
 fn device() -> (Arc<dyn Device>, TraceLog) {
-    let options = EmulatedOptions {
-        size: 8 * ZONE,
-        zone_size: ZONE,
-        complete: CompleteMode::Poll,
-        ..EmulatedOptions::default()
-    };
+    let options =
+        EmulatedOptions::default().with_size(8 * ZONE).with_zone_size(ZONE).with_complete(CompleteMode::Poll);
     let geometry = options.geometry().unwrap();
     let ram = Emulated::new("ram", &options, Ram::new(&geometry)).unwrap();
     let (trace, log) = Trace::to_memory(Arc::new(ram));
@@ -70,9 +66,7 @@ fn read(volume: &Volume, sector: Sector) -> u64 {
 
 fn appended(mode: WriteMode) -> TraceLog {
     let (device, log) = device();
-    let volume =
-        Volume::open(device, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() })
-            .unwrap();
+    let volume = Volume::open(device, VolumeOptions::default().with_mode(mode).with_merge(true)).unwrap();
     log.clear();
     let mut places = fill(&volume);
     assert!(places.iter().all(|&(n, sector)| read(&volume, sector) == n), "{mode}: an address is wrong");

@@ -234,20 +234,18 @@ struct Tally {
 fn campaign(seed: u64, mode: WriteMode, tally: &mut Tally) {
     const ZONES: u32 = 4;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let options = EmulatedOptions {
-        size: u64::from(ZONES) << 20,
-        zone_size: 1 << 20,
-        complete: CompleteMode::Poll,
-        submit_queues: random.random_range(1..3),
-        hw_queue_depth: random.random_range(1..6),
-        max_sectors: 16,
-        preserves_write_order: mode == WriteMode::Pipelined,
-        ..EmulatedOptions::default()
-    };
+    let options = EmulatedOptions::default()
+        .with_size(u64::from(ZONES) << 20)
+        .with_zone_size(1 << 20)
+        .with_complete(CompleteMode::Poll)
+        .with_submit_queues(random.random_range(1..3))
+        .with_hw_queue_depth(random.random_range(1..6))
+        .with_max_sectors(16)
+        .with_preserves_write_order(mode == WriteMode::Pipelined);
     let inner: Arc<dyn Device> = Arc::new(Emulated::new("null", &options, Null).unwrap());
     let plan = format!("seed = {seed}\n[[rule]]\non = \"writes\"\nrate = 0.03\nfault = \"busy\"\n");
     let device = Arc::new(Fault::new(inner, Plan::parse(&plan).unwrap()));
-    let options = VolumeOptions { mode: Some(mode), merge: random.random(), ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_merge(random.random());
     let volume = Arc::new(Volume::open(device, options).unwrap());
     let ends: Arc<Mutex<BTreeMap<u64, Result<Output, RequestError>>>> = Arc::default();
     let open = || {

@@ -12,23 +12,18 @@ use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, WriteMode}
 
 /// A device whose one queue holds `depth` commands, answered when polled.
 fn narrow(depth: u32) -> Arc<dyn Device> {
-    let options = EmulatedOptions {
-        size: 16 << 20,
-        zone_size: 1 << 20,
-        complete: CompleteMode::Poll,
-        hw_queue_depth: depth,
-        ..Default::default()
-    };
+    let options = EmulatedOptions::default()
+        .with_size(16 << 20)
+        .with_zone_size(1 << 20)
+        .with_complete(CompleteMode::Poll)
+        .with_hw_queue_depth(depth);
     Arc::new(Emulated::new("narrow", &options, Null).unwrap())
 }
 
 fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
     Arc::new(
-        Volume::open(
-            device,
-            VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() },
-        )
-        .unwrap(),
+        Volume::open(device, VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(true))
+            .unwrap(),
     )
 }
 
@@ -123,10 +118,7 @@ fn a_zone_found_read_only_while_all_are_reset_is_released() {
 fn a_zone_found_writable_while_all_are_reset_is_left_alone() {
     let script = Arc::new(Script::new(info()));
     script.set_zone(3, ZoneCondition::ReadOnly, 5);
-    let rig = Rig::on(
-        script,
-        VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() },
-    );
+    let rig = Rig::on(script, VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(true));
     rig.volume.resync(Nanos(0), ZoneIndex(3));
     let busy = rig.write(1, 0, 1);
     let all = rig.submit(Request::reset_all());

@@ -27,19 +27,14 @@ fn open(name: &str) -> Arc<dyn Device> {
 }
 
 fn volume_on(device: Arc<dyn Device>, mode: WriteMode) -> Volume {
-    let options = VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_force(true);
     Volume::open(device, options).unwrap()
 }
 
 /// A device of each kind with eight zones, the first conventional.
 fn devices(dir: &Path) -> Vec<Arc<dyn Device>> {
     let path = dir.join("image");
-    let image = ImageOptions {
-        size: Some(8 << 20),
-        zone_size: Some(1 << 20),
-        zone_nr_conv: Some(1),
-        ..ImageOptions::default()
-    };
+    let image = ImageOptions::default().with_size(8 << 20).with_zone_size(1 << 20).with_zone_nr_conv(1);
     image.create(&path).unwrap();
     let whole = "size=8M,zone_size=1M,zone_nr_conv=1";
     let names = [
@@ -171,8 +166,7 @@ fn writes_that_wait_end_with_what_their_zone_has_become() {
 #[test]
 fn parked_writes_end_with_what_their_zone_has_become() {
     let device = open("ram:size=8M,zone_size=1M");
-    let volume =
-        Volume::open(device, VolumeOptions { mode: Some(WriteMode::PerZone), ..VolumeOptions::default() });
+    let volume = Volume::open(device, VolumeOptions::default().with_mode(WriteMode::PerZone));
     let volume = volume.unwrap();
     let ends: Arc<parking_lot::Mutex<Vec<_>>> = Arc::default();
     let noted = ends.clone();

@@ -45,13 +45,11 @@ fn devices(dir: &Path, personality: Personality) -> Vec<Arc<dyn Device>> {
     };
     let (whole, front, rest) = (shape("8M", 2), shape("3M", 2), shape("5M", 0));
     let path = dir.join(name);
-    let image = ImageOptions {
-        size: Some(8 << 20),
-        zone_size: Some(1 << 20),
-        zone_nr_conv: Some(2),
-        personality: Some(personality),
-        ..ImageOptions::default()
-    };
+    let image = ImageOptions::default()
+        .with_size(8 << 20)
+        .with_zone_size(1 << 20)
+        .with_zone_nr_conv(2)
+        .with_personality(personality);
     image.create(&path).unwrap();
     let image = path.display();
     let names = [
@@ -83,7 +81,7 @@ fn each_volume(test: impl Fn(&Volume, &Clock)) {
     for mode in MODES {
         each_device(|device| {
             if mode.fits(device.info()).is_ok() {
-                let options = VolumeOptions { mode: Some(mode), ..VolumeOptions::default() };
+                let options = VolumeOptions::default().with_mode(mode);
                 test(&Volume::open(device, options).unwrap(), &Clock::start());
             }
         });

@@ -26,13 +26,11 @@ fn order(seed: u64) -> Vec<u64> {
 
 fn options(complete: CompleteMode) -> EmulatedOptions {
     let zone = WRITES * u64::from(SECTORS) * 512;
-    EmulatedOptions {
-        size: 4 * zone,
-        zone_size: zone,
-        complete,
-        hw_queue_depth: 64,
-        ..EmulatedOptions::default()
-    }
+    EmulatedOptions::default()
+        .with_size(4 * zone)
+        .with_zone_size(zone)
+        .with_complete(complete)
+        .with_hw_queue_depth(64)
 }
 
 fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
@@ -40,8 +38,10 @@ fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
     let ram = Ram::new(&device_options.geometry().unwrap());
     let device = Arc::new(Emulated::new("ram", &device_options, ram).unwrap());
     // A thread may lose its processor for long while it has a number and has not submitted.
-    let park = Some(ParkOptions { sectors_max: WRITES as u32 * SECTORS, time: Nanos(60_000_000_000) });
-    let options = VolumeOptions { mode: Some(mode), park, force: true, ..VolumeOptions::default() };
+    let park = Some(
+        ParkOptions::default().with_sectors_max(WRITES as u32 * SECTORS).with_time(Nanos(60_000_000_000)),
+    );
+    let options = VolumeOptions::default().with_mode(mode).with_park(park).with_force(true);
     let volume = Volume::open(device.clone(), options).unwrap();
     let (order, next, ended) = (order(7), AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let begin = Instant::now();

@@ -26,7 +26,7 @@ fn device(conventional: u32, complete: &str) -> Arc<dyn Device> {
 }
 
 fn options(mode: WriteMode) -> VolumeOptions {
-    VolumeOptions { mode: Some(mode), park: None, ..VolumeOptions::default() }
+    VolumeOptions::default().with_mode(mode).without_park()
 }
 
 fn part(mode: WriteMode, conventional: u32, complete: &str) -> Part {

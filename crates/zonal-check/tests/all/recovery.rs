@@ -35,12 +35,8 @@ struct Storm {
 impl Storm {
     fn new(mode: WriteMode, seed: u64, records: Option<&Path>) -> Storm {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let options = VolumeOptions {
-            mode: Some(mode),
-            merge: rng.random_ratio(1, 2),
-            park: None,
-            ..Default::default()
-        };
+        let options =
+            VolumeOptions::default().with_mode(mode).with_merge(rng.random_ratio(1, 2)).without_park();
         let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..info() };
         let rig = Rig::with(Arc::new(Script::new(info)), options, |volume| match records {
             Some(directory) => volume.recording(directory.to_owned(), RECORDS_MAX),
@@ -274,8 +270,7 @@ fn flight_record_of_every_lost_write_can_be_replayed() {
 #[test]
 fn flight_record_that_was_changed_does_not_replay() {
     let directory = tempfile::tempdir().unwrap();
-    let options =
-        VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, park: None, ..Default::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(false).without_park();
     let recording = |volume: zonal_io::volume::Volume| volume.recording(directory.path().to_owned(), 1);
     let rig = Rig::with(Arc::new(Script::new(info())), options, recording);
     let lost = rig.write(ZONE, 0, 4);

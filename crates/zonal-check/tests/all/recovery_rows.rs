@@ -371,7 +371,7 @@ fn scene(
     is_append: bool,
 ) -> Scene {
     let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..info() };
-    let options = VolumeOptions { mode: Some(mode), merge: false, park: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_merge(false).without_park();
     let rig = Rig::on(Arc::new(Script::new(info)), options);
     Scene { rig, mode, error, landed, own, trouble, is_append, troubled: 0, submitted: Vec::new() }
 }

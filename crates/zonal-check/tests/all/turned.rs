@@ -121,22 +121,20 @@ fn rest(
 }
 
 fn round(mode: WriteMode, complete: CompleteMode, seed: u64) {
-    let options = EmulatedOptions {
-        size: u64::from(ZONES) * ZONE * 512,
-        zone_size: ZONE * 512,
-        zone_nr_conv: 1,
-        zone_max_active: if seed.is_multiple_of(2) { 0 } else { 4 },
-        max_sectors: 16,
-        zone_append_max_sectors: 8,
-        complete,
-        hw_queue_depth: 4,
-        submit_queues: 1 + seed as u32 % 3,
-        preserves_write_order: seed.is_multiple_of(2),
-        ..Default::default()
-    };
+    let options = EmulatedOptions::default()
+        .with_size(u64::from(ZONES) * ZONE * 512)
+        .with_zone_size(ZONE * 512)
+        .with_zone_nr_conv(1)
+        .with_zone_max_active(if seed.is_multiple_of(2) { 0 } else { 4 })
+        .with_max_sectors(16)
+        .with_zone_append_max_sectors(8)
+        .with_complete(complete)
+        .with_hw_queue_depth(4)
+        .with_submit_queues(1 + seed as u32 % 3)
+        .with_preserves_write_order(seed.is_multiple_of(2));
     let ram = Ram::new(&options.geometry().unwrap());
     let drive = Arc::new(Emulated::new("turned", &options, ram).unwrap());
-    let options = VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_force(true);
     let volume = Volume::open(drive.clone(), options).unwrap();
     let (clock, events, mut last) = (Clock::start(), volume.events(), HashMap::new());
     let (acknowledged, is_over) = (Acknowledged::default(), AtomicBool::new(false));

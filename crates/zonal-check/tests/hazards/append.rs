@@ -119,7 +119,7 @@ fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
 fn u45_append_behind_one_that_was_withdrawn_is_looked_for_where_it_can_be() {
     let script = Arc::new(Script::new(script::info()));
     let device = Arc::new(Overtaking { inner: script.clone(), other: Mutex::new(None) });
-    let options = VolumeOptions { mode: Some(WriteMode::Append), ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::Append);
     let rig = Rig::over(script, device.clone(), options, |volume| volume);
     let token = rig.token();
     let behind = Request::append(rig.sector(1, 0), 4, payload(token, 4)).token(token);

@@ -9,14 +9,13 @@ const ALL: [WriteMode; 5] =
     [WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::Append];
 
 fn at_once(policy: Policy) -> BudgetOptions {
-    BudgetOptions { policy, grace: Nanos(0), minimums: [0; CLASSES] }
+    BudgetOptions::default().with_policy(policy).with_grace(Nanos(0)).with_minimums([0; CLASSES])
 }
 
 fn limited(open_max: u32, active_max: u32, mode: WriteMode, budget: BudgetOptions) -> Rig {
     let keeps_order = mode == WriteMode::Pipelined;
     let info = DeviceInfo { open_max, active_max, keeps_order, ..script::info() };
-    let options =
-        VolumeOptions { mode: Some(mode), budget: Some(budget), force: true, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_budget(budget).with_force(true);
     Rig::on(Arc::new(Script::new(info)), options)
 }
 
@@ -113,7 +112,7 @@ fn u31_wait_that_nothing_under_way_can_end_fails_and_names_who_would_have_to_go(
 #[test]
 fn u31_wait_fails_a_grace_after_nothing_is_under_way_any_more() {
     let grace = Nanos(1000);
-    let rig = limited(1, 0, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Wait) });
+    let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Wait).with_grace(grace));
     begin(&rig, &[1]);
     let denied = [rig.write(3, 0, 8), rig.write(3, 8, 8)];
     assert_eq!(rig.volume.poll(Nanos(500)), Some(Nanos(1500)));
@@ -127,7 +126,7 @@ fn u31_wait_fails_a_grace_after_nothing_is_under_way_any_more() {
 #[test]
 fn u31_writer_between_two_writes_does_not_count_as_gone() {
     let grace = Nanos(1000);
-    let rig = limited(1, 0, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Wait) });
+    let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Wait).with_grace(grace));
     begin(&rig, &[1]);
     let waits = rig.write(2, 0, 8);
     rig.script.style(|_| Style::Now(Answer::Obey));
@@ -204,7 +203,7 @@ fn u33_only_a_zone_nearly_full_is_finished_and_only_for_an_active_slot() {
 #[test]
 fn u33_zone_nearly_full_is_not_finished_under_its_writer() {
     let grace = Nanos(1000);
-    let rig = limited(1, 1, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Finish) });
+    let rig = limited(1, 1, WriteMode::PerZone, at_once(Policy::Finish).with_grace(grace));
     for (offset, sectors) in [(0, 16), (16, 16), (32, 14)] {
         rig.write(1, offset, sectors);
     }
@@ -266,7 +265,7 @@ fn u34_write_that_would_rather_fail_takes_nobodys_place_in_the_line() {
 
 #[test]
 fn u34_write_that_would_rather_fail_leaves_who_waits_without_a_token_in_line() {
-    let budget = BudgetOptions { grace: Nanos(1000), ..at_once(Policy::Wait) };
+    let budget = at_once(Policy::Wait).with_grace(Nanos(1000));
     let rig = limited(1, 0, WriteMode::Qd1, budget);
     begin(&rig, &[1]);
     let waits = rig.write(3, 0, 8);
@@ -292,7 +291,7 @@ fn u34_write_that_would_rather_fail_takes_a_free_slot() {
 fn u35_greedy_writer_leaves_the_slots_of_another_class_alone() {
     let mut minimums = [0; CLASSES];
     minimums[1] = 1;
-    let rig = limited(2, 0, WriteMode::PerZone, BudgetOptions { minimums, ..at_once(Policy::Wait) });
+    let rig = limited(2, 0, WriteMode::PerZone, at_once(Policy::Wait).with_minimums(minimums));
     let greedy: Vec<_> = (1..6).map(|zone| rig.write(zone, 0, 8)).collect();
     rig.rest();
     assert_eq!(rig.script.pending().len(), 1, "one slot is kept");

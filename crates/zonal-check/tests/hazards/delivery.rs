@@ -20,12 +20,7 @@ fn null() -> Arc<Volume> {
     Arc::new(
         Volume::open(
             device,
-            VolumeOptions {
-                mode: Some(WriteMode::PerZone),
-                merge: false,
-                park: None,
-                ..VolumeOptions::default()
-            },
+            VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(false).without_park(),
         )
         .unwrap(),
     )
@@ -174,7 +169,7 @@ fn u03_call_delivers_no_more_than_its_share() {
         let script = Arc::new(Script::new(long_zones()));
         let rig = Rig::on(
             script,
-            VolumeOptions { mode: Some(WriteMode::PerZone), merge, park: None, ..VolumeOptions::default() },
+            VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(merge).without_park(),
         );
         rig.write(1, 0, 1);
         let told = Arc::new(AtomicUsize::new(0));
@@ -245,8 +240,7 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
 fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
     script.style(|_| Style::Now(Answer::Obey));
-    let options =
-        VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, park: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(true).without_park();
     let volume = Volume::open(script.clone(), options).unwrap();
     script.style(|_| Style::Later);
     let told = Arc::new(AtomicUsize::new(0));
@@ -297,8 +291,7 @@ fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
         let script = Arc::new(Script::new(script::info()));
         script.style(|_| Style::Now(Answer::Obey));
         let mode = Some(WriteMode::Append);
-        let volume =
-            Volume::open(wrap(script.clone()), VolumeOptions { mode, ..VolumeOptions::default() }).unwrap();
+        let volume = Volume::open(wrap(script.clone()), VolumeOptions::default().with_mode(mode)).unwrap();
         script.style(|_| Style::Later);
         let channel = volume.channel(|_| {});
         let pool = zonal_io::buffer::BufferPool::new(4096, 16);

@@ -94,6 +94,6 @@ fn ends(scene: impl FnOnce() + Send + 'static) {
 fn unmerged(info: DeviceInfo, mode: WriteMode) -> Rig {
     Rig::on(
         Arc::new(Script::new(info)),
-        VolumeOptions { mode: Some(mode), merge: false, park: None, ..VolumeOptions::default() },
+        VolumeOptions::default().with_mode(mode).with_merge(false).without_park(),
     )
 }

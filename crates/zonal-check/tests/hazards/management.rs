@@ -10,10 +10,7 @@ fn h36_reset_of_all_zones_reaches_those_with_and_without_a_plug() {
         script.set_zone(3, Full, CAPACITY);
         script.set_zone(4, ReadOnly, 8);
         script.set_zone(5, Offline, 0);
-        let rig = Rig::on(
-            script,
-            VolumeOptions { mode: Some(mode), merge: true, park: None, ..VolumeOptions::default() },
-        );
+        let rig = Rig::on(script, VolumeOptions::default().with_mode(mode).with_merge(true).without_park());
         let conventional = rig.write(0, 5, 8);
         rig.write(2, 0, 8);
         rig.settle();

@@ -6,11 +6,12 @@ use zonal_io::volume::ParkOptions;
 
 const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::Append];
 
-const OPTIONS: ParkOptions = ParkOptions { sectors_max: 24, time: Nanos(1000) };
+fn park() -> ParkOptions {
+    ParkOptions::default().with_sectors_max(24).with_time(Nanos(1000))
+}
 
 fn parking(mode: WriteMode) -> Rig {
-    let options =
-        VolumeOptions { mode: Some(mode), park: Some(OPTIONS), force: true, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_park(park()).with_force(true);
     let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..script::info() };
     Rig::on(Arc::new(Script::new(info)), options)
 }
@@ -54,7 +55,7 @@ fn u37_writes_that_come_before_their_predecessors_wait_for_them_and_share_comman
 fn u37_parked_write_waits_for_a_second_in_which_its_zone_does_not_move() {
     const SECOND: u64 = 1_000_000_000;
     for mode in MODES {
-        let options = VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(mode).with_force(true);
         let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..script::info() };
         let rig = Rig::on(Arc::new(Script::new(info)), options);
         let poll = |now| (0..100).for_each(|_| _ = rig.volume.poll(Nanos(now)));

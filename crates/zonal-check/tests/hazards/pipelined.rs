@@ -15,13 +15,11 @@ fn ordered() -> DeviceInfo {
 }
 
 fn options(window: u32) -> VolumeOptions {
-    VolumeOptions {
-        mode: Some(WriteMode::Pipelined),
-        merge: false,
-        window,
-        park: None,
-        ..VolumeOptions::default()
-    }
+    VolumeOptions::default()
+        .with_mode(WriteMode::Pipelined)
+        .with_merge(false)
+        .with_window(window)
+        .without_park()
 }
 
 fn pipelined(window: u32) -> Rig {
@@ -89,7 +87,7 @@ fn s3_zones_have_a_window_each() {
 
 #[test]
 fn s3_waiting_writes_merge_when_the_window_is_full() {
-    let merging = VolumeOptions { merge: true, ..options(2) };
+    let merging = options(2).with_merge(true);
     let rig = Rig::on(Arc::new(Script::new(ordered())), merging);
     let tokens = fill(&rig, 6);
     assert_eq!(out(&rig), [0, 4]);
@@ -188,16 +186,14 @@ fn h48_write_admitted_later_does_not_overtake_one_on_its_way_to_the_device() {
 #[test]
 fn h48_appends_of_many_threads_reach_a_zone_in_the_order_of_their_places() {
     const EACH: usize = 1000;
-    let device = EmulatedOptions {
-        size: 16 << 20,
-        zone_size: 4 << 20,
-        complete: CompleteMode::Poll,
-        preserves_write_order: true,
-        submit_queues: 3,
-        hw_queue_depth: 4,
-        blocksize: 512,
-        ..EmulatedOptions::default()
-    };
+    let device = EmulatedOptions::default()
+        .with_size(16 << 20)
+        .with_zone_size(4 << 20)
+        .with_complete(CompleteMode::Poll)
+        .with_preserves_write_order(true)
+        .with_submit_queues(3)
+        .with_hw_queue_depth(4)
+        .with_blocksize(512);
     let device = Arc::new(Emulated::new("ordered", &device, Null).unwrap());
     let volume = Volume::open(device, options(16)).unwrap();
     for _ in 0..2 {
@@ -264,7 +260,7 @@ fn h47_window_that_failed_goes_out_again_in_the_order_of_places_before_what_wait
 fn h50_device_that_reverses_every_window_gets_all_of_it_in_the_end() {
     for promises in [true, false] {
         let script = Arc::new(Script::new(DeviceInfo { keeps_order: promises, ..ordered() }));
-        let rig = Rig::on(script, VolumeOptions { force: true, ..options(6) });
+        let rig = Rig::on(script, options(6).with_force(true));
         rig.script.allow_together();
         let tokens = fill(&rig, 12);
         while let Some(last) = rig.script.pending().len().checked_sub(1) {
@@ -472,7 +468,7 @@ fn h44_switch_drains_the_window_and_keeps_the_order_of_what_waits() {
     let others = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
     let switches = others.into_iter().flat_map(|m| [(m, WriteMode::Pipelined), (WriteMode::Pipelined, m)]);
     for (from, to) in switches {
-        let rig = Rig::on(Arc::new(Script::new(ordered())), VolumeOptions { mode: Some(from), ..options(3) });
+        let rig = Rig::on(Arc::new(Script::new(ordered())), options(3).with_mode(from));
         let mut tokens = fill(&rig, 5);
         let at_first = out(&rig).len();
         rig.volume.switch_mode(Nanos(0), to).unwrap();
@@ -505,8 +501,7 @@ fn s3_device_without_the_promise_is_refused_unless_forced() {
     rig.volume.switch_mode_anyway(Nanos(0), WriteMode::Pipelined).unwrap();
     rig.rest();
     assert_eq!(rig.volume.mode().0, WriteMode::Pipelined);
-    let forced =
-        Rig::on(script(), VolumeOptions { force: true, mode: Some(WriteMode::PerZone), ..options(4) });
+    let forced = Rig::on(script(), options(4).with_force(true).with_mode(WriteMode::PerZone));
     assert_eq!(forced.volume.switch_mode(Nanos(0), WriteMode::Pipelined), Ok(()));
     assert_eq!(WriteMode::for_device(&ordered()).0, WriteMode::Append, "nobody gets it unasked");
 }
@@ -514,15 +509,13 @@ fn s3_device_without_the_promise_is_refused_unless_forced() {
 /// An emulated device itself checks that writes go together only where it promised order.
 #[test]
 fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in_rounds() {
-    let device = EmulatedOptions {
-        size: 4 << 20,
-        zone_size: 1 << 20,
-        complete: CompleteMode::Poll,
-        blocksize: 512,
-        ..EmulatedOptions::default()
-    };
+    let device = EmulatedOptions::default()
+        .with_size(4 << 20)
+        .with_zone_size(1 << 20)
+        .with_complete(CompleteMode::Poll)
+        .with_blocksize(512);
     let device = Arc::new(Emulated::new("unordered", &device, Null).unwrap());
-    let volume = Volume::open(device, VolumeOptions { force: true, ..options(8) }).unwrap();
+    let volume = Volume::open(device, options(8).with_force(true)).unwrap();
     appends(&volume, 200);
     let statistics = volume.statistics();
     assert!(statistics.resyncs > 0 && statistics.failed == 0, "{statistics:?}");

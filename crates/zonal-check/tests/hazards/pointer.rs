@@ -15,10 +15,7 @@ fn h13_pointer_is_known_before_the_first_write() {
         script.set_zone(3, Full, CAPACITY);
         script.set_zone(4, ReadOnly, 5);
         script.set_zone(5, Offline, 0);
-        let rig = Rig::on(
-            script,
-            VolumeOptions { mode: Some(mode), merge: true, park: None, ..VolumeOptions::default() },
-        );
+        let rig = Rig::on(script, VolumeOptions::default().with_mode(mode).with_merge(true).without_park());
         let zone = |z| ZoneIndex(z);
         let strays = [(1, 0), (2, 24), (3, 0), (4, 5), (5, 0)].map(|(z, offset)| rig.write(z, offset, 4));
         assert_eq!(
@@ -115,7 +112,7 @@ fn h24_write_that_ends_a_zone_belongs_to_it_and_not_to_the_next() {
 
 #[test]
 fn h40_addresses_beyond_2_pow_32_sectors_are_exact() {
-    let options = EmulatedOptions { size: 16 << 40, zone_size: 256 << 20, ..Default::default() };
+    let options = EmulatedOptions::default().with_size(16 << 40).with_zone_size(256 << 20);
     let zone = ((1_u64 << 34) / (256 << 11)) as u32 + 5;
     let start = u64::from(zone) * (256 << 11);
     assert!(start > 1 << 34);
@@ -123,7 +120,7 @@ fn h40_addresses_beyond_2_pow_32_sectors_are_exact() {
         let device = Arc::new(Emulated::new("null:16T", &options, Null).unwrap());
         let volume = Volume::open(
             device.clone(),
-            VolumeOptions { mode: Some(mode), merge: true, park: None, ..VolumeOptions::default() },
+            VolumeOptions::default().with_mode(mode).with_merge(true).without_park(),
         )
         .unwrap();
         let (sender, ends) = std::sync::mpsc::channel();

@@ -8,17 +8,13 @@ use zonal_io::volume::Volume;
 
 fn volume(options: &EmulatedOptions, mode: WriteMode) -> Arc<Volume> {
     let device = Arc::new(Emulated::new("null:", options, Null).unwrap());
-    Arc::new(
-        Volume::open(device, VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() })
-            .unwrap(),
-    )
+    Arc::new(Volume::open(device, VolumeOptions::default().with_mode(mode).with_merge(false)).unwrap())
 }
 
 /// A thread sleeps for completions while another thread submits.
 #[test]
 fn h41_sleeper_wakes_when_a_completion_can_be_had() {
-    let volume =
-        volume(&EmulatedOptions { complete: CompleteMode::Poll, ..Default::default() }, WriteMode::PerZone);
+    let volume = volume(&EmulatedOptions::default().with_complete(CompleteMode::Poll), WriteMode::PerZone);
     let (sender, ends) = std::sync::mpsc::channel();
     let channel = volume.channel(move |c| sender.send(c.result).unwrap());
     assert_eq!(volume.poll(Nanos(0)), None);
@@ -127,7 +123,8 @@ fn u09_room_is_used_by_the_poll_that_makes_it() {
 fn u10_polls_say_when_the_commands_that_they_issue_are_due() {
     for hw_queue_depth in [1, 64] {
         for mode in PLUGGED {
-            let options = EmulatedOptions { completion_nsec: 1000, hw_queue_depth, ..Default::default() };
+            let options =
+                EmulatedOptions::default().with_completion_nsec(1000).with_hw_queue_depth(hw_queue_depth);
             let volume = volume(&options, mode);
             let zone = options.zone_size / 512;
             let ends = Arc::new(parking_lot::Mutex::new(Vec::new()));

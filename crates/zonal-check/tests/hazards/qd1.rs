@@ -85,12 +85,10 @@ fn h43_reset_of_a_zone_in_line_leaves_the_line_to_the_others() {
 
 #[test]
 fn u19_quantum_used_up_gives_the_next_zone_its_turn() {
-    let options = VolumeOptions {
-        mode: Some(WriteMode::Qd1),
-        merge: false,
-        qd1_quantum: Qd1Quantum { bytes: 2 * 8 * 512, time: Nanos(0) },
-        ..VolumeOptions::default()
-    };
+    let options = VolumeOptions::default()
+        .with_mode(WriteMode::Qd1)
+        .with_merge(false)
+        .with_qd1_quantum(Qd1Quantum { bytes: 2 * 8 * 512, time: Nanos(0) });
     let rig = Rig::on(Arc::new(Script::new(script::info())), options);
     let tokens =
         [(1, 0), (1, 8), (1, 16), (1, 24), (2, 0), (2, 8), (2, 16)].map(|(z, at)| rig.write(z, at, 8));
@@ -198,8 +196,7 @@ fn u21_switch_that_cannot_be_is_refused_and_changes_nothing() {
 fn h49_zones_without_a_slot_end_in_bounded_rounds() {
     let name = "ram:size=2M,zone_size=128K,zone_max_open=3,zone_max_active=3,complete=poll";
     let device = zonal_io::registry::Registry::default().open(name).unwrap();
-    let options =
-        VolumeOptions { mode: Some(WriteMode::Qd1), budget: None, park: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::Qd1).without_budget().without_park();
     let volume = zonal_io::volume::Volume::open(device, options).unwrap();
     let inbox = volume.inbox();
     let write = |zone: u64, at: u64| {

@@ -3,8 +3,10 @@
 use super::*;
 
 fn zone_lock(nr_requests: u32, merge: bool) -> Rig {
-    let options =
-        VolumeOptions { mode: Some(WriteMode::ZoneLock), merge, nr_requests, ..VolumeOptions::default() };
+    let options = VolumeOptions::default()
+        .with_mode(WriteMode::ZoneLock)
+        .with_merge(merge)
+        .with_nr_requests(nr_requests);
     Rig::on(Arc::new(Script::new(script::info())), options)
 }
 
@@ -17,8 +19,7 @@ fn u22_writes_that_wait_for_one_zone_take_every_tag_and_hold_up_reads() {
     for (mode, reads_wait) in
         [(WriteMode::ZoneLock, true), (WriteMode::PerZone, false), (WriteMode::Qd1, false)]
     {
-        let options =
-            VolumeOptions { mode: Some(mode), merge: false, nr_requests: 8, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(mode).with_merge(false).with_nr_requests(8);
         let rig = Rig::on(Arc::new(Script::new(script::info())), options);
         for n in 0..8 {
             rig.write(1, n * 2, 2);

@@ -39,8 +39,7 @@ pub struct Mounted {
 impl Powered {
     /// A drive with a new file system.
     pub fn new() -> Powered {
-        let options =
-            ImageOptions { size: Some(256 << 20), zone_size: Some(4 << 20), ..ImageOptions::default() };
+        let options = ImageOptions::default().with_size(256 << 20).with_zone_size(4 << 20);
         let drive = Powered { backing: Arc::new(CutBacking::new(1)) };
         options.format(&*drive.backing).unwrap();
         drive.backing.sync().unwrap();
@@ -51,7 +50,7 @@ impl Powered {
     fn open(&self) -> Arc<Drive> {
         let device =
             ImageDevice::open_backing(Path::new("cut"), self.backing.clone(), &OpenOptions::default());
-        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().without_budget();
         Arc::new(Drive::new(Arc::new(Volume::open(Arc::new(device.unwrap()), options).unwrap())))
     }
 
@@ -85,7 +84,8 @@ impl Powered {
         let (drive, waiters) = (self.open(), polling(Clock::start()));
         let superblock = superblock(&drive, &*waiters()).unwrap();
         let rows = open_rows(&drive, &waiters, None, &superblock, Access::Verify).unwrap();
-        let found = check(&rows, &superblock, &drive, &*waiters(), Options { data: true }).unwrap();
+        let found =
+            check(&rows, &superblock, &drive, &*waiters(), Options::default().with_data(true)).unwrap();
         assert_eq!(found, []);
     }
 }

@@ -15,12 +15,21 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// What may be parked in a zone, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ParkOptions {
     /// Most sectors of a zone.
     pub sectors_max: u32,
     /// How long a zone may stand still before its parked writes are given up. It does not stand still while a write of it is
     /// queued, in recovery or at the device.
     pub time: Nanos,
+}
+
+crate::setters! {
+    ParkOptions
+    /// Most sectors of a zone.
+    with_sectors_max sectors_max: u32;
+    /// How long a zone may stand still before its parked writes are given up.
+    with_time time: Nanos;
 }
 
 impl Default for ParkOptions {

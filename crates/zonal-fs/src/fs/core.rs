@@ -49,6 +49,7 @@ pub(super) struct UnitAnswer {
 
 /// How a file system is used, as opposed to how it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// Zones open at once, for users and the collector; `None`: what the drive allows, 128 at most.
     pub max_open_zones: Option<u32>,
@@ -70,6 +71,28 @@ pub struct MountOptions {
     pub sums_bytes: usize,
     /// Changed rows after which a background step commits them.
     pub changes_max: usize,
+}
+
+zonal_core::setters! {
+    MountOptions
+    /// Zones open at once, for users and the collector; `None`: what the drive allows, 128 at most.
+    with_max_open_zones max_open_zones: impl Into<Option<u32>>;
+    /// Which free zone is opened.
+    with_zone_order zone_order: ZoneOrder;
+    /// Bytes in write buffers or in flight before writers wait.
+    with_dirty_bytes dirty_bytes: u64;
+    /// Bytes of one file that go out before those of other files that wait.
+    with_turn_bytes turn_bytes: impl Into<Option<u64>>;
+    /// Share of what is free, in percent: with less of it writable at once, the collector begins.
+    with_low_space_percent low_space_percent: u8;
+    /// Whether files' lifetimes decide which data lie together.
+    with_lifetimes lifetimes: bool;
+    /// Bytes of metadata that the database keeps in memory.
+    with_cache_bytes cache_bytes: usize;
+    /// Bytes of data's checksums that are kept in memory; 0 keeps none.
+    with_sums_bytes sums_bytes: usize;
+    /// Changed rows after which a background step commits them.
+    with_changes_max changes_max: usize;
 }
 
 impl Default for MountOptions {

@@ -22,9 +22,16 @@ use zonal_core::{ZoneCondition, ZoneDescriptor};
 
 /// What is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// Read and verify all data.
     pub data: bool,
+}
+
+zonal_core::setters! {
+    Options
+    /// Whether to read and verify all data.
+    with_data data: bool;
 }
 
 /// A piece of a file at its place.

@@ -35,6 +35,7 @@ pub use superblock::Origin;
 
 /// How to rebuild.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct RebuildOptions {
     /// The file with the metadata, if they are beside the drive.
     pub beside: Option<PathBuf>,
@@ -45,6 +46,18 @@ pub struct RebuildOptions {
     pub depth: Depth,
     /// What the file system was made with, as far as the units do not say it: of use only where the superblock is gone.
     pub made_with: MakeOptions,
+}
+
+zonal_core::setters! {
+    RebuildOptions
+    /// The file with the metadata, if they are beside the drive.
+    with_beside beside: impl Into<Option<PathBuf>>;
+    /// Whether to rebuild although the metadata are sound.
+    with_force force: bool;
+    /// How much data is read.
+    with_depth depth: Depth;
+    /// What the file system was made with, as far as the units do not say it.
+    with_made_with made_with: MakeOptions;
 }
 
 /// The result of a rebuild.

@@ -12,7 +12,7 @@ const BLOCK: u64 = 4096;
 const UNIT: u64 = 7 * BLOCK;
 
 fn file_system(dirty_bytes: u64) -> FileSystem {
-    let options = MountOptions { dirty_bytes, ..MountOptions::default() };
+    let options = MountOptions::default().with_dirty_bytes(dirty_bytes);
     make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options)
 }
 

@@ -32,7 +32,7 @@ fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
         let fs = open(&drive, &waiters, None, options).unwrap();
         assert!(is_claimed(open(&drive, &waiters, None, options)));
         assert!(is_claimed(look(&drive, &waiters, None, options)));
-        let force = MakeOptions { force: true, ..MakeOptions::default() };
+        let force = MakeOptions::default().with_force(true);
         assert!(is_claimed(make(&drive, &waiters, [8; 16], &force)));
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(b"here")).unwrap();
@@ -74,14 +74,14 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
     for (conventional, is_beside) in [(0, false), (3, false), (0, true)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");
-        let size = ImageOptions { size: Some(24 << 20), zone_size: Some(1 << 20), ..ImageOptions::default() };
-        ImageOptions { zone_nr_conv: Some(conventional), ..size }.create(&path).unwrap();
+        let size = ImageOptions::default().with_size(24 << 20).with_zone_size(1 << 20);
+        size.with_zone_nr_conv(conventional).create(&path).unwrap();
         let beside = is_beside.then(|| dir.path().join("m"));
         let (name, waiters, options) =
             (path.to_str().unwrap(), polling(Clock::start()), MountOptions::default());
         let drive = |device: Arc<dyn Device>| Arc::new(Drive::new(volume(device)));
         let writing = drive(device(name));
-        let made = MakeOptions { beside: beside.clone(), ..MakeOptions::default() };
+        let made = MakeOptions::default().with_beside(beside.clone());
         make(&writing, &waiters, [7; 16], &made).unwrap();
         let fs = open(&writing, &waiters, beside.clone(), options).unwrap();
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
@@ -118,7 +118,7 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
             assert!(common::read_all(&fs, ino).unwrap() == common::bytes(1, 9000));
             fs.check();
         }
-        let refused = make(&first, &waiters, [8; 16], &MakeOptions { force: true, ..made });
+        let refused = make(&first, &waiters, [8; 16], &made.with_force(true));
         assert!(refused.unwrap_err().to_string().contains(READ_ONLY));
         drop((first, second));
         assert!(files().eq(before), "{conventional} {is_beside}: the drive has changed");

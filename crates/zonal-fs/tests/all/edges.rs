@@ -326,7 +326,7 @@ fn buffered_data_of_others_is_sent_before_no_space_is_told() {
 #[test]
 fn any_number_of_bytes_may_be_on_their_way() {
     for dirty_bytes in [0, 1, u64::MAX] {
-        let options = MountOptions { dirty_bytes, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(dirty_bytes);
         let fs = make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options);
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 100_000))).unwrap();

@@ -57,7 +57,7 @@ impl Made {
 
     fn findings(&self, rows: &Rows) -> Vec<Finding> {
         let drive = Drive::new(self.volume.clone());
-        check(rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
+        check(rows, &self.superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
     }
 
     /// Does damage to the rows; what is found then.
@@ -636,7 +636,7 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     other[..].copy_from_slice(&bytes(5, 30 * BLOCK));
     drive.write(&waiter, zonal_core::Sector(0), other).unwrap();
     let rows = Rows::open(memory.clone(), 1 << 22).unwrap();
-    let found = check(&rows, &superblock, &drive, &waiter, Options { data: true }).unwrap();
+    let found = check(&rows, &superblock, &drive, &waiter, Options::default().with_data(true)).unwrap();
     assert_eq!(found.len(), 3, "one a unit: {found:?}");
     assert!(found.iter().all(|f| matches!(f, Finding::Data { ino: i, .. } if *i == ino)), "{found:?}");
     drop(rows);

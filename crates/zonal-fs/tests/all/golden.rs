@@ -36,9 +36,9 @@ fn golden(version: u32) -> PathBuf {
 }
 
 fn drive(backing: &Arc<CutBacking>) -> Arc<Drive> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     let device = ImageDevice::open_backing(Path::new("golden"), backing.clone(), &options).unwrap();
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     Arc::new(Drive::new(Arc::new(Volume::open(Arc::new(device), options).unwrap())))
 }
 
@@ -99,21 +99,15 @@ fn expected() -> BTreeMap<String, Option<Vec<u8>>> {
 
 fn create() -> Vec<u8> {
     let backing = Arc::new(CutBacking::new(1));
-    let options = ImageOptions {
-        size: Some(16 << 19),
-        zone_size: Some(1 << 19),
-        zone_nr_conv: Some(0),
-        blocksize: Some(4096),
-        creation: Some(*b"golden-creation!"),
-        ..Default::default()
-    };
+    let options = ImageOptions::default()
+        .with_size(16 << 19)
+        .with_zone_size(1 << 19)
+        .with_zone_nr_conv(0)
+        .with_blocksize(4096)
+        .with_creation(*b"golden-creation!");
     options.format(&*backing).unwrap();
-    let options = MakeOptions {
-        label: "golden".into(),
-        unit_bytes: Some(64 << 10),
-        reserved_bytes: 1 << 16,
-        ..MakeOptions::default()
-    };
+    let options =
+        MakeOptions::default().with_label("golden").with_unit_bytes(64 << 10).with_reserved_bytes(1 << 16);
     make(&drive(&backing), &polling(Clock::start()), *b"a golden old one", &options).unwrap();
     work(&reach(&drive(&backing)));
     let mut all = vec![0; backing.len().unwrap() as usize];
@@ -172,7 +166,7 @@ fn golden_images_open_with_all_that_is_in_them() {
         drop(fs);
         let (waiters, superblock) = (polling(Clock::start()), superblock(&drive, &waiter()).unwrap());
         let rows = open_rows(&drive, &waiters, None, &superblock, Access::Verify).unwrap();
-        let found = check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap();
+        let found = check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap();
         assert_eq!(found, [], "version {version}");
     }
 }
@@ -181,7 +175,7 @@ fn golden_images_open_with_all_that_is_in_them() {
 fn golden_images_can_be_put_together_from_their_zones() {
     for version in FIRST..=VERSION {
         let drive = drive(&image(version));
-        let options = RebuildOptions { force: true, ..RebuildOptions::default() };
+        let options = RebuildOptions::default().with_force(true);
         rebuild(&drive, &polling(Clock::start()), &options).unwrap();
         let found = contents(&reach(&drive)).unwrap();
         for path in ["/directory/long", "/directory/short"] {
@@ -198,7 +192,7 @@ fn image_of_an_earlier_version_is_refused_with_both_versions() {
     let error = opened.err().unwrap().to_string();
     let way_out = "`zonal get` of Zonal 0.1.0 copies its files out";
     assert_eq!(error, format!("the file system is of version 1, this is version {VERSION}; {way_out}"));
-    let options = RebuildOptions { force: true, ..RebuildOptions::default() };
+    let options = RebuildOptions::default().with_force(true);
     let error = rebuild(&drive, &polling(Clock::start()), &options).unwrap_err().to_string();
     assert!(error.contains("is of version 1"), "{error}");
 }

@@ -87,7 +87,7 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
 fn stream_meanwhile(durable: impl Fn(&FileSystem, &Interleaved<'_>, u64)) {
     let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
     let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
-    let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
+    let options = MountOptions::default().with_dirty_bytes(1 << 20);
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
     let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     let open = fs.open_file(ino).unwrap();

@@ -57,8 +57,7 @@ fn warm_random_reads_of_a_gibibyte_are_one_command_each() {
 
 #[test]
 fn reads_without_kept_sums_fetch_headers() {
-    let commands =
-        commands_of_warm_reads(64 << 20, MountOptions { sums_bytes: 0, ..MountOptions::default() });
+    let commands = commands_of_warm_reads(64 << 20, MountOptions::default().with_sums_bytes(0));
     let two = commands.iter().filter(|commands| **commands == 2).count();
     assert!(two > 1500 && commands.iter().all(|commands| *commands <= 2), "{two} of {}", commands.len());
 }
@@ -66,7 +65,7 @@ fn reads_without_kept_sums_fetch_headers() {
 /// A few units' sums in each part: most reads find none, and are as right as the others.
 #[test]
 fn reads_with_few_kept_sums_are_right() {
-    let options = MountOptions { sums_bytes: 64 * 2400, ..MountOptions::default() };
+    let options = MountOptions::default().with_sums_bytes(64 * 2400);
     let commands = commands_of_warm_reads(1 << 30, options);
     let one = commands.iter().filter(|commands| **commands == 1).count();
     assert!((100..1000).contains(&one), "{one} of {}", commands.len());

@@ -59,7 +59,8 @@ impl Made {
 
     fn findings(&self) -> Vec<Finding> {
         let drive = Drive::new(self.volume());
-        check(&self.rows(), &self.superblock, &drive, &waiter(), fsck::Options { data: true }).unwrap()
+        check(&self.rows(), &self.superblock, &drive, &waiter(), fsck::Options::default().with_data(true))
+            .unwrap()
     }
 
     fn fall(&self, zone: u32, to: Degraded) {

@@ -71,6 +71,6 @@ impl Made {
     pub fn findings(&self) -> Vec<Finding> {
         let rows = Rows::open(self.memory.clone(), 1 << 22).unwrap();
         let drive = Drive::new(self.volume.clone());
-        check(&rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
+        check(&rows, &self.superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
     }
 }

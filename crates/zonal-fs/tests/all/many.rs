@@ -29,15 +29,13 @@ const BYTES_MAX: u64 = 350;
 fn image(conventional: u32) -> Arc<dyn Device> {
     let file = tempfile::tempfile().unwrap();
     let backing = Arc::new(FileBacking::new(file));
-    let options = ImageOptions {
-        size: Some(8 << 30),
-        zone_size: Some(16 << 20),
-        zone_nr_conv: Some(conventional),
-        creation: Some([9; 16]),
-        ..Default::default()
-    };
+    let options = ImageOptions::default()
+        .with_size(8 << 30)
+        .with_zone_size(16 << 20)
+        .with_zone_nr_conv(conventional)
+        .with_creation([9; 16]);
     options.format(&*backing).unwrap();
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     Arc::new(ImageDevice::open_backing(Path::new("many"), backing, &options).unwrap())
 }
 
@@ -137,7 +135,7 @@ fn store_whose_files_were_removed_gives_its_zones_back() {
 
 /// An image of 128 MiB whose power can be cut.
 fn twin_of(backing: &Arc<CutBacking>) -> Arc<dyn Device> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap())
 }
 
@@ -146,12 +144,8 @@ fn store_that_is_moved_together_survives_a_cut_at_any_call() {
     const FILES: u64 = 40_000;
     let few_files_left = || {
         let (backing, waiter) = (Arc::new(CutBacking::new(1)), waiter());
-        let options = ImageOptions {
-            size: Some(128 << 20),
-            zone_size: Some(2 << 20),
-            creation: Some([9; 16]),
-            ..Default::default()
-        };
+        let options =
+            ImageOptions::default().with_size(128 << 20).with_zone_size(2 << 20).with_creation([9; 16]);
         options.format(&*backing).unwrap();
         let drive = Arc::new(Drive::new(common::volume(twin_of(&backing))));
         make(&drive, &polling(Clock::start()), UUID, &MakeOptions::default()).unwrap();

@@ -28,7 +28,7 @@ proptest! {
         steps in prop::collection::vec(step_of_ranges(), 1..120),
     ) {
         let zone_order = if is_in_turn { ZoneOrder::RoundRobin } else { ZoneOrder::LowestIndex };
-        let options = MountOptions { zone_order, dirty_bytes: 100_000, ..MountOptions::default() };
+        let options = MountOptions::default().with_zone_order(zone_order).with_dirty_bytes(100_000);
         let fs = make(volume(device(name)), unit_blocks, options);
         let mut model = Model::default();
         for (i, step) in steps.iter().enumerate() {

@@ -65,7 +65,8 @@ fn directory_is_opened_while_names_are_made(kind: Kind) {
     fs.sync(&waiter).unwrap();
     drop(fs);
     let rows = Rows::open(memory, 1 << 22).unwrap();
-    let found = check(&rows, &superblock, &Drive::new(volume), &waiter, Options { data: false }).unwrap();
+    let found =
+        check(&rows, &superblock, &Drive::new(volume), &waiter, Options::default().with_data(false)).unwrap();
     assert_eq!(found, []);
 }
 

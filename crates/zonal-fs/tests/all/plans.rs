@@ -103,16 +103,14 @@ fn device(name: &str) -> Arc<dyn Device> {
         return common::device(name);
     }
     let backing = Arc::new(CutBacking::new(1));
-    let options = ImageOptions {
-        size: Some(24 << 19),
-        zone_size: Some(1 << 19),
-        zone_nr_conv: Some(4),
-        blocksize: Some(4096),
-        creation: Some([9; 16]),
-        ..Default::default()
-    };
+    let options = ImageOptions::default()
+        .with_size(24 << 19)
+        .with_zone_size(1 << 19)
+        .with_zone_nr_conv(4)
+        .with_blocksize(4096)
+        .with_creation([9; 16]);
     options.format(&*backing).unwrap();
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     Arc::new(ImageDevice::open_backing(Path::new("twin"), backing, &options).unwrap())
 }
 
@@ -167,17 +165,17 @@ struct Case {
 }
 
 fn mount(device: Arc<dyn Device>) -> Result<FileSystem, String> {
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
     let drive = Arc::new(Drive::new(Arc::new(volume)));
-    let options = MountOptions { dirty_bytes: 300_000, ..MountOptions::default() };
+    let options = MountOptions::default().with_dirty_bytes(300_000);
     zonal_fs::make::open(&drive, &waiters(), None, options).map_err(|e| e.to_string())
 }
 
 impl Case {
     fn new(name: &str, plan: &str, seed: u64) -> Case {
         let drive = device(name);
-        let options = MakeOptions { unit_bytes: Some(8 * BLOCK), ..MakeOptions::default() };
+        let options = MakeOptions::default().with_unit_bytes(8 * BLOCK);
         make(&Arc::new(Drive::new(common::volume(drive.clone()))), &waiters(), UUID, &options).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), plan).unwrap();
@@ -278,7 +276,7 @@ impl Case {
         let superblock = superblock(&drive, &common::waiter()).map_err(|e| e.to_string())?;
         let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Use(&MountOptions::default()));
         let rows = rows.map_err(|e| e.to_string())?;
-        let options = fsck::Options { data: true };
+        let options = fsck::Options::default().with_data(true);
         let found =
             check(&rows, &superblock, &drive, &common::waiter(), options).map_err(|e| e.to_string())?;
         // Whatever fails, counts of blocks and positions are right.

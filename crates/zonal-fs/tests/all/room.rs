@@ -135,7 +135,7 @@ impl Place {
     /// What fsck finds, all data read.
     fn findings(&self) -> Vec<fsck::Finding> {
         let (superblock, rows) = self.rows();
-        check(&rows, &superblock, &self.drive(), &waiter(), fsck::Options { data: true }).unwrap()
+        check(&rows, &superblock, &self.drive(), &waiter(), fsck::Options::default().with_data(true)).unwrap()
     }
 }
 

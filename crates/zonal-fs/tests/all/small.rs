@@ -50,7 +50,7 @@ impl Made {
         let directory = tempfile::tempdir().unwrap();
         let made = Made { device: common::device(&name), directory, is_beside };
         let unit_bytes = Some(8 * BLOCK as u32);
-        let options = MakeOptions { beside: made.beside(), unit_bytes, ..MakeOptions::default() };
+        let options = MakeOptions::default().with_beside(made.beside()).with_unit_bytes(unit_bytes);
         make(&made.drive(), &waiters(), UUID, &options)?;
         Ok(made)
     }
@@ -64,7 +64,7 @@ impl Made {
     }
 
     fn open(&self) -> FileSystem {
-        let options = MountOptions { dirty_bytes: 100_000, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(100_000);
         open(&self.drive(), &waiters(), self.beside(), options).unwrap_or_else(|e| panic!("{e}"))
     }
 }
@@ -135,7 +135,7 @@ fn smallest_drives_fill_up_and_empty_again() {
 #[test]
 fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
     let device = common::device("ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll");
-    let options = MountOptions { max_open_zones: Some(2), ..MountOptions::default() };
+    let options = MountOptions::default().with_max_open_zones(2);
     let fs = common::make(common::volume(device), 8, options);
     let waiter = waiter();
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();

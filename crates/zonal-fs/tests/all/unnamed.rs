@@ -81,7 +81,7 @@ fn name_is_taken_over_by_a_file_and_never_from_a_directory() {
 fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
     let zones_of = |lifetimes| {
         let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
-        let options = MountOptions { lifetimes, ..MountOptions::default() };
+        let options = MountOptions::default().with_lifetimes(lifetimes);
         let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), options);
         let new = NewFile::new(Kind::File, 0o640);
         let put = |file: &OpenFile, blocks: u64| {

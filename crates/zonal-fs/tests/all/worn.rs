@@ -31,7 +31,7 @@ impl Worn {
     fn new(name: &str) -> Worn {
         let fault = Arc::new(Fault::new(common::device(name), Plan::default()));
         let worn = Worn { fault, expected: BTreeMap::new() };
-        let options = MakeOptions { unit_bytes: Some(8 * 4096), ..MakeOptions::default() };
+        let options = MakeOptions::default().with_unit_bytes(8 * 4096);
         make(&worn.drive(), &waiters(), UUID, &options).unwrap();
         worn
     }
@@ -113,7 +113,7 @@ fn stop_and_change(worn: &Worn, what: &str) -> (bool, bool) {
     let superblock = superblock(&drive, &waiter()).unwrap();
     let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Verify);
     let rows = rows.unwrap_or_else(|e| panic!("{what}: {e}"));
-    let found = check(&rows, &superblock, &drive, &waiter(), Options { data: false }).unwrap();
+    let found = check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(false)).unwrap();
     drop(rows);
     drop(drive);
     let change = worn.open().map_err(|error| error.to_string()).and_then(|fs| {

@@ -348,8 +348,9 @@ fn repair_leaves_files_as_they_are_of_which_nothing_is_wrong() {
         let before: Vec<_> = files.iter().map(|ino| of_data(&made.rows(), *ino)).collect();
         made.change(|rows| lie(rows, &mut random));
         let drive = Drive::new(made.volume.clone());
-        let look =
-            |rows: &Rows| check(rows, &made.superblock, &drive, &waiter(), Options { data: true }).unwrap();
+        let look = |rows: &Rows| {
+            check(rows, &made.superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
+        };
         let mut rows = made.rows();
         let after: Vec<_> = files.iter().map(|ino| of_data(&rows, *ino)).collect();
         let mut found = look(&rows);
@@ -402,7 +403,8 @@ fn wrong_rows_are_opened_or_refused_and_each_call_ends() {
                 let drive = Drive::new(made.volume.clone());
                 let mut rows = made.rows();
                 for _ in 0..5 {
-                    let Ok(found) = check(&rows, &made.superblock, &drive, &waiter(), Options { data: true })
+                    let Ok(found) =
+                        check(&rows, &made.superblock, &drive, &waiter(), Options::default().with_data(true))
                     else {
                         break;
                     };

@@ -106,7 +106,7 @@ pub fn device(name: &str) -> Arc<dyn Device> {
 }
 
 pub fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     Arc::new(Volume::open(device, options).unwrap())
 }
 

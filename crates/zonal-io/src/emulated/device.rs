@@ -23,7 +23,7 @@ use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneIndex};
 /// ```
 /// use zonal_io::device::Device;
 /// use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
-/// let options = EmulatedOptions { size: 1 << 40, zone_nr_conv: 4, ..Default::default() };
+/// let options = EmulatedOptions::default().with_size(1 << 40).with_zone_nr_conv(4);
 /// let null = Emulated::new("null:size=1T", &options, Null)?;
 /// assert_eq!(null.info().geometry.zones(), 4096);
 /// # Ok::<(), zonal_io::emulated::OptionsError>(())

@@ -27,6 +27,7 @@ pub enum CompleteMode {
 /// Options of the emulated devices, in the names and units of the Linux null block device where it has them; sizes are
 /// bytes unless a name says sectors (of 512 bytes). A limit of 0 is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct EmulatedOptions {
     /// Size of the device.
     pub size: u64,
@@ -68,6 +69,50 @@ pub struct EmulatedOptions {
     pub personality: Personality,
     /// How long a command blocks others.
     pub lock: Locking,
+}
+
+zonal_core::setters! {
+    EmulatedOptions
+    /// Size of the device in bytes.
+    with_size size: u64;
+    /// Size of a zone in bytes, a power of two.
+    with_zone_size zone_size: u64;
+    /// Writable part of a sequential zone in bytes; 0 is all of it.
+    with_zone_capacity zone_capacity: u64;
+    /// Number of conventional zones; they come first.
+    with_zone_nr_conv zone_nr_conv: u32;
+    /// Largest number of open zones; 0 is no limit.
+    with_zone_max_open zone_max_open: u32;
+    /// Largest number of active zones; 0 is no limit.
+    with_zone_max_active zone_max_active: u32;
+    /// Largest zone append in sectors; 0: the device has none.
+    with_zone_append_max_sectors zone_append_max_sectors: u32;
+    /// Whether sequential zones start full instead of empty.
+    with_zone_full zone_full: bool;
+    /// Logical block in bytes, a power of two from 512 to 4096.
+    with_blocksize blocksize: u32;
+    /// Largest read or write in sectors.
+    with_max_sectors max_sectors: u32;
+    /// Largest write-zeroes command in sectors; 0: the device has none.
+    with_write_zeroes_max_sectors write_zeroes_max_sectors: u32;
+    /// Shortest time from submission to completion in nanoseconds.
+    with_completion_nsec completion_nsec: u64;
+    /// When commands are answered.
+    with_complete complete: CompleteMode;
+    /// Commands in flight on a queue beyond which it is busy.
+    with_hw_queue_depth hw_queue_depth: u32;
+    /// Number of queues.
+    with_submit_queues submit_queues: u32;
+    /// Whether single writes can be made durable.
+    with_fua fua: bool;
+    /// Whether to pass for a medium that turns.
+    with_rotational rotational: bool;
+    /// Whether to keep the order of each queue.
+    with_preserves_write_order preserves_write_order: bool;
+    /// Which standard's rules to follow.
+    with_personality personality: Personality;
+    /// How long a command blocks others.
+    with_lock lock: Locking;
 }
 
 impl Default for EmulatedOptions {

@@ -23,7 +23,7 @@ use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
 /// use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions};
 /// let dir = tempfile::tempdir().unwrap();
 /// let path = dir.path().join("drive.img");
-/// let options = ImageOptions { size: Some(1 << 30), zone_size: Some(16 << 20), ..Default::default() };
+/// let options = ImageOptions::default().with_size(1 << 30).with_zone_size(16 << 20);
 /// options.create(&path)?;
 /// assert!(matches!(options.create(&path), Err(ImageError::Exists { .. })));
 /// let device = ImageDevice::open(&path, &OpenOptions::default())?;
@@ -31,6 +31,7 @@ use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
 /// # Ok::<(), ImageError>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ImageOptions {
     /// Name of a [`Profile`].
     pub profile: Option<String>,
@@ -58,6 +59,36 @@ pub struct ImageOptions {
     pub creation: Option<[u8; 16]>,
     /// What the image keeps for life, under whatever name; drawn if not given.
     pub identity: Option<Identity>,
+}
+
+zonal_core::setters! {
+    ImageOptions
+    /// Name of a [`Profile`].
+    with_profile profile: impl Into<Option<String>>;
+    /// Size of the device in bytes. Needed without a profile.
+    with_size size: impl Into<Option<u64>>;
+    /// Size of a zone in bytes, a power of two.
+    with_zone_size zone_size: impl Into<Option<u64>>;
+    /// Writable part of a sequential zone in bytes.
+    with_zone_capacity zone_capacity: impl Into<Option<u64>>;
+    /// Number of conventional zones.
+    with_zone_nr_conv zone_nr_conv: impl Into<Option<u32>>;
+    /// Largest number of open zones.
+    with_zone_max_open zone_max_open: impl Into<Option<u32>>;
+    /// Largest number of active zones.
+    with_zone_max_active zone_max_active: impl Into<Option<u32>>;
+    /// Logical block in bytes, a power of two from 512 to 65536.
+    with_blocksize blocksize: impl Into<Option<u32>>;
+    /// Largest native zone append in sectors; 0 is none.
+    with_zone_append_max_sectors zone_append_max_sectors: impl Into<Option<u32>>;
+    /// Whether to pass for a medium that turns.
+    with_rotational rotational: impl Into<Option<bool>>;
+    /// Which standard's rules to follow.
+    with_personality personality: impl Into<Option<Personality>>;
+    /// Random number that tells this image from others.
+    with_creation creation: impl Into<Option<[u8; 16]>>;
+    /// What the image keeps for life, under whatever name.
+    with_identity identity: impl Into<Option<Identity>>;
 }
 
 impl ImageOptions {

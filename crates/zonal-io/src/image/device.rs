@@ -16,6 +16,7 @@ use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
 
 /// How an image is opened. Names follow the Linux null block device where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// For reading, the file is opened without the right to write, and shared with other readers.
     pub mode: OpenMode,
@@ -32,6 +33,24 @@ pub struct OpenOptions {
     /// Bytes of the file that reset zones keep at most while the image is open, so that the writes after a reset find their
     /// blocks allocated. Closing gives them back, and so does a write that finds the host's file system full.
     pub kept_max: u64,
+}
+
+zonal_core::setters! {
+    OpenOptions
+    /// For reading or for all.
+    with_mode mode: OpenMode;
+    /// Helper threads for file I/O; 0 executes in `submit`, which then blocks.
+    with_threads threads: usize;
+    /// Number of queues, at least 1.
+    with_submit_queues submit_queues: usize;
+    /// Commands in flight on a queue beyond which it is busy, at least 1.
+    with_hw_queue_depth hw_queue_depth: u32;
+    /// Largest read or write in sectors.
+    with_max_sectors max_sectors: u32;
+    /// Whether to keep the order of each queue.
+    with_preserves_write_order preserves_write_order: bool;
+    /// Bytes of the file that reset zones keep at most while the image is open.
+    with_kept_max kept_max: u64;
 }
 
 /// Two zones of the largest profile: a writer that resets a zone before it writes it needs one. More would hold space that the

@@ -41,6 +41,7 @@ pub const CLASSES: usize = 8;
 
 /// How a volume keeps the open and active limits of its drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BudgetOptions {
     /// What happens to a write whose zone needs a slot when none is free.
     pub policy: Policy,
@@ -51,6 +52,16 @@ pub struct BudgetOptions {
     pub grace: Nanos,
     /// For each class of writers the slots, open and active ones each, that no other class may take.
     pub minimums: [u32; CLASSES],
+}
+
+zonal_core::setters! {
+    BudgetOptions
+    /// What happens to a write whose zone needs a slot when none is free.
+    with_policy policy: Policy;
+    /// For how long nothing may have been under way that could end a wait before that fails.
+    with_grace grace: Nanos;
+    /// Slots of each class of writers, open and active ones each, that no other class may take.
+    with_minimums minimums: [u32; CLASSES];
 }
 
 impl Default for BudgetOptions {

@@ -35,6 +35,7 @@ const NR_REQUESTS_MAX: u32 = 65_536;
 
 /// How a volume is opened.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct VolumeOptions {
     /// Write mode; `None`: what suits the device.
     pub mode: Option<WriteMode>,
@@ -57,6 +58,28 @@ pub struct VolumeOptions {
     pub setters: Setters,
 }
 
+zonal_core::setters! {
+    VolumeOptions
+    /// The write mode; `None`: what suits the device.
+    with_mode mode: impl Into<Option<WriteMode>>;
+    /// Whether waiting contiguous writes share commands.
+    with_merge merge: bool;
+    /// What a zone may write in mode `qd1` before the next zone in line.
+    with_qd1_quantum qd1_quantum: Qd1Quantum;
+    /// Writes of a zone that are at the device at once at most in mode `pipelined`, up to [`IN_FLIGHT_MAX`].
+    with_window window: u32;
+    /// Whether mode `pipelined` is taken on also where the device does not promise order.
+    with_force force: bool;
+    /// Requests that may wait in the scheduler of mode `zone-lock` or be at the device.
+    with_nr_requests nr_requests: u32;
+    /// How the drive's limits of open and active zones are kept.
+    with_budget budget: impl Into<Option<BudgetOptions>>;
+    /// How positional writes ahead of their zone's pointer wait for those before them.
+    with_park park: impl Into<Option<ParkOptions>>;
+    /// Which of its users has set each of them.
+    with_setters setters: Setters;
+}
+
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
         VolumeOptions {
@@ -74,6 +97,18 @@ impl Default for VolumeOptions {
 }
 
 impl VolumeOptions {
+    /// Without a budget: the drive alone keeps its limits of open and active zones.
+    #[must_use]
+    pub fn without_budget(self) -> VolumeOptions {
+        self.with_budget(None)
+    }
+
+    /// Without parked writes: a positional write ahead of its zone's pointer fails.
+    #[must_use]
+    pub fn without_park(self) -> VolumeOptions {
+        self.with_park(None)
+    }
+
     /// An option's value as text; empty for a mode that the device chooses.
     pub fn text(&self, key: OptionKey) -> String {
         match key {
@@ -471,7 +506,7 @@ fn parse_budget(text: &str) -> Result<BudgetOptions, String> {
     Ok(options)
 }
 
-fn park_text(ParkOptions { sectors_max, time }: ParkOptions) -> String {
+fn park_text(ParkOptions { sectors_max, time, .. }: ParkOptions) -> String {
     format!("{},{}", size_text(u64::from(sectors_max) * SECTOR_BYTES), time_text(time))
 }
 
@@ -479,7 +514,7 @@ fn parse_park(text: &str) -> Result<ParkOptions, String> {
     let (bytes, time) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,1s, nor none")?;
     let sectors = size(bytes)? / SECTOR_BYTES;
     let sectors_max = u32::try_from(sectors).map_err(|_| format!("{bytes}: more than a zone can have"))?;
-    Ok(ParkOptions { sectors_max, time: parse_time(time)? })
+    Ok(ParkOptions::default().with_sectors_max(sectors_max).with_time(parse_time(time)?))
 }
 
 #[cfg(test)]

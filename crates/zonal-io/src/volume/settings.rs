@@ -48,7 +48,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(info: &DeviceInfo, options: &VolumeOptions) -> Settings {
-        let park = options.park.unwrap_or(ParkOptions { sectors_max: 0, time: Nanos(0) });
+        let park = options.park.unwrap_or(ParkOptions::default().with_sectors_max(0).with_time(Nanos(0)));
         Settings {
             merge_sectors_max: AtomicU32::new(if options.merge { info.command_sectors_max } else { 0 }),
             window: AtomicU32::new(options.window.clamp(1, IN_FLIGHT_MAX)),
@@ -87,10 +87,9 @@ impl Settings {
 
     /// What may be parked. After parking was switched off that is nothing, and what is parked keeps its time.
     pub(super) fn park(&self) -> ParkOptions {
-        ParkOptions {
-            sectors_max: self.park_sectors_max.load(Relaxed),
-            time: Nanos(self.park_nanos.load(Relaxed)),
-        }
+        ParkOptions::default()
+            .with_sectors_max(self.park_sectors_max.load(Relaxed))
+            .with_time(Nanos(self.park_nanos.load(Relaxed)))
     }
 
     /// Tags of the scheduler of mode `zone-lock`.

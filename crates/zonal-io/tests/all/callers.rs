@@ -23,7 +23,7 @@ fn volume(device: &str, options: VolumeOptions) -> Arc<Volume> {
 }
 
 fn polled(mode: WriteMode) -> Arc<Volume> {
-    let options = VolumeOptions { mode: Some(mode), ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode);
     volume("null:size=64M,zone_size=1M,complete=poll", options)
 }
 
@@ -44,8 +44,8 @@ fn time_of_parked_write(volume: &Volume, clock: Clock) -> Duration {
 
 #[test]
 fn parked_write_ends_in_time_whenever_driver_and_clock_began() {
-    let park = Some(ParkOptions { time: Nanos(PARK_TIME.as_nanos() as u64), ..ParkOptions::default() });
-    let options = VolumeOptions { park, ..VolumeOptions::default() };
+    let park = Some(ParkOptions::default().with_time(Nanos(PARK_TIME.as_nanos() as u64)));
+    let options = VolumeOptions::default().with_park(park);
     let apart = Duration::from_millis(1500);
     for is_clock_first in [true, false] {
         let volume = volume("null:size=64M,zone_size=1M", options);
@@ -68,8 +68,8 @@ const FAR: Nanos = Nanos(1_000_000_000_000);
 
 /// A volume without a deadline, which the calling thread has been told.
 fn told_of_no_deadline() -> Arc<Volume> {
-    let park = Some(ParkOptions { time: FAR, ..ParkOptions::default() });
-    let volume = volume("null:size=64M,zone_size=1M", VolumeOptions { park, ..VolumeOptions::default() });
+    let park = Some(ParkOptions::default().with_time(FAR));
+    let volume = volume("null:size=64M,zone_size=1M", VolumeOptions::default().with_park(park));
     assert_eq!(volume.poll(Nanos(0)), None);
     volume
 }
@@ -259,7 +259,7 @@ fn options_of_a_running_volume_change() {
 
 #[test]
 fn window_changes_while_writes_are_in_flight() {
-    let options = VolumeOptions { mode: Some(WriteMode::Pipelined), force: true, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::Pipelined).with_force(true);
     let volume = volume("null:size=64M,zone_size=1M,complete=poll", options);
     let (clock, is_over) = (Clock::start(), AtomicBool::new(false));
     let (sender, ended) = mpsc::channel();

@@ -79,12 +79,10 @@ pub struct Held {
 impl Held {
     /// With this number of queues, and this answer to each command.
     pub fn new(queues: usize, answer: Answer) -> Arc<Held> {
-        let options = EmulatedOptions {
-            size: 256 << 20,
-            zone_size: ZONE * 512,
-            submit_queues: queues as u32,
-            ..EmulatedOptions::default()
-        };
+        let options = EmulatedOptions::default()
+            .with_size(256 << 20)
+            .with_zone_size(ZONE * 512)
+            .with_submit_queues(queues as u32);
         let state = State {
             queues: std::iter::repeat_with(Queue::default).take(queues).collect(),
             answer,

@@ -123,7 +123,7 @@ impl Bench {
 
     /// Over any drive.
     pub fn over(device: Arc<dyn Device>, mode: WriteMode) -> Arc<Bench> {
-        let options = VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(mode).with_merge(false);
         let volume = Volume::open(device, options).unwrap();
         Arc::new(Bench { volume, ends: Ends::default() })
     }

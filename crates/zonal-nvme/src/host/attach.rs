@@ -35,6 +35,7 @@ const CSTS: u32 = 0x1C;
 
 /// What to attach.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct AttachOptions {
     /// Where the controller listens.
     pub address: SocketAddr,
@@ -50,6 +51,28 @@ pub struct AttachOptions {
     pub host: HostOptions,
     /// Whether commands of a queue take effect in the order of their submission, which no controller says of itself.
     pub keeps_order: bool,
+}
+
+impl AttachOptions {
+    /// The first zoned namespace of the subsystem `nqn`, or its first one, over one queue of 128 commands at once.
+    pub fn new(address: SocketAddr, nqn: impl Into<String>) -> AttachOptions {
+        let (nqn, host) = (nqn.into(), HostOptions::default());
+        AttachOptions { address, nqn, nsid: None, queues: 1, depth: 128, host, keeps_order: false }
+    }
+}
+
+zonal_core::setters! {
+    AttachOptions
+    /// The namespace; `None`: the first zoned one, or the first if none is zoned.
+    with_nsid nsid: impl Into<Option<u32>>;
+    /// Number of I/O queues. The controller may grant fewer.
+    with_queues queues: u16;
+    /// Commands at once on an I/O queue, at least 1.
+    with_depth depth: u16;
+    /// Digests and units.
+    with_host host: HostOptions;
+    /// Whether commands of a queue take effect in the order of their submission.
+    with_keeps_order keeps_order: bool;
 }
 
 /// A host, as controllers know it.

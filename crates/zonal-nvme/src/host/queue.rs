@@ -43,6 +43,7 @@ pub trait HostData {
 
 /// What a host asks of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct HostOptions {
     /// Whether headers have digests, if the controller can.
     pub header_digest: bool,
@@ -50,6 +51,16 @@ pub struct HostOptions {
     pub data_digest: bool,
     /// Bytes of data in one unit at most; 0: what the controller takes.
     pub unit_max: u32,
+}
+
+zonal_core::setters! {
+    HostOptions
+    /// Whether headers have digests, if the controller can.
+    with_header_digest header_digest: bool;
+    /// Whether data have digests, if the controller can.
+    with_data_digest data_digest: bool;
+    /// Bytes of data in one unit at most; 0: what the controller takes.
+    with_unit_max unit_max: u32;
 }
 
 /// A command that has ended.

@@ -52,6 +52,7 @@ const MDTS_MAX: u8 = 8;
 
 /// What a target is called.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TargetOptions {
     /// The subsystem's name; `None`: made of the identity.
     pub nqn: Option<String>,
@@ -59,6 +60,21 @@ pub struct TargetOptions {
     pub identity: Identity,
     /// Whether hosts may only read.
     pub read_only: bool,
+}
+
+impl TargetOptions {
+    /// A target of this identity, whose name is made of it and which hosts may write.
+    pub const fn new(identity: Identity) -> TargetOptions {
+        TargetOptions { nqn: None, identity, read_only: false }
+    }
+}
+
+zonal_core::setters! {
+    TargetOptions
+    /// The subsystem's name; `None`: made of the identity.
+    with_nqn nqn: impl Into<Option<String>>;
+    /// Whether hosts may only read.
+    with_read_only read_only: bool;
 }
 
 /// A subsystem name that no host would take.

@@ -10,7 +10,7 @@ use zonal_core::{DeviceError, Nanos, RequestError, Sector, ZoneError, ZoneIndex}
 use zonal_io::changes::ZoneSetting;
 use zonal_io::volume::WriteMode;
 use zonal_nvme::status::Status;
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::target::Target;
 use zonal_nvme::wire::{
     IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, Layout, ReportHeader,
     ReportedZone, Sgl, ZoneReceive, ZoneSend, io,
@@ -507,7 +507,7 @@ fn hosts_share_a_zone_with_appends() {
 
 #[test]
 fn read_only_target_says_so_and_refuses_what_changes() {
-    let target = target_with(RAM, TargetOptions { read_only: true, ..host::options() });
+    let target = target_with(RAM, host::options().with_read_only(true));
     let mut admin = Queue::admin(&target);
     let namespace = IdentifyNamespace::parse(&admin.identify(0, 0, 1).data).unwrap();
     assert_eq!(namespace.nsattr, 1);

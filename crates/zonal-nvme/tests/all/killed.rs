@@ -14,13 +14,13 @@ const ZONE: u32 = 256;
 
 fn image() -> Arc<CutBacking> {
     let backing = Arc::new(CutBacking::new(1));
-    let options = ImageOptions { size: Some(8 << 20), zone_size: Some(1 << 20), ..Default::default() };
+    let options = ImageOptions::default().with_size(8 << 20).with_zone_size(1 << 20);
     options.format(&*backing).unwrap();
     backing
 }
 
 fn target(backing: &Arc<CutBacking>) -> Arc<Target> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     target_of(Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap()))
 }
 

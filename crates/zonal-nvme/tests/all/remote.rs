@@ -37,7 +37,7 @@ impl Served {
     fn start(device: &str) -> Served {
         let target = target(device);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let options = ServerOptions { threads: 2, polls: false };
+        let options = ServerOptions::default().with_threads(2).with_polls(false);
         let has_to_end = Arc::new(AtomicBool::new(false));
         let server = Server::start(target.clone(), listener, Clock::start(), options, has_to_end).unwrap();
         Served { address: server.address(), server: Some(server), target }
@@ -79,7 +79,7 @@ struct Caller {
 
 impl Caller {
     fn new(device: Arc<dyn Device>) -> Caller {
-        let options = VolumeOptions { mode: Some(WriteMode::Direct), ..VolumeOptions::default() };
+        let options = VolumeOptions::default().with_mode(WriteMode::Direct);
         Caller { volume: Volume::open(device, options).unwrap(), clock: Clock::start() }
     }
 
@@ -334,7 +334,7 @@ fn thread_that_sleeps_is_woken_by_an_answer() {
 }
 
 fn queue() -> HostQueue<Vec<u8>> {
-    HostQueue::new(8, HostOptions { header_digest: true, data_digest: true, unit_max: 0 })
+    HostQueue::new(8, HostOptions::default().with_header_digest(true).with_data_digest(true).with_unit_max(0))
 }
 
 /// The controller grants a connection with these digests, and takes units of this length.

@@ -22,7 +22,7 @@ fn serve_with(target: &Arc<Target>, options: ServerOptions) -> Server {
 }
 
 fn serve(device: &str) -> Server {
-    serve_with(&target(device), ServerOptions { threads: 2, polls: false })
+    serve_with(&target(device), ServerOptions::default().with_threads(2).with_polls(false))
 }
 
 fn admin(address: SocketAddr) -> Queue<Socket> {
@@ -56,7 +56,7 @@ fn end(server: Server) {
 #[test]
 fn hosts_of_several_queues_read_back_what_they_wrote() {
     for polls in [false, true] {
-        let server = serve_with(&target(RAM), ServerOptions { threads: 2, polls });
+        let server = serve_with(&target(RAM), ServerOptions::default().with_threads(2).with_polls(polls));
         let address = server.address();
         std::thread::scope(|scope| {
             for host in 0..3u32 {

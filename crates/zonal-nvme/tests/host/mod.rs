@@ -34,8 +34,7 @@ pub fn target_with(device: &str, options: TargetOptions) -> Arc<Target> {
 
 /// With a volume in this write mode.
 pub fn target_in(device: &str, mode: WriteMode) -> Arc<Target> {
-    let options =
-        VolumeOptions { mode: Some(mode), force: true, park: None, budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(mode).with_force(true).without_park().without_budget();
     let volume = Volume::open(Registry::default().open(device).unwrap(), options).unwrap();
     Arc::new(Target::new(Arc::new(volume), self::options()).unwrap())
 }
@@ -50,12 +49,12 @@ pub fn volume(device: &str) -> Arc<Volume> {
 
 /// As `zonal serve` opens it.
 fn volume_of(device: Arc<dyn Device>) -> Arc<Volume> {
-    let options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_park().without_budget();
     Arc::new(Volume::open(device, options).unwrap())
 }
 
 pub fn options() -> TargetOptions {
-    TargetOptions { nqn: None, identity: UUID.parse().unwrap(), read_only: false }
+    TargetOptions::new(UUID.parse().unwrap())
 }
 
 /// What came of a command.

@@ -59,7 +59,7 @@ impl Host for Plain {
 
 fn volume() -> Arc<Volume> {
     let device = Profile::open("smr-hdd-30t", &[("size", "10G")]).unwrap().simulated("disk").unwrap();
-    let options = VolumeOptions { mode: Some(WriteMode::PerZone), ..VolumeOptions::default() };
+    let options = VolumeOptions::default().with_mode(WriteMode::PerZone);
     Arc::new(Volume::open(device, options).unwrap())
 }
 

@@ -107,21 +107,23 @@ impl DriveValues {
     pub fn emulated_options(&self) -> EmulatedOptions {
         let sectors = |bytes: u64| u32::try_from(bytes / zonal_core::SECTOR_BYTES).unwrap_or(u32::MAX);
         let zone_size = self.zone_size.value.max(1);
-        EmulatedOptions {
-            size: self.size.value / zone_size * zone_size,
-            zone_size: self.zone_size.value,
-            zone_capacity: self.zone_capacity.value,
-            zone_nr_conv: self.zone_nr_conv.value,
-            zone_max_open: self.zone_max_open.value,
-            zone_max_active: self.zone_max_active.value,
-            zone_append_max_sectors: sectors(self.zone_append_max.value),
-            blocksize: self.blocksize.value,
-            max_sectors: sectors(self.command_max.value),
-            rotational: self.rotational.value,
-            preserves_write_order: self.preserves_write_order.value,
-            personality: if self.personality.value == "zbc" { Personality::Zbc } else { Personality::Zns },
-            ..EmulatedOptions::default()
-        }
+        EmulatedOptions::default()
+            .with_size(self.size.value / zone_size * zone_size)
+            .with_zone_size(self.zone_size.value)
+            .with_zone_capacity(self.zone_capacity.value)
+            .with_zone_nr_conv(self.zone_nr_conv.value)
+            .with_zone_max_open(self.zone_max_open.value)
+            .with_zone_max_active(self.zone_max_active.value)
+            .with_zone_append_max_sectors(sectors(self.zone_append_max.value))
+            .with_blocksize(self.blocksize.value)
+            .with_max_sectors(sectors(self.command_max.value))
+            .with_rotational(self.rotational.value)
+            .with_preserves_write_order(self.preserves_write_order.value)
+            .with_personality(if self.personality.value == "zbc" {
+                Personality::Zbc
+            } else {
+                Personality::Zns
+            })
     }
 }
 

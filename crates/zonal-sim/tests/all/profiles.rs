@@ -10,7 +10,7 @@ use zonal_sim::Profile;
 /// The image of a profile, opened as nothing is said of it. Held in memory: file systems do not all take 30 TB.
 fn image(profile: &str) -> ImageDevice {
     let backing = Arc::new(CutBacking::new(1));
-    let options = ImageOptions { profile: Some(profile.into()), ..Default::default() };
+    let options = ImageOptions::default().with_profile(profile.to_owned());
     options.format(&*backing).unwrap();
     ImageDevice::open_backing(Path::new("x"), backing, &OpenOptions::default()).unwrap()
 }
@@ -77,12 +77,10 @@ fn image_of_a_profile_can_be_opened_with_its_command_size_and_order() {
     for name in Profile::names() {
         let simulated = Profile::open(name, &[]).unwrap().simulated("sim:").unwrap().info().clone();
         let backing = Arc::new(CutBacking::new(1));
-        ImageOptions { profile: Some(name.into()), ..Default::default() }.format(&*backing).unwrap();
-        let options = OpenOptions {
-            max_sectors: simulated.command_sectors_max,
-            preserves_write_order: simulated.keeps_order,
-            ..Default::default()
-        };
+        ImageOptions::default().with_profile(name.to_owned()).format(&*backing).unwrap();
+        let options = OpenOptions::default()
+            .with_max_sectors(simulated.command_sectors_max)
+            .with_preserves_write_order(simulated.keeps_order);
         let image = ImageDevice::open_backing(Path::new("x"), backing, &options).unwrap();
         let info = image.info();
         assert_eq!(info.command_sectors_max, simulated.command_sectors_max, "{name}");

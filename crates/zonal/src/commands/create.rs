@@ -105,24 +105,22 @@ fn in_words(profile: &Profile) -> String {
 }
 
 pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = ImageOptions {
-        profile: arguments.profile.clone(),
-        size: arguments.size,
-        zone_size: arguments.zone_size,
-        zone_capacity: arguments.zone_capacity,
-        zone_nr_conv: arguments.zone_nr_conv,
-        zone_max_open: arguments.zone_max_open,
-        zone_max_active: arguments.zone_max_active,
-        blocksize: arguments.blocksize,
-        zone_append_max_sectors: arguments.zone_append_max_sectors,
-        rotational: arguments.rotational,
-        personality: arguments.personality.map(|p| match p {
+    let options = ImageOptions::default()
+        .with_profile(arguments.profile.clone())
+        .with_size(arguments.size)
+        .with_zone_size(arguments.zone_size)
+        .with_zone_capacity(arguments.zone_capacity)
+        .with_zone_nr_conv(arguments.zone_nr_conv)
+        .with_zone_max_open(arguments.zone_max_open)
+        .with_zone_max_active(arguments.zone_max_active)
+        .with_blocksize(arguments.blocksize)
+        .with_zone_append_max_sectors(arguments.zone_append_max_sectors)
+        .with_rotational(arguments.rotational)
+        .with_personality(arguments.personality.map(|p| match p {
             Standard::Zns => Personality::Zns,
             Standard::Zbc => Personality::Zbc,
-        }),
-        creation: None,
-        identity: arguments.uuid,
-    };
+        }))
+        .with_identity(arguments.uuid);
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
     Ok(writeln!(

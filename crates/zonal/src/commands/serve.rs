@@ -63,19 +63,21 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let device = devices::open_in_real_time(name, arguments.read_only)?;
     let identity = identity(arguments, device.info().identity)?;
     // An export is the drive: what its host does wrong is told to it at once.
-    let base = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    let base = VolumeOptions::default().without_park().without_budget();
     let options = arguments.write_path.options(base, name)?;
     let volume = Volume::open(device, options).map_err(|e| anyhow!("{name}: {e}")).or_exit(Exit::Device)?;
     let volume = Arc::new(volume);
     let read_only = arguments.read_only;
-    let target =
-        Target::new(volume.clone(), TargetOptions { nqn: arguments.nqn.clone(), identity, read_only });
+    let target = Target::new(
+        volume.clone(),
+        TargetOptions::new(identity).with_nqn(arguments.nqn.clone()).with_read_only(read_only),
+    );
     let target = Arc::new(target.or_exit(Exit::Usage)?);
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
     allow_descriptors();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let options = ServerOptions { threads, polls: arguments.poll };
+    let options = ServerOptions::default().with_threads(threads).with_polls(arguments.poll);
     let server = Server::start(target.clone(), listener, Clock::start(), options, interrupt.flag())
         .context("cannot serve")?;
     let connections = server.connections_teller();

@@ -14,7 +14,7 @@
 //!
 //! let jobs = JobFile::parse_inline(["--name=fill", "--rw=write", "--zonemode=zbd", "--size=2z", "--bs=64k"])?;
 //! let open = || {
-//!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
+//!     let options = EmulatedOptions::default().with_size(1 << 30).with_zone_size(1 << 20);
 //!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
 //! };
 //! let report = run(&open, &BenchOptions::new(jobs))?;

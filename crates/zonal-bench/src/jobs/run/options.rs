@@ -62,7 +62,7 @@ pub struct BenchOptions {
 /// Options of a write path that does what a kernel's does: the drive alone keeps its limits, and writes that come before their
 /// predecessors fail.
 pub fn as_a_kernel() -> VolumeOptions {
-    VolumeOptions { budget: None, park: None, ..VolumeOptions::default() }
+    VolumeOptions::default().without_budget().without_park()
 }
 
 impl BenchOptions {

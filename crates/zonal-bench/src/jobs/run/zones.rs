@@ -93,7 +93,7 @@ impl Ground {
             Some(faults) => faults.clone(),
             None => site.bare.clone(),
         };
-        (device, VolumeOptions { mode: self.mode, ..site.options.volume })
+        (device, site.options.volume.with_mode(self.mode))
     }
 
     /// Makes ready for the first round.

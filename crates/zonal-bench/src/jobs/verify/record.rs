@@ -228,7 +228,7 @@ mod tests {
 
     fn recorder(shared: &Arc<Record>) -> Recorder {
         let jobs = JobFile::parse_inline(["--name=j", "--rw=write", "--bs=4k"]).unwrap();
-        let options = EmulatedOptions { size: 512 << 10, zone_size: 64 << 10, ..Default::default() };
+        let options = EmulatedOptions::default().with_size(512 << 10).with_zone_size(64 << 10);
         let plan = Plan::new(jobs.jobs(), &options.info("x").unwrap(), WriteMode::PerZone).unwrap();
         Recorder::new(&plan.workers[0], shared.clone())
     }

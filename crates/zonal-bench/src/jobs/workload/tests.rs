@@ -16,13 +16,11 @@ const ZONE: u64 = 128;
 
 /// Eight zones of 16 blocks, the first of them conventional, 12 blocks of capacity in the others.
 fn options() -> EmulatedOptions {
-    EmulatedOptions {
-        size: 8 * ZONE * 512,
-        zone_size: ZONE * 512,
-        zone_capacity: 96 * 512,
-        zone_nr_conv: 1,
-        ..EmulatedOptions::default()
-    }
+    EmulatedOptions::default()
+        .with_size(8 * ZONE * 512)
+        .with_zone_size(ZONE * 512)
+        .with_zone_capacity(96 * 512)
+        .with_zone_nr_conv(1)
 }
 
 /// A few workers on zones, without a device: what they submit ends when the test says so.
@@ -374,7 +372,7 @@ fn zone_filled_by_writes_in_flight_stays_open_until_they_end() {
 
 #[test]
 fn limit_of_the_device_holds_without_a_limit_of_the_job() {
-    let options = EmulatedOptions { zone_max_open: 3, zone_max_active: 3, ..options() };
+    let options = options().with_zone_max_open(3).with_zone_max_active(3);
     let job = "--rw=randwrite --zonemode=zbd --offset=1z --size=7z --norandommap --io_size=1m";
     let mut bench = Bench::new(&options, Ordering::BySubmission, job);
     for _ in 0..100 {

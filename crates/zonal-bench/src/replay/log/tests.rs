@@ -7,7 +7,7 @@ use zonal_io::volume::report;
 
 /// 16 zones of 64 blocks of 4 KiB.
 fn log(options: LogOptions, device: EmulatedOptions) -> Result<Log, LogError> {
-    let device = EmulatedOptions { size: 4 << 20, zone_size: 256 << 10, blocksize: 4096, ..device };
+    let device = device.clone().with_size(4 << 20).with_zone_size(256 << 10).with_blocksize(4096);
     let device = Emulated::new("null", &device, Null).unwrap();
     let zones = report(&device, Sector(0), 16).unwrap();
     Log::new(device.info(), &zones, options)
@@ -32,7 +32,7 @@ fn reserve_zones_and_limits_that_do_not_do_are_refused() {
     assert_eq!(of(reserve(16), device.clone()), Some(LogError::TooSmall { zones: 16, needed: 17 }));
     assert_eq!(of(reserve(15), device.clone()), None);
     let open = |open_zones| LogOptions { open_zones, ..options };
-    let limited = EmulatedOptions { zone_max_open: 3, ..device };
+    let limited = device.clone().with_zone_max_open(3);
     assert_eq!(of(open(3), limited.clone()), Some(LogError::Limit { open: 3, left: 3 }));
     assert_eq!(of(open(2), limited), None);
 }
@@ -51,7 +51,7 @@ fn write_that_ends_later_than_a_newer_one_is_garbage() {
 
 #[test]
 fn next_zone_is_not_opened_before_the_limit_allows_it() {
-    let device = EmulatedOptions { zone_max_open: 2, ..EmulatedOptions::default() };
+    let device = EmulatedOptions::default().with_zone_max_open(2);
     let mut log = log(LogOptions::default(), device).unwrap();
     let (first, second) = (log.begin_write(0, 0, 64).unwrap(), log.begin_write(0, 64, 64).unwrap());
     assert_eq!(log.begin_write(0, 128, 1), None);

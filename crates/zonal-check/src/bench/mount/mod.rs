@@ -94,7 +94,7 @@ impl Mounted {
             zonal_sim::register(&mut registry);
             let device = registry.open(device).expect("it is there");
             let has_data = keeps_data(&*device);
-            let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+            let options = VolumeOptions::default().without_budget();
             let volume = Arc::new(Volume::open(device, options).expect("it opens"));
             let geometry = &volume.info().geometry;
             let unit = unit_blocks_max(&volume);

@@ -77,25 +77,23 @@ impl Setup {
 fn draw_device(rng: &mut impl Rng) -> EmulatedOptions {
     let blocksize = one_of(rng, &[512, 4096]);
     let open = one_of(rng, &[0, 0, 3]);
-    EmulatedOptions {
-        size: rng.random_range(5..=9) * ZONE,
-        zone_size: ZONE,
-        zone_capacity: one_of(rng, &[0, 96 << 10]),
-        zone_nr_conv: rng.random_range(0..=1),
-        zone_max_open: open,
-        zone_max_active: open * one_of(rng, &[1, 2]),
-        zone_append_max_sectors: one_of(rng, &[0, 64, u32::MAX]),
-        blocksize,
-        max_sectors: one_of(rng, &[64, 2048]),
-        write_zeroes_max_sectors: one_of(rng, &[0, 64, u32::MAX]),
-        complete: one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]),
-        completion_nsec: one_of(rng, &[0, 20_000]),
-        hw_queue_depth: one_of(rng, &[1, 2, 8, 64]),
-        submit_queues: one_of(rng, &[1, 2]),
-        fua: rng.random_ratio(1, 2),
-        preserves_write_order: rng.random_ratio(1, 3),
-        ..EmulatedOptions::default()
-    }
+    EmulatedOptions::default()
+        .with_size(rng.random_range(5..=9) * ZONE)
+        .with_zone_size(ZONE)
+        .with_zone_capacity(one_of(rng, &[0, 96 << 10]))
+        .with_zone_nr_conv(rng.random_range(0..=1))
+        .with_zone_max_open(open)
+        .with_zone_max_active(open * one_of(rng, &[1, 2]))
+        .with_zone_append_max_sectors(one_of(rng, &[0, 64, u32::MAX]))
+        .with_blocksize(blocksize)
+        .with_max_sectors(one_of(rng, &[64, 2048]))
+        .with_write_zeroes_max_sectors(one_of(rng, &[0, 64, u32::MAX]))
+        .with_complete(one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]))
+        .with_completion_nsec(one_of(rng, &[0, 20_000]))
+        .with_hw_queue_depth(one_of(rng, &[1, 2, 8, 64]))
+        .with_submit_queues(one_of(rng, &[1, 2]))
+        .with_fua(rng.random_ratio(1, 2))
+        .with_preserves_write_order(rng.random_ratio(1, 3))
 }
 
 fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {

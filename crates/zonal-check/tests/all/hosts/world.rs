@@ -119,18 +119,13 @@ impl World {
         let fault = Arc::new(Fault::new(Arc::new(inner), setup.plan.clone()));
         let issued = Arc::<Issued>::default();
         let outer = Arc::new(Tap::new("volume", fault.clone(), issued.clone(), steps.clone()));
-        let options = VolumeOptions {
-            park: None,
-            budget: None,
-            mode: setup.mode,
-            force: true,
-            ..VolumeOptions::default()
-        };
+        let options =
+            VolumeOptions::default().without_park().without_budget().with_mode(setup.mode).with_force(true);
         // A report may be made to fail: the plan's chance continues from there.
         let volume = (0..100).find_map(|_| Volume::open(outer.clone(), options).ok());
         let volume = Arc::new(volume.expect("the device describes its zones"));
         let identity = UUID.parse().expect("an identity");
-        let options = TargetOptions { nqn: None, identity, read_only: false };
+        let options = TargetOptions::new(identity);
         let target = Arc::new(Target::new(volume, options).expect("zones that hosts take"));
         let zones = (geometry.zones() - geometry.conventional_zones()) as usize;
         World {

@@ -71,24 +71,22 @@ impl Setup {
         let parts = [whole, Face::part(rng, zones), Face::part(rng, zones)];
         let faces = [Face::volume(zones)].into_iter().chain(parts).collect();
         let (window, nr_requests) = (one_of(rng, &[1, 2, 255]), one_of(rng, &[1, 2, 256]));
-        let options = VolumeOptions { window, nr_requests, ..drawn.options };
+        let options = drawn.options.with_window(window).with_nr_requests(nr_requests);
         Setup { faces, options, depth: one_of(rng, &[16, 40, 1000]), ..drawn }
     }
 
     fn draw_of(rng: &mut impl Rng, profile: Profile) -> Setup {
         let device = draw_device(rng, profile);
         let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
-        let options = VolumeOptions {
-            mode: Some(one_of(rng, &modes)),
-            merge: rng.random_ratio(3, 4),
-            qd1_quantum: one_of(rng, &[Qd1Quantum::NONE, Qd1Quantum::default(), SMALL_QUANTUM]),
-            nr_requests: one_of(rng, &[4, 16, 64]),
-            window: one_of(rng, &[2, 32]),
-            force: true,
-            budget: draw_budget(rng),
-            park: draw_park(rng),
-            ..VolumeOptions::default()
-        };
+        let options = VolumeOptions::default()
+            .with_mode(one_of(rng, &modes))
+            .with_merge(rng.random_ratio(3, 4))
+            .with_qd1_quantum(one_of(rng, &[Qd1Quantum::NONE, Qd1Quantum::default(), SMALL_QUANTUM]))
+            .with_nr_requests(one_of(rng, &[4, 16, 64]))
+            .with_window(one_of(rng, &[2, 32]))
+            .with_force(true)
+            .with_budget(draw_budget(rng))
+            .with_park(draw_park(rng));
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
@@ -148,14 +146,14 @@ fn draw_budget(rng: &mut impl Rng) -> Option<BudgetOptions> {
     let policy = one_of(rng, &Policy::ALL);
     let mut minimums = [0; CLASSES];
     minimums[1] = one_of(rng, &[0, 0, 1]);
-    rng.random_ratio(4, 5).then_some(BudgetOptions { policy, grace, minimums })
+    rng.random_ratio(4, 5)
+        .then_some(BudgetOptions::default().with_policy(policy).with_grace(grace).with_minimums(minimums))
 }
 
 fn draw_park(rng: &mut impl Rng) -> Option<ParkOptions> {
-    let options = ParkOptions {
-        sectors_max: one_of(rng, &[8, 40, 2048]),
-        time: Nanos(one_of(rng, &[0, 5_000, 200_000])),
-    };
+    let options = ParkOptions::default()
+        .with_sectors_max(one_of(rng, &[8, 40, 2048]))
+        .with_time(Nanos(one_of(rng, &[0, 5_000, 200_000])));
     rng.random_ratio(1, 2).then_some(options)
 }
 
@@ -166,24 +164,22 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
         Profile::Interfered => one_of(rng, &[0, 1, 2, 3]),
         _ => 0,
     };
-    EmulatedOptions {
-        size: zones * ZONE * 512,
-        zone_size: ZONE * 512,
-        zone_capacity: one_of(rng, &[0, 96 * 512]),
-        zone_nr_conv: rng.random_range(0..=1),
-        zone_max_open: open,
-        zone_max_active: open * one_of(rng, &[0, 1, 2]),
-        zone_append_max_sectors: one_of(rng, &[0, 8, u32::MAX]),
-        max_sectors: one_of(rng, &[8, 32]),
-        write_zeroes_max_sectors: one_of(rng, &[0, 6, u32::MAX]),
-        complete: one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]),
-        completion_nsec: one_of(rng, &[0, 0, 20_000]),
-        hw_queue_depth: one_of(rng, &[1, 2, 8]),
-        submit_queues: one_of(rng, &[1, 2, 16]),
-        preserves_write_order: rng.random_ratio(1, 2),
-        personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
-        ..EmulatedOptions::default()
-    }
+    EmulatedOptions::default()
+        .with_size(zones * ZONE * 512)
+        .with_zone_size(ZONE * 512)
+        .with_zone_capacity(one_of(rng, &[0, 96 * 512]))
+        .with_zone_nr_conv(rng.random_range(0..=1))
+        .with_zone_max_open(open)
+        .with_zone_max_active(open * one_of(rng, &[0, 1, 2]))
+        .with_zone_append_max_sectors(one_of(rng, &[0, 8, u32::MAX]))
+        .with_max_sectors(one_of(rng, &[8, 32]))
+        .with_write_zeroes_max_sectors(one_of(rng, &[0, 6, u32::MAX]))
+        .with_complete(one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]))
+        .with_completion_nsec(one_of(rng, &[0, 0, 20_000]))
+        .with_hw_queue_depth(one_of(rng, &[1, 2, 8]))
+        .with_submit_queues(one_of(rng, &[1, 2, 16]))
+        .with_preserves_write_order(rng.random_ratio(1, 2))
+        .with_personality(one_of(rng, &[Personality::Zns, Personality::Zbc]))
 }
 
 /// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.

@@ -68,16 +68,14 @@ const MANY: [Shape; 3] = [
 ];
 
 fn format(shape: Shape, backing: &CutBacking) {
-    let options = ImageOptions {
-        size: Some(shape.zones << 19),
-        zone_size: Some(1 << 19),
-        zone_nr_conv: Some(shape.conventional),
-        zone_max_open: Some(shape.open),
-        zone_max_active: Some(shape.open),
-        blocksize: Some(4096),
-        creation: Some([9; 16]),
-        ..Default::default()
-    };
+    let options = ImageOptions::default()
+        .with_size(shape.zones << 19)
+        .with_zone_size(1 << 19)
+        .with_zone_nr_conv(shape.conventional)
+        .with_zone_max_open(shape.open)
+        .with_zone_max_active(shape.open)
+        .with_blocksize(4096)
+        .with_creation([9; 16]);
     options.format(backing).unwrap();
 }
 
@@ -119,17 +117,17 @@ impl Power {
     }
 
     fn reach_drive(&self) -> Result<Arc<Drive>, String> {
-        let options = OpenOptions { threads: 0, ..Default::default() };
+        let options = OpenOptions::default().with_threads(0);
         let device = ImageDevice::open_backing(Path::new("twin"), self.drive.clone(), &options);
         let device = device.map_err(|e| e.to_string())?;
-        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().without_budget();
         let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
         Ok(Arc::new(Drive::new(Arc::new(volume))))
     }
 
     fn make(&self) -> Result<(), String> {
         let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
-        let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
+        let options = MakeOptions::default().with_unit_bytes(self.unit_bytes);
         let made = match &self.beside {
             None => make(&drive, &waiters, UUID, &options),
             Some(file) => make_in(&drive, &waiters, UUID, &options, file.clone()),
@@ -141,7 +139,7 @@ impl Power {
     fn reach(&self) -> Result<FileSystem, String> {
         let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
         let dirty_bytes = 16 * u64::from(self.unit_bytes).max(18_750);
-        let options = MountOptions { dirty_bytes, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(dirty_bytes).with_cache_bytes(1 << 20);
         let Some(file) = &self.beside else {
             return open(&drive, &waiters, None, options).map_err(|e| e.to_string());
         };

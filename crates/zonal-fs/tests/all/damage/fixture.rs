@@ -115,19 +115,17 @@ impl Disk {
     fn new(shape: Shape, seed: u64) -> Disk {
         let place = shape.place;
         let image = Arc::new(CutBacking::new(seed));
-        let options = ImageOptions {
-            size: Some(shape.zones * shape.zone_bytes),
-            zone_size: Some(shape.zone_bytes),
-            zone_max_active: Some(shape.active_max),
-            zone_nr_conv: Some(if place == Where::Conventional { CONVENTIONAL } else { 0 }),
-            blocksize: Some(BLOCK as u32),
-            creation: Some([9; 16]),
-            ..Default::default()
-        };
+        let options = ImageOptions::default()
+            .with_size(shape.zones * shape.zone_bytes)
+            .with_zone_size(shape.zone_bytes)
+            .with_zone_max_active(shape.active_max)
+            .with_zone_nr_conv(if place == Where::Conventional { CONVENTIONAL } else { 0 })
+            .with_blocksize(BLOCK as u32)
+            .with_creation([9; 16]);
         options.format(&*image).unwrap();
         let file = (place == Where::Beside).then(|| Arc::new(CutBacking::new(seed)));
         let disk = Disk { shape, image, file };
-        let options = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), ..MakeOptions::default() };
+        let options = MakeOptions::default().with_unit_bytes(8 * BLOCK as u32);
         match &disk.file {
             Some(file) => make::make_in(&disk.drive(), &waiters(), UUID, &options, file.clone()).unwrap(),
             None => make::make(&disk.drive(), &waiters(), UUID, &options).unwrap(),
@@ -142,14 +140,14 @@ impl Disk {
     }
 
     pub fn drive(&self) -> Arc<Drive> {
-        let options = OpenOptions { threads: 0, ..Default::default() };
+        let options = OpenOptions::default().with_threads(0);
         let device = ImageDevice::open_backing(Path::new("twin"), self.image.clone(), &options).unwrap();
-        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().without_budget();
         Arc::new(Drive::new(Arc::new(Volume::open(Arc::new(device), options).unwrap())))
     }
 
     fn options() -> MountOptions {
-        MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() }
+        MountOptions::default().with_cache_bytes(1 << 20)
     }
 
     /// The file system, to be used or to be looked at.
@@ -187,7 +185,8 @@ impl Disk {
         let salvaged = salvage(&drive, &waiters, beside())?;
         let superblock = make::superblock(&drive, &waiter())?;
         let mut rows = salvaged.rows()?;
-        let look = |rows: &Rows| check(rows, &superblock, &drive, &waiter(), Options { data: true });
+        let look =
+            |rows: &Rows| check(rows, &superblock, &drive, &waiter(), Options::default().with_data(true));
         let mut found = look(&rows)?;
         for _ in 0..rounds_max {
             if !found.iter().any(Finding::can_be_mended) {

@@ -80,7 +80,7 @@ fn guarded<R>(what: String, case: impl FnOnce() -> Result<R, String>) -> Result<
 fn findings(disk: &Disk) -> Result<Vec<Finding>, MakeError> {
     let drive = disk.drive();
     let rows = disk.rows(&drive, Access::Verify)?;
-    Ok(check(&rows, &superblock(&drive, &waiter())?, &drive, &waiter(), Options { data: true })?)
+    Ok(check(&rows, &superblock(&drive, &waiter())?, &drive, &waiter(), Options::default().with_data(true))?)
 }
 
 /// Mends as the command does; what is left.
@@ -92,7 +92,7 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
     rows.let_go();
     for _ in 0..ROUNDS_MAX {
         repair(&mut rows, &found)?;
-        found = check(&rows, &superblock, &drive, &waiter(), Options { data: true })?;
+        found = check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?;
         if !found.iter().any(Finding::can_be_mended) {
             break;
         }

@@ -57,7 +57,7 @@ impl Ours {
     /// The same files as the host has.
     pub fn new(host: &Host) -> Ours {
         let device = device("ram:size=32M,zone_size=1M,blocksize=4096");
-        let options = MountOptions { dirty_bytes: 200_000, ..MountOptions::default() };
+        let options = MountOptions::default().with_dirty_bytes(200_000);
         let fs = make(volume(device), 8, options);
         let waiter = Ticking { usual: impatient(), wall: Cell::new(MARK + 1_000_000_000) };
         let (uids, gids) = host.owners();

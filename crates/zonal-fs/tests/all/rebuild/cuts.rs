@@ -25,7 +25,7 @@ fn rebuild_that_a_cut_ends_can_be_done_again() {
         loop {
             rig.backing.cut_at(rig.backing.calls() + after);
             let ended = rig.reach().map_err(|e| e.to_string()).and_then(|drive| {
-                let options = RebuildOptions { beside: rig.beside(), ..RebuildOptions::default() };
+                let options = RebuildOptions::default().with_beside(rig.beside());
                 rebuild(&drive, &waiters(), &options).map_err(|e| e.to_string())
             });
             let was_cut = !rig.backing.is_on();
@@ -153,7 +153,7 @@ fn drive_that_was_made_anew_has_nothing_of_before() {
     file(&fs, "f", &bytes(1, 5 * BLOCK));
     fs.sync(&waiter()).unwrap();
     drop(fs);
-    let options = MakeOptions { force: true, ..MakeOptions::default() };
+    let options = MakeOptions::default().with_force(true);
     make(&rig.drive(), &waiters(), [4; 16], &options).unwrap();
     let fs = rig.open();
     file(&fs, "g", &bytes(2, 5 * BLOCK));

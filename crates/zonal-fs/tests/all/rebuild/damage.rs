@@ -131,7 +131,7 @@ fn damaged_data_is_told_to_its_readers_and_damaged_headers_cost_their_units() {
         data[8 * BLOCK + 100] ^= 1;
     });
     rig.lose_metadata();
-    let options = RebuildOptions { depth: Depth::Data, ..RebuildOptions::default() };
+    let options = RebuildOptions::default().with_depth(Depth::Data);
     let rebuilt = rig.rebuild_with(options).unwrap();
     assert_eq!((rebuilt.files, rebuilt.damaged, rebuilt.garbage_blocks), (2, 1, 8));
     assert_eq!(rig.findings().len(), 1);
@@ -169,7 +169,7 @@ fn superblock_of_which_a_copy_is_left_is_enough() {
 #[test]
 fn superblock_that_is_gone_is_taken_from_the_metadata() {
     for place in EVERYWHERE {
-        let made_with = MakeOptions { label: "mine".into(), ..MakeOptions::default() };
+        let made_with = MakeOptions::default().with_label("mine");
         let rig = Rig::with(place, 17, made_with);
         let fs = rig.open();
         file(&fs, "f", b"here");
@@ -198,8 +198,8 @@ fn superblock_and_metadata_that_are_gone_are_made_from_the_units() {
         let before = superblock(&rig.drive(), &waiter()).unwrap();
         rig.lose_metadata();
         rig.lose_superblock();
-        let made_with = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), ..MakeOptions::default() };
-        let rebuilt = rig.rebuild_with(RebuildOptions { made_with, ..RebuildOptions::default() }).unwrap();
+        let made_with = MakeOptions::default().with_unit_bytes(8 * BLOCK as u32);
+        let rebuilt = rig.rebuild_with(RebuildOptions::default().with_made_with(made_with)).unwrap();
         assert_eq!(rebuilt.superblock, Origin::Units, "{place:?}");
         assert_eq!(superblock(&rig.drive(), &waiter()).unwrap(), before);
         assert_eq!((rig.contents(), rig.findings()), (expected, vec![]));
@@ -231,7 +231,7 @@ fn sound_metadata_are_left_alone_unless_it_is_asked_for() {
         drop(fs);
         assert!(matches!(rig.rebuild(), Err(RebuildError::Sound)), "{place:?}");
         assert_eq!(rig.contents().len(), 2);
-        rig.rebuild_with(RebuildOptions { force: true, ..RebuildOptions::default() }).unwrap();
+        rig.rebuild_with(RebuildOptions::default().with_force(true)).unwrap();
         assert_eq!((rig.contents().len(), rig.findings()), (1, vec![]));
     }
 }
@@ -264,7 +264,7 @@ fn metadata_of_a_later_version_are_left_alone() {
     }
     drive.write(&waiter(), zonal_core::Sector(0), blocks).unwrap();
     drop(drive);
-    let error = rig.rebuild_with(RebuildOptions { force: true, ..RebuildOptions::default() }).unwrap_err();
+    let error = rig.rebuild_with(RebuildOptions::default().with_force(true)).unwrap_err();
     assert!(matches!(&error, RebuildError::Version(_)), "{error}");
     assert_eq!(
         error.to_string(),
@@ -280,7 +280,7 @@ fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
     let device = Arc::new(Fault::new(ram, Plan::default()));
     let drive = Arc::new(Drive::new(crate::common::volume(device.clone())));
     let unit_bytes = Some(8 * BLOCK as u32);
-    let made = MakeOptions { unit_bytes, beside: Some(rows.clone()), ..MakeOptions::default() };
+    let made = MakeOptions::default().with_unit_bytes(unit_bytes).with_beside(rows.clone());
     make(&drive, &waiters(), UUID, &made).unwrap();
     let reach = || open(&drive, &waiters(), Some(rows.clone()), MountOptions::default()).unwrap();
     let fs = reach();
@@ -292,7 +292,7 @@ fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
     // The second unit's header, in zone 2: what it vouched for is garbage, and what follows is found.
     let sector = 2 * 64 * 8 + 8 * 8;
     device.change_bad_blocks(format!("+{sector}-{}", sector + 7).parse().unwrap());
-    let options = RebuildOptions { beside: Some(rows.clone()), ..RebuildOptions::default() };
+    let options = RebuildOptions::default().with_beside(rows.clone());
     let rebuilt = rebuild(&drive, &waiters(), &options).unwrap();
     assert_eq!((rebuilt.unreadable_blocks, rebuilt.garbage_blocks, rebuilt.files), (1, 7, 2));
     let fs = reach();

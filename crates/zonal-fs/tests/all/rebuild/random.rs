@@ -104,11 +104,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
             crate::common::device("ram:size=6M,zone_size=256K,zone_nr_conv=0,blocksize=4096,complete=poll");
         let drive = Arc::new(Drive::new(crate::common::volume(device)));
         let rows = dir.path().join(format!("rows-{turn}"));
-        let made = MakeOptions {
-            unit_bytes: Some(8 * BLOCK as u32),
-            beside: Some(rows.clone()),
-            ..MakeOptions::default()
-        };
+        let made = MakeOptions::default().with_unit_bytes(8 * BLOCK as u32).with_beside(rows.clone());
         make(&drive, &crate::rebuild::rig::waiters(), [7; 16], &made).unwrap();
         let reach = || {
             open(&drive, &crate::rebuild::rig::waiters(), Some(rows.clone()), MountOptions::default())
@@ -132,7 +128,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
         let expected = read_all(&fs, ino).unwrap();
         drop(fs);
         std::fs::remove_file(&rows).unwrap();
-        let options = RebuildOptions { beside: Some(rows.clone()), ..RebuildOptions::default() };
+        let options = RebuildOptions::default().with_beside(rows.clone());
         rebuild(&drive, &crate::rebuild::rig::waiters(), &options).unwrap();
         assert!(read_all(&reach(), ino).unwrap() == expected, "turn {turn}");
     }

@@ -55,17 +55,15 @@ impl Rig {
 
     pub fn with(place: Where, seed: u64, options: MakeOptions) -> Rig {
         let backing = Arc::new(CutBacking::new(seed));
-        let image = ImageOptions {
-            size: Some(40 * ZONE_BYTES),
-            zone_size: Some(ZONE_BYTES),
-            zone_nr_conv: Some(if place == Where::Conventional { 16 } else { 0 }),
-            blocksize: Some(4096),
-            creation: Some([9; 16]),
-            ..Default::default()
-        };
+        let image = ImageOptions::default()
+            .with_size(40 * ZONE_BYTES)
+            .with_zone_size(ZONE_BYTES)
+            .with_zone_nr_conv(if place == Where::Conventional { 16 } else { 0 })
+            .with_blocksize(4096)
+            .with_creation([9; 16]);
         image.format(&*backing).unwrap();
         let rig = Rig { place, backing, directory: tempfile::tempdir().unwrap() };
-        let options = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), beside: rig.beside(), ..options };
+        let options = options.with_unit_bytes(8 * BLOCK as u32).with_beside(rig.beside());
         make(&rig.drive(), &waiters(), UUID, &options).unwrap();
         rig.backing.sync().unwrap();
         rig
@@ -80,15 +78,15 @@ impl Rig {
     }
 
     pub fn reach(&self) -> Result<Arc<Drive>, String> {
-        let options = OpenOptions { threads: 0, ..Default::default() };
+        let options = OpenOptions::default().with_threads(0);
         let device = ImageDevice::open_backing(Path::new("twin"), self.backing.clone(), &options);
-        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let options = VolumeOptions::default().without_budget();
         let volume = Volume::open(Arc::new(device.map_err(|e| e.to_string())?), options);
         Ok(Arc::new(Drive::new(Arc::new(volume.map_err(|e| e.to_string())?))))
     }
 
     pub fn open(&self) -> FileSystem {
-        let options = MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() };
+        let options = MountOptions::default().with_cache_bytes(1 << 20);
         open(&self.drive(), &waiters(), self.beside(), options).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -149,7 +147,7 @@ impl Rig {
     }
 
     pub fn rebuild_with(&self, options: RebuildOptions) -> Result<Rebuilt, RebuildError> {
-        rebuild(&self.drive(), &waiters(), &RebuildOptions { beside: self.beside(), ..options })
+        rebuild(&self.drive(), &waiters(), &options.with_beside(self.beside()))
     }
 
     /// What fsck finds, with all data read.
@@ -157,6 +155,6 @@ impl Rig {
         let (drive, waiters) = (self.drive(), waiters());
         let superblock = superblock(&drive, &waiter()).unwrap();
         let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Verify).unwrap();
-        check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap()
+        check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
     }
 }

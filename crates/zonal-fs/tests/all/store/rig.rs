@@ -58,28 +58,26 @@ impl Shape {
     }
 
     pub fn format(&self, backing: &CutBacking) {
-        let options = ImageOptions {
-            size: Some(self.zones * self.zone_bytes),
-            zone_size: Some(self.zone_bytes),
-            zone_capacity: Some(self.capacity_bytes),
-            zone_nr_conv: Some(self.conventional),
-            zone_max_open: Some(self.active),
-            zone_max_active: Some(self.active),
-            blocksize: Some(self.block_bytes),
-            creation: Some([9; 16]),
-            ..Default::default()
-        };
+        let options = ImageOptions::default()
+            .with_size(self.zones * self.zone_bytes)
+            .with_zone_size(self.zone_bytes)
+            .with_zone_capacity(self.capacity_bytes)
+            .with_zone_nr_conv(self.conventional)
+            .with_zone_max_open(self.active)
+            .with_zone_max_active(self.active)
+            .with_blocksize(self.block_bytes)
+            .with_creation([9; 16]);
         options.format(backing).unwrap();
     }
 }
 
 pub fn image(backing: &Arc<CutBacking>) -> ImageDevice {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap()
 }
 
 pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let options = VolumeOptions::default().without_budget();
     Arc::new(Drive::new(Arc::new(Volume::open(device, options).unwrap())))
 }
 
@@ -138,7 +136,7 @@ pub fn open(drive: Arc<Drive>) -> Result<Store, MakeError> {
 
 /// Makes a file system, and opens its store.
 pub fn made(drive: &Arc<Drive>, file: Option<Arc<dyn Backing>>) -> Result<(), MakeError> {
-    let options = MakeOptions { unit_bytes: Some(8 * 4096), ..MakeOptions::default() };
+    let options = MakeOptions::default().with_unit_bytes(8 * 4096);
     match file {
         Some(file) => make_in(drive, &waiters(), UUID, &options, file),
         None => make(drive, &waiters(), UUID, &options),

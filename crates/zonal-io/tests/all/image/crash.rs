@@ -27,19 +27,17 @@ fn options(random: &mut impl Rng) -> ImageOptions {
         _ => (32, 32, 10),
     };
     let limited = random.random_bool(0.5);
-    ImageOptions {
-        size: Some(zones * zone * SECTOR_BYTES),
-        zone_size: Some(zone * SECTOR_BYTES),
-        zone_capacity: Some(capacity * SECTOR_BYTES),
-        zone_nr_conv: Some(random.random_range(0..3)),
-        zone_max_open: Some(if limited { 3 } else { 0 }),
-        zone_max_active: Some(if limited { 5 } else { 0 }),
-        blocksize: Some(512),
-        zone_append_max_sectors: Some(u32::MAX),
-        personality: Some(if random.random_bool(0.5) { Personality::Zns } else { Personality::Zbc }),
-        creation: Some([9; 16]),
-        ..Default::default()
-    }
+    ImageOptions::default()
+        .with_size(zones * zone * SECTOR_BYTES)
+        .with_zone_size(zone * SECTOR_BYTES)
+        .with_zone_capacity(capacity * SECTOR_BYTES)
+        .with_zone_nr_conv(random.random_range(0..3))
+        .with_zone_max_open(if limited { 3 } else { 0 })
+        .with_zone_max_active(if limited { 5 } else { 0 })
+        .with_blocksize(512)
+        .with_zone_append_max_sectors(u32::MAX)
+        .with_personality(if random.random_bool(0.5) { Personality::Zns } else { Personality::Zbc })
+        .with_creation([9; 16])
 }
 
 struct Case {
@@ -57,7 +55,7 @@ struct Case {
 }
 
 fn open(backing: &Arc<CutBacking>, kept_max: u64) -> Result<ImageDevice, String> {
-    let options = OpenOptions { threads: 0, kept_max, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0).with_kept_max(kept_max);
     ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).map_err(|e| e.to_string())
 }
 

@@ -21,7 +21,7 @@ fn twin(seed: u64) -> Arc<CutBacking> {
 }
 
 fn open_twin(backing: Arc<dyn Backing>) -> ImageDevice {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     ImageDevice::open_backing(Path::new("twin"), backing, &options).unwrap()
 }
 
@@ -173,7 +173,7 @@ fn reader_after_a_kill_sees_what_was_acknowledged() {
     acknowledged(&device);
     device.abandon();
     let before = std::fs::read(&path).unwrap();
-    let reading = OpenOptions { mode: OpenMode::Reading, ..Default::default() };
+    let reading = OpenOptions::default().with_mode(OpenMode::Reading);
     has_what_was_acknowledged(&ImageDevice::open(&path, &reading).unwrap());
     assert!(std::fs::read(&path).unwrap() == before);
 }

@@ -18,25 +18,24 @@ use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 const ZONE: u64 = 16;
 
 fn options() -> ImageOptions {
-    ImageOptions {
-        profile: Some("ufs-zoned".into()),
-        size: Some(9 * ZONE * 512),
-        zone_size: Some(ZONE * 512),
-        zone_capacity: Some(12 * 512),
-        zone_nr_conv: Some(1),
-        zone_max_open: Some(3),
-        zone_max_active: Some(4),
-        blocksize: Some(1024),
-        zone_append_max_sectors: Some(8),
-        personality: Some(Personality::Zbc),
-        rotational: Some(true),
-        creation: Some(*b"golden-creation!"),
-        identity: Identity::from_bytes(*b"golden-identity!"),
-    }
+    ImageOptions::default()
+        .with_profile("ufs-zoned".to_owned())
+        .with_size(9 * ZONE * 512)
+        .with_zone_size(ZONE * 512)
+        .with_zone_capacity(12 * 512)
+        .with_zone_nr_conv(1)
+        .with_zone_max_open(3)
+        .with_zone_max_active(4)
+        .with_blocksize(1024)
+        .with_zone_append_max_sectors(8)
+        .with_personality(Personality::Zbc)
+        .with_rotational(true)
+        .with_creation(*b"golden-creation!")
+        .with_identity(Identity::from_bytes(*b"golden-identity!"))
 }
 
 fn open(backing: &Arc<CutBacking>) -> ImageDevice {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+    let options = OpenOptions::default().with_threads(0);
     ImageDevice::open_backing(Path::new("golden"), backing.clone(), &options).unwrap()
 }
 

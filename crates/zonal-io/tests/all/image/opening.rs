@@ -16,14 +16,12 @@ use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions, inspec
 use zonal_io::registry::Registry;
 
 pub fn small() -> ImageOptions {
-    ImageOptions {
-        size: Some(16 << 20),
-        zone_size: Some(1 << 20),
-        zone_nr_conv: Some(1),
-        blocksize: Some(512),
-        creation: Some([5; 16]),
-        ..Default::default()
-    }
+    ImageOptions::default()
+        .with_size(16 << 20)
+        .with_zone_size(1 << 20)
+        .with_zone_nr_conv(1)
+        .with_blocksize(512)
+        .with_creation([5; 16])
 }
 
 /// Held for writing while a process is started: until it has its own program it has the files of this one, and their locks.
@@ -50,18 +48,12 @@ pub fn open(path: &Path) -> Result<ImageDevice, ImageError> {
 }
 
 fn open_to_read(path: &Path) -> Result<ImageDevice, ImageError> {
-    ImageDevice::open(path, &READING)
+    ImageDevice::open(path, &reading())
 }
 
-const READING: OpenOptions = OpenOptions {
-    mode: OpenMode::Reading,
-    threads: 1,
-    submit_queues: 1,
-    hw_queue_depth: 64,
-    max_sectors: 2048,
-    preserves_write_order: false,
-    kept_max: 0,
-};
+fn reading() -> OpenOptions {
+    OpenOptions::default().with_mode(OpenMode::Reading).with_kept_max(0)
+}
 
 #[test]
 fn opener_that_is_in_the_way_is_named() {
@@ -139,7 +131,7 @@ fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
     let before = std::fs::read(&path).unwrap();
     for threads in [0, 1] {
         let backing = Arc::new(OnlyRead(FileBacking::new(File::open(&path).unwrap()), AtomicU32::new(0)));
-        let options = OpenOptions { threads, ..READING };
+        let options = reading().with_threads(threads);
         let reader = ImageDevice::open_backing(&path, backing.clone(), &options).unwrap();
         assert!(reader.info().read_only);
         assert_eq!(drive::describe(&reader, 1).condition, ZoneCondition::Empty);
@@ -169,7 +161,7 @@ fn name_opened_to_read_reads_every_image_in_it() {
     let (dir, path) = create(&small());
     let other = dir.path().join("other.img");
     // Conventional zones come before all sequential ones, also of several images.
-    ImageOptions { zone_nr_conv: Some(0), ..small() }.create(&other).unwrap();
+    small().with_zone_nr_conv(0).create(&other).unwrap();
     let (a, b) = (path.display(), other.display());
     let trace = dir.path().join("trace");
     let names = [
@@ -227,8 +219,7 @@ fn what_is_no_plain_file_is_refused() {
 
 #[test]
 fn opening_112_000_zones_is_quick() {
-    let options =
-        ImageOptions { size: Some(112_000 * (128 << 20)), zone_size: Some(128 << 20), ..Default::default() };
+    let options = ImageOptions::default().with_size(112_000 * (128 << 20)).with_zone_size(128 << 20);
     let (_dir, path) = create(&options);
     // Every page of the ledger written, so that there is something to read.
     let device = open(&path).unwrap();
@@ -254,7 +245,7 @@ fn reset_zone_keeps_its_space_within_the_bound_and_until_the_image_is_closed() {
     use std::os::unix::fs::MetadataExt;
     for kept_max in [0, 256 << 10, 1 << 30] {
         let (_dir, path) = create(&small());
-        let device = ImageDevice::open(&path, &OpenOptions { kept_max, ..Default::default() }).unwrap();
+        let device = ImageDevice::open(&path, &OpenOptions::default().with_kept_max(kept_max)).unwrap();
         let used = || path.metadata().unwrap().blocks() * 512;
         let empty = used();
         drive::write(&device, drive::command(Op::Append, 2048, 1024), &[1; 1024]).unwrap();

@@ -71,7 +71,7 @@ struct Rig {
 
 impl Rig {
     fn open(backing: Arc<CutBacking>, threads: usize) -> Rig {
-        let options = OpenOptions { threads, submit_queues: WRITERS + 1, ..Default::default() };
+        let options = OpenOptions::default().with_threads(threads).with_submit_queues(WRITERS + 1);
         // Syncs take their time, so that other threads get on meanwhile.
         let slow = Arc::new(Watched::new(backing.clone(), |call| {
             if call == Call::Sync {
@@ -211,16 +211,14 @@ impl Rig {
 fn case(seed: u64) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let backing = Arc::new(CutBacking::new(seed));
-    ImageOptions {
-        size: Some(u64::from(ZONES * ZONE) * SECTOR_BYTES),
-        zone_size: Some(u64::from(ZONE) * SECTOR_BYTES),
-        zone_capacity: Some(u64::from(CAPACITY) * SECTOR_BYTES),
-        blocksize: Some(512),
-        creation: Some([2; 16]),
-        ..Default::default()
-    }
-    .format(&*backing)
-    .unwrap();
+    ImageOptions::default()
+        .with_size(u64::from(ZONES * ZONE) * SECTOR_BYTES)
+        .with_zone_size(u64::from(ZONE) * SECTOR_BYTES)
+        .with_zone_capacity(u64::from(CAPACITY) * SECTOR_BYTES)
+        .with_blocksize(512)
+        .with_creation([2; 16])
+        .format(&*backing)
+        .unwrap();
     let rig = Rig::open(backing.clone(), random.random_range(0..4));
     let is_kill = random.random_bool(0.5);
     let at = backing.calls() + random.random_range(0..300);

@@ -122,7 +122,7 @@ impl Job<'_> {
     }
 
     fn look(&self, rows: &Rows) -> Result<Vec<Finding>, Failure> {
-        let options = Options { data: self.arguments.data };
+        let options = Options::default().with_data(self.arguments.data);
         let _watch = Watch::begin("fsck", self.drive.volume());
         let found = check(rows, &self.superblock, &self.drive, &*(self.waiters)(), options);
         Ok(found.map_err(|e| named(self.device(), e))?)

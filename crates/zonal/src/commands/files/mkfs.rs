@@ -51,15 +51,14 @@ pub(crate) struct Mkfs {
 }
 
 pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = MakeOptions {
-        label: arguments.label.clone(),
-        unit_bytes: arguments.unit.map(|bytes| bytes.try_into().unwrap_or(u32::MAX)),
-        beside: arguments.metadata.clone(),
-        is_unsummed: arguments.no_checksums,
-        reserved_bytes: arguments.reserve,
-        log_zones: arguments.log_zones,
-        force: arguments.force,
-    };
+    let options = MakeOptions::default()
+        .with_label(arguments.label.clone())
+        .with_unit_bytes(arguments.unit.map(|bytes| bytes.try_into().unwrap_or(u32::MAX)))
+        .with_beside(arguments.metadata.clone())
+        .with_is_unsummed(arguments.no_checksums)
+        .with_reserved_bytes(arguments.reserve)
+        .with_log_zones(arguments.log_zones)
+        .with_force(arguments.force);
     let drive = drive_to_write(&arguments.device, &arguments.write_path)?;
     let made = make(&drive, &waiters(), random()?, &options);
     let superblock = made.map_err(|error| match error {

@@ -88,7 +88,7 @@ impl On {
 
 /// The options of a volume under a file system, which keeps the drive's limits itself.
 fn under_files() -> VolumeOptions {
-    VolumeOptions { budget: None, ..VolumeOptions::default() }
+    VolumeOptions::default().without_budget()
 }
 
 /// The device called `name`, to look at.

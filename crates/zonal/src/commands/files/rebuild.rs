@@ -37,12 +37,10 @@ pub(super) struct MadeWith {
 
 impl MadeWith {
     fn options(&self) -> MakeOptions {
-        MakeOptions {
-            label: self.label.clone().unwrap_or_default(),
-            unit_bytes: self.unit.map(|bytes| bytes.try_into().unwrap_or(u32::MAX)),
-            log_zones: self.log_zones,
-            ..MakeOptions::default()
-        }
+        MakeOptions::default()
+            .with_label(self.label.clone().unwrap_or_default())
+            .with_unit_bytes(self.unit.map(|bytes| bytes.try_into().unwrap_or(u32::MAX)))
+            .with_log_zones(self.log_zones)
     }
 }
 
@@ -53,12 +51,11 @@ pub(super) fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let options = RebuildOptions {
-        beside: on.metadata.clone(),
-        force: made_with.force,
-        depth,
-        made_with: made_with.options(),
-    };
+    let options = RebuildOptions::default()
+        .with_beside(on.metadata.clone())
+        .with_force(made_with.force)
+        .with_depth(depth)
+        .with_made_with(made_with.options());
     let drive = drive_to_write(&on.device, write_path)?;
     let watch = Watch::begin("rebuild", drive.volume());
     let rebuilt = rebuild(&drive, &waiters(), &options);

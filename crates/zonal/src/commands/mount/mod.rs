@@ -266,7 +266,7 @@ fn open(
         );
         return Err(Failure { exit: Exit::Device, error });
     }
-    let base = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let base = VolumeOptions::default().without_budget();
     let volume = arguments.write_path.options(base, name)?;
     let volume = Arc::new(Volume::open(device, volume).or_exit(Exit::Device)?);
     let waiters = polling(clock);

@@ -42,7 +42,7 @@ pub(in crate::jobs::run) fn ready(
     files: &FilesOptions,
 ) -> Result<VolumeOptions, BenchError> {
     ground::empty(&*site.bare, files.overwrite)?;
-    let mut volume = VolumeOptions { mode, ..site.options.volume };
+    let mut volume = site.options.volume.with_mode(mode);
     if volume.setters.of(OptionKey::Park) == SetBy::Default {
         volume.park = VolumeOptions::default().park;
     }
@@ -155,19 +155,17 @@ fn mount(
     has_data: bool,
 ) -> Result<FileSystem, BenchError> {
     let superblock = superblock(volume, options)?;
-    let mount = MountOptions {
-        max_open_zones: options.max_open_zones,
-        zone_order: options.zone_order,
-        dirty_bytes: options.dirty_bytes,
-        cache_bytes: CACHE_BYTES,
-        ..MountOptions::default()
-    };
+    let mount = MountOptions::default()
+        .with_max_open_zones(options.max_open_zones)
+        .with_zone_order(options.zone_order)
+        .with_dirty_bytes(options.dirty_bytes)
+        .with_cache_bytes(CACHE_BYTES);
     let (on, waiters) = (volume.clone(), world.waiters());
     let made = world.alone(move |waiter| -> Result<FileSystem, MakeError> {
         let Some(memory) = memory else {
             let unit_bytes = Some(superblock.unit_blocks * BLOCK_BYTES);
             let drive = Arc::new(Drive::new(on));
-            let options = MakeOptions { unit_bytes, force: true, ..MakeOptions::default() };
+            let options = MakeOptions::default().with_unit_bytes(unit_bytes).with_force(true);
             make::make(&drive, &waiters, *UUID, &options)?;
             return make::open(&drive, &waiters, None, mount);
         };

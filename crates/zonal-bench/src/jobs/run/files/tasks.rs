@@ -240,7 +240,7 @@ mod tests {
     use zonal_sim::Profile;
 
     fn volume(is_virtual: bool) -> Arc<Volume> {
-        let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..EmulatedOptions::default() };
+        let options = EmulatedOptions::default().with_size(1 << 30).with_zone_size(1 << 20);
         let device: Arc<dyn Device> = match is_virtual {
             true => Profile::open("zns-1t", &[]).unwrap().simulated("sim").unwrap(),
             false => Arc::new(Emulated::new("null", &options, Null).unwrap()),

@@ -35,8 +35,7 @@ impl Log {
 
 /// Runs a job of 4 KiB blocks whose requests take `latency` until `until`.
 fn run(options: &str, latency: u64, until: u64) -> Log {
-    let drive =
-        EmulatedOptions { size: 64 << 20, zone_size: 1 << 20, zone_nr_conv: 32, ..Default::default() };
+    let drive = EmulatedOptions::default().with_size(64 << 20).with_zone_size(1 << 20).with_zone_nr_conv(32);
     let device = Emulated::new("null", &drive, Null).unwrap();
     let jobs = JobFile::parse_inline(format!("--name=j --bs=4k {options}").split_whitespace()).unwrap();
     let plan = Plan::new(jobs.jobs(), device.info(), WriteMode::PerZone).unwrap();

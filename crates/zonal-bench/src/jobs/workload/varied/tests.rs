@@ -12,13 +12,11 @@ const K: u64 = 2;
 
 /// Sixteen zones of 1 MiB, two of them conventional, 1000 KiB of capacity in the others.
 fn run(ordering: Ordering, options: &str) -> Vec<Io> {
-    let drive = EmulatedOptions {
-        size: 16 << 20,
-        zone_size: 1 << 20,
-        zone_capacity: 1000 << 10,
-        zone_nr_conv: 2,
-        ..EmulatedOptions::default()
-    };
+    let drive = EmulatedOptions::default()
+        .with_size(16 << 20)
+        .with_zone_size(1 << 20)
+        .with_zone_capacity(1000 << 10)
+        .with_zone_nr_conv(2);
     let device = Emulated::new("null", &drive, Null).unwrap();
     let jobs = JobFile::parse_inline(format!("--name=j {options}").split_whitespace()).unwrap();
     let plan = Plan::new(jobs.jobs(), device.info(), WriteMode::PerZone).unwrap();

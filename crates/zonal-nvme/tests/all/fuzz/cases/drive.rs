@@ -27,23 +27,21 @@ fn options(choices: &mut Choices<'_>) -> EmulatedOptions {
     let zone_size = u64::from(choices.one_of(&[32 * block, 256 * block]));
     let conventional = choices.one_of(&[0, 2]);
     let open = choices.one_of(&[0, 2, 3]);
-    EmulatedOptions {
-        size: 8 * zone_size,
-        zone_size,
-        zone_capacity: choices.one_of(&[0, zone_size - 4 * u64::from(block)]),
-        zone_nr_conv: conventional,
-        zone_max_open: open,
-        zone_max_active: if open == 0 { 0 } else { open + 1 },
-        zone_append_max_sectors: choices.one_of(&[u32::MAX, 16 * block / 512, 0]),
-        blocksize: block,
-        max_sectors: choices.one_of(&[2048, 64]),
-        completion_nsec: choices.one_of(&[0, 50_000]),
-        complete: choices.one_of(&[CompleteMode::Poll, CompleteMode::Inline]),
-        hw_queue_depth: choices.one_of(&[64, 2]),
-        fua: choices.one_of(&[true, false]),
-        preserves_write_order: choices.one_of(&[false, true]),
-        ..EmulatedOptions::default()
-    }
+    EmulatedOptions::default()
+        .with_size(8 * zone_size)
+        .with_zone_size(zone_size)
+        .with_zone_capacity(choices.one_of(&[0, zone_size - 4 * u64::from(block)]))
+        .with_zone_nr_conv(conventional)
+        .with_zone_max_open(open)
+        .with_zone_max_active(if open == 0 { 0 } else { open + 1 })
+        .with_zone_append_max_sectors(choices.one_of(&[u32::MAX, 16 * block / 512, 0]))
+        .with_blocksize(block)
+        .with_max_sectors(choices.one_of(&[2048, 64]))
+        .with_completion_nsec(choices.one_of(&[0, 50_000]))
+        .with_complete(choices.one_of(&[CompleteMode::Poll, CompleteMode::Inline]))
+        .with_hw_queue_depth(choices.one_of(&[64, 2]))
+        .with_fua(choices.one_of(&[true, false]))
+        .with_preserves_write_order(choices.one_of(&[false, true]))
 }
 
 fn faults(choices: &mut Choices<'_>) -> Plan {
@@ -68,7 +66,7 @@ pub fn target(choices: &mut Choices<'_>) -> (Arc<Target>, Shape) {
         Arc::new(Emulated::new("fuzz", &options, ram).expect("the options fit"));
     let is_faulty = choices.is(64);
     let mode = choices.one_of(&[None, Some(WriteMode::PerZone)]);
-    let volume = VolumeOptions { park: None, budget: None, mode, ..VolumeOptions::default() };
+    let volume = VolumeOptions::default().without_park().without_budget().with_mode(mode);
     if is_faulty {
         device = Arc::new(Fault::new(device, faults(choices)));
     }
@@ -76,7 +74,7 @@ pub fn target(choices: &mut Choices<'_>) -> (Arc<Target>, Shape) {
     let volume = (0..100).find_map(|_| Volume::open(device.clone(), volume).ok());
     let volume = Arc::new(volume.expect("the device describes its zones"));
     let identity = UUID.parse().expect("an identity");
-    let target = TargetOptions { nqn: None, identity, read_only: choices.is(8) };
+    let target = TargetOptions::new(identity).with_read_only(choices.is(8));
     let target = Arc::new(Target::new(volume, target).expect("zones that hosts take"));
     let conventional = geometry.conventional_zones();
     let shape = Shape {
