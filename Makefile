@@ -28,6 +28,8 @@ fio: setup ## Build the fio engine, optimised, for the fio that is installed
 lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package zonal-fs --lib -- -D warnings
+	$(CARGO) clippy --package zonal --no-default-features --lib --examples -- -D warnings
 	$(CARGO) clippy --workspace --features zonal-io/loom --test loom -- -D warnings
 	$(CARGO) clippy --workspace --features zonal-fs/shuttle --test shuttle -- -D warnings
 	$(CARGO) clippy --package zonal-fs --features shuttle --lib --profile test -- -D warnings

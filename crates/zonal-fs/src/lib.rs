@@ -13,10 +13,9 @@
 //! ```
 //! use std::sync::Arc;
 //! use zonal_fs::drive::Drive;
-//! use zonal_fs::format::Kind;
 //! use zonal_fs::make::{self, MakeOptions};
 //! use zonal_fs::waiter::{Polling, polling};
-//! use zonal_fs::{MountOptions, NewFile, Payload, ROOT, Target};
+//! use zonal_fs::{Kind, MountOptions, NewFile, Payload, ROOT, Target};
 //! use zonal_io::clock::Clock;
 //! use zonal_io::registry::Registry;
 //! use zonal_io::volume::{Volume, VolumeOptions};
@@ -50,22 +49,42 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Features
+//! `insides` opens the modules of the format, the space and the database to the programs and tests of the workspace. They change with each
+//! version.
+
 #![forbid(unsafe_code)]
 
 pub mod drive;
-pub mod dump;
-pub mod format;
 mod fs;
 pub mod fsck;
+/// What a program outside does without, but for the types that are exported below.
+#[path = "."]
+#[cfg_attr(
+    not(feature = "insides"),
+    allow(dead_code, unused_imports, reason = "only the workspace uses all of it")
+)]
+mod insides {
+    pub mod dump;
+    pub mod format;
+    pub mod scan;
+    pub mod space;
+    pub mod store;
+    pub mod superblocks;
+}
 pub mod make;
 pub mod rebuild;
-pub mod scan;
-pub mod space;
-pub mod store;
-pub mod superblocks;
 pub mod waiter;
 
+pub use format::{Attributes, FileKind, Kind, Position};
 pub use fs::*;
+#[cfg(feature = "insides")]
+pub use insides::{dump, format, scan, space, store, superblocks};
+#[cfg(not(feature = "insides"))]
+use insides::{dump, format, scan, space, store, superblocks};
+pub use scan::Depth;
+pub use space::{Lifetime, ZoneOrder};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,6 @@
 //! Files on a drive in a file: made, written, synced, found again by the next opening. `cargo run -p zonal --example files`.
 
-use zonal::fs::format::Kind;
+use zonal::fs::Kind;
 use zonal::fs::{FileSystem, NewFile, Payload, ROOT, Target};
 use zonal::image::ImageOptions;
 

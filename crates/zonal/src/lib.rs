@@ -18,7 +18,7 @@
 //! [`FileSystem`] has files on a drive, written out of place and verified when they are read:
 //!
 //! ```
-//! use zonal::fs::{FileSystem, NewFile, Payload, ROOT, format::Kind};
+//! use zonal::fs::{FileSystem, Kind, NewFile, Payload, ROOT};
 //!
 //! let fs = FileSystem::format(zonal::open("ram:size=256M,zone_size=16M")?)?;
 //! let waiter = fs.waiter();

@@ -217,7 +217,7 @@ pub(super) mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    pub(in crate::format) fn superblock() -> Superblock {
+    pub(in crate::insides::format) fn superblock() -> Superblock {
         Superblock {
             uuid: [5; 16],
             sectors: 1 << 30,

@@ -26,7 +26,7 @@ pub use error::{BackendError, Damage, SegmentId, SegmentPlace, Stop};
 pub use log::Store;
 pub use memory::Memory;
 pub use overlay::Overlay;
-pub(in crate::store) use room::Handle;
+pub(in crate::insides::store) use room::Handle;
 pub use room::{Backend, Room};
 pub use segment::StoreFile;
 

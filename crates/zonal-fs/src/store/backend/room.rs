@@ -38,7 +38,7 @@ impl Backend for redb::backends::InMemoryBackend {}
 
 /// A backend that the database shares with its rows.
 #[derive(Debug)]
-pub(in crate::store) struct Handle<B: ?Sized> {
+pub(in crate::insides::store) struct Handle<B: ?Sized> {
     backend: Arc<B>,
     locked_reads: Arc<AtomicU64>,
     /// Syncs do nothing.
@@ -53,21 +53,21 @@ impl<B: ?Sized> Clone for Handle<B> {
 }
 
 impl<B: ?Sized> Handle<B> {
-    pub(in crate::store) fn new(backend: Arc<B>) -> Handle<B> {
+    pub(in crate::insides::store) fn new(backend: Arc<B>) -> Handle<B> {
         Handle { backend, locked_reads: Arc::default(), is_held: Arc::default() }
     }
 
-    pub(in crate::store) fn backend(&self) -> &Arc<B> {
+    pub(in crate::insides::store) fn backend(&self) -> &Arc<B> {
         &self.backend
     }
 
     /// Whether syncs do nothing from now on. What is written meanwhile becomes durable with the first sync after that, or never.
-    pub(in crate::store) fn hold(&self, is_held: bool) {
+    pub(in crate::insides::store) fn hold(&self, is_held: bool) {
         self.is_held.store(is_held, Ordering::Release);
     }
 
     /// Does what syncs several times, and syncs once, after it. Each sync is atomic, so the others order nothing.
-    pub(in crate::store) fn as_one<R, E: From<io::Error>>(
+    pub(in crate::insides::store) fn as_one<R, E: From<io::Error>>(
         &self,
         act: impl FnOnce() -> Result<R, E>,
     ) -> Result<R, E>
@@ -83,7 +83,7 @@ impl<B: ?Sized> Handle<B> {
     }
 
     /// Reads by threads that had the file system's lock.
-    pub(in crate::store) fn locked_reads(&self) -> u64 {
+    pub(in crate::insides::store) fn locked_reads(&self) -> u64 {
         self.locked_reads.load(Ordering::Relaxed)
     }
 }

@@ -37,7 +37,7 @@ pub struct StoreFile {
 }
 
 /// Segments by their kind. See the module.
-pub(in crate::store) struct Segments {
+pub(in crate::insides::store) struct Segments {
     disk: Disk,
     file: Option<StoreFile>,
     /// Blocks of a piece.
