@@ -41,7 +41,7 @@ const PLAIN: [(&str, &str); 15] = [
     ("alpha", "0.45"),
     ("window", "0"),
     ("patience_us", "0"),
-    ("visit_bytes", "0"),
+    ("dwell", "0"),
     ("cache_bytes", "67108864"),
     ("cache_commands", "0"),
     ("cache_zone_bytes", "0"),
@@ -75,7 +75,7 @@ impl Draw {
 enum Family {
     /// What waits for room asks nothing of the head, and waits in line after what came before it.
     Plain,
-    /// As the profile `smr-hdd-30t`: what waits ends a visit, hurries the drive, and may be let in past others.
+    /// As the profile `smr-hdd-30t`: what waits ends a visit that has paid for the move, hurries the drive, and may be let in past others.
     Pressed,
     /// Flash drives.
     Flash,
@@ -141,7 +141,7 @@ fn disk(family: Family, draw: &mut Draw) -> Vec<(&'static str, String)> {
         changes.push(("admits_in_order", draw.of(&["0", "1"]).into()));
         changes.push(("policy", draw.of(&["sptf", "asptf"]).into()));
         changes.push(("patience_us", draw.of(&["50000", "100000", "150000", "200000", "300000"]).into()));
-        changes.push(("visit_bytes", draw.of(&["1M", "2M", "4M"]).into()));
+        changes.push(("dwell", draw.of(&["0.5", "1", "1.5", "2"]).into()));
     }
     changes
 }
@@ -266,7 +266,7 @@ fn errors(family: Family, seed: u64, budget: usize) -> (Vec<Error>, String) {
 fn values(name: &str, profile: &Profile) -> String {
     let text = profile.to_toml([]);
     let keys = [
-        "outer", "inner", "seek", "cache", "policy", "alpha", "window", "patience", "visit", "admits",
+        "outer", "inner", "seek", "cache", "policy", "alpha", "window", "patience", "dwell", "admits",
         "drive_", "zone_us", "zone_mb",
     ];
     let lines = text.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));

@@ -221,7 +221,7 @@ const SEEK_SINGLE: usize = 7;
 const SEEK_THIRD: usize = 8;
 const SEEK_FULL: usize = 9;
 const PATIENCE_MS: usize = 10;
-const VISIT_MIB: usize = 11;
+const DWELL: usize = 11;
 const IN_ORDER: usize = 12;
 const AXES: usize = 13;
 
@@ -248,7 +248,7 @@ pub(super) fn axes() -> Vec<Axis> {
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
         ladder(&[25.0, 50.0, 100.0, 150.0, 200.0, 300.0, 500.0]),
-        ladder(&[0.5, 1.0, 2.0, 4.0, 8.0]),
+        ladder(&[0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]),
         Axis::Any(vec![0.0, 1.0]),
     ]
 }
@@ -256,16 +256,16 @@ pub(super) fn axes() -> Vec<Axis> {
 /// Smallest cache to begin with: where zones have small limits it is never full.
 const CACHE_MIB_MIN: f64 = 16.0;
 
-/// Policy, alpha, patience in ms and visits in MiB to begin with.
+/// Policy, alpha, patience in ms and dwell to begin with.
 const POLICIES: [(usize, f64, f64, f64); 8] = [
     (0, 0.5, NO_LIMIT, NO_LIMIT),
     (1, 0.5, NO_LIMIT, NO_LIMIT),
     (2, 0.5, NO_LIMIT, NO_LIMIT),
-    (2, 0.5, 150.0, 1.0),
-    (2, 0.5, 100.0, 2.0),
+    (2, 0.5, 120.0, 1.5),
+    (2, 0.5, 200.0, 1.0),
     (3, 0.4, NO_LIMIT, NO_LIMIT),
     (3, 0.75, NO_LIMIT, NO_LIMIT),
-    (3, 0.5, 150.0, 2.0),
+    (3, 0.5, 150.0, 1.5),
 ];
 
 /// Each policy, with limits of the cache as the flushes show them.
@@ -278,10 +278,10 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
     let cache = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
     let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
     let limits = zone_limits(held(PAIR), command);
-    let point = |&(policy, alpha, patience, visit): &(usize, f64, f64, f64), limit: &Limit| {
+    let point = |&(policy, alpha, patience, dwell): &(usize, f64, f64, f64), limit: &Limit| {
         let mut point = vec![NO_LIMIT; AXES];
         (point[POLICY], point[ALPHA]) = (policy as f64, alpha);
-        (point[PATIENCE_MS], point[VISIT_MIB]) = (patience, visit);
+        (point[PATIENCE_MS], point[DWELL]) = (patience, dwell);
         (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(values.admits_in_order.value)));
         (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
@@ -357,7 +357,7 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     values.cache_zone_bytes = mib(ZONE_MIB);
     values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, &all);
     values.patience_us = Sourced::measured(point[PATIENCE_MS] * 1000.0, &all);
-    values.visit_bytes = mib(VISIT_MIB);
+    values.dwell = of(DWELL);
     values.seek_single_us = of(SEEK_SINGLE);
     values.seek_third_us = of(SEEK_THIRD);
     values.seek_full_us = of(SEEK_FULL);
