@@ -17,12 +17,15 @@ use zonal_sim::profile::Source;
 
 /// The values that may be fitted and what is tried for each; a value whose source is another than `fitted` stays as it is.
 const LADDERS: [(&str, &[&str]); 6] = [
-    ("dwell", &["0", "0.5", "1", "1.25", "1.5", "1.75", "2", "2.5"]),
-    ("cache_bytes", &["16M", "18M", "20M", "22M", "25M", "28M", "32M", "48M", "64M", "96M"]),
+    ("dwell", &["0", "0.5", "0.75", "1", "1.25", "1.5", "1.75", "2", "2.5", "4", "8", "16", "32"]),
+    ("cache_bytes", &["12M", "14M", "16M", "18M", "20M", "22M", "25M", "28M", "32M", "48M", "64M", "96M"]),
     ("cache_commands", &["0", "2496", "2912", "3328", "3744", "4160"]),
-    ("cache_zone_commands", &["0", "3", "5", "6", "7", "8"]),
+    ("cache_zone_commands", &["0", "3", "4", "5", "6", "7", "8"]),
     ("command_us", &["20", "21", "22", "23", "24"]),
-    ("patience_us", &["0", "80000", "100000", "110000", "120000", "140000", "160000", "180000"]),
+    (
+        "patience_us",
+        &["0", "40000", "60000", "80000", "100000", "110000", "120000", "140000", "160000", "180000"],
+    ),
 ];
 
 /// Every fitted figure is this near with a value that fits as well as the best, or as near as with the best.
@@ -70,21 +73,31 @@ impl Target<'_> {
     }
 }
 
+/// What a fit begins with.
+#[derive(Default, Debug)]
+pub struct Begin {
+    /// Values that take the place of the profile's.
+    pub given: Vec<(String, String)>,
+    /// Keys of values that the search leaves as they are; what others would do is told all the same.
+    pub held: Vec<String>,
+}
+
 /// See the module.
 struct Fit<'a> {
     fitted: Vec<Target<'a>>,
+    held: &'a [String],
     known: BTreeMap<Values, Vec<f64>>,
 }
 
-/// Fits `profile` to the figures of `experiments` that are called calibrated, beginning with its own values and `given` ones.
-/// Says what each value comes to, and which fit best.
+/// Fits `profile` to the figures of `experiments` that are called calibrated, beginning with its own values and those of
+/// `begin`. Says what each value comes to, and which fit best.
 ///
 /// # Errors
 /// A profile that is not there or has nothing to fit; a run that failed.
 pub fn fit(
     experiments: &[Experiment],
     profile: &str,
-    given: &[(String, String)],
+    begin: &Begin,
     zonal: &Path,
     progress: &mut dyn FnMut(&str),
 ) -> Result<String, String> {
@@ -107,7 +120,7 @@ pub fn fit(
             Status::Predicted | Status::Unexplained => apart.push(Target { trial, published }),
         }
     }
-    let mut values = start(profile, given)?;
+    let mut values = start(profile, begin)?;
     for targets in [&mut fitted, &mut apart] {
         let is_kept = parallel::map(targets, |target| target.is_off_media(profile))?;
         let mut is_kept = is_kept.into_iter();
@@ -116,7 +129,7 @@ pub fn fit(
     if fitted.is_empty() || values.is_empty() {
         return Err(format!("profile {profile} has no figure or no value to fit"));
     }
-    let mut fit = Fit { fitted, known: BTreeMap::new() };
+    let mut fit = Fit { fitted, held: &begin.held, known: BTreeMap::new() };
     fit.descend(&mut values, progress)?;
     fit.told(&values, &apart)
 }
@@ -130,7 +143,7 @@ fn is_of(variant: &Variant, profile: &str) -> bool {
 }
 
 /// The fitted values of the profile and the given ones, of those that have a ladder.
-fn start(profile: &str, given: &[(String, String)]) -> Result<Values, String> {
+fn start(profile: &str, Begin { given, held }: &Begin) -> Result<Values, String> {
     let changes: Vec<(&str, &str)> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let before = Profile::quantities(profile, &[]).map_err(|e| e.to_string())?;
     let quantities = Profile::quantities(profile, &changes).map_err(|e| e.to_string())?;
@@ -141,7 +154,10 @@ fn start(profile: &str, given: &[(String, String)]) -> Result<Values, String> {
         let value = quantities.iter().find(|q| q.key == key).map(|q| q.value.to_string());
         values.extend(value.filter(|_| is_fitted).map(|value| (key, value)));
     }
-    Ok(values)
+    match held.iter().find(|key| !values.contains_key(key.as_str())) {
+        Some(key) => Err(format!("{key} is not fitted, so it cannot be held")),
+        None => Ok(values),
+    }
 }
 
 impl Target<'_> {
@@ -184,6 +200,9 @@ impl Fit<'_> {
         loop {
             let before = least;
             for (key, step) in steps(best) {
+                if self.held.iter().any(|held| held == key) {
+                    continue;
+                }
                 let with = with(best, key, step);
                 let errors = self.errors(&with)?;
                 progress(&format!("{}: rms {:.1}%", changes(&with), errors.rms() * 100.0));
@@ -285,10 +304,14 @@ mod tests {
 
     #[test]
     fn values_that_are_fitted_begin_with_what_the_profile_says() {
-        let values = start("smr-hdd-30t", &[("dwell".into(), "0.5".into())]).unwrap();
+        let given = vec![("dwell".into(), "0.5".into())];
+        let values = start("smr-hdd-30t", &Begin { given, held: vec!["dwell".into()] }).unwrap();
         assert_eq!(values["dwell"], "0.5");
         assert!(values.contains_key("patience_us") && !values.contains_key("command_us"), "{values:?}");
-        assert!(start("zns-1t", &[]).unwrap().is_empty());
-        assert!(start("smr-hdd-31t", &[]).is_err());
+        assert!(start("zns-1t", &Begin::default()).unwrap().is_empty());
+        assert!(start("smr-hdd-31t", &Begin::default()).is_err());
+        assert!(
+            start("smr-hdd-30t", &Begin { held: vec!["command_us".into()], ..Begin::default() }).is_err()
+        );
     }
 }

@@ -12,7 +12,7 @@ mod sensitivity;
 mod summary;
 mod table;
 
-pub use fit::fit;
+pub use fit::{Begin, fit};
 pub use sensitivity::Dominant;
 pub use summary::{Group, Summary, summary};
 
@@ -36,8 +36,8 @@ pub struct Simulated {
     /// What the medium would give large writes in order, in the row's unit.
     pub media: Option<f64>,
     /// Least and most. Of a drive that is not fitted: over the orders in which a disk may write its cache, or with a value
-    /// that was assumed of a flash drive a fifth more and less. Of a fitted drive, where the figure is predicted: with
-    /// the other values that fit as well.
+    /// that was assumed of a flash drive a fifth more and less. Of a fitted drive, where the figure is predicted or lies
+    /// between published ones: with the other values that fit as well.
     pub range: Option<(f64, f64)>,
     /// The figure of each of the row's seeds.
     pub draws: Vec<f64>,
@@ -75,6 +75,17 @@ pub fn comparison(experiment: &Experiment, row: &Row, cells: &[Cell], index: usi
         || Some((row.published_ratio(name, &experiment.variants[against].name)?, of(index) / of(against)));
     let (published, simulated) = figure.or_else(ratio).filter(|_| row.status.contains_key(name))?;
     Some(Comparison { published, simulated, status: row.status[name], tolerance: row.tolerance[name] })
+}
+
+/// How much is made of a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Depth {
+    /// The figure alone.
+    Figure,
+    /// Its range as well.
+    Range,
+    /// Which value of the profile moves it most, too.
+    Effects,
 }
 
 /// A cell that is to be filled.
@@ -122,6 +133,12 @@ impl Trial<'_> {
         self.calls(changes).iter().map(|call| bench(self.zonal, self.experiment, call)).collect()
     }
 
+    /// Whether nothing was published of it, and something of the same variant elsewhere: a row between published ones.
+    fn is_between(&self) -> bool {
+        let is_published = |row: &Row| comparable(row, self.variant);
+        !is_published(self.row) && self.experiment.rows().iter().any(is_published)
+    }
+
     fn figures(&self, reports: &[Value]) -> Result<Vec<f64>, String> {
         reports.iter().map(|report| figure(report, self.row.unit)).collect()
     }
@@ -135,12 +152,17 @@ impl Trial<'_> {
         let checked = format!("checked={}", company(&self.variant.mode));
         let reports = self.reports(&checked)?;
         let figures = self.figures(&reports)?;
-        let is_looked_into = comparable(self.row, self.variant) && !self.experiment.is_long;
+        let depth = match scale {
+            Scale::Tiny => Depth::Figure,
+            _ if self.experiment.is_long => Depth::Figure,
+            _ if comparable(self.row, self.variant) => Depth::Effects,
+            _ if self.is_between() => Depth::Range,
+            _ => Depth::Figure,
+        };
         let simulated = match self.variant.profile() {
             Some((name, changes)) => {
                 let profile = Profile::open(name, &changes).map_err(|e| e.to_string())?;
-                let thoroughly = is_looked_into && scale != Scale::Tiny;
-                Some(self.simulated(&profile, &reports[0], &figures, thoroughly)?)
+                Some(self.simulated(&profile, &reports[0], &figures, depth)?)
             }
             None => None,
         };
@@ -161,14 +183,15 @@ impl Trial<'_> {
         profile: &Profile,
         report: &Value,
         figures: &[f64],
-        thoroughly: bool,
+        depth: Depth,
     ) -> Result<Simulated, String> {
-        let effects = if thoroughly { sensitivity::effects(self)? } else { Vec::new() };
-        let is_predicted = self.row.status.get(&self.variant.name) == Some(&Status::Predicted);
+        let effects = if depth == Depth::Effects { sensitivity::effects(self)? } else { Vec::new() };
+        // A fit says what fitted figures are. Of others it says no more than what the values that fit as well make of them.
+        let is_fitted = self.row.status.get(&self.variant.name).is_some_and(|s| *s != Status::Predicted);
         let range = match &profile.timing {
-            _ if !thoroughly => None,
-            _ if profile.calibrated && is_predicted => self.over_other_fits(mean(figures))?,
-            _ if profile.calibrated => None,
+            _ if depth == Depth::Figure => None,
+            _ if profile.calibrated && is_fitted => None,
+            _ if profile.calibrated => self.over_other_fits(mean(figures))?,
             TimingValues::SmrDisk(_) => Some(self.over_policies()?),
             TimingValues::Flash(_) => {
                 Some(sensitivity::range_of_assumed(&effects, figure(report, self.row.unit)?))

@@ -90,8 +90,9 @@ impl Measured {
     fn spans_said(&self) -> Vec<String> {
         let all = || self.rows.iter().flat_map(|(_, cells)| cells).filter_map(|cell| cell.simulated.as_ref());
         let ranged = all().any(|s| s.is_calibrated && s.range.is_some());
-        let ranged = ranged
-            .then(|| "in brackets after a predicted figure: with other values that fit as well".to_owned());
+        let ranged = ranged.then(|| {
+            "in brackets after a figure that is not fitted: with other values that fit as well".to_owned()
+        });
         let seeds = self.rows.iter().map(|(row, _)| &row.randseeds).find(|seeds| !seeds.is_empty());
         let drawn = seeds.map(|seeds| {
             let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
@@ -142,12 +143,12 @@ impl Measured {
 fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
     let Some(Simulated { is_calibrated, range, draws, .. }) = simulated else { return figure(measured) };
     let words = |(least, most): (f64, f64)| format!("{}..{}", figure(least), figure(most));
-    match (is_calibrated, range) {
-        (false, Some(range)) => words(*range),
-        (true, Some(range)) => format!("{} ({})", figure(measured), words(*range)),
-        (_, None) if draws.is_empty() => figure(measured),
-        (_, None) => format!("{} {{{}}}", figure(measured), words(span(draws))),
+    if let (false, Some(range)) = (is_calibrated, range) {
+        return words(*range);
     }
+    let drawn = if draws.is_empty() { String::new() } else { format!(" {{{}}}", words(span(draws))) };
+    let ranged = range.map_or(String::new(), |range| format!(" ({})", words(range)));
+    format!("{}{drawn}{ranged}", figure(measured))
 }
 
 /// What the profile of this name was fitted to.
