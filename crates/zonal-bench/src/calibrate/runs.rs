@@ -11,6 +11,7 @@ use crate::job::JobFile;
 use crate::jobs::run::{BenchOptions, run};
 use crate::measure::Dir;
 use crate::report::JobReport;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,6 +39,16 @@ pub(super) enum Order {
     Random { depth: u32 },
     /// The same by `jobs` jobs, all of them to all zones of a place.
     Shared { jobs: u32, depth: u32 },
+}
+
+impl Order {
+    /// Writes that a job has under way.
+    fn depth(self) -> u32 {
+        match self {
+            Order::Sequential => 1,
+            Order::Random { depth } | Order::Shared { depth, .. } => depth,
+        }
+    }
 }
 
 impl Place {
@@ -133,6 +144,23 @@ impl fmt::Display for ZonesUsed {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
     list: Vec<Run>,
+}
+
+/// What they are, in a line: sizes of writes, writes under way a job, modes.
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blocks: BTreeSet<u64> = self.list.iter().map(|run| run.block).collect();
+        let depths: BTreeSet<u32> = self.list.iter().map(|run| run.order.depth()).collect();
+        let modes = MODES.iter().filter(|mode| self.list.iter().any(|run| run.mode == **mode));
+        let joined = |words: Vec<String>| words.join(", ");
+        write!(
+            f,
+            "writes of {} KiB, {} under way a job, modes {}",
+            joined(blocks.iter().map(|bytes| (bytes / 1024).to_string()).collect()),
+            joined(depths.iter().map(u32::to_string).collect()),
+            joined(modes.map(|mode| mode.to_string()).collect()),
+        )
+    }
 }
 
 impl Runs {

@@ -35,6 +35,25 @@ fn runs_of_a_disk_write_different_zones() {
     }
 }
 
+/// Rates of the runs on two zones that are further and further apart.
+fn rates_apart(changes: &[(&str, &str)]) -> Vec<f64> {
+    let profile = disk(changes);
+    let device = profile.simulated("x").unwrap();
+    let runs = Runs::new(device.info(), &profile).unwrap();
+    let is_apart = |at: &usize| runs.list()[*at].name.starts_with("apart-");
+    let which: Vec<usize> = (0..runs.list().len()).filter(is_apart).collect();
+    let outcomes = measure(&device, &runs.only(&which)).unwrap();
+    outcomes.iter().map(Outcome::megabytes_a_second).collect()
+}
+
+#[test]
+fn zones_far_apart_tell_visits_that_pay_for_their_moves() {
+    let (paid, short) = (rates_apart(&[]), rates_apart(&[("dwell", "0.1")]));
+    assert_eq!((paid.len(), rates_apart(&[("size", "300G")]).len()), (6, 0));
+    let (near, far) = (paid[0] / short[0], paid[5] / short[5]);
+    assert!((0.97..1.03).contains(&near) && far > 1.4, "{paid:?} and {short:?} MB/s");
+}
+
 #[test]
 fn small_drives_and_other_kinds_are_refused() {
     let profile = disk(&[("size", "8G")]);

@@ -128,9 +128,11 @@ fn page_of_files_has_charts_over_time_and_the_file_systems_figures() {
         assert_eq!(of_all.len(), 2);
         let last =
             of_all.iter().flat_map(|dir| dir["flow"]["t"].as_array().unwrap()).map(|t| t.as_f64().unwrap());
-        let measured: f64 = [0, 2].iter().map(|&job| mode.jobs[job].elapsed.as_secs_f64()).sum();
+        // The second job begins when the later one of the first one's clones has ended.
+        let elapsed = |job: usize| mode.jobs[job].elapsed.as_secs_f64();
+        let measured = elapsed(0).max(elapsed(1)) + elapsed(2);
         assert!(
-            last.fold(0.0, f64::max) <= measured * 1.2,
+            last.fold(0.0, f64::max) <= measured * 1.01,
             "time in which files are laid out is not on the axis"
         );
         assert!(!charts["modes"][n]["zones"].as_array().unwrap().is_empty());

@@ -62,6 +62,9 @@ struct RowSpec {
     #[serde(default)]
     device: String,
     vary: Option<Vary>,
+    /// Values of `randseed`; the figure is the mean over them.
+    #[serde(default)]
+    randseeds: Vec<u64>,
     #[serde(default)]
     published: ByVariant<f64>,
     #[serde(default)]
@@ -105,9 +108,9 @@ impl<T: Clone> PerValue<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// The drive's profile was fitted to it, or the place where the job begins.
+    /// The drive's profile was fitted to it, or the model's rules were chosen by it, or the place where the job begins.
     Calibrated,
-    /// It was not looked at for the fit.
+    /// Neither a fit nor a choice of rules has seen it.
     Predicted,
     /// It is known that the simulation misses it.
     Unexplained,
@@ -145,6 +148,8 @@ pub struct Row {
     pub device: String,
     /// Options that the job gets in addition, `OPTION=VALUE`.
     pub set: Vec<String>,
+    /// Seeds over which the figure is a mean; none: it is that of the job files' own.
+    pub randseeds: Vec<u64>,
     /// Published figures by variant.
     pub published: BTreeMap<String, f64>,
     /// Published ratios to the first variant, where no figures were published.
@@ -377,6 +382,7 @@ impl RowSpec {
             unit: self.unit,
             device: self.device.clone(),
             set: varied.map(|(option, n)| format!("{option}={n}")).into_iter().collect(),
+            randseeds: self.randseeds.clone(),
             published: figures(&self.published, at),
             gains: figures(&self.gains, at),
             status: of_value(&self.status, at),

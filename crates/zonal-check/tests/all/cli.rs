@@ -530,7 +530,7 @@ fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
 fn figures_of_a_simulated_drive_say_what_they_are_worth() {
     let dir = tempfile::tempdir().unwrap();
     for (device, expected) in [
-        ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated\n"),
+        ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated for writes of 1 MiB, "),
         ("sim:smr-hdd-30t,size=1T", "another size: each figure is one of a range\n"),
         ("sim:ufs-zoned", "profile ufs-zoned: not calibrated: each figure is one of a range\n"),
     ] {

@@ -24,7 +24,12 @@ pub(super) enum Problem {
     /// Bytes of this key that are no whole blocks, and the bytes of a block.
     NotBlocks(&'static str, u64, u32),
     Drive(String),
+    /// The key [`REPLACED`] is there.
+    Replaced,
 }
+
+/// The key of a disk's profile that `dwell` took the place of.
+pub(super) const REPLACED: &str = "visit_bytes";
 
 /// Kinds of values as the parser names them, and as people do.
 const KINDS: [(&str, &str); 7] = [
@@ -80,6 +85,11 @@ impl fmt::Display for ProfileError {
                 write!(f, "{key} of {bytes} bytes is not a multiple of the block of {block}")
             }
             Problem::Drive(e) => write!(f, "{e}"),
+            Problem::Replaced => write!(
+                f,
+                "{REPLACED} is no value of a disk any more: dwell replaces it, how long the head writes a stream before it \
+                 leaves it, in shortest seeks to another zone; 0: to its end"
+            ),
         }
     }
 }

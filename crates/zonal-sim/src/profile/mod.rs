@@ -26,7 +26,7 @@ pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Source
 
 use crate::Timed;
 use crate::model::Model;
-use error::Problem;
+use error::{Problem, REPLACED};
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +50,9 @@ pub struct Profile {
     /// Whether its timing was fitted to measurements of this very drive; otherwise results are a range at best.
     #[serde(default)]
     pub calibrated: bool,
+    /// What its timing was fitted to: sizes of blocks, depths, zones and modes. A calibrated profile says it.
+    #[serde(default)]
+    pub calibrated_for: Option<String>,
     /// The largest error of the runs that a calibration fitted it to, in per cent.
     #[serde(default)]
     pub worst_residual_percent: Option<f64>,
@@ -147,6 +150,10 @@ impl Profile {
 
 fn table(text: &str, changes: &[(&str, &str)]) -> Result<Table, Problem> {
     let mut table: Table = text.parse().map_err(|e: toml::de::Error| Problem::syntax(&e))?;
+    let timing = table.get("timing").and_then(Value::as_table);
+    if timing.is_some_and(|values| values.contains_key(REPLACED)) {
+        return Err(Problem::Replaced);
+    }
     for (key, value) in changes {
         change(&mut table, key, value)?;
     }
@@ -177,6 +184,8 @@ pub struct Quantity {
     pub is_whole: bool,
     /// Where it is from.
     pub source: Source,
+    /// Least and most of the values that fit as well, if the profile names them.
+    pub range: Option<[f64; 2]>,
 }
 
 fn quantity(key: &str, entry: &Value) -> Option<Quantity> {
@@ -190,11 +199,15 @@ fn quantity(key: &str, entry: &Value) -> Option<Quantity> {
         _ => return None,
     };
     let source = entry.get("source")?.clone().try_into().ok()?;
-    Some(Quantity { key: key.to_owned(), value, is_whole, source })
+    let range = entry.get("range").and_then(|range| range.clone().try_into().ok());
+    Some(Quantity { key: key.to_owned(), value, is_whole, source, range })
 }
 
 /// Gives a value of the profile from outside.
 fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
+    if key == REPLACED {
+        return Err(Problem::Replaced);
+    }
     let mut known = Vec::new();
     for section in ["drive", "timing", "host"] {
         let Some(Value::Table(section)) = table.get_mut(section) else { continue };
@@ -203,6 +216,7 @@ fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
             let new = given(old, value).ok_or_else(|| Problem::Value(key.into(), value.into()))?;
             entry.insert("value".into(), new);
             entry.insert("source".into(), Value::String("given".into()));
+            entry.remove("range");
             return Ok(());
         }
         known.extend(section.keys().filter(|k| *k != "model").cloned());

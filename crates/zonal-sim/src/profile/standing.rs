@@ -8,8 +8,13 @@ use toml::{Table, Value};
 /// What figures of a profile are worth.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Standing {
-    /// They are those of the drive that it was fitted to; the largest error of a run, in per cent, if that is known.
-    Calibrated(Option<f64>),
+    /// They are those of the drive that it was fitted to.
+    Calibrated {
+        /// Sizes of blocks, depths and modes that were fitted; what else is run is predicted.
+        to: Option<String>,
+        /// The largest error of a run, in per cent, if that is known.
+        worst: Option<f64>,
+    },
     /// It was fitted to a drive, and these values are not that drive's.
     Moved(Vec<String>),
     /// It was fitted to a drive that does what the model does not explain: the largest error of a run, in per cent.
@@ -22,8 +27,11 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const RANGE: &str = "each figure is one of a range";
         match self {
-            Standing::Calibrated(None) => f.write_str("calibrated"),
-            Standing::Calibrated(Some(worst)) => write!(f, "calibrated, worst residual {worst:.1}%"),
+            Standing::Calibrated { to, worst } => {
+                f.write_str("calibrated")?;
+                to.iter().try_for_each(|to| write!(f, " for {to}; other runs are predicted"))?;
+                worst.iter().try_for_each(|worst| write!(f, ", worst residual {worst:.1}%"))
+            }
             Standing::Unexplained(worst) => {
                 write!(f, "fitted, but with a residual of {worst:.1}%, which is not explained: {RANGE}")
             }
@@ -41,7 +49,9 @@ impl Profile {
         let mut given: Vec<String> = given(&self.drive).chain(given(&self.timing)).collect();
         given.sort();
         match (self.calibrated, given.is_empty()) {
-            (true, true) => Standing::Calibrated(self.worst_residual_percent),
+            (true, true) => {
+                Standing::Calibrated { to: self.calibrated_for.clone(), worst: self.worst_residual_percent }
+            }
             (true, false) => Standing::Moved(given),
             (false, _) => self.worst_residual_percent.map_or(Standing::Uncalibrated, Standing::Unexplained),
         }

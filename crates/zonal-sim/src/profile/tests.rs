@@ -39,6 +39,11 @@ fn what_is_wrong_with_a_profile_is_named() {
             error("smr-hdd-30t", &[("zone_size", "268435455")]),
             "zone_size of 268435455 bytes is not a multiple of the block of 4096",
         ),
+        (
+            error("smr-hdd-30t", &[("visit_bytes", "1M")]),
+            "visit_bytes is no value of a disk any more: dwell replaces it",
+        ),
+        (error("smr-hdd-30t", &[("dwell", "-1")]), "dwell has to be from 0 to 1000"),
         (error("/nowhere/x.toml", &[]), "profile \"/nowhere/x.toml\": cannot be read"),
     ];
     for (error, expected) in cases {
@@ -77,6 +82,12 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         ),
         ("name", "name = 7", "expected text"),
         ("turn_us", "", "missing field `turn_us`"),
+        (
+            "dwell",
+            "visit_bytes = { value = 1_048_576, source = \"assumed\" }",
+            "visit_bytes is no value of a disk any more: dwell replaces it",
+        ),
+        ("dwell", "dwell = { value = 1.5, source = \"assumed\", range = [1.0] }", "in `dwell.range`"),
         ("turn_us", "turn_ms = 8", "unknown field `turn_ms`"),
         ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
         ("turn_us", "turn_us = { value = inf, source = \"assumed\" }", "turn_us has to be"),
@@ -104,7 +115,8 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
 #[test]
 fn every_key_of_a_profile_is_in_the_documentation() {
     let text = include_str!("../../../../docs/SIM.md");
-    let mut keys = ["name", "title", "about", "calibrated", "worst_residual_percent"].join(" ");
+    let mut keys =
+        ["name", "title", "about", "calibrated", "calibrated_for", "worst_residual_percent"].join(" ");
     for name in Profile::names() {
         let profile: Table = Profile::text(name).unwrap().parse().unwrap();
         let sections =
@@ -136,7 +148,13 @@ fn rate_that_a_clock_cannot_count_is_refused() {
 #[test]
 fn profile_says_what_its_figures_are_worth() {
     let standing = |name: &str, changes: &[(&str, &str)]| Profile::open(name, changes).unwrap().standing();
-    assert_eq!(standing("smr-hdd-30t", &[("io_us", "2")]), Standing::Calibrated(None));
+    let Standing::Calibrated { to: Some(to), worst: None } = standing("smr-hdd-30t", &[("io_us", "2")])
+    else {
+        panic!("the host is no part of the drive")
+    };
+    // Sizes of blocks, depths and modes.
+    assert!(["1 MiB", "depth 32", "per-zone and qd1"].iter().all(|word| to.contains(word)), "{to}");
+    assert_eq!(standing("zns-1t", &[]).to_string(), "calibrated");
     assert_eq!(standing("ufs-zoned", &[]), Standing::Uncalibrated);
     let moved = standing("smr-hdd-30t", &[("size", "1T"), ("policy", "fifo")]);
     assert_eq!(moved, Standing::Moved(vec!["policy".into(), "size".into()]));
@@ -176,6 +194,9 @@ fn quantities_are_numbers_that_can_be_more_or_less() {
     assert_eq!((turn.value, turn.is_whole, turn.source), (5000.0, false, Source::Given));
     assert!(of("queue_depth").is_some_and(|q| q.value == 32.0 && q.is_whole));
     assert!(of("io_us").is_some(), "the host's");
+    assert_eq!((of("dwell").unwrap().range, turn.range), (Some([1.0, 1.75]), None));
+    let given = Profile::quantities("smr-hdd-30t", &[("dwell", "1.6")]).unwrap();
+    assert!(given.iter().any(|q| q.key == "dwell" && q.range.is_none()), "a given value was not fitted");
     for key in ["layout_seed", "policy", "write_cache", "model", "size"] {
         assert!(of(key).is_none(), "{key}");
     }

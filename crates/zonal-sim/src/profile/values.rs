@@ -44,6 +44,9 @@ pub struct Sourced<T> {
     /// The measurements that it was fitted to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rows: String,
+    /// Least and most of the values that fit as well, each with all others as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<[T; 2]>,
     /// Why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -52,7 +55,7 @@ pub struct Sourced<T> {
 impl<T> Sourced<T> {
     /// A value that calibration measured by these runs.
     pub fn measured(value: T, runs: &str) -> Sourced<T> {
-        Sourced { value, source: Source::Measured, rows: runs.into(), note: String::new() }
+        Sourced { value, source: Source::Measured, rows: runs.into(), range: None, note: String::new() }
     }
 }
 
@@ -269,7 +272,7 @@ pub struct SmrValues {
     pub alpha: Sourced<f64>,
     pub window: Sourced<u32>,
     pub patience_us: Sourced<f64>,
-    pub visit_bytes: Sourced<u64>,
+    pub dwell: Sourced<f64>,
     pub read_ahead_us: Sourced<f64>,
     pub reads_before_write: Sourced<u32>,
 }
@@ -329,6 +332,7 @@ impl SmrValues {
         }
         within("inner_ratio", self.inner_ratio.value, 0.01..=0.999, "from 0.01 to 0.999")?;
         within("alpha", self.alpha.value, 0.0..=1000.0, "from 0 to 1000")?;
+        within("dwell", self.dwell.value, 0.0..=1000.0, "from 0 to 1000")?;
         within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")
     }
 
@@ -362,7 +366,7 @@ impl SmrValues {
                 alpha: (self.alpha.value * 1000.0).round() as u32,
                 window: self.window.value,
                 patience: nanos(self.patience_us.value),
-                visit_bytes: self.visit_bytes.value,
+                dwell: (self.dwell.value * 1000.0).round() as u32,
             },
             read_ahead: nanos(self.read_ahead_us.value),
             reads_before_write: self.reads_before_write.value,

@@ -18,6 +18,9 @@ impl Profile {
         if self.calibrated {
             pair(&mut text, "calibrated", &Value::Boolean(true));
         }
+        if let Some(what) = &self.calibrated_for {
+            pair(&mut text, "calibrated_for", &Value::String(what.clone()));
+        }
         if let Some(percent) = self.worst_residual_percent {
             pair(&mut text, "worst_residual_percent", &Value::Float(percent));
         }

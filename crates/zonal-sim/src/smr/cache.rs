@@ -53,8 +53,9 @@ pub struct Order {
     /// From when on a command that waits for room has the oldest write go next, whatever the policy says; 0: never. A drive
     /// owes its host an answer in time, and only what it has answered is its own to put in order.
     pub patience: Span,
-    /// How much the head writes without moving while a write for another zone waits for room; 0: all that there is.
-    pub visit_bytes: u64,
+    /// How long the head writes a stream before it leaves what is cached of it while a write for another zone waits for room:
+    /// this many thousandths of the shortest seek to another zone's first cached write. 0: the policy alone decides.
+    pub dwell: u32,
 }
 
 /// What commands that wait ask of the head: writes for room in the cache, flushes for what is in it.
@@ -62,10 +63,22 @@ pub struct Order {
 pub(super) struct Pressure {
     /// One has waited for longer than the drive's patience.
     pub(super) is_urgent: bool,
-    /// The head has been long enough where it is, and a write waits for it elsewhere.
-    pub(super) moves_on: bool,
+    /// What the head does with its stream.
+    pub(super) stream: Stream,
     /// A flush waits for the writes with lower numbers.
     pub(super) flush: Option<u64>,
+}
+
+/// What becomes of the stream that the head has been writing.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Stream {
+    /// What continues it is a write as any other.
+    #[default]
+    Free,
+    /// What continues it comes first: a move would not be paid for.
+    Kept,
+    /// What continues it comes last: the move is paid for, and a write waits for it.
+    Left,
 }
 
 /// How much the cache holds. A limit of 0 is none.
@@ -212,6 +225,15 @@ impl Cache {
         self.bytes
     }
 
+    /// The shortest seek from the head to another zone's first write; `None` if it holds none of another zone.
+    pub(super) fn seek_away(&self, mechanics: &Mechanics, head: &Head) -> Option<Span> {
+        let here = mechanics.zone_of_head(head.next);
+        let others = self.runs.iter().filter(|run| run.zone != here).filter_map(|run| run.entries.front());
+        // A stream that has come to its zone's end continues in the next zone.
+        let others = others.filter(|first| first.sector != head.next);
+        others.map(|first| mechanics.seek((first.place.cylinder - head.cylinder).abs())).min()
+    }
+
     /// Where what it holds of a zone ends.
     pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
         let last = self.runs[self.place(zone)?].entries.back()?;
@@ -262,7 +284,7 @@ impl Cache {
         &Order { policy, alpha, window, .. }: &Order,
         mechanics: &Mechanics,
         head: &Head,
-        Pressure { is_urgent, moves_on, flush }: Pressure,
+        Pressure { is_urgent, stream, flush }: Pressure,
     ) -> Option<usize> {
         let policy = if is_urgent { Policy::Fifo } else { policy };
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
@@ -271,18 +293,21 @@ impl Cache {
         let is_here = |e: &Entry| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);
         let score = |e: &Entry| match policy {
             Policy::Fifo => 0,
-            Policy::Visit => i64::from(!moves_on && !is_here(e)),
+            Policy::Visit => i64::from(stream != Stream::Left && !is_here(e)),
             Policy::Sptf if goes_on(e) => i64::MIN,
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
         // New writes that keep the head where it is would hold a flush up for ever.
         let is_new = |e: &Entry| flush.is_some_and(|until| e.sequence >= until);
-        // What would keep the head where it is comes last then.
-        let stays = |e: &Entry| moves_on && e.sector == head.next;
+        let is_after_others = |e: &Entry| match stream {
+            Stream::Free => false,
+            Stream::Kept => e.sector != head.next,
+            Stream::Left => e.sector == head.next,
+        };
         let mut best = None;
         self.for_each_candidate(window, |at, e| {
-            let key = (is_new(e), stays(e), score(e), e.sequence);
+            let key = (is_new(e), is_after_others(e), score(e), e.sequence);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, at));
             }

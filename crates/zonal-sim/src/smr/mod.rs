@@ -19,7 +19,7 @@ pub use options::SmrOptions;
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
-use cache::{Cache, Entry, Head, Pressure};
+use cache::{Cache, Entry, Head, Pressure, Stream};
 use queue::{Queue, Stage, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
@@ -38,8 +38,8 @@ pub struct SmrDisk {
     head: Head,
     /// What the head is at.
     medium: Option<Task>,
-    /// Bytes that the head has written since it moved last.
-    visited: u64,
+    /// Time that the head has written in its stream since it came there from elsewhere. A missed turn does not end a stream.
+    dwelt: Span,
     /// Reads since the last write went to the medium.
     reads_in_a_row: u32,
     /// Writes in the cache or at the head that are answered when they are on the medium.
@@ -79,7 +79,7 @@ impl SmrDisk {
             cache: Cache::new(options.cache_limits(), geometry.zones()),
             head: Head { cylinder: 0.0, next: Sector(0), at: Nanos(0) },
             medium: None,
-            visited: 0,
+            dwelt: 0,
             reads_in_a_row: 0,
             durable: 0,
             flushes: Vec::new(),
@@ -179,7 +179,8 @@ impl SmrDisk {
             return false;
         };
         self.reads_in_a_row = 0;
-        self.visited = bytes(entry.sectors) + if positioning == 0 { self.visited } else { 0 };
+        let continues = entry.sector == self.head.next;
+        self.dwelt = entry.place.transfer + if continues { self.dwelt } else { 0 };
         self.move_head(now, positioning, entry.sector, entry.sectors, &entry.place);
         self.medium = Some(Task::Write(entry));
         true
@@ -187,21 +188,38 @@ impl SmrDisk {
 
     /// What is asked of the head. Where the writes in the queue ask for nothing they are not looked at.
     fn pressure(&self, now: Nanos) -> Pressure {
-        let Order { patience, visit_bytes, .. } = self.options.order;
+        let Order { patience, dwell, .. } = self.options.order;
         let flush = self.flushes.first().map(|(until, _)| *until);
-        let is_long = visit_bytes != 0 && self.visited >= visit_bytes;
-        if patience == 0 && !is_long {
+        if patience == 0 && dwell == 0 {
             return Pressure { flush, ..Pressure::default() };
         }
         let oldest = self.queue.writes().next();
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
+        let stream = match dwell {
+            0 => Stream::Free,
+            // What has waited for too long is next, wherever it is.
+            _ if is_urgent => Stream::Free,
+            _ if self.is_wanted_elsewhere() && self.has_paid_for_a_move() => Stream::Left,
+            _ => Stream::Kept,
+        };
+        Pressure { is_urgent, stream, flush }
+    }
+
+    /// Whether the head has written its stream for long enough that it may leave it.
+    fn has_paid_for_a_move(&self) -> bool {
+        let dwell = u64::from(self.options.order.dwell);
+        let seek = self.cache.seek_away(&self.mechanics, &self.head);
+        seek.is_some_and(|seek| self.dwelt.saturating_mul(1000) >= dwell.saturating_mul(seek))
+    }
+
+    /// Whether a write for another zone than that of the head finds no room, or waits for an earlier write to find it.
+    fn is_wanted_elsewhere(&self) -> bool {
         let here = self.mechanics.zone_of_head(self.head.next);
         // A stream that has come to its zone's end continues in the next one, which is no other place.
         let end = self.cache.end_of(here).unwrap_or(self.head.next);
         let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
         let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
-        let moves_on = is_long && !is_urgent && self.queue.writes().any(is_elsewhere);
-        Pressure { is_urgent, moves_on, flush }
+        self.queue.writes_without_room(&self.cache).any(is_elsewhere)
     }
 
     /// Reads what is under the head first. What continues a stream has been read ahead.

@@ -163,6 +163,16 @@ impl Queue {
         self.waiting.iter().filter(|w| w.job.op.is_write() && !w.job.refused)
     }
 
+    /// The writes that wait for room in the cache and not for the link alone.
+    pub(super) fn writes_without_room<'a>(&'a self, cache: &'a Cache) -> impl Iterator<Item = &'a Waiting> {
+        let mut is_held_up = false;
+        self.writes().filter(move |w| {
+            let has_room = !is_held_up && cache.has_room(w.zone, bytes(w.job.sectors));
+            is_held_up = self.admits_in_order && !has_room;
+            !has_room
+        })
+    }
+
     /// Sectors of all writes.
     pub(super) fn sectors_written(&self) -> u64 {
         self.writes().map(|w| u64::from(w.job.sectors)).sum()

@@ -21,8 +21,27 @@ const MANY_128K: &str = "many-128K";
 const MANY_4K: &str = "many-4K";
 const SHARED: &str = "shared";
 
-/// The runs that the search is about.
-const SEARCHED: [&str; 8] = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M, MANY_128K, MANY_4K, SHARED];
+/// Two streams this many zones apart: what a visit lasts as the move from it gets longer tells rules of destaging apart.
+const APART: [(&str, u32); 6] = [
+    ("apart-20", 20),
+    ("apart-200", 200),
+    ("apart-1000", 1000),
+    ("apart-5000", 5000),
+    ("apart-20000", 20_000),
+    ("apart-60000", 60_000),
+];
+
+/// Zones over all of the disk between few and many: where the drive's patience ends, and whether it is a time, which small
+/// writes do not reach, or a number of commands.
+const FAR_16: &str = "far-16";
+const FAR_16_SMALL: &str = "far-16-256K";
+const FAR_32: &str = "far-32";
+
+/// One write under way in all of the drive: what its cache puts in order.
+const QD1_128: &str = "qd1-128";
+
+/// What the search is about: all runs but the positions.
+const SEARCHED: &str = "all runs but outer, middle, inner";
 
 /// Most zones that are written at the same time.
 const MANY: u32 = 128;
@@ -50,6 +69,16 @@ const SHARERS_DEPTH: u32 = 8;
 /// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
 /// one has written.
 const STRIDE_MIN: u32 = 6 + CLUSTER + 2;
+
+/// The uses of a zone of the runs on wide disks, after those of the others: two for each distance, then one a run.
+const APART_USE: u32 = STRIDE_MIN;
+const FAR_USE: u32 = APART_USE + 2 * APART.len() as u32;
+
+/// Zones between neighbours of the many on a disk that is wide enough for these runs: the shorter distances lie in between.
+const STRIDE_WIDE: u32 = FAR_USE + 4 + 200;
+
+/// Places of each distance.
+const APART_PLACES: u32 = 6;
 
 /// Neighbours of the many that belong to one job where these are written at random.
 const CLUSTER: u32 = 8;
@@ -98,7 +127,31 @@ impl Span {
     }
 }
 
-/// The eleven runs, less than two minutes on a real disk.
+/// The runs on a disk whose zones are many enough, with no limit of active ones.
+fn runs_of_wide(span: &Span, run: &dyn Fn(&'static str, u64, u64, Vec<Place>) -> Run) -> Vec<Run> {
+    let two = |(n, (name, zones)): (usize, (&'static str, u32))| {
+        let use_of = APART_USE + 2 * n as u32;
+        // Another use of a zone some strides away, or a zone between the uses of one stride and of the next.
+        let strides = (f64::from(zones) / f64::from(span.stride)).round() as u32;
+        let apart = if strides == 0 { zones } else { strides.min(span.many - 1) * span.stride + 1 };
+        let room = span.many - strides.min(span.many - 1);
+        let count = APART_PLACES.min(room);
+        let places = (0..count).map(|n| Place::of(span.at(n * room / count, use_of), apart, 2)).collect();
+        run(name, MIB, 32 * MIB, places)
+    };
+    let over_all = |use_of: u32, zones: u32| {
+        vec![Place::of(span.at(0, FAR_USE + use_of), span.many / zones * span.stride, zones)]
+    };
+    let all = Place::of(span.at(0, FAR_USE + 3), span.stride, span.many);
+    let mut runs: Vec<Run> = APART.into_iter().enumerate().map(two).collect();
+    runs.push(run(FAR_16, MIB, 24 * MIB, over_all(0, 16)));
+    runs.push(run(FAR_16_SMALL, MIB / 4, 6 * MIB, over_all(1, 16)));
+    runs.push(run(FAR_32, MIB, 12 * MIB, over_all(2, 32)));
+    runs.push(Run { mode: WriteMode::Qd1, ..run(QD1_128, MIB, 4 * MIB, vec![all]) });
+    runs
+}
+
+/// The runs, two to three minutes on a real disk.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let span = Span::of(info)?;
     let capacity = info.geometry.zone_capacity().bytes();
@@ -145,7 +198,10 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         mode: WriteMode::Qd1,
         ..run(SHARED, block, (16 * MIB).min(capacity / 4), vec![side_by_side; SHARINGS])
     };
-    Ok(vec![
+    let is_wide = span.stride >= STRIDE_WIDE && info.active_max == 0 && capacity >= 128 * MIB;
+    let mut wide = if is_wide { runs_of_wide(&span, &run) } else { Vec::new() };
+    let in_qd1 = wide.pop();
+    let mut runs = vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
         sequential(POSITIONS[2], span.many),
@@ -156,8 +212,10 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         at_random,
         run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
         run(MANY_4K, SMALL, 16 * SMALL, many()),
-        shared,
-    ])
+    ];
+    runs.extend(wide);
+    runs.extend([shared].into_iter().chain(in_qd1));
+    Ok(runs)
 }
 
 /// Outer rate and inner ratio from the positions: the square of the rate falls linearly with the place.
@@ -221,7 +279,7 @@ const SEEK_SINGLE: usize = 7;
 const SEEK_THIRD: usize = 8;
 const SEEK_FULL: usize = 9;
 const PATIENCE_MS: usize = 10;
-const VISIT_MIB: usize = 11;
+const DWELL: usize = 11;
 const IN_ORDER: usize = 12;
 const AXES: usize = 13;
 
@@ -247,8 +305,8 @@ pub(super) fn axes() -> Vec<Axis> {
         Axis::Scale(50.0, 4000.0),
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
-        ladder(&[25.0, 50.0, 100.0, 150.0, 200.0, 300.0, 500.0]),
-        ladder(&[0.5, 1.0, 2.0, 4.0, 8.0]),
+        ladder(&[25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0, 250.0, 300.0, 500.0]),
+        ladder(&[0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]),
         Axis::Any(vec![0.0, 1.0]),
     ]
 }
@@ -256,16 +314,16 @@ pub(super) fn axes() -> Vec<Axis> {
 /// Smallest cache to begin with: where zones have small limits it is never full.
 const CACHE_MIB_MIN: f64 = 16.0;
 
-/// Policy, alpha, patience in ms and visits in MiB to begin with.
+/// Policy, alpha, patience in ms and dwell to begin with.
 const POLICIES: [(usize, f64, f64, f64); 8] = [
     (0, 0.5, NO_LIMIT, NO_LIMIT),
     (1, 0.5, NO_LIMIT, NO_LIMIT),
     (2, 0.5, NO_LIMIT, NO_LIMIT),
-    (2, 0.5, 150.0, 1.0),
-    (2, 0.5, 100.0, 2.0),
+    (2, 0.5, 120.0, 1.5),
+    (2, 0.5, 200.0, 1.0),
     (3, 0.4, NO_LIMIT, NO_LIMIT),
     (3, 0.75, NO_LIMIT, NO_LIMIT),
-    (3, 0.5, 150.0, 2.0),
+    (3, 0.5, 150.0, 1.5),
 ];
 
 /// Each policy, with limits of the cache as the flushes show them.
@@ -278,10 +336,10 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
     let cache = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
     let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
     let limits = zone_limits(held(PAIR), command);
-    let point = |&(policy, alpha, patience, visit): &(usize, f64, f64, f64), limit: &Limit| {
+    let point = |&(policy, alpha, patience, dwell): &(usize, f64, f64, f64), limit: &Limit| {
         let mut point = vec![NO_LIMIT; AXES];
         (point[POLICY], point[ALPHA]) = (policy as f64, alpha);
-        (point[PATIENCE_MS], point[VISIT_MIB]) = (patience, visit);
+        (point[PATIENCE_MS], point[DWELL]) = (patience, dwell);
         (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(values.admits_in_order.value)));
         (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
@@ -344,20 +402,19 @@ fn leave_out_what_never_binds(point: &mut Point) {
 }
 
 pub(super) fn put(values: &mut SmrValues, point: &Point) {
-    let all = SEARCHED.join(", ");
-    let of = |at: usize| Sourced::measured(point[at], &all);
-    let limit = |at: usize| Sourced::measured(point[at] as u32, &all);
-    let mib = |at: usize| Sourced::measured((point[at] * MIB as f64) as u64, &all);
-    values.policy = Sourced::measured(Policy::ALL[point[POLICY] as usize], &all);
+    let of = |at: usize| Sourced::measured(point[at], SEARCHED);
+    let limit = |at: usize| Sourced::measured(point[at] as u32, SEARCHED);
+    let mib = |at: usize| Sourced::measured((point[at] * MIB as f64) as u64, SEARCHED);
+    values.policy = Sourced::measured(Policy::ALL[point[POLICY] as usize], SEARCHED);
     values.alpha = of(ALPHA);
     values.window = limit(WINDOW);
     values.cache_bytes = mib(CACHE_MIB);
     values.cache_commands = limit(CACHE_COMMANDS);
     values.cache_zone_commands = limit(ZONE_COMMANDS);
     values.cache_zone_bytes = mib(ZONE_MIB);
-    values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, &all);
-    values.patience_us = Sourced::measured(point[PATIENCE_MS] * 1000.0, &all);
-    values.visit_bytes = mib(VISIT_MIB);
+    values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, SEARCHED);
+    values.patience_us = Sourced::measured(point[PATIENCE_MS] * 1000.0, SEARCHED);
+    values.dwell = of(DWELL);
     values.seek_single_us = of(SEEK_SINGLE);
     values.seek_third_us = of(SEEK_THIRD);
     values.seek_full_us = of(SEEK_FULL);

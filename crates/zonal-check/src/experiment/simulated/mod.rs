@@ -6,11 +6,13 @@
 //!
 //! The runs whose figures stand in the table are watched for what neither a drive nor a write path can do.
 
+mod fit;
 mod parallel;
 mod sensitivity;
 mod summary;
 mod table;
 
+pub use fit::{Begin, fit};
 pub use sensitivity::Dominant;
 pub use summary::{Group, Summary, summary};
 
@@ -19,6 +21,7 @@ use super::spec::{Experiment, Row, Status, Unit, Variant};
 use crate::bench::Samples;
 use serde_json::Value;
 use std::path::Path;
+use zonal_io::volume::Statistics;
 use zonal_sim::Profile;
 use zonal_sim::profile::TimingValues;
 use zonal_sim::smr::Policy;
@@ -32,9 +35,12 @@ pub struct Simulated {
     pub is_calibrated: bool,
     /// What the medium would give large writes in order, in the row's unit.
     pub media: Option<f64>,
-    /// Least and most, if the drive is not fitted: over the orders in which a disk may write its cache, or with a value
-    /// that was assumed of a flash drive a fifth more and less.
+    /// Least and most. Of a drive that is not fitted: over the orders in which a disk may write its cache, or with a value
+    /// that was assumed of a flash drive a fifth more and less. Of a fitted drive, where the figure is predicted or lies
+    /// between published ones: with the other values that fit as well.
     pub range: Option<(f64, f64)>,
+    /// The figure of each of the row's seeds.
+    pub draws: Vec<f64>,
     /// The value of the profile that moves the figure most.
     pub dominant: Option<Dominant>,
 }
@@ -71,6 +77,17 @@ pub fn comparison(experiment: &Experiment, row: &Row, cells: &[Cell], index: usi
     Some(Comparison { published, simulated, status: row.status[name], tolerance: row.tolerance[name] })
 }
 
+/// How much is made of a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Depth {
+    /// The figure alone.
+    Figure,
+    /// Its range as well.
+    Range,
+    /// Which value of the profile moves it most, too.
+    Effects,
+}
+
 /// A cell that is to be filled.
 #[derive(Clone, Copy)]
 struct Trial<'a> {
@@ -98,42 +115,83 @@ pub(super) fn run(
 }
 
 impl Trial<'_> {
-    fn arguments(&self, changes: &str) -> Vec<String> {
-        arguments(self.experiment, self.row, self.variant, Scale::ONCE, changes)
+    /// What `zonal` is called with for each of the row's seeds, or once.
+    fn calls(&self, changes: &str) -> Vec<Vec<String>> {
+        let with = |seed: Option<u64>| {
+            let mut row = self.row.clone();
+            row.set.extend(seed.map(|seed| format!("randseed={seed}")));
+            arguments(self.experiment, &row, self.variant, Scale::ONCE, changes)
+        };
+        match self.row.randseeds.as_slice() {
+            [] => vec![with(None)],
+            seeds => seeds.iter().map(|seed| with(Some(*seed))).collect(),
+        }
     }
 
-    fn report(&self, changes: &str) -> Result<Value, String> {
-        bench(self.zonal, self.experiment, &self.arguments(changes))
+    /// A report for each of the row's seeds, or one.
+    fn reports(&self, changes: &str) -> Result<Vec<Value>, String> {
+        self.calls(changes).iter().map(|call| bench(self.zonal, self.experiment, call)).collect()
+    }
+
+    /// Whether nothing was published of it, and something of the same variant elsewhere: a row between published ones.
+    fn is_between(&self) -> bool {
+        let is_published = |row: &Row| comparable(row, self.variant);
+        !is_published(self.row) && self.experiment.rows().iter().any(is_published)
+    }
+
+    fn figures(&self, reports: &[Value]) -> Result<Vec<f64>, String> {
+        reports.iter().map(|report| figure(report, self.row.unit)).collect()
     }
 
     /// The figure, with values of the profile changed.
     fn figure(&self, changes: &str) -> Result<f64, String> {
-        figure(&self.report(changes)?, self.row.unit)
+        Ok(mean(&self.figures(&self.reports(changes)?)?))
     }
 
     fn cell(&self, scale: Scale) -> Result<Cell, String> {
         let checked = format!("checked={}", company(&self.variant.mode));
-        let report = self.report(&checked)?;
-        let is_looked_into = comparable(self.row, self.variant) && !self.experiment.is_long;
+        let reports = self.reports(&checked)?;
+        let figures = self.figures(&reports)?;
+        let depth = match scale {
+            Scale::Tiny => Depth::Figure,
+            _ if self.experiment.is_long => Depth::Figure,
+            _ if comparable(self.row, self.variant) => Depth::Effects,
+            _ if self.is_between() => Depth::Range,
+            _ => Depth::Figure,
+        };
         let simulated = match self.variant.profile() {
             Some((name, changes)) => {
                 let profile = Profile::open(name, &changes).map_err(|e| e.to_string())?;
-                Some(self.simulated(&profile, &report, is_looked_into && scale != Scale::Tiny)?)
+                Some(self.simulated(&profile, &reports[0], &figures, depth)?)
             }
             None => None,
         };
+        let mut all = Statistics::default();
+        for report in &reports {
+            all += statistics(report)?;
+        }
         Ok(Cell {
-            figures: Samples { rounds: vec![figure(&report, self.row.unit)?] },
-            statistics: statistics(&report)?,
-            command: format!("zonal {}", self.arguments(&checked).join(" ")),
+            figures: Samples { rounds: vec![mean(&figures)] },
+            statistics: all,
+            command: format!("zonal {}", self.calls(&checked)[0].join(" ")),
             simulated,
         })
     }
 
-    fn simulated(&self, profile: &Profile, report: &Value, thoroughly: bool) -> Result<Simulated, String> {
-        let effects = if thoroughly { sensitivity::effects(self)? } else { Vec::new() };
+    fn simulated(
+        &self,
+        profile: &Profile,
+        report: &Value,
+        figures: &[f64],
+        depth: Depth,
+    ) -> Result<Simulated, String> {
+        let effects = if depth == Depth::Effects { sensitivity::effects(self)? } else { Vec::new() };
+        // A fit says what fitted figures are. Of others it says no more than what the values that fit as well make of them.
+        let is_fitted = self.row.status.get(&self.variant.name).is_some_and(|s| *s != Status::Predicted);
         let range = match &profile.timing {
-            _ if profile.calibrated || !thoroughly => None,
+            _ if depth == Depth::Figure => None,
+            _ if profile.calibrated && is_fitted => None,
+            _ if profile.calibrated => self.over_other_fits(mean(figures))?,
             TimingValues::SmrDisk(_) => Some(self.over_policies()?),
             TimingValues::Flash(_) => {
                 Some(sensitivity::range_of_assumed(&effects, figure(report, self.row.unit)?))
@@ -144,8 +202,19 @@ impl Trial<'_> {
             is_calibrated: profile.calibrated,
             media: media(profile, report, self.row.unit),
             range,
+            draws: if self.row.randseeds.is_empty() { Vec::new() } else { figures.to_vec() },
             dominant: sensitivity::dominant(&effects),
         })
+    }
+
+    /// Least and most with one fitted value of the profile at either end of those that fit as well; `None` if it names none.
+    fn over_other_fits(&self, figure: f64) -> Result<Option<(f64, f64)>, String> {
+        let Some((name, changes)) = self.variant.profile() else { return Ok(None) };
+        let quantities = Profile::quantities(name, &changes).map_err(|e| e.to_string())?;
+        let ends = quantities.iter().flat_map(|q| q.range.iter().flatten().map(move |end| (&q.key, end)));
+        let others: Vec<f64> =
+            ends.map(|(key, end)| self.figure(&format!("{key}={end}"))).collect::<Result<_, _>>()?;
+        Ok((!others.is_empty()).then(|| span(&[others, vec![figure]].concat())))
     }
 
     /// Least and most over the orders in which a disk may write what it has cached.
@@ -153,6 +222,10 @@ impl Trial<'_> {
         let figures = Policy::ALL.map(|policy| self.figure(&format!("policy={}", policy.name())));
         Ok(span(&figures.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
+}
+
+fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
 }
 
 fn span(figures: &[f64]) -> (f64, f64) {

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn quantity(key: &str, value: f64, is_whole: bool, source: Source) -> Quantity {
-        Quantity { key: key.to_owned(), value, is_whole, source }
+        Quantity { key: key.to_owned(), value, is_whole, source, range: None }
     }
 
     #[test]

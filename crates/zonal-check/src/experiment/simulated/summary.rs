@@ -77,8 +77,12 @@ pub fn summary<'a>(experiments: impl Iterator<Item = &'a Measured>) -> Summary {
 }
 
 fn is_off_media(comparison: &Comparison, cell: &Cell) -> bool {
-    let media = cell.simulated.as_ref().and_then(|s| s.media);
-    media.is_some_and(|media| (comparison.published / media - 1.0).abs() > AT_MEDIA_RATE)
+    is_off_media_rate(comparison.published, cell.simulated.as_ref().and_then(|s| s.media))
+}
+
+/// Whether a published figure says more about a model than the rate of the medium does.
+pub(super) fn is_off_media_rate(published: f64, media: Option<f64>) -> bool {
+    media.is_some_and(|media| (published / media - 1.0).abs() > AT_MEDIA_RATE)
 }
 
 impl Summary {

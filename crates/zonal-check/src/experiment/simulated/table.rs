@@ -1,6 +1,6 @@
 //! The table of an experiment on simulated drives, and its JSON.
 
-use super::{Cell, Simulated, comparison, summary};
+use super::{Cell, Simulated, comparison, span, summary};
 use crate::experiment::Measured;
 use crate::experiment::spec::{Row, Status};
 use crate::experiment::table::figure;
@@ -34,8 +34,12 @@ impl Measured {
             writeln!(out, "{line}").expect("writing to a string");
         }
         let first = &experiment.variants[0].name;
-        writeln!(out, "ratios are to `{first}`; errors are those of the figure, or of the ratio where no figure is published\n")
+        writeln!(out, "ratios are to `{first}`; errors are those of the figure, or of the ratio where no figure is published")
             .expect("writing to a string");
+        for line in self.spans_said() {
+            writeln!(out, "{line}").expect("writing to a string");
+        }
+        writeln!(out).expect("writing to a string");
         let lines = self.rows.iter().flat_map(|(row, cells)| {
             (0..cells.len()).map(move |index| self.simulated_line(row, cells, index))
         });
@@ -68,10 +72,7 @@ impl Measured {
             row.name.clone(),
             name.clone(),
             or_none(row.published.get(name).map(|published| figure(*published))),
-            simulated.and_then(|s| s.range).map_or_else(
-                || figure(cells[index].figures.median()),
-                |(least, most)| format!("{}..{}", figure(least), figure(most)),
-            ),
+            simulated_figure(cells[index].figures.median(), simulated),
             row.unit.name().to_owned(),
             or_none(found.map(|found| format!("{:+.1}%", found.error()))),
             or_none(found.map(|found| found.status.name().to_owned())),
@@ -83,6 +84,21 @@ impl Measured {
                     .map(|d| format!("{} {:+.2}", d.key, d.elasticity)),
             ),
         ]
+    }
+
+    /// What stands in brackets after figures.
+    fn spans_said(&self) -> Vec<String> {
+        let all = || self.rows.iter().flat_map(|(_, cells)| cells).filter_map(|cell| cell.simulated.as_ref());
+        let ranged = all().any(|s| s.is_calibrated && s.range.is_some());
+        let ranged = ranged.then(|| {
+            "in brackets after a figure that is not fitted: with other values that fit as well".to_owned()
+        });
+        let seeds = self.rows.iter().map(|(row, _)| &row.randseeds).find(|seeds| !seeds.is_empty());
+        let drawn = seeds.map(|seeds| {
+            let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+            format!("a figure before curly brackets is the mean over randseed={}, with the least and the most of them", seeds.join(","))
+        });
+        ranged.into_iter().chain(drawn).collect()
     }
 
     /// Why figures are missed, each reason with what it is the reason of.
@@ -108,11 +124,13 @@ impl Measured {
         cells: &[Cell],
         index: usize,
     ) -> Option<Value> {
-        let Simulated { profile, is_calibrated, media, range, dominant } = cells[index].simulated.as_ref()?;
+        let Simulated { profile, is_calibrated, media, range, draws, dominant } =
+            cells[index].simulated.as_ref()?;
         let found = comparison(&self.experiment, row, cells, index);
         let name = &self.experiment.variants[index].name;
         Some(json!({
             "profile": profile, "calibrated": is_calibrated, "media_rate": media, "range": range,
+            "randseeds": row.randseeds, "draws": draws, "calibrated_for": calibrated_for(profile),
             "status": found.map(|f| f.status.name()), "error_percent": found.map(|f| f.error()),
             "tolerance_percent": found.map(|f| f.tolerance), "reason": row.reason.get(name),
             "published_ratio": row.published_ratio(name, &self.experiment.variants[self.experiment.against(index)].name),
@@ -121,12 +139,32 @@ impl Measured {
     }
 }
 
+/// A figure with what there is to say of its range.
+fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
+    let Some(Simulated { is_calibrated, range, draws, .. }) = simulated else { return figure(measured) };
+    let words = |(least, most): (f64, f64)| format!("{}..{}", figure(least), figure(most));
+    if let (false, Some(range)) = (is_calibrated, range) {
+        return words(*range);
+    }
+    let drawn = if draws.is_empty() { String::new() } else { format!(" {{{}}}", words(span(draws))) };
+    let ranged = range.map_or(String::new(), |range| format!(" ({})", words(range)));
+    format!("{}{drawn}{ranged}", figure(measured))
+}
+
+/// What the profile of this name was fitted to.
+fn calibrated_for(profile: &str) -> Option<String> {
+    Profile::open(profile, &[]).ok()?.calibrated_for
+}
+
 fn drive(simulated: &Simulated) -> String {
     let name = &simulated.profile;
     let title = Profile::open(name, &[]).map_or(String::new(), |profile| format!(" ({})", profile.title));
-    let what = match simulated.is_calibrated {
-        true => "fitted to published figures; those are called calibrated",
-        false => "not fitted as a whole, so that a figure is a range and the error is that of its own values",
+    let fitted = calibrated_for(name)
+        .map(|what| format!("fitted to published figures ({what}); those are called calibrated"));
+    let what = match fitted {
+        Some(fitted) if simulated.is_calibrated => fitted,
+        _ => "not fitted as a whole, so that a figure is a range and the error is that of its own values"
+            .to_owned(),
     };
     format!("simulated: {name}{title}, {what}")
 }

@@ -1,0 +1,45 @@
+//! `fit ZONAL PROFILE [KEY=VALUE...] [hold=KEY...]`: fits a profile that comes with the program to the figures of
+//! `experiments/` that are called calibrated, beginning with its own values or the given ones, and prints what each value does.
+//! The search leaves values that are held as they are.
+
+use std::path::Path;
+use std::process::ExitCode;
+use zonal_check::experiment::Experiment;
+use zonal_check::experiment::simulated::{Begin, fit};
+use zonal_check::program::repository;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [zonal, profile, given @ ..] = arguments.as_slice() else {
+        eprintln!("usage: fit ZONAL PROFILE [KEY=VALUE...] [hold=KEY...]");
+        return ExitCode::from(2);
+    };
+    let mut begin = Begin::default();
+    for word in given {
+        match word.split_once('=') {
+            Some(("hold", key)) => begin.held.push(key.to_owned()),
+            Some((key, value)) => begin.given.push((key.to_owned(), value.to_owned())),
+            None => {
+                eprintln!("fit: values are given as KEY=VALUE");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    match make(zonal, profile, &begin) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("fit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(zonal: &str, profile: &str, begin: &Begin) -> Result<String, String> {
+    let all = Experiment::all(&repository().join("experiments")).map_err(|e| e.to_string())?;
+    // The program runs in the experiment's folder.
+    let zonal = Path::new(zonal).canonicalize().map_err(|e| format!("{zonal}: {e}"))?;
+    fit(&all, profile, begin, &zonal, &mut |line| eprintln!("{line}"))
+}
