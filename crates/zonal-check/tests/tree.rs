@@ -112,7 +112,9 @@ fn dependencies_point_down() {
         let dependencies = package["dependencies"].as_array().unwrap();
         for dependency in dependencies.iter().filter(|d| d["path"].is_string()) {
             let on = dependency["name"].as_str().unwrap();
-            if !allowed.contains(&on) {
+            // A crate's own tests may ask for a feature of it.
+            let is_own = on == name && dependency["kind"] == "dev";
+            if !is_own && !allowed.contains(&on) {
                 broken.push(format!("{name} -> {on}"));
             }
         }

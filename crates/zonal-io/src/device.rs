@@ -340,9 +340,9 @@ wrapper! {
     ///
     /// What a wrapper owes its host, over the contract of the module:
     /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it.
-    /// - One that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
+    /// - A wrapper that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
     ///   [`settle`](Wrapper::settle).
-    /// - One with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
+    /// - A wrapper with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
     ///   [`take_changes`](Wrapper::take_changes), too.
     ///
     /// ```
