@@ -48,13 +48,29 @@ requests() {
     case $1 in job) echo 1000000 ;; *) echo 10000 ;; esac
 }
 
-counted=$(for path in $("$program"); do
+# A path, and the instructions and locked instructions of a request.
+counted() {
+    local path=$1 count once twice locked_once locked_twice
     count=$(requests "$path")
-    read -r once locked_once <<<"$(collected "$path" $count)"
+    read -r once locked_once <<<"$(collected "$path" "$count")"
     read -r twice locked_twice <<<"$(collected "$path" $((2 * count)))"
-    awk -v path="$path" -v n=$((twice - once)) -v locked=$((locked_twice - locked_once)) -v count=$count \
+    awk -v path="$path" -v n=$((twice - once)) -v locked=$((locked_twice - locked_once)) -v count="$count" \
         'BEGIN { printf "%s %.0f %.2f\n", path, n / count, locked / count }'
-done)
+}
+
+# A count is the same whatever runs beside it.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+paths=$("$program")
+for path in $paths; do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    counted "$path" >"$work/$path" &
+done
+wait
+for path in $paths; do
+    [ -s "$work/$path" ] || fail "$path was not counted"
+done
+counted=$(for path in $paths; do cat "$work/$path"; done)
 
 if [ "${1:-}" = --bless ]; then
     mkdir -p "$(dirname "$table")"

@@ -7,7 +7,8 @@
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
 # mutations whose names begin so are made, and the table keeps its other rows.
 #
-# mutations.sh --sample N makes N at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS.
+# mutations.sh --sample N makes N at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS. What
+# cargo has built of other packages it takes from the tests' own target.
 # It fails for a mutation that is missed, writes no table, and a test that does not end leaves the mutation undecided.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -101,8 +102,10 @@ else
 fi
 
 cargo build --quiet --package zonal-check --bin mutate || exit 1
-mutate=${CARGO_TARGET_DIR:-target}/debug/mutate
 copy_tree || exit 1
+# A sample builds the copy's own one in its place.
+cp "${CARGO_TARGET_DIR:-target}/debug/mutate" out/mutations/mutate || exit 1
+mutate=out/mutations/mutate
 # The tests of a sample have just passed.
 [ -n "$sample" ] || while read -r place; do
     echo "building $place"

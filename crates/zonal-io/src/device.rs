@@ -343,7 +343,9 @@ wrapper! {
     /// - A wrapper that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
     ///   [`settle`](Wrapper::settle).
     /// - A wrapper with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
-    ///   [`take_changes`](Wrapper::take_changes), too.
+    ///   [`take_changes`](Wrapper::take_changes), too, and the head of [`insight`](Wrapper::insight), or tells none.
+    ///
+    /// Its own methods are called as `Wrapper::has_news(self, queue)`: the device that it is has methods of the same names.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -14,8 +14,12 @@ fn info(profile: &Profile) -> DeviceInfo {
 
 #[test]
 fn runs_of_a_disk_write_different_zones() {
-    for changes in [&[("size", "30T")][..], &[("size", "70G")], &[("size", "300G"), ("zone_nr_conv", "100")]]
-    {
+    for changes in [
+        &[("size", "30T")][..],
+        &[("size", "30T"), ("zone_max_open", "16"), ("zone_max_active", "0")],
+        &[("size", "70G")],
+        &[("size", "300G"), ("zone_nr_conv", "100")],
+    ] {
         let profile = disk(changes);
         let info = info(&profile);
         let runs = Runs::new(&info, &profile).unwrap();

@@ -317,7 +317,11 @@ impl Mutation {
         // From the last line on, so that earlier lines keep their numbers.
         places.sort_by(|((_, _, a), _), ((_, _, b), _)| b.cmp(a));
         for ((path, text, at), change) in places {
-            let changed = change.made(made.get(&path).unwrap_or(&text), at);
+            let before = made.get(&path).unwrap_or(&text);
+            let changed = change.made(before, at);
+            if changed == *before {
+                return Err(MutationError::Nothing(change.at.clone()));
+            }
             made.insert(path, changed);
         }
         Ok(made)
@@ -383,6 +387,7 @@ mod tests {
         assert_eq!(refused("at: a Pool::lost\n-left + 1\n"), "nothing is called a Pool::lost");
         assert_eq!(refused("at: a take\n 2\n"), "it changes nothing at a take");
         assert_eq!(refused("at: a take\n+3\n"), "it changes nothing at a take");
+        assert_eq!(refused("at: a take\n-    2\n+    2\n"), "it changes nothing at a take");
         assert_eq!(refused("why: w\n"), "it changes nothing at any place");
         assert_eq!(refused("why: w\n-2\n"), "line 2 of it is neither a header nor a changed line of an item");
         assert!(refused("at: b take\n-2\n").starts_with("b take is not there: "));

@@ -143,8 +143,7 @@ impl FileSystem {
     /// Makes a file system on a drive that has no data, with what suits the drive, and opens it: for threads, on a volume of its own.
     ///
     /// ```
-    /// use zonal_fs::format::Kind;
-    /// use zonal_fs::{FileSystem, NewFile, Payload, ROOT};
+    /// use zonal_fs::{FileSystem, Kind, NewFile, Payload, ROOT};
     /// use zonal_io::registry::Registry;
     ///
     /// let fs = FileSystem::format(Registry::default().open("ram:size=256M,zone_size=16M")?)?;

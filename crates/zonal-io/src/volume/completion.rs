@@ -18,7 +18,7 @@ pub(super) enum After {
     End,
 }
 
-/// What follows from a command that failed, unless it was of a zone's writes: what is lost there, recovery finds.
+/// What follows from a command that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cure {
     /// It is sent again at once, in another form.
@@ -27,7 +27,7 @@ pub(super) enum Cure {
     Cancelled,
     /// It is sent again later, for this time.
     Later(u8),
-    /// The request ends with the error.
+    /// The request ends with the error; a zone's write goes to recovery first, which finds out what became of it.
     End,
 }
 

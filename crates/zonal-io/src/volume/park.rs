@@ -9,7 +9,9 @@
 
 use super::counters::Counter;
 use super::pending::Pending;
+use super::plugs::Plugs;
 use super::submit::Fate;
+use super::terms::Terms;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::Context;
@@ -46,6 +48,87 @@ impl Parking {
     pub(super) fn look_soon(&self) {
         self.next.store(0, Ordering::Release);
     }
+
+    /// The lot of a zone for a write that is parked at `now`, for the holder of its shard. Polls look at it after `time`.
+    fn lot<'a>(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        word: Word,
+        shard: &'a mut Shard,
+        time: Nanos,
+    ) -> &'a mut Lot<Box<Pending>> {
+        let lot = shard.lots.entry(zone.0).or_insert_with(|| {
+            self.zones.lock().insert(zone);
+            Box::new(Lot::new(now, word.pointer()))
+        });
+        // Last: a poll that has just begun to look forgets the time, and may not have seen the zone.
+        self.next.fetch_min(now.0.saturating_add(time.0), Ordering::AcqRel);
+        lot
+    }
+
+    /// Whether a poll has to go over the zones at `now`; until then it need not look again.
+    #[inline]
+    fn is_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> bool {
+        let next = self.next.load(Ordering::Acquire);
+        // A poll that is told a time too late may belong to the last thread that polls.
+        if now.0 < next && self.looking.load(Ordering::Acquire) > 0 {
+            *deadline = Some(now);
+            return false;
+        }
+        if now.0 < next && next != NEVER {
+            *deadline = earliest(*deadline, Some(Nanos(next)));
+        }
+        next <= now.0 && next != NEVER
+    }
+
+    /// `over` gets each zone with parked writes whose time is over, and them.
+    #[cold]
+    fn look(
+        &self,
+        now: Nanos,
+        deadline: &mut Option<Nanos>,
+        plugs: &Plugs,
+        options: &ParkOptions,
+        mut over: impl FnMut(ZoneIndex, Vec<Box<Pending>>),
+    ) {
+        self.looking.fetch_add(1, Ordering::AcqRel);
+        self.next.store(NEVER, Ordering::Release);
+        let zones: Vec<ZoneIndex> = self.zones.lock().iter().copied().collect();
+        for zone in zones {
+            let writes = self.overdue(now, zone, plugs, options);
+            if !writes.is_empty() {
+                over(zone, writes);
+            }
+        }
+        self.looking.fetch_sub(1, Ordering::AcqRel);
+        let next = self.next.load(Ordering::Acquire);
+        *deadline = earliest(*deadline, Some(Nanos(next)).filter(|_| next != NEVER));
+    }
+
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn overdue(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        plugs: &Plugs,
+        options: &ParkOptions,
+    ) -> Vec<Box<Pending>> {
+        let mut shard = plugs.shard(zone).lock();
+        let word = plugs.load(zone);
+        if !shard.lots.contains_key(&zone.0) {
+            self.zones.lock().remove(&zone);
+            return Vec::new();
+        }
+        let is_waiting = !shard.queue(zone).is_empty();
+        let goes_on = word.is_busy() || word.frozen() || word.recovers() || is_waiting;
+        let Some(lot) = shard.lots.get_mut(&zone.0) else { return Vec::new() };
+        let over = lot.overdue(now, word.pointer(), goes_on, options);
+        if let Some(next) = lot.deadline(options) {
+            self.next.fetch_min(next.0, Ordering::AcqRel);
+        }
+        over
+    }
 }
 
 impl Shard {
@@ -60,6 +143,40 @@ impl Shard {
     /// Number of requests parked in `zone`.
     pub(super) fn parked(&self, zone: ZoneIndex) -> usize {
         self.lots.get(&zone.0).map_or(0, |lot| lot.len())
+    }
+}
+
+impl Terms {
+    /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
+    #[cold]
+    pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
+        let Some(mut lot) = shard.lots.remove(&zone.0) else { return word.without_parked() };
+        let queue = shard.queue(zone);
+        if !word.is_busy() && !word.frozen() && !word.recovers() {
+            // What continues the write at the head goes out with it.
+            let leads = |p: &Pending| {
+                let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
+                is_new && self.write_kind(p) == WriteKind::At(word.pointer())
+            };
+            let leads = queue.front().filter(|p| leads(p)).map(|p| p.sectors);
+            let leader = leads.map(|_| queue.pop());
+            let due = lot.take(now, word.pointer() + leads.unwrap_or(0));
+            for item in due.into_iter().rev() {
+                queue.push_front(word, item);
+            }
+            if let Some(leader) = leader {
+                let item = self.item(leader);
+                queue.push_front(word, item);
+            }
+        }
+        while lot.has_writes() && queue.head_append(word) {
+            lot.park(now, self.item(queue.pop()));
+        }
+        if lot.is_empty() {
+            return word.without_parked();
+        }
+        shard.lots.insert(zone.0, lot);
+        word
     }
 }
 
@@ -99,106 +216,27 @@ impl Volume {
             return None;
         }
         let request = shard.queue(zone).pop();
-        let lot = shard.lots.entry(zone.0).or_insert_with(|| {
-            self.parking.zones.lock().insert(zone);
-            Box::new(Lot::new(now, word.pointer()))
-        });
+        let lot = self.parking.lot(now, zone, word, shard, options.time);
         lot.park(now, self.terms.item(request));
         self.counters.line().add(Counter::Parked, 1);
-        self.parking.next.fetch_min(now.0.saturating_add(options.time.0), Ordering::AcqRel);
         turn.leaves_work();
         Some(word.with_parked())
-    }
-
-    /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
-    #[cold]
-    pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
-        let Some(mut lot) = shard.lots.remove(&zone.0) else { return word.without_parked() };
-        let queue = shard.queue(zone);
-        if !word.is_busy() && !word.frozen() && !word.recovers() {
-            // What continues the write at the head goes out with it.
-            let leads = |p: &Pending| {
-                let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
-                is_new && self.terms.write_kind(p) == WriteKind::At(word.pointer())
-            };
-            let leads = queue.front().filter(|p| leads(p)).map(|p| p.sectors);
-            let leader = leads.map(|_| queue.pop());
-            let due = lot.take(now, word.pointer() + leads.unwrap_or(0));
-            for item in due.into_iter().rev() {
-                queue.push_front(word, item);
-            }
-            if let Some(leader) = leader {
-                let item = self.terms.item(leader);
-                queue.push_front(word, item);
-            }
-        }
-        while lot.has_writes() && queue.head_append(word) {
-            lot.park(now, self.terms.item(queue.pop()));
-        }
-        if lot.is_empty() {
-            return word.without_parked();
-        }
-        shard.lots.insert(zone.0, lot);
-        word
     }
 
     /// Gives up parked writes whose time is over.
     #[inline]
     pub(super) fn look_after_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        let next = self.parking.next.load(Ordering::Acquire);
-        // A poll that is told a time too late may belong to the last thread that polls.
-        if now.0 < next && self.parking.looking.load(Ordering::Acquire) > 0 {
-            *deadline = Some(now);
-            return Progress::None;
-        }
-        match next {
-            NEVER => Progress::None,
-            next if now.0 < next => {
-                *deadline = earliest(*deadline, Some(Nanos(next)));
-                Progress::None
-            }
-            _ => self.look_at_parked(now, deadline),
-        }
-    }
-
-    #[cold]
-    fn look_at_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        let options = self.terms.settings.park();
-        self.parking.looking.fetch_add(1, Ordering::AcqRel);
-        self.parking.next.store(NEVER, Ordering::Release);
-        let zones: Vec<ZoneIndex> = self.parking.zones.lock().iter().copied().collect();
         let mut progress = Progress::None;
-        for zone in zones {
-            let over = self.overdue(now, zone, &options);
-            if !over.is_empty() {
+        if self.parking.is_due(now, deadline) {
+            let options = self.terms.settings.park();
+            self.parking.look(now, deadline, &self.plugs, &options, |zone, over| {
                 progress = Progress::Some;
                 self.give_up_parked(zone, over);
                 // Appends may have waited for them.
                 self.kick(now, zone);
-            }
+            });
         }
-        self.parking.looking.fetch_sub(1, Ordering::AcqRel);
-        let next = self.parking.next.load(Ordering::Acquire);
-        *deadline = earliest(*deadline, Some(Nanos(next)).filter(|_| next != NEVER));
         progress
-    }
-
-    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    fn overdue(&self, now: Nanos, zone: ZoneIndex, options: &ParkOptions) -> Vec<Box<Pending>> {
-        let mut shard = self.plugs.shard(zone).lock();
-        let word = self.plugs.load(zone);
-        if !shard.lots.contains_key(&zone.0) {
-            self.parking.zones.lock().remove(&zone);
-            return Vec::new();
-        }
-        let is_waiting = !shard.queue(zone).is_empty();
-        let goes_on = word.is_busy() || word.frozen() || word.recovers() || is_waiting;
-        let Some(lot) = shard.lots.get_mut(&zone.0) else { return Vec::new() };
-        let over = lot.overdue(now, word.pointer(), goes_on, options);
-        if let Some(next) = lot.deadline(options) {
-            self.parking.next.fetch_min(next.0, Ordering::AcqRel);
-        }
-        over
     }
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]

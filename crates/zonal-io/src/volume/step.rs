@@ -113,7 +113,7 @@ impl Step<'_> {
     fn run(&mut self, slot: &mut Option<Context>) -> Head {
         loop {
             if self.word.has_parked() {
-                self.word = self.volume.unpark(self.now, self.zone, self.word, self.shard);
+                self.word = self.volume.terms.unpark(self.now, self.zone, self.word, self.shard);
             }
             if self.turn_is_over() {
                 break;

@@ -24,6 +24,8 @@ pub(super) enum Problem {
     /// Bytes of this key that are no whole blocks, and the bytes of a block.
     NotBlocks(&'static str, u64, u32),
     Drive(String),
+    /// The value of this key is none of its range.
+    OutsideRange(String),
     /// The key [`REPLACED`] is there.
     Replaced,
 }
@@ -85,10 +87,13 @@ impl fmt::Display for ProfileError {
                 write!(f, "{key} of {bytes} bytes is not a multiple of the block of {block}")
             }
             Problem::Drive(e) => write!(f, "{e}"),
+            Problem::OutsideRange(key) => {
+                write!(f, "the value of {key} has to lie in its range, from least to most")
+            }
             Problem::Replaced => write!(
                 f,
                 "{REPLACED} is no value of a disk any more: dwell replaces it, how long the head writes a stream before it \
-                 leaves it, in shortest seeks to another zone; 0: to its end"
+                 leaves it, in shortest seeks to another zone; 0: the policy alone decides"
             ),
         }
     }

@@ -101,9 +101,13 @@ impl Profile {
     pub fn parse(name: &str, text: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
         let failed = |problem| ProfileError::new(name, problem);
         let table = table(text, changes).map_err(failed)?;
+        let outside = quantities(&table).find(|quantity| !quantity.is_in_range());
         let profile: Profile = table.try_into().map_err(|e: toml::de::Error| failed(Problem::syntax(&e)))?;
         profile.check().map_err(failed)?;
-        Ok(profile)
+        match outside {
+            Some(quantity) => Err(failed(Problem::OutsideRange(quantity.key))),
+            None => Ok(profile),
+        }
     }
 
     /// The quantities among the values of timing and host of the profile that [`Profile::open`] opens: what a drive
@@ -115,8 +119,7 @@ impl Profile {
         let text = Profile::text(name)?;
         Profile::parse(name, &text, changes)?;
         let table = table(&text, changes).map_err(|problem| ProfileError::new(name, problem))?;
-        let values = ["timing", "host"].into_iter().filter_map(|section| table.get(section)?.as_table());
-        Ok(values.flatten().filter_map(|(key, entry)| quantity(key, entry)).collect())
+        Ok(quantities(&table).collect())
     }
 
     fn check(&self) -> Result<(), Problem> {
@@ -186,6 +189,18 @@ pub struct Quantity {
     pub source: Source,
     /// Least and most of the values that fit as well, if the profile names them.
     pub range: Option<[f64; 2]>,
+}
+
+impl Quantity {
+    fn is_in_range(&self) -> bool {
+        self.range.is_none_or(|[least, most]| (least..=most).contains(&self.value))
+    }
+}
+
+/// The quantities of timing and host.
+fn quantities(table: &Table) -> impl Iterator<Item = Quantity> {
+    let values = ["timing", "host"].into_iter().filter_map(|section| table.get(section)?.as_table());
+    values.flatten().filter_map(|(key, entry)| quantity(key, entry))
 }
 
 fn quantity(key: &str, entry: &Value) -> Option<Quantity> {

@@ -88,6 +88,16 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
             "visit_bytes is no value of a disk any more: dwell replaces it",
         ),
         ("dwell", "dwell = { value = 1.5, source = \"assumed\", range = [1.0] }", "in `dwell.range`"),
+        (
+            "dwell",
+            "dwell = { value = 1.5, source = \"fitted\", range = [1.75, 1.0] }",
+            "the value of dwell has to lie in",
+        ),
+        (
+            "dwell",
+            "dwell = { value = 1.5, source = \"fitted\", range = [0.5, 1.0] }",
+            "the value of dwell has to lie in",
+        ),
         ("turn_us", "turn_ms = 8", "unknown field `turn_ms`"),
         ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
         ("turn_us", "turn_us = { value = inf, source = \"assumed\" }", "turn_us has to be"),
@@ -154,7 +164,14 @@ fn profile_says_what_its_figures_are_worth() {
     };
     // Sizes of blocks, depths and modes.
     assert!(["1 MiB", "depth 32", "per-zone and qd1"].iter().all(|word| to.contains(word)), "{to}");
-    assert_eq!(standing("zns-1t", &[]).to_string(), "calibrated");
+    for name in Profile::names() {
+        let profile = Profile::open(name, &[]).unwrap();
+        assert_eq!(
+            profile.calibrated_for.is_some(),
+            profile.calibrated,
+            "{name} says for what it is calibrated"
+        );
+    }
     assert_eq!(standing("ufs-zoned", &[]), Standing::Uncalibrated);
     let moved = standing("smr-hdd-30t", &[("size", "1T"), ("policy", "fifo")]);
     assert_eq!(moved, Standing::Moved(vec!["policy".into(), "size".into()]));
@@ -168,6 +185,8 @@ fn profile_says_what_its_figures_are_worth() {
 fn profile_with_a_residual_says_so_and_one_that_is_not_explained_is_not_called_calibrated() {
     let with = |line: &str| {
         let text = Profile::text("zns-1t").unwrap().replace("calibrated = true", line);
+        let text =
+            text.lines().filter(|line| !line.starts_with("calibrated_for")).collect::<Vec<_>>().join("\n");
         Profile::parse("x", &text, &[]).unwrap()
     };
     let close = with("calibrated = true\nworst_residual_percent = 3.2");

@@ -17,8 +17,8 @@ use zonal_sim::Profile;
 /// Measure a drive with a few short runs, and write a profile with which it can be simulated
 ///
 /// It writes to a part of the drive's zones, which it names, and resets them before and afterwards: their data is lost.
-/// Where one of them is not empty it wants --yes, unless the drive is simulated. On a large SMR disk there are 21 runs of some
-/// ten seconds: in order at three positions, two zones that are neighbours and further and further apart, eight to 64
+/// Where one of them is not empty it wants --yes, unless the drive is simulated. On a large SMR disk there are 21 runs of a
+/// few seconds, on a smaller one eleven: in order at three positions, two zones that are neighbours and further and further apart, eight to 64
 /// zones far apart, many zones with writes of 1 MiB, 128 KiB and 4 KiB, and zones that jobs share. On flash there are
 /// five of a second or less. Then the same runs are simulated with other and other values until they come out as they were
 /// measured. The profile is used as sim:FILE; docs/CALIBRATE.md says more.

@@ -74,8 +74,14 @@ const STRIDE_MIN: u32 = 6 + CLUSTER + 2;
 const APART_USE: u32 = STRIDE_MIN;
 const FAR_USE: u32 = APART_USE + 2 * APART.len() as u32;
 
+/// Runs of wide disks that use each of the many once.
+const FAR_RUNS: u32 = 4;
+
 /// Zones between neighbours of the many on a disk that is wide enough for these runs: the shorter distances lie in between.
-const STRIDE_WIDE: u32 = FAR_USE + 4 + 200;
+const STRIDE_WIDE: u32 = FAR_USE + FAR_RUNS + 200;
+
+/// The most zones that one of them writes at a time.
+const WIDE_ZONES: u32 = 32;
 
 /// Places of each distance.
 const APART_PLACES: u32 = 6;
@@ -146,7 +152,7 @@ fn runs_of_wide(span: &Span, run: &dyn Fn(&'static str, u64, u64, Vec<Place>) ->
     let mut runs: Vec<Run> = APART.into_iter().enumerate().map(two).collect();
     runs.push(run(FAR_16, MIB, 24 * MIB, over_all(0, 16)));
     runs.push(run(FAR_16_SMALL, MIB / 4, 6 * MIB, over_all(1, 16)));
-    runs.push(run(FAR_32, MIB, 12 * MIB, over_all(2, 32)));
+    runs.push(run(FAR_32, MIB, 12 * MIB, over_all(2, WIDE_ZONES)));
     runs.push(Run { mode: WriteMode::Qd1, ..run(QD1_128, MIB, 4 * MIB, vec![all]) });
     runs
 }
@@ -198,7 +204,8 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         mode: WriteMode::Qd1,
         ..run(SHARED, block, (16 * MIB).min(capacity / 4), vec![side_by_side; SHARINGS])
     };
-    let is_wide = span.stride >= STRIDE_WIDE && info.active_max == 0 && capacity >= 128 * MIB;
+    let has_room = span.many >= WIDE_ZONES && span.stride >= STRIDE_WIDE;
+    let is_wide = has_room && info.active_max == 0 && capacity >= 128 * MIB;
     let mut wide = if is_wide { runs_of_wide(&span, &run) } else { Vec::new() };
     let in_qd1 = wide.pop();
     let mut runs = vec![

@@ -1,7 +1,7 @@
 //! Fits values of a profile to the published figures that are called calibrated.
 //!
 //! One value after the other is tried with all steps of its ladder, the others staying as they are, until no step of any makes
-//! the root mean square of the errors less. There is no chance in it: the same figures give the same values. Figures
+//! the root mean square of the errors less by a tenth. There is no chance in it: the same figures give the same values. Figures
 //! that the fit does not see are simulated in the end, and their errors told apart.
 
 use super::{Trial, media, parallel};
@@ -161,7 +161,7 @@ fn start(profile: &str, Begin { given, held }: &Begin) -> Result<Values, String>
 }
 
 impl Target<'_> {
-    /// Whether what was published is further from the medium's rate than says nothing about a model.
+    /// Whether what was published is so far from the rate of the medium that it says something about a model.
     fn is_off_media(&self, profile: &str) -> Result<bool, String> {
         let profile = Profile::open(profile, &[]).map_err(|e| e.to_string())?;
         let report = self.trial.reports("")?.swap_remove(0);

@@ -159,12 +159,13 @@ fn calibrated_for(profile: &str) -> Option<String> {
 fn drive(simulated: &Simulated) -> String {
     let name = &simulated.profile;
     let title = Profile::open(name, &[]).map_or(String::new(), |profile| format!(" ({})", profile.title));
-    let fitted = calibrated_for(name)
-        .map(|what| format!("fitted to published figures ({what}); those are called calibrated"));
-    let what = match fitted {
-        Some(fitted) if simulated.is_calibrated => fitted,
-        _ => "not fitted as a whole, so that a figure is a range and the error is that of its own values"
-            .to_owned(),
+    let what = match (simulated.is_calibrated, calibrated_for(name)) {
+        (true, Some(what)) => format!("fitted to published figures ({what}); those are called calibrated"),
+        (true, None) => "fitted to published figures; those are called calibrated".to_owned(),
+        (false, _) => {
+            "not fitted as a whole, so that a figure is a range and the error is that of its own values"
+                .to_owned()
+        }
     };
     format!("simulated: {name}{title}, {what}")
 }
