@@ -366,12 +366,12 @@ impl Device for Linear {
     }
 
     fn insight(&self) -> Insight {
-        let insights = || self.pieces.iter().map(|piece| piece.device.insight());
+        let all: Vec<Insight> = self.pieces.iter().map(|piece| piece.device.insight()).collect();
         Insight {
-            virtual_time: insights().all(|its| its.virtual_time),
-            host_time: self.pieces[0].device.insight().host_time,
+            virtual_time: all.iter().all(|its| its.virtual_time),
+            host_time: all[0].host_time,
             head: None,
-            contention: insights().map(|its| its.contention).fold(Contention::default(), |a, b| a + b),
+            contention: all.iter().fold(Contention::default(), |sum, its| sum + its.contention),
         }
     }
 

@@ -8,9 +8,8 @@ use crate::pending::SplitState;
 pub(super) use crate::pending::{Merged, Owner, Pending, ReadBack, Split, Stage};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::mem;
-use zonal_core::RequestError;
-use zonal_core::Sector;
 use zonal_core::budget::Class;
+use zonal_core::{RequestError, Sector};
 
 impl Pending {
     /// Inlined into the caller, so that the request is built where it will stay: reading back in one piece what was just
