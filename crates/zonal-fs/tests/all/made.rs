@@ -1,6 +1,6 @@
 //! A file system whose metadata is in memory, so that it can be closed, looked at and opened again.
 
-use crate::common::{device, make_with, reopen, superblock, volume, waiter};
+use crate::common::{Impatient, device, impatient, make_with, reopen, superblock, volume, waiter};
 use std::cell::Cell;
 use std::sync::Arc;
 use zonal_core::Nanos;
@@ -9,19 +9,26 @@ use zonal_fs::format::Superblock;
 use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_io::volume::Volume;
 
 /// A waiter whose wall clock is what the test says.
 pub struct At {
-    usual: Polling,
+    usual: Impatient,
     pub wall: Cell<i64>,
+    /// By how much each question moves it.
+    step: i64,
 }
 
 impl At {
     pub fn new(wall: i64) -> At {
-        At { usual: waiter(), wall: Cell::new(wall) }
+        At { usual: impatient(), wall: Cell::new(wall), step: 0 }
+    }
+
+    /// Its first answer is after `wall`, and each is after the one before.
+    pub fn ticking(wall: i64) -> At {
+        At { step: 1, ..At::new(wall) }
     }
 }
 
@@ -31,6 +38,7 @@ impl Waiter for At {
     }
 
     fn wall(&self) -> i64 {
+        self.wall.set(self.wall.get() + self.step);
         self.wall.get()
     }
 

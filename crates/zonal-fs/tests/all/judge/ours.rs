@@ -3,46 +3,18 @@
 use super::call::{Call, Change, DIRECTORY, NAMES, When};
 use super::host::Host;
 use super::{MARK, Side, State};
-use crate::common::{bytes, device, impatient, make, volume};
-use std::cell::Cell;
+use crate::common::{bytes, device, make, volume};
+use crate::made::At;
 use std::collections::BTreeMap;
-use zonal_core::Nanos;
 use zonal_fs::format::Kind;
-use zonal_fs::waiter::Waiter;
 use zonal_fs::{
     Changes, FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Seek, SetIds, SetTime,
     SetXattr, Target, ZeroEnd,
 };
-use zonal_io::volume::Volume;
-
-/// A waiter whose time of day moves on with each look.
-struct Ticking {
-    usual: crate::common::Impatient,
-    wall: Cell<i64>,
-}
-
-impl Waiter for Ticking {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> i64 {
-        self.wall.set(self.wall.get() + 1);
-        self.wall.get()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        self.usual.wait(volume);
-    }
-
-    fn done(&self) {
-        self.usual.done();
-    }
-}
 
 pub struct Ours {
     fs: FileSystem,
-    waiter: Ticking,
+    waiter: At,
     files: Vec<u64>,
     open: [Option<OpenFile>; DIRECTORY],
     /// The host's callers without privilege lose set-id bits, and the others keep them.
@@ -59,7 +31,7 @@ impl Ours {
         let device = device("ram:size=32M,zone_size=1M,blocksize=4096");
         let options = MountOptions::default().with_dirty_bytes(200_000);
         let fs = make(volume(device), 8, options);
-        let waiter = Ticking { usual: impatient(), wall: Cell::new(MARK + 1_000_000_000) };
+        let waiter = At::ticking(MARK + 1_000_000_000);
         let (uids, gids) = host.owners();
         let mut files = Vec::new();
         for file in 0..=DIRECTORY {
