@@ -40,7 +40,7 @@ fn image(path: &Path) -> Arc<dyn Device> {
 }
 
 fn null(options: EmulatedOptions) -> Arc<dyn Device> {
-    let options = options.clone().with_size(64 * MIB).with_zone_size(16 * MIB);
+    let options = options.with_size(64 * MIB).with_zone_size(16 * MIB);
     Arc::new(Emulated::new("null", &options, Null).unwrap())
 }
 

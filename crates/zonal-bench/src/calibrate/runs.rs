@@ -146,18 +146,24 @@ pub struct Runs {
     list: Vec<Run>,
 }
 
-/// What they are, in a line: sizes of writes, writes under way a job, modes.
+/// What they are, in a line: sizes of writes, writes under way a job, zones at a time, modes.
 impl fmt::Display for Runs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blocks: BTreeSet<u64> = self.list.iter().map(|run| run.block).collect();
         let depths: BTreeSet<u32> = self.list.iter().map(|run| run.order.depth()).collect();
+        let zones: BTreeSet<u32> = self
+            .list
+            .iter()
+            .flat_map(|run| run.places.iter().map(|place| place.zones * place.in_a_row))
+            .collect();
         let modes = MODES.iter().filter(|mode| self.list.iter().any(|run| run.mode == **mode));
         let joined = |words: Vec<String>| words.join(", ");
         write!(
             f,
-            "writes of {} KiB, {} under way a job, modes {}",
+            "writes of {} KiB, {} under way a job, in {} zones, modes {}",
             joined(blocks.iter().map(|bytes| (bytes / 1024).to_string()).collect()),
             joined(depths.iter().map(u32::to_string).collect()),
+            joined(zones.iter().map(u32::to_string).collect()),
             joined(modes.map(|mode| mode.to_string()).collect()),
         )
     }

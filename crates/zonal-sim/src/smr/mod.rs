@@ -38,7 +38,8 @@ pub struct SmrDisk {
     head: Head,
     /// What the head is at.
     medium: Option<Task>,
-    /// Time that the head has written in its stream since it came there from elsewhere. A missed turn does not end a stream.
+    /// Time that the head has written in its stream since a write took it there from elsewhere. Neither a missed turn nor a read
+    /// in between ends a stream.
     dwelt: Span,
     /// Reads since the last write went to the medium.
     reads_in_a_row: u32,

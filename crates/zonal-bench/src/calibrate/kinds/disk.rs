@@ -133,8 +133,11 @@ impl Span {
     }
 }
 
-/// The runs on a disk whose zones are many enough, with no limit of active ones.
-fn runs_of_wide(span: &Span, run: &dyn Fn(&'static str, u64, u64, Vec<Place>) -> Run) -> Vec<Run> {
+/// The runs on a disk whose zones are many enough, with no limit of active ones: before those whose jobs share zones, and after.
+fn runs_of_wide(
+    span: &Span,
+    run: &dyn Fn(&'static str, u64, u64, Vec<Place>) -> Run,
+) -> (Vec<Run>, Option<Run>) {
     let two = |(n, (name, zones)): (usize, (&'static str, u32))| {
         let use_of = APART_USE + 2 * n as u32;
         // Another use of a zone some strides away, or a zone between the uses of one stride and of the next.
@@ -153,8 +156,7 @@ fn runs_of_wide(span: &Span, run: &dyn Fn(&'static str, u64, u64, Vec<Place>) ->
     runs.push(run(FAR_16, MIB, 24 * MIB, over_all(0, 16)));
     runs.push(run(FAR_16_SMALL, MIB / 4, 6 * MIB, over_all(1, 16)));
     runs.push(run(FAR_32, MIB, 12 * MIB, over_all(2, WIDE_ZONES)));
-    runs.push(Run { mode: WriteMode::Qd1, ..run(QD1_128, MIB, 4 * MIB, vec![all]) });
-    runs
+    (runs, Some(Run { mode: WriteMode::Qd1, ..run(QD1_128, MIB, 4 * MIB, vec![all]) }))
 }
 
 /// The runs, two to three minutes on a real disk.
@@ -206,8 +208,7 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     };
     let has_room = span.many >= WIDE_ZONES && span.stride >= STRIDE_WIDE;
     let is_wide = has_room && info.active_max == 0 && capacity >= 128 * MIB;
-    let mut wide = if is_wide { runs_of_wide(&span, &run) } else { Vec::new() };
-    let in_qd1 = wide.pop();
+    let (wide, in_qd1) = if is_wide { runs_of_wide(&span, &run) } else { (Vec::new(), None) };
     let mut runs = vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),

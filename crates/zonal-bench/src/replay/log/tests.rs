@@ -7,7 +7,7 @@ use zonal_io::volume::report;
 
 /// 16 zones of 64 blocks of 4 KiB.
 fn log(options: LogOptions, device: EmulatedOptions) -> Result<Log, LogError> {
-    let device = device.clone().with_size(4 << 20).with_zone_size(256 << 10).with_blocksize(4096);
+    let device = device.with_size(4 << 20).with_zone_size(256 << 10).with_blocksize(4096);
     let device = Emulated::new("null", &device, Null).unwrap();
     let zones = report(&device, Sector(0), 16).unwrap();
     Log::new(device.info(), &zones, options)
@@ -32,7 +32,7 @@ fn reserve_zones_and_limits_that_do_not_do_are_refused() {
     assert_eq!(of(reserve(16), device.clone()), Some(LogError::TooSmall { zones: 16, needed: 17 }));
     assert_eq!(of(reserve(15), device.clone()), None);
     let open = |open_zones| LogOptions { open_zones, ..options };
-    let limited = device.clone().with_zone_max_open(3);
+    let limited = device.with_zone_max_open(3);
     assert_eq!(of(open(3), limited.clone()), Some(LogError::Limit { open: 3, left: 3 }));
     assert_eq!(of(open(2), limited), None);
 }
