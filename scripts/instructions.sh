@@ -49,7 +49,7 @@ requests() {
 }
 
 # A path, and the instructions and locked instructions of a request.
-counted() {
+count_path() {
     local path=$1 count once twice locked_once locked_twice
     count=$(requests "$path")
     read -r once locked_once <<<"$(collected "$path" "$count")"
@@ -64,7 +64,7 @@ trap 'rm -rf "$work"' EXIT
 paths=$("$program")
 for path in $paths; do
     while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-    counted "$path" >"$work/$path" &
+    count_path "$path" >"$work/$path" &
 done
 wait
 for path in $paths; do

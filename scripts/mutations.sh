@@ -3,9 +3,8 @@
 # tree in which it is made, and in which the tests that it names have to fail. A test that does not end says nothing:
 # it does not count as a failed test, so a test of something that may hang has a deadline or a bound of its own. A mutation
 # that says `in: --package P --lib` or `in: --package P --test all MODULE::` names tests of that place, others those of
-# zonal-check's hazards. The copy is kept in
-# out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
-# mutations whose names begin so are made, and the table keeps its other rows.
+# zonal-check's hazards. The copy is kept in out/mutations, so that a second run builds little. Writes the table of
+# docs/MUTATIONS.md; with arguments, only the mutations whose names begin so are made, and the table keeps its other rows.
 #
 # mutations.sh --sample N makes N at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS. What
 # cargo has built of other packages it takes from the tests' own target.

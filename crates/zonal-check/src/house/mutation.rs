@@ -237,18 +237,18 @@ impl Change {
     /// Where it is to be made: a file and a line of it.
     fn place(&self, sources: &mut Sources) -> Result<(PathBuf, String, usize), MutationError> {
         let no_place = |error| MutationError::NoPlace { place: self.at.clone(), error };
-        let (places, lines): (Vec<_>, usize) = match self.at.split_once(' ') {
+        let (places, named): (Vec<_>, usize) = match self.at.split_once(' ') {
             Some((name, item)) => {
                 let mut places = Vec::new();
-                let mut are = 0;
+                let mut all = 0;
                 for source in sources.of_crate(name).map_err(no_place)? {
                     let named = source.items.iter().filter(|one| one.name == item);
                     let ranges: Vec<_> = named.map(|one| one.lines.clone()).collect();
-                    are += ranges.len();
+                    all += ranges.len();
                     let found = self.found(&source.text, &ranges);
                     places.extend(found.into_iter().map(|at| (source.path.clone(), source.text.clone(), at)));
                 }
-                (places, are)
+                (places, all)
             }
             None => {
                 let path = PathBuf::from(&self.at);
@@ -258,7 +258,7 @@ impl Change {
                 (found.into_iter().map(|at| (path.clone(), text.clone(), at)).collect(), 1)
             }
         };
-        if lines == 0 {
+        if named == 0 {
             return Err(MutationError::NoItem(self.at.clone()));
         }
         let count = places.len();

@@ -218,15 +218,39 @@ impl Fit<'_> {
 
     /// The values, what others of each do, and each figure.
     fn told(&mut self, best: &Values, apart: &[Target<'_>]) -> Result<String, String> {
-        let mut out = format!("best: {}\n\n", changes(best));
         let figures = self.figures(best)?;
         let found = errors(&self.fitted, &figures);
-        let bound = found.worst().1.max(AS_WELL);
+        let (others, spans) = self.others(best, &figures, found.worst().1.max(AS_WELL))?;
+        let mut out = format!("best: {}\n\n{others}", changes(best));
+        let told = |target, figure: &f64, span: &(f64, f64)| {
+            line(target, *figure, format!("{:.4}..{:.4}", span.0, span.1))
+        };
+        let lines = self.fitted.iter().zip(&figures).zip(&spans).map(|((t, f), span)| told(t, f, span));
+        let _ = writeln!(out, "\nfitted: rms {}, worst {}", percent(found.rms()), percent(found.worst().1));
+        out += &table(lines);
+        let changes = changes(best);
+        let figures = parallel::map(apart, |target| target.trial.figure(&changes))?;
+        let kept = errors(apart, &figures);
+        let (median, worst) = (percent(kept.median()), percent(kept.worst().1));
+        let _ = writeln!(out, "\nkept apart: median {median}, worst {worst}");
+        out +=
+            &table(apart.iter().zip(&figures).map(|(target, figure)| line(target, *figure, String::new())));
+        Ok(out)
+    }
+
+    /// What each step of each value comes to, and the least and the most of each figure over those that fit as well: no
+    /// figure is further off than `bound`.
+    fn others(
+        &mut self,
+        best: &Values,
+        figures: &[f64],
+        bound: f64,
+    ) -> Result<(String, Vec<(f64, f64)>), String> {
         let mut spans: Vec<(f64, f64)> = figures.iter().map(|figure| (*figure, *figure)).collect();
         let mut lines = vec![["value", "rms", "worst", "of", ""].map(String::from)];
         for (key, step) in steps(best) {
-            let with = with(best, key, step);
-            let (figures, errors) = (self.figures(&with)?, self.errors(&with)?);
+            let figures = self.figures(&with(best, key, step))?;
+            let errors = errors(&self.fitted, &figures);
             let (at, worst) = errors.worst();
             let is_as_well = worst <= bound;
             if is_as_well {
@@ -240,28 +264,14 @@ impl Fit<'_> {
                 if is_as_well { "fits as well" } else { "" }.to_owned(),
             ]);
         }
-        out += &columns(&lines, &[0, 3, 4]);
-        let head =
-            ["figure", "published", "simulated", "error", "with values that fit as well"].map(String::from);
-        let mut lines = vec![head.clone()];
-        for ((target, figure), span) in self.fitted.iter().zip(&figures).zip(&spans) {
-            lines.push(line(target, *figure, format!("{:.4}..{:.4}", span.0, span.1)));
-        }
-        let _ = writeln!(out, "\nfitted: rms {}, worst {}", percent(found.rms()), percent(found.worst().1));
-        out += &columns(&lines, &[0]);
-        let changes = changes(best);
-        let figures = parallel::map(apart, |target| target.trial.figure(&changes))?;
-        let kept = errors(apart, &figures);
-        let lines = apart.iter().zip(&figures).map(|(target, figure)| line(target, *figure, String::new()));
-        let _ = writeln!(
-            out,
-            "\nkept apart: median {}, worst {}",
-            percent(kept.median()),
-            percent(kept.worst().1)
-        );
-        out += &columns(&[vec![head], lines.collect()].concat(), &[0]);
-        Ok(out)
+        Ok((columns(&lines, &[0, 3, 4]), spans))
     }
+}
+
+/// Figures in columns.
+fn table(lines: impl Iterator<Item = [String; 5]>) -> String {
+    let head = ["figure", "published", "simulated", "error", "with values that fit as well"];
+    columns(&[head.map(String::from)].into_iter().chain(lines).collect::<Vec<_>>(), &[0])
 }
 
 fn line(target: &Target<'_>, figure: f64, span: String) -> [String; 5] {
