@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 tolerance=2
 table=docs/instructions/$(uname -m).txt
-program=${CARGO_TARGET_DIR:-target}/release/instructions
+program=${CARGO_TARGET_DIR:-target}/counted/instructions
 
 fail() {
     echo "${0##*/}: $*" >&2
@@ -23,7 +23,7 @@ for tool in valgrind objdump; do
     echo "instructions are not counted: $tool is not installed"
     exit
 done
-cargo build --quiet --release --package zonal-check --bin instructions
+cargo build --quiet --profile counted --package zonal-check --bin instructions
 
 # Where the program's locked instructions are: an exchange with memory is one without saying so.
 locks=$(objdump --disassemble --no-show-raw-insn "$program" |

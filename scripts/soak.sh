@@ -27,6 +27,7 @@
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
 #              units, commands and sessions of hosts, requests of FUSE and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
+#   mutants    mutations that cargo-mutants makes of zonal-core and zonal-sim, drawn at random; needs cargo-mutants
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
@@ -39,7 +40,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz)
+all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz mutants)
 declare -A rows=()
 failures=0
 
@@ -345,6 +346,25 @@ fuzz() {
     scripts/fuzz.sh $((minutes * 15)) >"$out/soak-fuzz.txt" 2>&1 || bad=1
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/soak-fuzz.txt" | awk '{ sum += $1 } END { print sum + 0 }')
     row fuzz "$(grouped "$runs") inputs" "libFuzzer's own" $bad
+}
+
+# A mutation that is missed may be one that changes nothing that can be seen: it is counted, and not called a failure. One whose tests do
+# not end is undecided.
+mutants() {
+    command -v cargo-mutants >/dev/null || {
+        echo "left out: it needs cargo-mutants"
+        return
+    }
+    local bad=0 said=$out/mutants.out status
+    rm -rf "$said"
+    timeout --signal=INT $((minutes * 60)) cargo mutants --package zonal-core --package zonal-sim --shuffle --colors never \
+        --output "$out" >"$out/soak-mutants.txt" 2>&1
+    status=$?
+    # Some were missed, the tests of some did not end, the time was over.
+    case $status in 0 | 2 | 3 | 124 | 130) ;; *) bad=1 ;; esac
+    lines() { grep -c . "$said/$1.txt" || true; }
+    row mutants "$(lines caught) mutations of zonal-core and zonal-sim caught, $(lines missed) missed, $(lines timeout) undecided, $(lines unviable) that do not build" \
+        "new ones each time" $bad
 }
 
 # The rows of this run, and the table's own for campaigns that it left out.

@@ -74,24 +74,10 @@ pub(super) fn cure(pending: &mut Pending, error: DeviceError, is_cancelling: boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceInfo;
-    use crate::emulated::EmulatedOptions;
-    use crate::volume::mode::{Policy, WriteMode};
-    use crate::volume::options::VolumeOptions;
-    use crate::volume::settings::Settings;
-
-    /// The terms of a drive whose largest command has 64 sectors.
-    fn terms(change: impl FnOnce(&mut DeviceInfo)) -> Terms {
-        let mut info = EmulatedOptions::default().with_max_sectors(64).info("drive").unwrap();
-        change(&mut info);
-        let settings = Settings::new(&info, &VolumeOptions::default());
-        let policy = Policy::new(WriteMode::PerZone, "");
-        Terms { settings, policy, has_budget: false, virtual_time: false, info }
-    }
 
     #[test]
     fn request_longer_than_a_command_has_a_next_one_until_all_is_done() {
-        let terms = terms(|_| {});
+        let terms = Terms::of_drive(|_| {});
         for op in [Op::Read, Op::Write] {
             let mut pending = Pending::unused();
             (pending.op, pending.sectors, pending.rounds) = (op, 96, 3);
@@ -105,7 +91,7 @@ mod tests {
     #[test]
     fn durable_write_is_flushed_once_where_the_drive_has_a_cache_and_no_fua() {
         let after = |cache: bool, fua: bool, stage: Stage| {
-            let terms = terms(|info| (info.volatile_cache, info.fua) = (cache, fua));
+            let terms = Terms::of_drive(|info| (info.volatile_cache, info.fua) = (cache, fua));
             let mut pending = Pending::unused();
             (pending.op, pending.sectors, pending.fua, pending.stage) = (Op::Write, 8, true, stage);
             (terms.after(&mut pending, false), pending.done)

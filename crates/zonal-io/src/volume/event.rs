@@ -6,6 +6,7 @@
 use super::pending::Pending;
 use super::recovery::Lost;
 use super::turn::Turn;
+use super::verdict::feed;
 use super::{Shard, Volume};
 use crate::device::CommandResult;
 use zonal_core::plug::{Item, Kind, Word, WriteKind};
@@ -130,7 +131,13 @@ impl Volume {
                 rest.map_or(word, |item| queue.push_front(word, item))
             }
             Event::NoSlot(error) => self.was_denied(zone, error, shard, turn),
-            Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),
+            Event::Fed { counts } => {
+                let word = self.plugs.load(zone);
+                if word.waits() {
+                    feed(zone, word, counts, shard.queue(zone), turn);
+                }
+                word
+            }
         }
     }
 }

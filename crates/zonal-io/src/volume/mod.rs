@@ -14,7 +14,9 @@
 //! # Parts
 //! Each owns its state, and is handed what it needs of the others: the terms (`terms`, with what is refused at once in `check` and the
 //! commands in `command`), the plugs (`plugs`), the gates of a waiting write (`step`), the slots (`budget`), the token of mode `qd1`
-//! (`token`), what concerns all zones (`quiesce`), and in front of all the scheduler of mode `zone-lock` (`front`).
+//! (`token`), what concerns all zones (`quiesce`), zones whose recovery waits (`patients`), and in front of all the scheduler of mode
+//! `zone-lock` (`front`). What follows from a command's end is decided without a drive: in `completion` if it succeeded or may be sent
+//! again, in `verdict` if its zone has to say what became of it.
 //!
 //! # Locks
 //! No lock is held while the device or a completion function runs.

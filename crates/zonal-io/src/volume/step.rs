@@ -15,6 +15,7 @@ use super::mode::WriteMode;
 use super::submit::one;
 use super::token::Qd1Quantum;
 use super::turn::Turn;
+use super::verdict::abandon;
 use super::{Shard, Volume};
 use crate::device::{Context, ContextKind};
 use zonal_core::plug::{Next, Rules, Word};
@@ -209,7 +210,7 @@ impl Step<'_> {
             Next::Fail(error) => return self.refuse(error),
             // A reset of all zones gives up what has failed; a switch leaves it to be decided in the new mode.
             Next::Held => {
-                volume.abandon_failed(self.zone, self.shard, self.turn);
+                abandon(self.shard.queue(self.zone), self.turn);
                 return Head::Held;
             }
             Next::Issue { at, parts: 1, .. } => {
@@ -228,14 +229,18 @@ impl Step<'_> {
                 }
                 *slot = Some(Context::one(queue.pop()));
                 one(slot).plugged = true;
-                volume.abandon_failed(self.zone, self.shard, self.turn);
+                abandon(self.shard.queue(self.zone), self.turn);
             }
             // Nothing goes to the drive: polls ask it whether what timed out may still come.
             Next::Settle => {
                 volume.patients.settle(self.zone);
                 self.turn.leaves_work();
             }
-            Next::ReadBack => *slot = Some(volume.begin_read_back(word, queue.take_covered())),
+            Next::ReadBack => {
+                volume.counters.line().add(Counter::ReadBack, 1);
+                let read_back = volume.terms.begin_read_back(word, queue.take_covered());
+                *slot = Some(Context(ContextKind::ReadBack(read_back)));
+            }
             Next::Resync => {
                 volume.counters.line().add(Counter::Resyncs, 1);
                 *slot = Some(Context(ContextKind::Resync(self.zone, 0)));

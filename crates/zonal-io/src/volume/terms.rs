@@ -161,3 +161,16 @@ impl Terms {
         }
     }
 }
+
+#[cfg(test)]
+impl Terms {
+    /// The terms of a drive whose largest command has 64 sectors, after `change`.
+    pub(super) fn of_drive(change: impl FnOnce(&mut DeviceInfo)) -> Terms {
+        let options = crate::emulated::EmulatedOptions::default().with_max_sectors(64);
+        let mut info = options.info("drive").unwrap();
+        change(&mut info);
+        let settings = Settings::new(&info, &super::VolumeOptions::default());
+        let policy = Policy::new(WriteMode::PerZone, "");
+        Terms { settings, policy, has_budget: false, virtual_time: false, info }
+    }
+}

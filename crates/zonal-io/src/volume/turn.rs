@@ -226,7 +226,7 @@ impl Volume {
                 self.zone_described(zone, &result);
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
-            ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
+            ContextKind::ReadBack(r) => self.piece_read(now, r, &result, turn, stack),
             ContextKind::Token(token) => handover::leave_answer(token, result),
         }
     }

@@ -1,15 +1,187 @@
-//! What recovery makes of a failed write, as it is put to its zone's queue and told to its caller.
+//! What recovery makes of failed writes: decisions, on a zone's word and queue, without a drive. `recovery` carries them out.
 
 use super::pending::{Pending, ReadBack};
-use super::recovery::FailedWrite;
+use super::plug_state;
+use super::retry::is_retried;
 use super::terms::Terms;
+use super::turn::Turn;
 use crate::buffer::IoBuf;
+use crate::device::{CommandResult, Output};
 use zonal_core::plug::{
-    Addressed, Class, Decision, ErrorClass, Failed, Item, Kind, ROUNDS_MAX, Resync, Verdict, WriteKind,
+    Addressed, Class, Decision, ErrorClass, Failed, Item, Kind, Queue, ROUNDS_MAX, Resync, Verdict, Word,
+    WriteKind,
 };
-use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, ZoneIndex};
+use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sectors, ZoneCondition, ZoneIndex};
+
+pub(super) type FailedWrite = Failed<Box<Pending>>;
+
+/// What has become of a zone whose failed writes are decided.
+pub(super) struct Decided {
+    pub(super) word: Word,
+    /// Writes at the head of its queue, to be sent again.
+    pub(super) sent_again: u64,
+    /// The first of them waits for an open or active zone.
+    pub(super) starves: bool,
+}
+
+/// What a piece of a covered write that was read says of it.
+pub(super) enum Read {
+    /// The piece could not be read, and may be the next time.
+    Again(Box<ReadBack>),
+    /// It is the write's: the next piece is read.
+    Next(Box<ReadBack>),
+    /// All of the write is there.
+    Whole(Box<Pending>),
+    /// Its beginning is there: the rest is sent again.
+    InPart(Item<Box<Pending>>),
+    /// It ends, and the writes after it may lack it.
+    Lost(Box<Pending>, RequestError),
+}
 
 impl Terms {
+    /// Where a report that was asked for says that `zone` stands.
+    pub(super) fn described(
+        &self,
+        zone: ZoneIndex,
+        result: CommandResult,
+    ) -> Result<(Resync, ZoneCondition), DeviceError> {
+        let Output::Zones(zones) = result? else { return Err(DeviceError::InvalidField) };
+        // A device that describes another zone, or a pointer outside it, has not answered.
+        let described = zones.first().filter(|z| z.zone == zone).ok_or(DeviceError::InvalidField)?;
+        let (class, pointer) = plug_state(&self.info, described).ok_or(DeviceError::InvalidField)?;
+        Ok((Resync { class, pointer }, described.condition))
+    }
+
+    /// Decides the failed writes of `zone`, which stands where `resync` says: they go back to its queue or end.
+    pub(super) fn decide(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        resync: Resync,
+        queue: &mut Queue<Box<Pending>>,
+        turn: &mut Turn,
+    ) -> Decided {
+        let (word, decided) = queue.resynced(word, resync, &self.rules(zone));
+        if decided.iter().any(|(_, v)| v.is_lost()) {
+            turn.loses_write();
+        }
+        let lost_at = queue.lost_at().unwrap_or(resync.pointer);
+        let mut again = Vec::new();
+        for (mut write, verdict) in decided {
+            write.rounds = verdict.rounds;
+            write.token.rounds = verdict.rounds;
+            match verdict.decision {
+                // Nothing of it was executed.
+                Decision::Redrive => again.push(write),
+                Decision::Verify => queue.read_back(Failed { at: verdict.at, ..write }),
+                // Where the device put it is a guess, and no caller may be told that another's sectors are garbage.
+                Decision::Torn if write.addressed == Addressed::Native => {
+                    queue.read_back(Failed { at: verdict.at, sectors: verdict.covered, ..write });
+                }
+                _ => {
+                    let error = self.verdict_error(zone, &write, &verdict, resync, lost_at);
+                    turn.end(write.token, Err(error));
+                }
+            }
+        }
+        let (sent_again, starves) = self.send_again(word, again, queue, turn);
+        Decided { word: word.waiting(), sent_again, starves }
+    }
+
+    /// Puts writes of which nothing was executed before all that waits; returns how many, and whether the first of them waits until
+    /// an open or active zone is free.
+    fn send_again(
+        &self,
+        word: Word,
+        again: Vec<FailedWrite>,
+        queue: &mut Queue<Box<Pending>>,
+        turn: &mut Turn,
+    ) -> (u64, bool) {
+        let sent_again = again.len() as u64;
+        let wants_zone = |f: &FailedWrite| ErrorClass::of(f.error) == ErrorClass::Resource;
+        let starves = again.iter().rfind(|f| wants_zone(f)).map(|f| f.error);
+        // A host of a served drive hears what the drive says. One after these is denied when it is tried again.
+        let is_denied = |f: &&FailedWrite| wants_zone(f) && f.token.is_of_drive();
+        let denied: Vec<DeviceError> = again.iter().take_while(is_denied).map(|f| f.error).collect();
+        // From the last to the first: so the lowest place goes out first.
+        for write in again.into_iter().rev() {
+            let item = self.again(write);
+            queue.push_front(word, item);
+        }
+        for &error in &denied {
+            turn.end(queue.give_up(word), Err(error.into()));
+        }
+        // Sent again at once they would be refused at once: they wait until a zone was filled, reset, finished or closed.
+        let starves = starves.filter(|_| denied.is_empty());
+        if let Some(error) = starves {
+            queue.starve(error);
+        }
+        (sent_again, starves.is_some())
+    }
+
+    /// The first piece of a covered write, to be read.
+    pub(super) fn begin_read_back(&self, word: Word, write: FailedWrite) -> Box<ReadBack> {
+        let covered = (write.at + write.sectors).min(word.pointer()) - write.at;
+        let mut read_back =
+            Box::new(ReadBack { write, covered, compared: 0, retries: 0, piece: IoBuf::empty() });
+        self.next_piece(&mut read_back);
+        read_back
+    }
+
+    /// A piece of a covered write of `zone`, which has this word, was read, or could not be.
+    pub(super) fn compare(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        mut r: Box<ReadBack>,
+        result: &CommandResult,
+    ) -> Read {
+        if is_retried(r.retries, result) {
+            r.retries += 1;
+            return Read::Again(r);
+        }
+        let from = r.write.token.done + r.compared;
+        let found = result.is_ok() && r.write.token.has_payload(from, &mut r.piece);
+        if found {
+            // A write may be longer than the largest read.
+            r.compared += (r.piece.len() as u64 / SECTOR_BYTES) as u32;
+            if r.compared < r.covered {
+                r.retries = 0;
+                self.next_piece(&mut r);
+                return Read::Next(r);
+            }
+        }
+        let ReadBack { write, covered, .. } = *r;
+        if ErrorClass::of(write.error) == ErrorClass::Medium {
+            return spoilt(zone, write, found);
+        }
+        self.read_whole(zone, word, write, found.then_some(covered))
+    }
+
+    /// All that the pointer has passed of a covered write was read: `covered` sectors are the write's.
+    fn read_whole(&self, zone: ZoneIndex, word: Word, mut write: FailedWrite, covered: Option<u32>) -> Read {
+        let Failed { at: offset, error, rounds, .. } = write;
+        let Some(covered) = covered else {
+            let write_pointer = word.pointer();
+            return Read::Lost(write.token, RequestError::FateUnknown { zone, offset, write_pointer, error });
+        };
+        write.token.done += covered;
+        if write.token.done < write.token.sectors {
+            // The beginning is there, so only the rest goes out again, as one round more.
+            return match rounds <= ROUNDS_MAX {
+                true => Read::InPart(self.again(write)),
+                false => {
+                    Read::Lost(write.token, RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error })
+                }
+            };
+        }
+        // Only now is it known where the device put it.
+        if write.addressed == Addressed::Native {
+            write.token.sector = self.info.geometry.start_of(zone) + Sectors(write.at.into());
+        }
+        Read::Whole(write.token)
+    }
+
     pub(super) fn failed_write(&self, pending: Box<Pending>, error: DeviceError) -> FailedWrite {
         let native = self.policy.appends_in_flight_max() > 0;
         // The rest of a torn append has a place, which others count on, in every mode.
@@ -24,7 +196,7 @@ impl Terms {
     }
 
     /// A failed write as it waits to be sent again.
-    pub(super) fn again(&self, write: FailedWrite) -> Item<Box<Pending>> {
+    fn again(&self, write: FailedWrite) -> Item<Box<Pending>> {
         let mut pending = write.token;
         // It was admitted once: what it waits for now, a full queue included, it has to wait for.
         pending.nowait = false;
@@ -40,7 +212,7 @@ impl Terms {
         Item { kind: Kind::Write(kind, sectors), mergeable: false, token: pending }
     }
 
-    pub(super) fn verdict_error(
+    fn verdict_error(
         &self,
         zone: ZoneIndex,
         write: &FailedWrite,
@@ -78,7 +250,7 @@ impl Terms {
         is_medium && write.token.done > 0 && write.at <= resync.pointer
     }
 
-    pub(super) fn next_piece(&self, r: &mut ReadBack) {
+    fn next_piece(&self, r: &mut ReadBack) {
         let sectors = (r.covered - r.compared).min(self.info.command_sectors_max);
         let mut piece = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
         // A device that leaves the buffer as it is must not pass for a device that has the data.
@@ -94,5 +266,198 @@ impl Terms {
         } else {
             pending.plugged = true;
         }
+    }
+}
+
+/// A native append that the medium spoilt has left its garbage where it was looked for, or somewhere else.
+fn spoilt(zone: ZoneIndex, write: FailedWrite, found: bool) -> Read {
+    let Failed { at: offset, sectors, error, token, .. } = write;
+    let end = match found {
+        true => RequestError::TornAppend { zone, offset, sectors, error },
+        false => RequestError::Device(error),
+    };
+    Read::Lost(token, end)
+}
+
+/// The device has not said where `zone` stands, for this `error`: what has failed there ends, and what has waited for it.
+pub(super) fn end_all(
+    zone: ZoneIndex,
+    word: Word,
+    failed: Vec<FailedWrite>,
+    waiting: Vec<Box<Pending>>,
+    error: DeviceError,
+    turn: &mut Turn,
+) {
+    for Failed { at: offset, error, token, .. } in failed {
+        let unknown = matches!(ErrorClass::of(error), ErrorClass::Maybe | ErrorClass::Unknown);
+        let end = match unknown {
+            true => RequestError::FateUnknown { zone, offset, write_pointer: word.pointer(), error },
+            false => RequestError::Device(error),
+        };
+        turn.end(token, Err(end));
+    }
+    for pending in waiting {
+        turn.end(pending, Err(error.into()));
+    }
+}
+
+/// The failed writes of a zone that is about to be reset or finished end with what the device said.
+pub(super) fn abandon(queue: &mut Queue<Box<Pending>>, turn: &mut Turn) {
+    for write in queue.abandon_for_management() {
+        turn.end(write.token, Err(write.error.into()));
+    }
+}
+
+/// The first write of `zone` may try again for a slot, unless it has often enough: each try that nothing else could end `counts`.
+pub(super) fn feed(
+    zone: ZoneIndex,
+    word: Word,
+    counts: bool,
+    queue: &mut Queue<Box<Pending>>,
+    turn: &mut Turn,
+) {
+    let Some(error) = queue.feed() else { return };
+    let Some(first) = queue.front_mut().filter(|p| counts && p.op.is_write()) else { return };
+    first.rounds += 1;
+    if first.rounds > ROUNDS_MAX {
+        let pending = queue.give_up(word);
+        turn.loses_write();
+        let offset = pending.at + pending.done;
+        let gave_up = RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error };
+        turn.end(pending, Err(gave_up));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::retry::RETRIES_MAX;
+    use zonal_core::plug::Next;
+    use zonal_core::{Sector, ZoneError};
+
+    const ZONE: ZoneIndex = ZoneIndex(0);
+
+    /// 96 sectors of zeroes at the beginning of the first zone, which failed with `error`.
+    fn failed(error: DeviceError) -> FailedWrite {
+        let mut token = Pending::unused();
+        (token.op, token.sectors) = (Op::WriteZeroes, 96);
+        Failed { addressed: Addressed::Positional, at: 0, sectors: 96, error, rounds: 1, token }
+    }
+
+    /// Reads `write` back from a zone that stands at `pointer` and holds zeroes; `found` says of each piece whether it is read.
+    fn read_back(write: FailedWrite, pointer: u32, mut found: impl FnMut(u32) -> bool) -> Read {
+        let terms = Terms::of_drive(|_| {});
+        let word = Word::new(Class::Sequential, pointer);
+        let mut r = terms.begin_read_back(word, write);
+        loop {
+            if found(r.compared) {
+                r.piece.fill(0);
+            }
+            match terms.compare(ZONE, word, r, &Ok(Output::Done)) {
+                Read::Next(next) => r = next,
+                end => return end,
+            }
+        }
+    }
+
+    #[test]
+    fn covered_write_is_read_piece_by_piece_and_is_whole_when_all_are_its() {
+        let mut pieces = Vec::new();
+        let end = read_back(failed(DeviceError::Aborted), 96, |at| {
+            pieces.push(at);
+            true
+        });
+        assert!(matches!(end, Read::Whole(pending) if pending.done == 96));
+        assert_eq!(pieces, [0, 64]);
+    }
+
+    #[test]
+    fn piece_that_is_not_the_writes_leaves_its_fate_unknown() {
+        let end = read_back(failed(DeviceError::Aborted), 96, |at| at == 0);
+        let unknown = RequestError::FateUnknown {
+            zone: ZONE,
+            offset: 0,
+            write_pointer: 96,
+            error: DeviceError::Aborted,
+        };
+        assert!(matches!(end, Read::Lost(_, error) if error == unknown));
+    }
+
+    #[test]
+    fn rest_of_a_write_that_is_there_in_part_is_sent_again_a_few_times() {
+        let end = |rounds| read_back(Failed { rounds, ..failed(DeviceError::Aborted) }, 40, |_| true);
+        let rest = Kind::Write(WriteKind::Alone(40), 56);
+        assert!(matches!(end(ROUNDS_MAX), Read::InPart(item) if item.kind == rest && item.token.done == 40));
+        assert!(matches!(end(ROUNDS_MAX + 1), Read::Lost(_, RequestError::GaveUp { .. })));
+    }
+
+    #[test]
+    fn read_back_that_is_refused_is_tried_again_a_few_times() {
+        let terms = Terms::of_drive(|_| {});
+        let word = Word::new(Class::Sequential, 96);
+        let mut r = terms.begin_read_back(word, failed(DeviceError::Aborted));
+        for retry in 1..=RETRIES_MAX {
+            let Read::Again(again) = terms.compare(ZONE, word, r, &Err(DeviceError::Busy)) else {
+                panic!("try {retry} was the last")
+            };
+            assert_eq!(again.retries, retry);
+            r = again;
+        }
+        assert!(matches!(terms.compare(ZONE, word, r, &Err(DeviceError::Busy)), Read::Lost(..)));
+    }
+
+    #[test]
+    fn garbage_of_a_native_append_is_told_where_it_was_found_only() {
+        let spoilt = |is_found| {
+            let write = Failed { addressed: Addressed::Native, ..failed(DeviceError::Medium) };
+            match read_back(write, 96, |_| is_found) {
+                Read::Lost(_, error) => error,
+                _ => panic!("what the medium spoilt is lost"),
+            }
+        };
+        let torn =
+            RequestError::TornAppend { zone: ZONE, offset: 0, sectors: 96, error: DeviceError::Medium };
+        assert_eq!(spoilt(true), torn);
+        assert_eq!(spoilt(false), RequestError::Device(DeviceError::Medium));
+    }
+
+    /// What becomes of two neighbours that failed with `error`, in a zone that stands at `pointer`: what is decided of the zone, where
+    /// those begin that are to be sent again, in their order, and whether one is lost.
+    fn decided(error: DeviceError, pointer: u32) -> (Decided, Vec<u32>, bool) {
+        let terms = Terms::of_drive(|_| {});
+        let mut queue = Queue::default();
+        let word = Word::new(Class::Sequential, 96).waiting().recovering();
+        for at in [48, 0] {
+            let mut write = Failed { at, sectors: 48, ..failed(error) };
+            write.token.sector = Sector(at.into());
+            (write.token.at, write.token.sectors) = (at, 48);
+            queue.fail(word, write);
+        }
+        let (word, next) = queue.next(word, &terms.rules(ZONE));
+        assert!(matches!(next, Next::Resync));
+        let mut turn = Turn::default();
+        let resync = Resync { class: Class::Sequential, pointer };
+        let decided = terms.decide(ZONE, word, resync, &mut queue, &mut turn);
+        let again = std::iter::from_fn(|| (!queue.is_empty()).then(|| queue.pop().at)).collect();
+        (decided, again, turn.has_lost_write())
+    }
+
+    #[test]
+    fn writes_that_were_not_executed_are_sent_again_the_lowest_first() {
+        let (decided, again, is_lost) = decided(DeviceError::Busy, 0);
+        assert_eq!((decided.word.pointer(), decided.sent_again, decided.starves), (0, 2, false));
+        assert_eq!((again, is_lost), (vec![0, 48], false));
+    }
+
+    #[test]
+    fn write_without_a_zone_waits_for_one_before_it_is_sent_again() {
+        let (decided, again, _) = decided(DeviceError::Zone(ZoneError::TooManyActive), 0);
+        assert_eq!((decided.sent_again, decided.starves, again), (2, true, vec![0, 48]));
+    }
+
+    #[test]
+    fn writes_that_the_medium_spoilt_end_and_are_lost() {
+        let (decided, again, is_lost) = decided(DeviceError::Medium, 0);
+        assert_eq!((decided.sent_again, again, is_lost), (0, vec![], true));
     }
 }
