@@ -26,6 +26,7 @@ step "tests, and building them" cargo run --quiet --package zonal-check --bin su
 step "examples of the documentation" cargo test --quiet --workspace --doc
 step "schedules of threads" "$make" --no-print-directory loom
 step "instructions" scripts/instructions.sh --if-there
+step "ten mutations" scripts/mutations.sh --sample 10
 steps+="| $SECONDS | all |"
 
 printf '\n| seconds | step |\n|---|---|\n%s\n' "$steps"
