@@ -68,7 +68,8 @@ impl WriteMode {
         }
     }
 
-    /// The mode that suits a device, and why.
+    /// The mode that suits a device, and why. Never [`WriteMode::Pipelined`]: where the promise of order is broken, each break costs a
+    /// round of recovery, so its caller has to know the path to the device.
     pub fn for_device(info: &DeviceInfo) -> (WriteMode, &'static str) {
         if info.rotational {
             (WriteMode::Qd1, "the device is rotational")
@@ -187,6 +188,23 @@ mod tests {
             policy.switch(mode);
             assert_eq!((policy.mode(), policy.epoch()), (mode, 1));
             assert_eq!(policy.is_apart(), matches!(mode, WriteMode::Qd1 | WriteMode::Pipelined), "{mode}");
+        }
+    }
+
+    #[test]
+    fn drive_gets_the_mode_that_suits_it_and_pipelined_never() {
+        let mut info = crate::emulated::EmulatedOptions::default().info("drive").unwrap();
+        for keeps_order in [false, true] {
+            for (rotational, append_sectors_max, mode) in [
+                (true, 0, WriteMode::Qd1),
+                (true, 8, WriteMode::Qd1),
+                (false, 8, WriteMode::Append),
+                (false, 0, WriteMode::PerZone),
+            ] {
+                (info.rotational, info.append_sectors_max) = (rotational, append_sectors_max);
+                info.keeps_order = keeps_order;
+                assert_eq!(WriteMode::for_device(&info).0, mode, "{info:?}");
+            }
         }
     }
 }
