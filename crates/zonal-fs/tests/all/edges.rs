@@ -361,3 +361,15 @@ fn size_of_a_file_system_stays_while_it_is_written() {
     settle(&fs);
     assert!(fs.usage().blocks + size / 50 >= size, "{} of {size}", fs.usage().blocks);
 }
+
+#[test]
+fn drive_with_a_file_system_in_use_is_not_mounted_again() {
+    let device = zonal_io::registry::Registry::default().open("ram:size=64M,zone_size=1M").unwrap();
+    let fs = FileSystem::format(device.clone()).unwrap();
+    for device in [device.clone(), fs.volume().device().clone()] {
+        let error = FileSystem::mount(device).err().unwrap().to_string();
+        assert!(error.contains("it has a volume already"), "{error}");
+    }
+    drop(fs);
+    FileSystem::mount(device).unwrap();
+}

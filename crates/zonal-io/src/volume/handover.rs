@@ -14,6 +14,7 @@
 use super::{Progress, Volume};
 use crate::device::{CommandResult, Context, Device};
 use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,19 +102,19 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn of(device: &dyn Device) -> Home {
-        let home = Home { address: address(device), strays: Arc::default() };
-        HOMES.lock().insert(home.address, home.strays.clone());
-        home
+    /// None if a volume of the device lives: each would take the other's writes for a foreign writer's.
+    pub(super) fn of(device: &dyn Device) -> Option<Home> {
+        let home = address(device);
+        match HOMES.lock().entry(home) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(free) => Some(Home { address: home, strays: free.insert(Arc::default()).clone() }),
+        }
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let mut homes = HOMES.lock();
-        if homes.get(&self.address).is_some_and(|strays| Arc::ptr_eq(strays, &self.strays)) {
-            homes.remove(&self.address);
-        }
+        HOMES.lock().remove(&self.address);
     }
 }
 
@@ -146,9 +147,26 @@ mod tests {
     use super::*;
     use crate::device::{ContextKind, Output};
     use crate::registry::Registry;
-    use crate::volume::VolumeOptions;
+    use crate::volume::{BudgetOptions, CLASSES, OpenError, VolumeOptions};
     use std::time::Duration;
     use zonal_core::ZoneIndex;
+
+    #[test]
+    fn device_has_one_volume_at_a_time() {
+        let device = Registry::default().open("null:size=64M,zone_size=1M,zone_max_open=4").unwrap();
+        let open = || Volume::open(device.clone(), VolumeOptions::default());
+        let first = open().unwrap();
+        let error = open().err().unwrap();
+        assert!(matches!(&error, OpenError::InUse { .. }), "{error}");
+        drop(first);
+        assert!(open().is_ok());
+        // An opening that fails leaves it to the next one.
+        let budget = BudgetOptions::default().with_minimums([2; CLASSES]);
+        let too_much = VolumeOptions::default().with_budget(budget);
+        let error = Volume::open(device.clone(), too_much).err().unwrap();
+        assert!(matches!(&error, OpenError::Budget { .. }), "{error}");
+        assert!(open().is_ok());
+    }
 
     /// The direct user took the completion after the device had rung for it.
     #[test]

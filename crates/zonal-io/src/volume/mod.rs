@@ -124,6 +124,12 @@ const REPORT_ZONES: u32 = 1 << 16;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The device has a volume, in this process.
+    #[error("{device}: it has a volume already, and two would not know of each other's writes")]
+    InUse {
+        /// Device name.
+        device: String,
+    },
     /// The device did not describe its zones.
     #[error("{device}: cannot read the zones: {error}")]
     Report {
@@ -168,6 +174,8 @@ pub enum OpenError {
 ///
 /// Dropping it tells no caller: requests that have not ended are gone, those at the device with whatever becomes of them there.
 pub struct Volume {
+    /// Given up before the device, whose address it has.
+    home: Home,
     device: Arc<dyn Device>,
     terms: Terms,
     plugs: Plugs,
@@ -190,15 +198,15 @@ pub struct Volume {
     alarm: Arc<Alarm>,
     /// A cancelled channel has requests that have not ended.
     is_cancelling: AtomicBool,
-    home: Home,
     watch: Watch,
 }
 
 impl Volume {
-    /// Opens `device`: reads its zones and makes their plugs. Blocks until the device has answered.
+    /// Opens `device`: reads its zones and makes their plugs. Blocks until the device has answered. A device has one volume at a time,
+    /// whose handles threads share.
     ///
     /// # Errors
-    /// [`OpenError`] if the device cannot describe its zones, or does so in contradiction to its geometry.
+    /// [`OpenError`] if the device has a volume already, cannot describe its zones, or does so in contradiction to its geometry.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Volume, OpenError> {
         let info = device.info().clone();
         let (mode, mode_reason) = match options.mode {
@@ -211,6 +219,7 @@ impl Volume {
             Err(SwitchError::NoOrder) => return Err(OpenError::NoOrder { device: info.name }),
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
+        let Some(home) = Home::of(&*device) else { return Err(OpenError::InUse { device: info.name }) };
         let plugs = Plugs::new(info.geometry);
         let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]), info.queues);
         let counters = Counters::new();
@@ -230,7 +239,7 @@ impl Volume {
         })?;
         let has_budget = slots.are_counted();
         Ok(Volume {
-            home: Home::of(&*device),
+            home,
             plugs,
             ready: SegQueue::new(),
             reapers: Reapers::new(info.queues),
