@@ -20,7 +20,7 @@ use crate::make::{self, Beside, MakeError};
 use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::superblocks;
-use crate::waiter::{Waiter, Waiters};
+use crate::waiter::{Wait, Waiters};
 use std::sync::Arc;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
@@ -37,7 +37,7 @@ pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// As [`superblocks::find`].
-pub fn damaged_copies(drive: &Drive, waiter: &dyn Waiter) -> Result<Vec<Finding>, MakeError> {
+pub fn damaged_copies(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Finding>, MakeError> {
     let copies = superblocks::damaged(drive, waiter)?.into_iter();
     let finding = |copy: superblocks::Candidate| {
         let what = match copy.found.err()? {

@@ -11,7 +11,7 @@ mod common;
 
 use common::expected::Expected;
 use common::steps::any_step;
-use common::{Model, Step, apply, device, make, read_all, volume, waiter};
+use common::{FsStep, Model, apply, device, make, read_all, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs::File;
@@ -69,7 +69,7 @@ impl Steps {
         Steps(Pcg64Mcg::seed_from_u64(life * THREADS + thread))
     }
 
-    fn next(&mut self) -> (Step, u64) {
+    fn next(&mut self) -> (FsStep, u64) {
         (any_step(&mut self.0), self.0.random())
     }
 }
@@ -214,7 +214,7 @@ impl Campaign {
         for _ in 0..done {
             let (step, seed) = steps.next();
             assert!(apply(&fs, &mut model, &step, seed).unwrap(), "it has room");
-            self.syncs += u64::from(matches!(step, Step::Sync | Step::Fsync(_)));
+            self.syncs += u64::from(matches!(step, FsStep::Sync | FsStep::Fsync(_)));
             expected.done(&step, model.clone());
         }
         self.steps += done;

@@ -4,7 +4,7 @@ mod common;
 
 use common::steps::step_of_ranges;
 use common::{
-    Impatient, Model, Step, apply, bytes, contents, device, impatient, make, make_with, read_all, reopen,
+    FsStep, Impatient, Model, apply, bytes, contents, device, impatient, make, make_with, read_all, reopen,
     settle, superblock, volume, waiter,
 };
 use proptest::strategy::{Strategy, ValueTree};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{
     Changes, FileSystem, FsError, IfThere, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Seek,
     SetIds, Target, ZeroEnd,
@@ -216,7 +216,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
 }
 
 /// Steps that follow from a seed.
-fn steps(seed: u64, count: usize) -> Vec<Step> {
+fn steps(seed: u64, count: usize) -> Vec<FsStep> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -327,7 +327,7 @@ struct Interrupted<'a> {
 /// The waiter of a write that finds room at once.
 struct Unwilling(Impatient);
 
-impl Waiter for Interrupted<'_> {
+impl Wait for Interrupted<'_> {
     fn now(&self) -> Nanos {
         self.usual.now()
     }
@@ -346,7 +346,7 @@ impl Waiter for Interrupted<'_> {
     }
 }
 
-impl Waiter for Unwilling {
+impl Wait for Unwilling {
     fn now(&self) -> Nanos {
         self.0.now()
     }

@@ -41,6 +41,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "program")]
+mod atomic_file;
+#[cfg(feature = "program")]
 pub mod cli;
 #[cfg(feature = "program")]
 mod commands;
@@ -66,8 +68,6 @@ mod text;
 mod topics;
 #[cfg(feature = "program")]
 mod value;
-#[cfg(feature = "program")]
-mod whole;
 #[cfg(feature = "program")]
 mod write_path;
 

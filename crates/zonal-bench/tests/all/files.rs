@@ -8,7 +8,7 @@ use zonal_bench::{BenchError, BenchOptions, Detail, FilesOptions, MetadataPlace,
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
@@ -309,7 +309,7 @@ fn metadata_on_a_drive_that_keeps_no_data_are_refused() {
 /// The waiter of a thread that is alone on a drive in virtual time: it jumps to what the drive does next.
 struct Jumping(Timeline);
 
-impl Waiter for Jumping {
+impl Wait for Jumping {
     fn now(&self) -> zonal_core::Nanos {
         self.0.now()
     }

@@ -16,7 +16,7 @@ use zonal_core::{Sector, ZoneIndex};
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::{Polling, Wait};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::clock::Clock;

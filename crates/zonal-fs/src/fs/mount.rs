@@ -40,7 +40,7 @@ use crate::space::zones::ZoneBook;
 use crate::store::Rows;
 use crate::store::backend::log::Log;
 use crate::superblocks::Pace;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -206,7 +206,7 @@ pub(super) fn open(
     superblock: Superblock,
     options: MountOptions,
     has_data: bool,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     purpose: Purpose,
 ) -> Result<Shared, OpenError> {
     check_drive(&volume, &superblock)?;

@@ -15,7 +15,7 @@ use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::store::backend::log::has_empty_zone;
 use crate::superblocks::{self, Pace};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use zonal_core::{ZoneCondition, ZoneDescriptor};
@@ -119,7 +119,7 @@ pub fn check(
     rows: &Rows,
     superblock: &Superblock,
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     options: Options,
 ) -> Result<Vec<Finding>, FsError> {
     let report = drive.report(waiter)?;
@@ -445,7 +445,7 @@ impl Seen {
         rows: &Rows,
         superblock: &Superblock,
         drive: &Drive,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         report: &[ZoneDescriptor],
     ) {
         // Rows that are not in the drive's store say nothing of that.
@@ -464,7 +464,7 @@ impl Seen {
         &mut self,
         superblock: &Superblock,
         drive: &Drive,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
     ) -> Result<(), FsError> {
         let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone());
         for Held { ino, block, extent } in &self.held {

@@ -1,12 +1,12 @@
 //! Drives that misbehave by plan: what fails costs its place, and is told to the statistics alone.
 
 use crate::common;
-use crate::common::{Model, Step, apply, bytes, contents, make, read_all, volume, waiter};
+use crate::common::{FsStep, Model, apply, bytes, contents, make, read_all, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs;
 use zonal_fs::format::Kind;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
@@ -93,11 +93,11 @@ fn failed_appends_cost_their_places_and_no_data() {
             for n in 0..250u64 {
                 let file = random.random_range(0..5);
                 let step = match random.random_range(0..10) {
-                    0 => Step::Create(file),
-                    1 => Step::Unlink(file),
-                    2 => Step::Fsync(file),
-                    3 => Step::Collect,
-                    _ => Step::Write(file, random.random_range(0..400_000), random.random_range(1..60_000)),
+                    0 => FsStep::Create(file),
+                    1 => FsStep::Unlink(file),
+                    2 => FsStep::Fsync(file),
+                    3 => FsStep::Collect,
+                    _ => FsStep::Write(file, random.random_range(0..400_000), random.random_range(1..60_000)),
                 };
                 let done = apply(&fs, &mut model, &step, n);
                 done.unwrap_or_else(|e| panic!("rule {i}, seed {seed}, step {n} ({step:?}): {e}"));

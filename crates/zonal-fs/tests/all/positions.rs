@@ -71,7 +71,7 @@ fn positions(fs: &FileSystem) -> BTreeMap<String, Position> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum PositionStep {
     Make(u8),
     Remove(u8),
     Rename(u8, u8),
@@ -85,16 +85,16 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = PositionStep> {
     let name = || 0..24u8;
     prop_oneof![
-        8 => name().prop_map(Step::Make),
-        5 => name().prop_map(Step::Remove),
-        3 => (name(), name()).prop_map(|(a, b)| Step::Rename(a, b)),
-        2 => (name(), name()).prop_map(|(a, b)| Step::Exchange(a, b)),
-        6 => (1..5usize).prop_map(Step::List),
-        2 => Just(Step::Sync),
-        1 => any::<bool>().prop_map(|synced| Step::Reopen { synced }),
+        8 => name().prop_map(PositionStep::Make),
+        5 => name().prop_map(PositionStep::Remove),
+        3 => (name(), name()).prop_map(|(a, b)| PositionStep::Rename(a, b)),
+        2 => (name(), name()).prop_map(|(a, b)| PositionStep::Exchange(a, b)),
+        6 => (1..5usize).prop_map(PositionStep::List),
+        2 => Just(PositionStep::Sync),
+        1 => any::<bool>().prop_map(|synced| PositionStep::Reopen { synced }),
     ]
 }
 
@@ -133,31 +133,31 @@ proptest! {
         let mut lister = Lister::new(&names);
         let mut full_lists = 0;
         // At the end the lister goes through.
-        let end = [Step::List(usize::MAX), Step::List(1)];
+        let end = [PositionStep::List(usize::MAX), PositionStep::List(1)];
         for step in steps.into_iter().chain(end) {
             let name = |n: u8| format!("name-{n}");
             match step {
-                Step::Make(n) => {
+                PositionStep::Make(n) => {
                     names.entry(name(n)).or_insert_with_key(|name| made.make(ROOT, name));
                 }
-                Step::Remove(n) => {
+                PositionStep::Remove(n) => {
                     if names.remove(&name(n)).is_some() {
                         made.fs().unlink(&waiter(), ROOT, name(n).as_bytes()).unwrap();
                     }
                 }
-                Step::Rename(a, b) if a != b && names.contains_key(&name(a)) => {
+                PositionStep::Rename(a, b) if a != b && names.contains_key(&name(a)) => {
                     made.rename(&name(a), &name(b), Rename::Replace);
                     let ino = names.remove(&name(a)).unwrap();
                     names.insert(name(b), ino);
                 }
-                Step::Exchange(a, b) if names.contains_key(&name(a)) && names.contains_key(&name(b)) => {
+                PositionStep::Exchange(a, b) if names.contains_key(&name(a)) && names.contains_key(&name(b)) => {
                     made.rename(&name(a), &name(b), Rename::Exchange);
                     let (of_a, of_b) = (names[&name(a)], names[&name(b)]);
                     names.insert(name(a), of_b);
                     names.insert(name(b), of_a);
                 }
-                Step::Rename(..) | Step::Exchange(..) => {}
-                Step::List(most) => {
+                PositionStep::Rename(..) | PositionStep::Exchange(..) => {}
+                PositionStep::List(most) => {
                     let page = page(made.fs(), ROOT, lister.after, most);
                     for (position, name, entry) in &page {
                         prop_assert_eq!(names.get(name), Some(&entry.ino), "{}", name);
@@ -170,11 +170,11 @@ proptest! {
                         full_lists += 1;
                     }
                 }
-                Step::Sync => {
+                PositionStep::Sync => {
                     made.fs().sync(&waiter()).unwrap();
                     synced = names.clone();
                 }
-                Step::Reopen { synced: is_synced } => {
+                PositionStep::Reopen { synced: is_synced } => {
                     if is_synced {
                         made.fs().sync(&waiter()).unwrap();
                         synced = names.clone();

@@ -20,7 +20,7 @@ use zonal_io::image::backing::twin::CutBacking;
 const UUID: [u8; 16] = *b"full of metadata";
 
 /// A drive whose metadata are in conventional zones, in a log, or beside, with room for some thousand files at most.
-struct Place {
+struct MetadataDrive {
     device: Arc<dyn Device>,
     /// If they are beside: what has them.
     host: Option<Arc<Host>>,
@@ -83,23 +83,23 @@ impl Backing for Host {
     }
 }
 
-impl Place {
-    fn conventional() -> Place {
-        Place::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
+impl MetadataDrive {
+    fn conventional() -> MetadataDrive {
+        MetadataDrive::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
     }
 
-    fn log() -> Place {
-        Place::on("ram:size=16M,zone_size=512K,blocksize=4096")
+    fn log() -> MetadataDrive {
+        MetadataDrive::on("ram:size=16M,zone_size=512K,blocksize=4096")
     }
 
-    fn beside() -> Place {
+    fn beside() -> MetadataDrive {
         let (file, pages) = (CutBacking::new(1), Mutex::default());
         let host = Arc::new(Host { file, quota: 3 << 20, pages });
-        Place { host: Some(host), ..Place::on("ram:size=12M,zone_size=512K,blocksize=4096") }
+        MetadataDrive { host: Some(host), ..MetadataDrive::on("ram:size=12M,zone_size=512K,blocksize=4096") }
     }
 
-    fn on(name: &str) -> Place {
-        Place { device: common::device(name), host: None }
+    fn on(name: &str) -> MetadataDrive {
+        MetadataDrive { device: common::device(name), host: None }
     }
 
     fn drive(&self) -> Arc<Drive> {
@@ -176,7 +176,7 @@ fn share(fs: &FileSystem) -> f64 {
 }
 
 /// Fills, empties and fills again.
-fn continues_when_full(place: &Place) {
+fn continues_when_full(place: &MetadataDrive) {
     let fs = place.make();
     let waiter = waiter();
     let data = bytes(1, 40_000);
@@ -236,7 +236,7 @@ fn fill_attributes(fs: &FileSystem, ino: u64, letter: char, length: usize) -> u3
 /// Fills what small attributes have left here and there with the longest ones, and changes those again and again.
 #[test]
 fn longest_attributes_need_no_room_in_a_row() {
-    for place in [Place::conventional(), Place::log(), Place::beside()] {
+    for place in [MetadataDrive::conventional(), MetadataDrive::log(), MetadataDrive::beside()] {
         let fs = place.make();
         let waiter = waiter();
         let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
@@ -272,23 +272,23 @@ fn longest_attributes_need_no_room_in_a_row() {
 
 #[test]
 fn full_conventional_zones_refuse_rows_and_go_on() {
-    continues_when_full(&Place::conventional());
+    continues_when_full(&MetadataDrive::conventional());
 }
 
 #[test]
 fn full_log_refuses_rows_and_takes_others() {
-    continues_when_full(&Place::log());
+    continues_when_full(&MetadataDrive::log());
 }
 
 #[test]
 fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
-    continues_when_full(&Place::beside());
+    continues_when_full(&MetadataDrive::beside());
 }
 
 /// A thread may make some files without a look at the room, where there is plenty. Other rows take it then.
 #[test]
 fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
-    let fs = Place::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
+    let fs = MetadataDrive::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
     let waiter = waiter();
     let new = NewFile::new(Kind::File, 0o644);
     let file = fs.create(&waiter, ROOT, b"file", &new).unwrap();

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use zonal_fs::format::{Kind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Scrub};
 
 const BLOCK: usize = 4096;
@@ -24,7 +24,7 @@ fn filled() -> (FileSystem, u64) {
 }
 
 /// Scrubs to the end; what is damaged.
-fn scrub(fs: &FileSystem, waiter: &dyn Waiter, scrub: &mut Scrub) -> Vec<String> {
+fn scrub(fs: &FileSystem, waiter: &dyn Wait, scrub: &mut Scrub) -> Vec<String> {
     let mut damaged = Vec::new();
     while scrub.ended.is_none() {
         fs.scrub_step(waiter, scrub, |error| damaged.push(error.to_string())).unwrap();

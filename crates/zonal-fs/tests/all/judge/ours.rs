@@ -2,7 +2,7 @@
 
 use super::call::{Call, Change, DIRECTORY, NAMES, When};
 use super::host::Host;
-use super::{MARK, Side, State};
+use super::{FileState, MARK, Side};
 use crate::common::{bytes, device, make, volume};
 use crate::made::At;
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ impl Side for Ours {
         })
     }
 
-    fn state(&mut self, file: usize) -> State {
+    fn state(&mut self, file: usize) -> FileState {
         let (fs, ino) = (&self.fs, self.files[file]);
         let found = fs.attributes(ino).unwrap();
         let mut bytes = vec![0xEE; found.size as usize];
@@ -119,7 +119,7 @@ impl Side for Ours {
         let names = fs.xattrs(ino).unwrap().into_iter();
         let attributes: BTreeMap<_, _> =
             names.map(|name| (name.clone(), fs.xattr(ino, &name).unwrap())).collect();
-        State {
+        FileState {
             bytes,
             size: found.size,
             mode: found.mode.into(),

@@ -1,7 +1,7 @@
 //! Random histories: what was synced is there after the metadata were lost, each file under some name.
 
 use crate::common::interleaved::Interleaved;
-use crate::common::{Model, Step, apply, contents, name, read_all, waiter};
+use crate::common::{FsStep, Model, apply, contents, name, read_all, waiter};
 use crate::rebuild::lose_and_rebuild;
 use crate::rebuild::rig::{EVERYWHERE, Rig, Where};
 use rand::{Rng, RngExt, SeedableRng};
@@ -16,18 +16,18 @@ use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
 
-fn step(random: &mut impl Rng) -> Step {
+fn step(random: &mut impl Rng) -> FsStep {
     let file = random.random_range(0..8u8);
     let place = random.random_range(0..300_000);
     match random.random_range(0..100) {
-        0..15 => Step::Create(file),
-        15..75 => Step::Write(file, place, random.random_range(1..40_000)),
-        75..80 => Step::Unlink(file),
-        80..84 => Step::Rename(file, random.random_range(0..8)),
-        84..87 => Step::Link(file, random.random_range(0..8)),
-        87..90 => Step::Sync,
-        90..94 => Step::Tend,
-        _ => Step::Collect,
+        0..15 => FsStep::Create(file),
+        15..75 => FsStep::Write(file, place, random.random_range(1..40_000)),
+        75..80 => FsStep::Unlink(file),
+        80..84 => FsStep::Rename(file, random.random_range(0..8)),
+        84..87 => FsStep::Link(file, random.random_range(0..8)),
+        87..90 => FsStep::Sync,
+        90..94 => FsStep::Maintain,
+        _ => FsStep::Collect,
     }
 }
 
@@ -47,7 +47,7 @@ fn case(seed: u64) -> u64 {
         // What comes now is lost, and may not be seen again.
         let mut lost = model.clone();
         for _ in 0..10 {
-            let step = Step::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
+            let step = FsStep::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
             apply(&fs, &mut lost, &step, random.next_u64()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         model.open.borrow_mut().clear();

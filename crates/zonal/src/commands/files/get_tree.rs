@@ -9,9 +9,9 @@ use super::kept::{HostName, keep_of_link, keep_on_host, skipped, xattrs};
 use super::ls::entries;
 use super::pipe::{piece_bytes, pipe};
 use super::salvage::{self, Lost};
+use crate::atomic_file::spare;
 use crate::exit::Failure;
 use crate::text::shown;
-use crate::whole::spare;
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, ftruncate, linkat, mkdirat, openat, openat2,

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use zonal_fs::format::{Attributes, Kind};
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{Changes, FileSystem, FsError, SetIds, SetTime};
 
 pub(super) const SECOND: i64 = 1_000_000_000;
@@ -75,7 +75,7 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
 /// Gives a file of the file system what one of the host has, set-id bits included.
 pub(super) fn keep(
     fs: &FileSystem,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     (from, stat): (HostName<'_>, &Stat),
     ino: u64,
 ) -> anyhow::Result<()> {
@@ -95,7 +95,7 @@ pub(super) fn keep(
 /// Gives a file of the file system these attributes. One too large is the error, once the file has the others.
 pub(super) fn set_xattrs(
     fs: &FileSystem,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     ino: u64,
     xattrs: &[Xattr],
 ) -> anyhow::Result<()> {
