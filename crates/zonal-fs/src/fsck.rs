@@ -14,7 +14,7 @@ pub use repair::repair;
 pub use salvage::{Loss, Salvaged, salvage};
 
 use crate::drive::Drive;
-use crate::format::{Kind, SuperblockError, key};
+use crate::format::{FileKind, SuperblockError, key};
 use crate::fs::{attributes, names};
 use crate::make::{self, Beside, MakeError};
 use crate::store::Rows;
@@ -239,9 +239,9 @@ pub enum Finding {
         /// The name.
         name: Vec<u8>,
         /// What the name says.
-        said: Kind,
+        said: FileKind,
         /// What the file is.
-        kind: Kind,
+        kind: FileKind,
     },
     /// New files would get numbers that are taken.
     #[error("the next file would be {next}, but there is file {largest}")]

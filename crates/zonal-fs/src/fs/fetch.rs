@@ -12,7 +12,7 @@ use super::error::FsError;
 use super::small_buffers::SmallBuffers;
 use super::unit_sums::{Sums, UnitSums};
 use crate::drive::{Answer, Answers, Drive};
-use crate::format::{Header, Place, Superblock, UnitError};
+use crate::format::{BlockPlace, Header, Superblock, UnitError};
 use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ pub(super) struct Span {
     pub(super) ino: u64,
     /// First block of the file.
     pub(super) block: u64,
-    pub(super) place: Place,
+    pub(super) place: BlockPlace,
     pub(super) blocks: u32,
 }
 
@@ -279,7 +279,7 @@ impl Fetched<'_> {
 
     /// Looks at the checksums of a span's unit, and returns where they are; `None` if its data has none.
     fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
-        let Span { ino, block, place: Place { zone, unit, .. }, .. } = *span;
+        let Span { ino, block, place: BlockPlace { zone, unit, .. }, .. } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
             return Ok(None);

@@ -13,7 +13,7 @@ use super::names::name_at;
 use super::node::NodeGuard;
 use super::space::Placed;
 use super::waiting::WaitsFor;
-use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record};
+use crate::format::{Extent, HEADER_BYTES, Header, Position, Record, RunPiece};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
 use crate::space::zone::Pin;
@@ -358,7 +358,7 @@ impl Core {
         let ended = space.take_ended();
         drop(space);
         ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
-        let pieces = append.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
+        let pieces = append.carried.iter().map(|c| RunPiece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
         Ok(self.space.lock().look_at(zone)?)
     }

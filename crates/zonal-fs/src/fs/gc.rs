@@ -20,7 +20,7 @@ use super::room::Touched;
 use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
-use crate::format::{Extent, Header, Place};
+use crate::format::{BlockPlace, Extent, Header};
 use crate::space::evacuation;
 use crate::space::pace::Progress;
 use crate::space::victims::Reason;
@@ -383,7 +383,7 @@ fn carried(piece: Live) -> Carried {
 
 /// A span as a piece of its own.
 fn live_of(span: &Span, number: u64) -> Live {
-    let Place { zone, unit, index } = span.place;
+    let BlockPlace { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
     let unit_blocks = (index + blocks) as u16;
     Live {

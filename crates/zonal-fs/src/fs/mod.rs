@@ -143,12 +143,12 @@ impl FileSystem {
     /// Makes a file system on a drive that has no data, with what suits the drive, and opens it: for threads, on a volume of its own.
     ///
     /// ```
-    /// use zonal_fs::{FileSystem, Kind, NewFile, Payload, ROOT};
+    /// use zonal_fs::{FileSystem, FileKind, NewFile, Payload, ROOT};
     /// use zonal_io::registry::Registry;
     ///
     /// let fs = FileSystem::format(Registry::default().open("ram:size=256M,zone_size=16M")?)?;
     /// let waiter = fs.waiter();
-    /// let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+    /// let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(FileKind::File, 0o644))?;
     /// fs.write(&*waiter, file, 0, Payload::Bytes(b"written out of place"))?;
     /// fs.sync(&*waiter)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

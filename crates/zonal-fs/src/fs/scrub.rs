@@ -18,7 +18,7 @@ use super::map;
 use super::read;
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{Place, key};
+use crate::format::{BlockPlace, key};
 use crate::store::{StoreError, View};
 use crate::waiter::Wait;
 use zonal_core::{DeviceError, RequestError};
@@ -191,7 +191,8 @@ impl Shared {
         show: &mut dyn FnMut(&FsError),
     ) -> Result<(u64, Option<At>), FsError> {
         let blocks = block..block.saturating_add(STEP_BLOCKS);
-        let pinned = [Span { ino: 0, block: 0, place: Place { zone, unit: block, index: 0 }, blocks: 0 }];
+        let pinned =
+            [Span { ino: 0, block: 0, place: BlockPlace { zone, unit: block, index: 0 }, blocks: 0 }];
         if !self.readers.pin(&pinned) {
             return Ok((0, None));
         }

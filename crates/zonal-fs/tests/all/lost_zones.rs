@@ -4,7 +4,7 @@ use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter}
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::format::{FileKind, Superblock};
 use zonal_fs::fsck::{self, Absent, Finding, Severity, check};
 use zonal_fs::space::victims::Reason;
 use zonal_fs::store::Rows;
@@ -79,7 +79,7 @@ fn name(n: u64) -> Vec<u8> {
 fn write(fs: &FileSystem, n: u64, data: &[u8]) {
     let ino = match fs.lookup(ROOT, &name(n)) {
         Ok(ino) => ino,
-        Err(_) => fs.create(&waiter(), ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap(),
+        Err(_) => fs.create(&waiter(), ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap(),
     };
     assert_eq!(fs.write(&waiter(), ino, 0, Payload::Bytes(data)).unwrap(), data.len() as u64);
 }
@@ -177,7 +177,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
 #[test]
 fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
     let (made, fs) = Made::new();
-    let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = data(99, ZONE);
     let mut at = 0;
     loop {

@@ -7,7 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_fs::format::{Attributes, Entry, Kind, Position, Superblock, key};
+use zonal_fs::format::{Attributes, Entry, FileKind, Position, Superblock, key};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT, Rename};
@@ -40,7 +40,7 @@ impl Made {
     }
 
     fn make(&self, parent: u64, name: &str) -> u64 {
-        self.fs().create(&waiter(), parent, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap()
+        self.fs().create(&waiter(), parent, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap()
     }
 
     fn rename(&self, from: &str, to: &str, how: Rename) {
@@ -233,7 +233,7 @@ fn rename_in_a_directory_keeps_positions() {
 #[test]
 fn name_from_another_directory_gets_the_next_position_there() {
     let made = Made::new();
-    let directory = NewFile::new(Kind::Directory, 0o755);
+    let directory = NewFile::new(FileKind::Directory, 0o755);
     let directory = made.fs().create(&waiter(), ROOT, b"d", &directory).unwrap();
     let file = made.make(ROOT, "a");
     made.make(directory, "first");
@@ -261,7 +261,7 @@ fn directory_without_a_position_left_takes_no_name() {
     rows.settled(committed);
     drop(rows);
     made.reopen();
-    let new = NewFile::new(Kind::File, 0o644);
+    let new = NewFile::new(FileKind::File, 0o644);
     let refused = made.fs().create(&waiter(), ROOT, b"b", &new).unwrap_err();
     assert!(matches!(refused, FsError::Exhausted(why) if why.contains("position")));
     // It has no use for a new position.
@@ -312,7 +312,7 @@ fn reads_of_a_list(names: u64) -> u64 {
     for n in 0..names {
         // In another order than that of the names.
         let name = format!("{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
     fs.sync(&waiter()).unwrap();
     let before = counted.reads.load(Ordering::Relaxed);
@@ -342,7 +342,8 @@ fn reads_of_a_list_in_pages_grow_as_its_names_do() {
 #[test]
 fn name_that_another_file_takes_keeps_its_position() {
     let made = Made::new();
-    let directory = made.fs().create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let directory =
+        made.fs().create(&waiter(), ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     for name in ["a", "b", "c"] {
         made.make(ROOT, name);
     }

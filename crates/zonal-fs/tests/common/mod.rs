@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
-use zonal_fs::format::{Entry, Kind, Metadata, Position, Superblock};
+use zonal_fs::format::{Entry, FileKind, Metadata, Position, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
 use zonal_fs::waiter::{Bell, Polling, Wait};
@@ -157,12 +157,12 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
         for (name, entry) in entries {
             let path = format!("{path}/{name}");
             match entry.kind {
-                Kind::Directory => {
+                FileKind::Directory => {
                     todo.push((entry.ino, path.clone()));
                     found.insert(path, None);
                 }
-                Kind::File => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
-                Kind::Symlink => drop(found.insert(path, Some(fs.target(entry.ino)?))),
+                FileKind::File => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
+                FileKind::Symlink => drop(found.insert(path, Some(fs.target(entry.ino)?))),
                 _ => drop(found.insert(path, Some(Vec::new()))),
             }
         }
@@ -289,7 +289,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Re
     let ino = |n: u8| fs.lookup(root, &name(n));
     match *step {
         FsStep::Create(n) => {
-            let made = fs.create(&waiter, root, &name(n), &NewFile::new(Kind::File, 0o644));
+            let made = fs.create(&waiter, root, &name(n), &NewFile::new(FileKind::File, 0o644));
             match model.names.contains_key(&n) {
                 true => refused(made, |e| matches!(e, FsError::Exists) || e.is_no_space())?,
                 false => {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Anchor, Kind, SuperblockCopy};
+use zonal_fs::format::{Anchor, FileKind, SuperblockCopy};
 use zonal_fs::fsck::{Finding, Loss, Options, check, repair, salvage};
 use zonal_fs::make::{self, Access, Beside, MakeError, MakeOptions};
 use zonal_fs::store::Rows;
@@ -306,7 +306,7 @@ impl Builder {
         let new = |kind| NewFile { uid: n as u32, gid: 7, ..NewFile::new(kind, 0o640) };
         if n < 5 {
             let path = format!("d{n}");
-            fs.create(&waiter, ROOT, path.as_bytes(), &new(Kind::Directory)).unwrap();
+            fs.create(&waiter, ROOT, path.as_bytes(), &new(FileKind::Directory)).unwrap();
             self.paths.insert(path);
             return;
         }
@@ -317,7 +317,7 @@ impl Builder {
             0..3 if self.known.len() < 40 => {
                 let name = format!("f{}", self.next);
                 self.next += 1;
-                let ino = fs.create(&waiter, parent, name.as_bytes(), &new(Kind::File)).unwrap();
+                let ino = fs.create(&waiter, parent, name.as_bytes(), &new(FileKind::File)).unwrap();
                 let path = format!("{directory}/{name}");
                 self.paths.insert(path.clone());
                 let data = if self.next.is_multiple_of(9) { Vec::new() } else { self.data(n) };
@@ -338,7 +338,7 @@ impl Builder {
             6 => {
                 let name = format!("s{n}");
                 let target = format!("to/where/{n}").into_bytes();
-                let link = NewFile { target, ..new(Kind::Symlink) };
+                let link = NewFile { target, ..new(FileKind::Symlink) };
                 fs.create(&waiter, parent, name.as_bytes(), &link).unwrap();
                 self.paths.insert(format!("{directory}/{name}"));
             }

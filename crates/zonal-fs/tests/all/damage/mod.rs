@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{LazyLock, Once};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
 use zonal_fs::make::{Access, MakeError, superblock};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
@@ -102,7 +102,7 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
 
 /// Writes a file of its own.
 fn later(fs: &FileSystem, data: &[u8]) -> Result<(), FsError> {
-    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(Kind::File, 0o600))?;
+    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(FileKind::File, 0o600))?;
     fs.write(&impatient(), ino, 0, Payload::Bytes(data))?;
     fs.sync(&impatient())
 }
@@ -426,7 +426,7 @@ fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
 fn file(fs: &FileSystem) -> u64 {
     let mut files = Vec::new();
     fs.list(fs.resolve(b"d1").unwrap(), None, |_, entry| {
-        files.extend((entry.kind == Kind::File).then_some(entry.ino));
+        files.extend((entry.kind == FileKind::File).then_some(entry.ino));
         ControlFlow::Continue(())
     })
     .unwrap();

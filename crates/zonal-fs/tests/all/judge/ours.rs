@@ -6,7 +6,7 @@ use super::{FileState, MARK, Side};
 use crate::common::{bytes, device, make, volume};
 use crate::made::At;
 use std::collections::BTreeMap;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{
     Changes, FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Seek, SetIds, SetTime,
     SetXattr, Target, ZeroEnd,
@@ -35,7 +35,8 @@ impl Ours {
         let (uids, gids) = host.owners();
         let mut files = Vec::new();
         for file in 0..=DIRECTORY {
-            let (kind, mode) = if file == DIRECTORY { (Kind::Directory, 0o755) } else { (Kind::File, 0o644) };
+            let (kind, mode) =
+                if file == DIRECTORY { (FileKind::Directory, 0o755) } else { (FileKind::File, 0o644) };
             let new = NewFile { uid: uids[0], gid: gids[0], ..NewFile::new(kind, mode) };
             files.push(fs.create(&waiter, ROOT, format!("{file}").as_bytes(), &new).unwrap());
         }

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::rebuild::{RebuildError, RebuildOptions, rebuild};
 use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
@@ -67,7 +67,7 @@ fn case(seed: u64) -> u64 {
             touched.insert(*file);
         }
         // A unit of this opening tells what was in no commit before it.
-        let mark = fs.create(&waiter(), ROOT, b"mark", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let mark = fs.create(&waiter(), ROOT, b"mark", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), mark, 0, Payload::Bytes(b"mark")).unwrap();
         fs.sync(&waiter()).unwrap();
         fs.unlink(&waiter(), ROOT, b"mark").unwrap();
@@ -111,7 +111,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
                 .unwrap()
         };
         let fs = reach();
-        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let put = |from: usize, data: &[u8]| {
             let written = fs.write(&waiter(), ino, (from * BLOCK) as u64, Payload::Bytes(data));
             assert_eq!(written.unwrap(), data.len() as u64);

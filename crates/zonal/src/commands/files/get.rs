@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError};
 use zonal_io::clock::Clock;
@@ -76,8 +76,8 @@ fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> 
     let ino = fs.resolve(&names(path)?.join(&b'/')).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     match attributes.kind {
-        Kind::File => Ok((ino, attributes)),
-        Kind::Directory => {
+        FileKind::File => Ok((ino, attributes)),
+        FileKind::Directory => {
             Err(anyhow::anyhow!("{}: it is a directory; get -r copies it", shown_word(path)).into())
         }
         _ => Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into()),
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     if *recursive {
         let names = names(path)?.join(&b'/');
         let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
-        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind == Kind::Directory {
+        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind == FileKind::Directory {
             return GetTree::new(&opened, names, *salvage)?.get(ino, &target);
         }
     }

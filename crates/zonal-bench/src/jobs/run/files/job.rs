@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError, NewFile, OpenFile, Payload, ROOT, Target};
 
@@ -70,7 +70,8 @@ impl Job {
         if let Some(ino) = self.files[index] {
             return Ok(ino);
         }
-        let ino = self.fs.create(waiter, ROOT, &self.plan.file(index), &NewFile::new(Kind::File, 0o644))?;
+        let ino =
+            self.fs.create(waiter, ROOT, &self.plan.file(index), &NewFile::new(FileKind::File, 0o644))?;
         self.files[index] = Some(ino);
         Ok(ino)
     }
