@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use zonal_check::program::mounted::{Place, bytes};
+use zonal_check::program::mounted::{MountPlace, bytes};
 
 /// Files of all writers. With their lengths half of the drive has live data.
 const FILES: u64 = 800;
@@ -33,7 +33,7 @@ fn writers_wait_for_no_call_and_take_no_more_memory() {
     let seconds = std::env::var("ZONAL_MOUNT_SECONDS").map_or(8, |seconds| seconds.parse().unwrap());
     let writers = std::env::var("ZONAL_MOUNT_WRITERS").map_or(50, |writers| writers.parse().unwrap());
     let files = FILES / writers;
-    let place = Place::new("512M");
+    let place = MountPlace::new("512M");
     let mounted = place.mount("writethrough");
     let (longest, written) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);

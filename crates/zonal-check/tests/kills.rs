@@ -33,7 +33,7 @@ enum Drive {
 
 /// Commands that are killed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Kind {
+enum KilledCommand {
     Put,
     /// Of a file without data: only measured.
     PutEmpty,
@@ -85,11 +85,11 @@ struct Campaign {
     random: Pcg64Mcg,
     model: Model,
     /// How long each command takes that is not killed.
-    takes: BTreeMap<Kind, Duration>,
+    takes: BTreeMap<KilledCommand, Duration>,
     /// The file system's number: its label, and part of the name of its metadata's file.
     number: u32,
-    done: BTreeMap<Kind, u32>,
-    left: BTreeMap<(Kind, Left), u32>,
+    done: BTreeMap<KilledCommand, u32>,
+    left: BTreeMap<(KilledCommand, Left), u32>,
     kills: u32,
     log: Vec<String>,
 }
@@ -163,12 +163,12 @@ impl Campaign {
         fs::write(self.path("in"), &data).unwrap();
         fs::write(self.path("empty"), "").unwrap();
         let lines = [
-            (Kind::Mkfs, "mkfs d --label 0"),
-            (Kind::PutEmpty, "put d empty a/b"),
-            (Kind::Put, "put d in a/b"),
-            (Kind::Get, "get d a/b out"),
-            (Kind::Rebuild, "fsck d --rebuild --force"),
-            (Kind::Rm, "rm d a/b"),
+            (KilledCommand::Mkfs, "mkfs d --label 0"),
+            (KilledCommand::PutEmpty, "put d empty a/b"),
+            (KilledCommand::Put, "put d in a/b"),
+            (KilledCommand::Get, "get d a/b out"),
+            (KilledCommand::Rebuild, "fsck d --rebuild --force"),
+            (KilledCommand::Rm, "rm d a/b"),
         ];
         for (kind, line) in lines {
             let begin = Instant::now();
@@ -180,11 +180,12 @@ impl Campaign {
     }
 
     /// Starts a command that works with `bytes` bytes and kills it, if it lasts so long.
-    fn killed(&mut self, kind: Kind, line: &str, bytes: usize) -> End {
+    fn killed(&mut self, kind: KilledCommand, line: &str, bytes: usize) -> End {
         let takes = match kind {
-            Kind::Put | Kind::PutEmpty => {
-                let grows = self.takes[&Kind::Put].saturating_sub(self.takes[&Kind::PutEmpty]);
-                self.takes[&Kind::PutEmpty] + grows.mul_f64(bytes as f64 / BYTES_MAX as f64)
+            KilledCommand::Put | KilledCommand::PutEmpty => {
+                let grows =
+                    self.takes[&KilledCommand::Put].saturating_sub(self.takes[&KilledCommand::PutEmpty]);
+                self.takes[&KilledCommand::PutEmpty] + grows.mul_f64(bytes as f64 / BYTES_MAX as f64)
             }
             _ => self.takes[&kind],
         };
@@ -212,7 +213,7 @@ impl Campaign {
         end
     }
 
-    fn note(&mut self, kind: Kind, left: Left) {
+    fn note(&mut self, kind: KilledCommand, left: Left) {
         *self.left.entry((kind, left)).or_default() += 1;
     }
 
@@ -248,9 +249,9 @@ impl Campaign {
         let line = self.of(self.number, &format!("put d in {path}"));
         let (mut after, length) = (self.model.clone(), data.len());
         after.put(&path, data);
-        match self.killed(Kind::Put, &line, length) {
+        match self.killed(KilledCommand::Put, &line, length) {
             End::Done => self.model = after,
-            End::Killed => self.either(Kind::Put, after),
+            End::Killed => self.either(KilledCommand::Put, after),
         }
         self.check();
     }
@@ -260,9 +261,9 @@ impl Campaign {
         let line = self.of(self.number, &format!("rm d {path}"));
         let mut after = self.model.clone();
         after.files.remove(&path);
-        match self.killed(Kind::Rm, &line, 0) {
+        match self.killed(KilledCommand::Rm, &line, 0) {
             End::Done => self.model = after,
-            End::Killed => self.either(Kind::Rm, after),
+            End::Killed => self.either(KilledCommand::Rm, after),
         }
         self.check();
     }
@@ -272,12 +273,12 @@ impl Campaign {
         let Some(path) = self.some_file() else { return };
         fs::write(self.path("out"), "old").unwrap();
         let line = self.of(self.number, &format!("get d {path} out"));
-        let end = self.killed(Kind::Get, &line, 0);
+        let end = self.killed(KilledCommand::Get, &line, 0);
         let out = fs::read(self.path("out")).unwrap();
         let is_old = out == b"old" && end == End::Killed;
         assert!(is_old || out == self.model.files[&path], "out is neither\n{}", self.history());
         if end == End::Killed {
-            self.note(Kind::Get, if is_old { Left::Before } else { Left::After });
+            self.note(KilledCommand::Get, if is_old { Left::Before } else { Left::After });
         }
         // The second name of a file that is about to replace another one is left where a kill comes in just that moment.
         for entry in fs::read_dir(self.dir.path()).unwrap() {
@@ -292,16 +293,16 @@ impl Campaign {
     fn mkfs(&mut self) {
         let next = self.number + 1;
         let line = self.of(next, &format!("mkfs d --force --label {next}"));
-        let end = self.killed(Kind::Mkfs, &line, 0);
+        let end = self.killed(KilledCommand::Mkfs, &line, 0);
         let label = self.label();
         match label {
             Some(label) if label == next => {
                 if end == End::Killed {
-                    self.note(Kind::Mkfs, Left::After);
+                    self.note(KilledCommand::Mkfs, Left::After);
                 }
             }
             Some(label) => {
-                self.note(Kind::Mkfs, Left::Before);
+                self.note(KilledCommand::Mkfs, Left::Before);
                 assert!(label == self.number && end == End::Killed, "label {label}\n{}", self.history());
                 // All of the old one is there. The new one's file belongs to nothing.
                 let _ = fs::remove_file(self.path(&format!("m{next}")));
@@ -309,7 +310,7 @@ impl Campaign {
             }
             None => {
                 assert_eq!(end, End::Killed);
-                self.note(Kind::Mkfs, Left::Unfinished);
+                self.note(KilledCommand::Mkfs, Left::Unfinished);
                 let said = self.run("ls d").refused(4);
                 let is_known = ["there is no file system", "superblock"].iter().any(|why| said.contains(why));
                 assert!(is_known, "{said}\n{}", self.history());
@@ -349,16 +350,16 @@ impl Campaign {
             fs::remove_file(self.path(&format!("m{}", self.number))).unwrap();
         }
         let line = self.of(self.number, &format!("fsck d --rebuild --force{data}"));
-        let mut end = self.killed(Kind::Rebuild, &line, 0);
+        let mut end = self.killed(KilledCommand::Rebuild, &line, 0);
         // What is interrupted can be done again, and that can be interrupted.
         while end == End::Killed {
             if self.run("fsck d --data").code == Some(0) {
-                self.note(Kind::Rebuild, Left::After);
+                self.note(KilledCommand::Rebuild, Left::After);
                 break;
             }
-            self.note(Kind::Rebuild, Left::Unfinished);
+            self.note(KilledCommand::Rebuild, Left::Unfinished);
             end = match self.random.random_bool(0.5) {
-                true => self.killed(Kind::Rebuild, &line, 0),
+                true => self.killed(KilledCommand::Rebuild, &line, 0),
                 false => {
                     self.done("fsck d --rebuild");
                     End::Done
@@ -410,7 +411,7 @@ impl Campaign {
     }
 
     /// After a kill: what the command was to do counts if it is there.
-    fn either(&mut self, kind: Kind, after: Model) {
+    fn either(&mut self, kind: KilledCommand, after: Model) {
         let is_after = self.contents() == after;
         self.note(kind, if is_after { Left::After } else { Left::Before });
         if is_after {
@@ -460,13 +461,13 @@ fn campaign(drive: Drive) {
     // Kills come in all phases.
     let is_left = |kind, as_what| left.contains_key(&(kind, as_what));
     let phases = [
-        (Kind::Put, Left::Before),
-        (Kind::Put, Left::After),
-        (Kind::Rm, Left::Before),
-        (Kind::Get, Left::Before),
-        (Kind::Mkfs, Left::Before),
-        (Kind::Mkfs, Left::Unfinished),
-        (Kind::Rebuild, Left::Unfinished),
+        (KilledCommand::Put, Left::Before),
+        (KilledCommand::Put, Left::After),
+        (KilledCommand::Rm, Left::Before),
+        (KilledCommand::Get, Left::Before),
+        (KilledCommand::Mkfs, Left::Before),
+        (KilledCommand::Mkfs, Left::Unfinished),
+        (KilledCommand::Rebuild, Left::Unfinished),
     ];
     assert!(kills < 200 || phases.iter().all(|(kind, as_what)| is_left(*kind, *as_what)), "{left:?}");
 }

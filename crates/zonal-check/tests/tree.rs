@@ -434,40 +434,25 @@ fn stale_mutation_that_is_planted_is_found() {
     assert_eq!(faults("--package zonal-check --test all trees::", test, &first), 1);
 }
 
-/// Modules, and directories of modules, whose names are those of the house. The list may only grow.
-const CONVERTED: [&str; 3] =
-    ["crates/zonal-fs/src", "crates/zonal-nvme", "crates/zonal/src/commands/serve.rs"];
+/// The module whose tests plant names and phrases that the house has plainer words for.
+const PLANTED: &str = "crates/zonal-check/src/house/words.rs";
 
-/// Names of converted modules that still wait for a rename. The list may only shrink.
-const NOT_YET: [(&str, &str); 1] = [("crates/zonal-fs/src/waiter.rs", "Waiter")];
-
-/// Every module and document names its actors and is plain. Converted modules have no name either that the house has another word for.
+/// Every module and document names its actors and is plain, and no module defines a name that the house has another word for. Names
+/// of tests are free, and so are those of [`PLANTED`].
 #[test]
 fn tree_speaks_plainly() {
-    let (mut broken, mut waiting) = (Vec::new(), NOT_YET.to_vec());
-    let files = files();
+    let mut broken = Vec::new();
     let is_document = |path: &Path| path.extension().is_some_and(|end| end == "md");
-    for path in files.iter().filter(|path| is_rust(path) || is_document(path)) {
+    for path in files().iter().filter(|path| is_rust(path) || is_document(path)) {
         let text = text(path).unwrap();
         for (line, phrase) in phrases_in(&prose(&text, is_rust(path))) {
             broken.push(format!("{}:{line}: \"{phrase}\"", path.display()));
         }
-    }
-    for entry in CONVERTED {
-        let modules = files.iter().filter(|path| is_rust(path) && path.starts_with(entry));
-        let modules: Vec<&str> = modules.filter_map(|path| path.to_str()).collect();
-        assert!(!modules.is_empty(), "{entry} is gone");
-        for path in modules {
-            for (line, name) in names_in(&text(Path::new(path)).unwrap()) {
-                if NOT_YET.contains(&(path, name.as_str())) {
-                    waiting.retain(|other| *other != (path, name.as_str()));
-                } else {
-                    broken.push(format!("{path}:{line}: the name {name}"));
-                }
-            }
+        if is_rust(path) && path != Path::new(PLANTED) {
+            let names = names_in(&text).into_iter();
+            broken.extend(names.map(|(line, name)| format!("{}:{line}: the name {name}", path.display())));
         }
     }
-    broken.extend(waiting.iter().map(|(path, name)| format!("{path}: {name} is gone, and still in NOT_YET")));
     refuse(&broken, "a word that the house has a plainer one for");
 }
 

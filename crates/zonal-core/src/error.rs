@@ -330,13 +330,13 @@ pub enum RequestError {
     /// A part of the request failed, while other parts of it are, or may be, on the medium: a request that spans zones is one
     /// part a zone, and one beyond the largest command several commands.
     #[error(
-        "the part of the request at sector {sector} failed, {landed} sectors of the others were written: {error}"
+        "the part of the request at sector {sector} failed, {written} sectors of the others were written: {error}"
     )]
     InPart {
         /// First sector of the first part that failed.
         sector: Sector,
         /// Sectors of the request that are known to be on the medium: all before `sector`, and what other parts wrote.
-        landed: u32,
+        written: u32,
         /// What the device said of that part, or would have said where the write path refused it.
         error: DeviceError,
     },
@@ -360,9 +360,9 @@ impl RequestError {
     }
 
     /// Sectors of the request that are known to be on the medium.
-    pub const fn landed(&self) -> u32 {
+    pub const fn sectors_written(&self) -> u32 {
         match self {
-            RequestError::InPart { landed, .. } => *landed,
+            RequestError::InPart { written, .. } => *written,
             _ => 0,
         }
     }

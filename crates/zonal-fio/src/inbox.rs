@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 /// That a request has ended. The same as `struct zonal_fio_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Event {
+pub struct FioEvent {
     /// The caller's number.
     pub token: u64,
     /// 0 or an error number.
@@ -50,14 +50,14 @@ pub(crate) struct Inbox {
     len: AtomicUsize,
     ring: Box<[(AtomicU64, AtomicI32)]>,
     has_others: AtomicBool,
-    others: Mutex<Vec<Event>>,
+    others: Mutex<Vec<FioEvent>>,
 }
 
 /// How a request left [`Inbox::submit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
     /// It will end later, with an event.
-    Pending,
+    Queued,
     /// It has ended with this error number, or 0. There will be no event.
     Ended(i32),
 }
@@ -90,7 +90,7 @@ impl Inbox {
         }
         self.submitting.store(NO_TOKEN, Relaxed);
         self.pending.store(self.pending() + 1, Relaxed);
-        Left::Pending
+        Left::Queued
     }
 
     /// Requests that have not ended, or whose event has not been taken.
@@ -126,13 +126,13 @@ impl Inbox {
 
     #[cold]
     fn leave(&self, token: u64, error: i32) {
-        self.others.lock().push(Event { token, error, reserved: 0 });
+        self.others.lock().push(FioEvent { token, error, reserved: 0 });
         self.has_others.store(true, Release);
     }
 
     /// Moves events to `to`, as many as fit; how many. Those of this thread come in the order in which they happened: fio
     /// keeps the first error, and that is the one which led to the others.
-    pub(crate) fn take(&self, to: &mut [Event]) -> usize {
+    pub(crate) fn take(&self, to: &mut [FioEvent]) -> usize {
         let mut taken = 0;
         while taken < to.len() {
             let Some(left) = self.len.load(Relaxed).checked_sub(1) else { break };
@@ -140,7 +140,7 @@ impl Inbox {
             self.len.store(left, Relaxed);
             self.head.store(self.wrapped(head + 1), Relaxed);
             let (token, error) = &self.ring[head];
-            to[taken] = Event { token: token.load(Relaxed), error: error.load(Relaxed), reserved: 0 };
+            to[taken] = FioEvent { token: token.load(Relaxed), error: error.load(Relaxed), reserved: 0 };
             taken += 1;
         }
         if taken < to.len() && self.has_others.load(Acquire) {
@@ -151,7 +151,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn take_others(&self, to: &mut [Event]) -> usize {
+    fn take_others(&self, to: &mut [FioEvent]) -> usize {
         let mut others = self.others.lock();
         let taken = to.len().min(others.len());
         for (place, event) in to.iter_mut().zip(others.drain(..taken)) {
@@ -174,7 +174,7 @@ impl Drop for Inbox {
 mod tests {
     use super::*;
 
-    const NONE: Event = Event { token: 0, error: 0, reserved: 0 };
+    const NONE: FioEvent = FioEvent { token: 0, error: 0, reserved: 0 };
 
     fn all(inbox: &Inbox) -> Vec<(u64, i32)> {
         let mut to = [NONE; 8];
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn another_that_ends_inside_submit_is_an_event() {
         let inbox = Inbox::new(2);
-        assert_eq!(inbox.submit(7, || inbox.ended(8, 0)), Left::Pending);
+        assert_eq!(inbox.submit(7, || inbox.ended(8, 0)), Left::Queued);
         inbox.ended(7, 5);
         assert_eq!(inbox.pending(), 1);
         assert_eq!(all(&inbox), [(7, 5), (8, 0)]);
@@ -205,7 +205,7 @@ mod tests {
     fn request_that_ends_on_another_thread_is_an_event() {
         let inbox = Inbox::new(2);
         let left = inbox.submit(7, || std::thread::scope(|s| drop(s.spawn(|| inbox.ended(7, 0)).join())));
-        assert_eq!(left, Left::Pending);
+        assert_eq!(left, Left::Queued);
         assert_eq!(all(&inbox), [(7, 0)]);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::errno;
-use crate::inbox::{Event, Inbox, Left};
+use crate::inbox::{FioEvent, Inbox, Left};
 use crate::shared::Shared;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -81,7 +81,7 @@ impl Job {
 
     /// Waits for at least `min` events, no longer than `timeout`, and moves what there is to `to`; how many. With a `min` of
     /// 0, looks once.
-    pub(crate) fn events(&mut self, min: usize, timeout: Option<Duration>, to: &mut [Event]) -> usize {
+    pub(crate) fn events(&mut self, min: usize, timeout: Option<Duration>, to: &mut [FioEvent]) -> usize {
         let begin = timeout.map(|_| clock::instant());
         let min = min.min(to.len());
         let mut taken = self.inbox.take(to);
@@ -109,7 +109,7 @@ impl Job {
 impl Drop for Job {
     /// Waits for what is under way: its bytes are the caller's, who is about to free them.
     fn drop(&mut self) {
-        let mut events = [Event { token: 0, error: 0, reserved: 0 }; 16];
+        let mut events = [FioEvent { token: 0, error: 0, reserved: 0 }; 16];
         while self.inbox.pending() > 0 {
             self.events(1, None, &mut events);
         }
@@ -152,7 +152,7 @@ impl Lane {
         };
         let now = self.time();
         let left = self.inbox.submit(token, || self.shared.volume.submit(now, &self.channel, request));
-        if left == Left::Pending {
+        if left == Left::Queued {
             self.age.set(AGE_MAX);
         }
         left

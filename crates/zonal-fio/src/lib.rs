@@ -18,7 +18,7 @@ mod inbox;
 mod job;
 mod shared;
 
-pub use inbox::Event;
+pub use inbox::FioEvent;
 pub use job::{Job, Lane};
 
 use inbox::Left;
@@ -64,7 +64,7 @@ pub struct Zone {
     pub condition: u32,
 }
 
-const _: () = assert!(size_of::<Info>() == 16 && size_of::<Zone>() == 40 && size_of::<Event>() == 16);
+const _: () = assert!(size_of::<Info>() == 16 && size_of::<Zone>() == 40 && size_of::<FioEvent>() == 16);
 
 /// Opens the device `name` with the write mode `mode` (null: what suits it) and the `options` of its volume (null: none), as
 /// in `window=16 merge=no`, or takes part in it if it is open. Returns
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn zonal_fio_queue(
     let data = NonNull::new(data).unwrap_or(NonNull::dangling());
     // SAFETY: the caller's promise.
     match unsafe { (*lane).submit(&Io { op, offset, len, data }, token) } {
-        Left::Pending => QUEUED,
+        Left::Queued => QUEUED,
         Left::Ended(number) => -number,
     }
 }
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn zonal_fio_events(
     min: u32,
     max: u32,
     timeout: u64,
-    events: *mut Event,
+    events: *mut FioEvent,
 ) -> c_int {
     // SAFETY: the caller's promise; an event has no byte that could be wrong.
     let (job, events) = unsafe { (&mut *job, std::slice::from_raw_parts_mut(events, max as usize)) };

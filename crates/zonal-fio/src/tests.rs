@@ -33,7 +33,7 @@ fn what_is_written_is_read_back_whether_answers_come_at_once_or_later() {
     {
         let device = open(name).unwrap();
         let (mut written, mut read) = (vec![7u8; 8192], vec![0u8; 8192]);
-        let mut events = [Event { token: 0, error: 0, reserved: 0 }; 4];
+        let mut events = [FioEvent { token: 0, error: 0, reserved: 0 }; 4];
         // SAFETY: device, job and lane are used on this thread and freed once, and the buffers outlive the requests.
         unsafe {
             assert_eq!(zonal_fio_info(device), Info { size: 8 * ZONE, block_size: 512, open_max: 0 });
@@ -42,7 +42,7 @@ fn what_is_written_is_read_back_whether_answers_come_at_once_or_later() {
             assert_eq!(zonal_fio_queue(lane, WRITE, ZONE, written.as_mut_ptr(), 8192, 1), answer, "{name}");
             if answer == QUEUED {
                 assert_eq!(zonal_fio_events(job, 1, 4, u64::MAX, events.as_mut_ptr()), 1);
-                assert_eq!(events[0], Event { token: 1, error: 0, reserved: 0 });
+                assert_eq!(events[0], FioEvent { token: 1, error: 0, reserved: 0 });
             }
             assert_eq!(zonal_fio_queue(lane, READ, ZONE, read.as_mut_ptr(), 8192, 2), answer);
             if answer == QUEUED {
@@ -90,7 +90,7 @@ fn job_that_ends_waits_for_its_requests() {
         let job = zonal_fio_job_new(1);
         let lane = zonal_fio_lane_new(job, device);
         assert_eq!(zonal_fio_queue(lane, WRITE, 0, buffer.as_mut_ptr(), 4096, 1), QUEUED);
-        let mut events = [Event { token: 0, error: 0, reserved: 0 }; 1];
+        let mut events = [FioEvent { token: 0, error: 0, reserved: 0 }; 1];
         assert_eq!(zonal_fio_events(job, 0, 1, u64::MAX, events.as_mut_ptr()), 0);
         assert_eq!(zonal_fio_events(job, 1, 1, 1000, events.as_mut_ptr()), 0);
         zonal_fio_job_free(job);

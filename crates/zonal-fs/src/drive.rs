@@ -3,7 +3,7 @@
 //! For metadata, for rare requests, and for callers with nothing else to do meanwhile. The data path submits its own
 //! requests.
 
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{STRIPES, stripe};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -103,12 +103,12 @@ impl Drive {
     }
 
     /// Submits `request` and waits for its end.
-    pub fn call(&self, waiter: &dyn Waiter, request: Request) -> Answer {
+    pub fn call(&self, waiter: &dyn Wait, request: Request) -> Answer {
         self.calls(waiter, [request]).pop().expect("one request, one answer")
     }
 
     /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
-    pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Answers {
+    pub fn calls(&self, waiter: &dyn Wait, requests: impl IntoIterator<Item = Request>) -> Answers {
         let mut into = Answers::new();
         self.calls_into(waiter, requests, &mut into);
         into
@@ -117,7 +117,7 @@ impl Drive {
     /// The same, and adds the answers to `into`.
     pub fn calls_into(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         requests: impl IntoIterator<Item = Request>,
         into: &mut Answers,
     ) {
@@ -161,7 +161,7 @@ impl Drive {
     ///
     /// The read goes through the volume: another thread may poll it, and would get the answer to a request beside the
     /// volume.
-    pub fn keeps_data(&self, waiter: &dyn Waiter) -> bool {
+    pub fn keeps_data(&self, waiter: &dyn Wait) -> bool {
         let info = self.volume.info();
         let is_touched = |zone: u32, canary: u8| {
             let mut buf = IoBuf::zeroed(info.block_sectors * SECTOR_BYTES as u32);
@@ -180,7 +180,7 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn read(&self, waiter: &dyn Waiter, sector: Sector, sectors: u32) -> Result<IoBuf, RequestError> {
+    pub fn read(&self, waiter: &dyn Wait, sector: Sector, sectors: u32) -> Result<IoBuf, RequestError> {
         let buf = IoBuf::zeroed(sectors * 512);
         let (result, buf) = self.call(waiter, Request::read(sector, sectors, buf));
         result.map(|_| buf)
@@ -190,7 +190,7 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn write(&self, waiter: &dyn Waiter, sector: Sector, buf: IoBuf) -> Result<(), RequestError> {
+    pub fn write(&self, waiter: &dyn Wait, sector: Sector, buf: IoBuf) -> Result<(), RequestError> {
         let sectors = (buf.len() / 512) as u32;
         self.call(waiter, Request::write(sector, sectors, buf)).0.map(drop)
     }
@@ -199,7 +199,7 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn append(&self, waiter: &dyn Waiter, start: Sector, buf: IoBuf) -> Result<Sector, RequestError> {
+    pub fn append(&self, waiter: &dyn Wait, start: Sector, buf: IoBuf) -> Result<Sector, RequestError> {
         let sectors = (buf.len() / 512) as u32;
         match self.call(waiter, Request::append(start, sectors, buf)).0? {
             Output::Appended(at) => Ok(at),
@@ -211,7 +211,7 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn flush(&self, waiter: &dyn Waiter) -> Result<(), RequestError> {
+    pub fn flush(&self, waiter: &dyn Wait) -> Result<(), RequestError> {
         self.call(waiter, Request::flush()).0.map(drop)
     }
 
@@ -219,13 +219,13 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn zone(&self, waiter: &dyn Waiter, op: Op, zone: ZoneIndex) -> Result<(), RequestError> {
+    pub fn zone(&self, waiter: &dyn Wait, op: Op, zone: ZoneIndex) -> Result<(), RequestError> {
         let start = self.volume.info().geometry.start_of(zone);
         self.call(waiter, Request::zone(op, start)).0.map(drop)
     }
 
     /// What a zone is now, if the drive says so.
-    pub fn condition(&self, waiter: &dyn Waiter, zone: ZoneIndex) -> Option<ZoneCondition> {
+    pub fn condition(&self, waiter: &dyn Wait, zone: ZoneIndex) -> Option<ZoneCondition> {
         let start = self.volume.info().geometry.start_of(zone);
         match self.call(waiter, Request::report(start, 1)).0 {
             Ok(Output::Zones(zones)) => zones.first().map(|zone| zone.condition),
@@ -237,7 +237,7 @@ impl Drive {
     ///
     /// # Errors
     /// The request's.
-    pub fn report(&self, waiter: &dyn Waiter) -> Result<Vec<ZoneDescriptor>, RequestError> {
+    pub fn report(&self, waiter: &dyn Wait) -> Result<Vec<ZoneDescriptor>, RequestError> {
         let geometry = &self.volume.info().geometry;
         let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);
         while (zones.len() as u32) < geometry.zones() {

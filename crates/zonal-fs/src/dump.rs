@@ -13,7 +13,7 @@ use crate::store::Rows;
 use crate::store::backend::log::{Begun, begun};
 use crate::store::backend::{Damage, SegmentId};
 use crate::superblocks::{self, COPY_BLOCKS};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::ops::ControlFlow;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 
@@ -41,7 +41,7 @@ pub enum Whereabouts {
 ///
 /// # Errors
 /// There is no superblock; the drive describes no zones.
-pub fn whereabouts(drive: &Drive, waiter: &dyn Waiter) -> Result<Whereabouts, MakeError> {
+pub fn whereabouts(drive: &Drive, waiter: &dyn Wait) -> Result<Whereabouts, MakeError> {
     let SuperblockCopy { superblock, anchor } = superblocks::find(drive, waiter)?.copy;
     if superblock.metadata == Metadata::Beside {
         return Ok(Whereabouts::Beside);

@@ -14,13 +14,13 @@ pub use repair::repair;
 pub use salvage::{Loss, Salvaged, salvage};
 
 use crate::drive::Drive;
-use crate::format::{Kind, SuperblockError, key};
+use crate::format::{FileKind, SuperblockError, key};
 use crate::fs::{attributes, names};
 use crate::make::{self, Beside, MakeError};
 use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::superblocks;
-use crate::waiter::{Waiter, Waiters};
+use crate::waiter::{Wait, Waiters};
 use std::sync::Arc;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
@@ -37,7 +37,7 @@ pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// As [`superblocks::find`].
-pub fn damaged_copies(drive: &Drive, waiter: &dyn Waiter) -> Result<Vec<Finding>, MakeError> {
+pub fn damaged_copies(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Finding>, MakeError> {
     let copies = superblocks::damaged(drive, waiter)?.into_iter();
     let finding = |copy: superblocks::Candidate| {
         let what = match copy.found.err()? {
@@ -239,9 +239,9 @@ pub enum Finding {
         /// The name.
         name: Vec<u8>,
         /// What the name says.
-        said: Kind,
+        said: FileKind,
         /// What the file is.
-        kind: Kind,
+        kind: FileKind,
     },
     /// New files would get numbers that are taken.
     #[error("the next file would be {next}, but there is file {largest}")]

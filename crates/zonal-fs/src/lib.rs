@@ -15,7 +15,7 @@
 //! use zonal_fs::drive::Drive;
 //! use zonal_fs::make::{self, MakeOptions};
 //! use zonal_fs::waiter::{Polling, polling};
-//! use zonal_fs::{Kind, MountOptions, NewFile, Payload, ROOT, Target};
+//! use zonal_fs::{FileKind, MountOptions, NewFile, Payload, ROOT, Target};
 //! use zonal_io::clock::Clock;
 //! use zonal_io::registry::Registry;
 //! use zonal_io::volume::{Volume, VolumeOptions};
@@ -33,7 +33,7 @@
 //! make::make(&drive, &waiters, name_for_itself, &MakeOptions::default())?;
 //! let fs = make::open(&drive, &waiters, None, MountOptions::default())?;
 //!
-//! let file = fs.create(&waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+//! let file = fs.create(&waiter, ROOT, b"notes", &NewFile::new(FileKind::File, 0o644))?;
 //! // While it is open, small consecutive writes are collected to units.
 //! let open = fs.open_file(file)?;
 //! fs.write(&waiter, file, 0, Payload::Bytes(b"written out of place"))?;
@@ -77,7 +77,7 @@ pub mod make;
 pub mod rebuild;
 pub mod waiter;
 
-pub use format::{Attributes, FileKind, Kind, Position};
+pub use format::{Attributes, FileKind, Position};
 pub use fs::*;
 #[cfg(feature = "insides")]
 pub use insides::{dump, format, scan, space, store, superblocks};

@@ -17,7 +17,7 @@ use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, p
 use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
-use crate::waiter::{Waiter, Waiters, polling};
+use crate::waiter::{Wait, Waiters, polling};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,7 +164,7 @@ pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiter
 ///
 /// # Errors
 /// [`MakeError::Superblock`] if there is none, or none that counts; [`MakeError::DamagedSuperblock`].
-pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, MakeError> {
+pub fn superblock(drive: &Drive, waiter: &dyn Wait) -> Result<Superblock, MakeError> {
     Ok(superblocks::find(drive, waiter)?.copy.superblock)
 }
 
@@ -271,7 +271,7 @@ fn make_with(
 }
 
 /// Writes the first rows, and then the superblock.
-fn fill(waiter: &dyn Waiter, superblock: &Superblock, mut rows: Rows) -> Result<(), MakeError> {
+fn fill(waiter: &dyn Wait, superblock: &Superblock, mut rows: Rows) -> Result<(), MakeError> {
     FileSystem::make(&mut rows, superblock, waiter)?;
     let backend = rows.close();
     Ok(backend.log().map_or(Ok(()), log::Log::make)?)
@@ -588,7 +588,7 @@ pub fn unit_blocks_max(volume: &Volume) -> u32 {
 }
 
 /// An error if there is anything on the drive.
-fn check_unused(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
+fn check_unused(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if let Ok(superblock) = superblock(drive, waiter) {
         return Err(MakeError::InUse { what: format!("the file system `{}`", superblock.label) });
     }
@@ -602,7 +602,7 @@ fn check_unused(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -
 }
 
 /// Resets all zones, and overwrites the copies of a superblock in conventional ones.
-fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
+fn clear(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if report[0].zone_type == ZoneType::Conventional {
         drive.write(waiter, Sector(0), IoBuf::zeroed(COPY_BLOCKS * BLOCK_BYTES))?;
     }

@@ -11,7 +11,7 @@
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{Header, UnitError, Uuid, crc32c};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_core::{Sector, ZoneCondition, ZoneDescriptor};
 
 /// Blocks that are read together at most.
@@ -86,7 +86,7 @@ pub fn written(zone: &ZoneDescriptor) -> u32 {
 /// Shows what lies in a zone of the file system `uuid`.
 pub fn zone(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     uuid: &Uuid,
     zone: &ZoneDescriptor,
     depth: Depth,
@@ -203,7 +203,7 @@ impl Scan<'_> {
 /// Blocks of a zone that were read together.
 struct Window<'a> {
     drive: &'a Drive,
-    waiter: &'a dyn Waiter,
+    waiter: &'a dyn Wait,
     start: Sector,
     end: u32,
     first: u32,

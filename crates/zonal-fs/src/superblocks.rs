@@ -24,7 +24,7 @@ use crate::make::MakeError;
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
 use crate::store::backend::SegmentId;
 use crate::store::backend::log::{begun, plan_pieces};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
 use zonal_core::{DeviceError, Op, RequestError, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -133,7 +133,7 @@ pub struct Candidate {
 ///
 /// # Errors
 /// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block may have been a newer copy.
-pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
+pub fn find(drive: &Drive, waiter: &dyn Wait) -> Result<Found, MakeError> {
     let report = drive.report(waiter)?;
     let mut candidates = candidates(drive, waiter, &report);
     // The newest copy may be where the drive did not answer.
@@ -171,7 +171,7 @@ pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
 ///
 /// # Errors
 /// As [`find`].
-pub fn damaged(drive: &Drive, waiter: &dyn Waiter) -> Result<Vec<Candidate>, MakeError> {
+pub fn damaged(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Candidate>, MakeError> {
     let report = drive.report(waiter)?;
     let newest = find(drive, waiter)?.copy.anchor.copy;
     let copies = candidates(drive, waiter, &report);
@@ -200,7 +200,7 @@ fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
 }
 
 /// Looks for copies at the start of each zone that was written.
-fn search_homes(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
+fn search_homes(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     let mut all = Vec::new();
     for zone in report.iter().filter(|zone| is_written(zone)) {
         let copies = read(drive, waiter, zone, crate::scan::written(zone), TWINS);
@@ -212,7 +212,7 @@ fn search_homes(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -
 }
 
 /// Each block where a copy may lie: those of conventional zones, or those below the write pointers of all homes.
-pub fn candidates(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
+pub fn candidates(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     if report[0].condition == ZoneCondition::NotWp {
         return read(drive, waiter, &report[0], COPY_BLOCKS, COPY_BLOCKS);
     }
@@ -232,7 +232,7 @@ pub fn candidates(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor])
 
 /// Reads blocks of a zone from its start, up to `gap` blocks at its start that are no copies, or `gap` in a row that are
 /// zeroes. A home that cannot be read has none.
-fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32, gap: u32) -> Vec<Candidate> {
+fn read(drive: &Drive, waiter: &dyn Wait, zone: &ZoneDescriptor, blocks: u32, gap: u32) -> Vec<Candidate> {
     let (mut all, mut zeroes) = (Vec::new(), 0);
     let is_zone = zone.condition != ZoneCondition::NotWp;
     for block in 0..blocks {
@@ -266,7 +266,7 @@ fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32, 
 /// there is none.
 pub(crate) fn search(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     report: &[ZoneDescriptor],
     uuid: &Uuid,
 ) -> Option<Anchor> {
@@ -403,7 +403,7 @@ fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), 
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) drive: &'a Drive,
-    pub(crate) waiter: &'a dyn Waiter,
+    pub(crate) waiter: &'a dyn Wait,
     /// Gives the lowest free zone, for a home that takes no writes any more.
     pub(crate) free: &'a dyn Fn() -> Option<ZoneIndex>,
 }

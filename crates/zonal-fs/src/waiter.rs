@@ -1,6 +1,6 @@
 //! Waiters: all that the file system knows of time and of other threads.
 //!
-//! Nothing else in this crate reads a clock, sleeps or spins. The caller passes a [`Waiter`], which tells the time and lets
+//! Nothing else in this crate reads a clock, sleeps or spins. The caller passes a [`Wait`], which tells the time and lets
 //! the write path continue until something may have changed. A thread polls and naps; a coroutine in virtual time leaves
 //! the processor. So the same code runs in both times.
 
@@ -18,7 +18,7 @@ use zonal_io::volume::{Backoff, Volume};
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// A caller's way to wait. Not shared: each thread or coroutine has its own.
-pub trait Waiter {
+pub trait Wait {
     /// The time now, from any beginning.
     fn now(&self) -> Nanos;
 
@@ -37,7 +37,7 @@ pub trait Waiter {
         false
     }
 
-    /// Sleeps until `bell` is rung, or for a time that the caller chooses. Called only if it [may](Waiter::may_sleep).
+    /// Sleeps until `bell` is rung, or for a time that the caller chooses. Called only if it [may](Wait::may_sleep).
     fn sleep(&self, bell: &Bell) {
         bell.wait(SLEEP_MAX);
     }
@@ -115,7 +115,7 @@ impl Polling {
     }
 }
 
-impl Waiter for Polling {
+impl Wait for Polling {
     fn now(&self) -> Nanos {
         self.clock.now()
     }
@@ -165,7 +165,7 @@ fn nanos_since_1970(time: Timespec) -> i64 {
 }
 
 /// Makes a waiter for each call that gets none: the database calls its storage without one.
-pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
+pub type Waiters = Arc<dyn Fn() -> Box<dyn Wait> + Send + Sync>;
 
 /// Makes waiters for threads in the time of `clock`.
 pub fn polling(clock: Clock) -> Waiters {

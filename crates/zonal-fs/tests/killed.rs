@@ -11,7 +11,7 @@ mod common;
 
 use common::expected::Expected;
 use common::steps::any_step;
-use common::{Model, Step, apply, device, make, read_all, volume, waiter};
+use common::{FsStep, Model, apply, device, make, read_all, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs::File;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeOptions, make as make_on, open};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
@@ -69,7 +69,7 @@ impl Steps {
         Steps(Pcg64Mcg::seed_from_u64(life * THREADS + thread))
     }
 
-    fn next(&mut self) -> (Step, u64) {
+    fn next(&mut self) -> (FsStep, u64) {
         (any_step(&mut self.0), self.0.random())
     }
 }
@@ -123,7 +123,7 @@ fn twin(model: &Model) -> FileSystem {
             fs.link(&waiter(), *ino, ROOT, &name).unwrap();
             continue;
         }
-        let ino = fs.create(&waiter(), ROOT, &name, &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, &name, &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&model.files[file])).unwrap();
         first.insert(*file, ino);
     }
@@ -164,7 +164,7 @@ impl Campaign {
         make_on(&drive(&image), &polling(Clock::start()), *b"it will be kill.", &options).unwrap();
         let fs = reach(&image);
         for thread in 0..THREADS {
-            let new = NewFile::new(Kind::Directory, 0o755);
+            let new = NewFile::new(FileKind::Directory, 0o755);
             fs.create(&waiter(), ROOT, &directory(thread), &new).unwrap();
         }
         fs.sync(&waiter()).unwrap();
@@ -214,7 +214,7 @@ impl Campaign {
         for _ in 0..done {
             let (step, seed) = steps.next();
             assert!(apply(&fs, &mut model, &step, seed).unwrap(), "it has room");
-            self.syncs += u64::from(matches!(step, Step::Sync | Step::Fsync(_)));
+            self.syncs += u64::from(matches!(step, FsStep::Sync | FsStep::Fsync(_)));
             expected.done(&step, model.clone());
         }
         self.steps += done;
@@ -276,7 +276,7 @@ fn canary_check_catches_a_file_that_is_gone_and_one_with_other_bytes() {
     let campaign = Campaign::new(0, 0);
     let fs = reach(&campaign.image());
     let inside = fs.lookup(ROOT, &directory(0)).unwrap();
-    let file = fs.create(&waiter(), inside, b"f1", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let file = fs.create(&waiter(), inside, b"f1", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter(), file, 0, Payload::Bytes(&[1; 9000])).unwrap();
     let expected = Expected::new(model_of(&fs, inside));
     expected.check_in(&fs, inside).unwrap();

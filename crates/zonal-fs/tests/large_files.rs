@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: u64 = 4096;
@@ -22,7 +22,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn end_beside_another_thread(end: impl FnOnce(&FileSystem, u64)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let fs = make(volume(device("null:size=4G,zone_size=16M,blocksize=4096")), 256, MountOptions::default());
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let open = fs.open_file(ino).unwrap();
     for extent in 0..EXTENTS {
         fs.write(&waiter(), ino, 2 * extent * BLOCK, Payload::Bytes(&[7; BLOCK as usize])).unwrap();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use zonal_core::{Op, Sectors};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, MountOptions, NewFile, ROOT};
@@ -121,10 +121,10 @@ impl Bench {
         let mut inside = ROOT;
         for n in 0..files() {
             if n % PER_DIRECTORY == 0 {
-                let new = NewFile::new(Kind::Directory, 0o755);
+                let new = NewFile::new(FileKind::Directory, 0o755);
                 inside = fs.create(&waiter, ROOT, &directory(n / PER_DIRECTORY), &new).unwrap();
             }
-            fs.create(&waiter, inside, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+            fs.create(&waiter, inside, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
         }
         fs.sync(&waiter).unwrap();
     }
@@ -148,7 +148,7 @@ impl Bench {
             })
             .unwrap();
             for ino in inodes {
-                assert_eq!(fs.attributes(ino).unwrap().kind, Kind::File);
+                assert_eq!(fs.attributes(ino).unwrap().kind, FileKind::File);
                 seen += 1;
             }
         }
@@ -186,7 +186,7 @@ fn million(conventional: u32) {
     let fs = Bench::open(&bench.device());
     let waiter = waiter();
     for n in 0..10 * PER_DIRECTORY {
-        fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.create(&waiter, ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
     bench.backing.cut();
     drop(fs);

@@ -4,7 +4,7 @@ mod common;
 
 use common::steps::step_of_ranges;
 use common::{
-    Impatient, Model, Step, apply, bytes, contents, device, impatient, make, make_with, read_all, reopen,
+    FsStep, Impatient, Model, apply, bytes, contents, device, impatient, make, make_with, read_all, reopen,
     settle, superblock, volume, waiter,
 };
 use proptest::strategy::{Strategy, ValueTree};
@@ -15,9 +15,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{
     Changes, FileSystem, FsError, IfThere, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Seek,
     SetIds, Target, ZeroEnd,
@@ -57,7 +57,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
             Err(error) => panic!("{n}, {what}: {error}"),
         };
         match random.random_range(0..22) {
-            0 | 1 => told("create", fs.create(&w, ROOT, &a, &NewFile::new(Kind::File, 0o644)).map(drop)),
+            0 | 1 => told("create", fs.create(&w, ROOT, &a, &NewFile::new(FileKind::File, 0o644)).map(drop)),
             2..=6 => {
                 if let Ok(ino) = ino {
                     told("write", fs.write(&w, ino, offset, Payload::Bytes(&marked(ino, length))).map(drop));
@@ -129,7 +129,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
                 Err(error) => told("look up", Err(error)),
             },
             18 => {
-                let new = NewFile::new(Kind::File, 0o644);
+                let new = NewFile::new(FileKind::File, 0o644);
                 match fs.open_or_create(&w, (ROOT, &a), &new, IfThere::Open) {
                     Ok(opened) => told("close", opened.file.close(&w)),
                     Err(error) => told("open or create", Err(error)),
@@ -198,7 +198,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
         assert_eq!((fs.usage().used, fs.usage().free), (0, blocks), "case {case}: {:?}", fs.status());
         assert_eq!(fs.files().unwrap().used, 1, "case {case}");
         // All of it can be used again.
-        let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let chunk = bytes(1, 7 * BLOCK);
         let mut at = 0;
         let error = loop {
@@ -216,7 +216,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
 }
 
 /// Steps that follow from a seed.
-fn steps(seed: u64, count: usize) -> Vec<Step> {
+fn steps(seed: u64, count: usize) -> Vec<FsStep> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -243,7 +243,7 @@ fn threads_at_random_do_what_a_naive_file_system_does() {
                 let fs = fs.clone();
                 move || {
                     let name = format!("t{thread}");
-                    let new = NewFile::new(Kind::Directory, 0o755);
+                    let new = NewFile::new(FileKind::Directory, 0o755);
                     let directory = fs.create(&impatient(), ROOT, name.as_bytes(), &new).unwrap();
                     let mut model = Model { directory, ..Model::default() };
                     for (n, step) in (0..).zip(steps(case * 4 + thread, 300)) {
@@ -327,7 +327,7 @@ struct Interrupted<'a> {
 /// The waiter of a write that finds room at once.
 struct Unwilling(Impatient);
 
-impl Waiter for Interrupted<'_> {
+impl Wait for Interrupted<'_> {
     fn now(&self) -> Nanos {
         self.usual.now()
     }
@@ -346,7 +346,7 @@ impl Waiter for Interrupted<'_> {
     }
 }
 
-impl Waiter for Unwilling {
+impl Wait for Unwilling {
     fn now(&self) -> Nanos {
         self.0.now()
     }
@@ -365,7 +365,7 @@ fn copies_take_no_room_of_what_users_may_have_in_flight() {
     // A unit in flight is as much as users may have.
     let options = MountOptions::default().with_dirty_bytes(8 * BLOCK as u64);
     let fs = make(volume(device("ram:size=4M,zone_size=256K,blocksize=4096,complete=poll")), 8, options);
-    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap();
+    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap();
     let (old, ino) = (create(b"old"), create(b"new"));
     fs.write(&impatient(), old, 0, Payload::Bytes(&bytes(1, 200 * BLOCK))).unwrap();
     fs.write(&impatient(), old, 0, Payload::Bytes(&bytes(2, 20 * BLOCK))).unwrap();
@@ -388,7 +388,7 @@ fn reader_beside_a_writer_sees_what_was_written_before() {
         8,
         MountOptions::default().with_dirty_bytes(1 << 20),
     );
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter(), ino, 0, Payload::Bytes(&vec![0; BLOCKS * BLOCK])).unwrap();
     fs.sync(&waiter()).unwrap();
     let written: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
@@ -441,7 +441,7 @@ fn reader_beside_appends_sees_all_that_was_written_before() {
         32,
         MountOptions::default().with_dirty_bytes(4 << 20),
     );
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let all = bytes(5, LENGTH as usize);
     let written = AtomicU64::new(0);
     let ends = AtomicBool::new(false);
@@ -497,7 +497,7 @@ fn threads_that_make_the_same_names_make_each_once() {
     let device = device("ram:size=64M,zone_size=2M,blocksize=4096");
     let fs = make(volume(device), 32, MountOptions::default());
     let directory =
-        |name: &[u8]| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::Directory, 0o755)).unwrap();
+        |name: &[u8]| fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     let (common, moved) = (directory(b"common"), directory(b"moved"));
     let own: Vec<u64> = (0..THREADS).map(|n| directory(format!("own{n}").as_bytes())).collect();
     let made = AtomicU64::new(0);
@@ -509,7 +509,7 @@ fn threads_that_make_the_same_names_make_each_once() {
             .map(|own| {
                 let (fs, made) = (&fs, &made);
                 scope.spawn(move || {
-                    let new = NewFile::new(Kind::File, 0o644);
+                    let new = NewFile::new(FileKind::File, 0o644);
                     for n in 0..NAMES {
                         match fs.create(&waiter(), common, &name(n), &new) {
                             Ok(_) => _ = made.fetch_add(1, Ordering::Relaxed),
@@ -526,7 +526,8 @@ fn threads_that_make_the_same_names_make_each_once() {
             while !ends.load(Ordering::Relaxed) {
                 fs.sync(&waiter()).unwrap();
                 // Names of others than those that are made, in the same directories.
-                let made = fs.create(&waiter(), common, b"other", &NewFile::new(Kind::File, 0o644)).unwrap();
+                let made =
+                    fs.create(&waiter(), common, b"other", &NewFile::new(FileKind::File, 0o644)).unwrap();
                 fs.rename(&waiter(), (common, b"other"), (moved, &name(n)), Rename::KeepOther).unwrap();
                 assert_eq!(fs.lookup(moved, &name(n)).unwrap(), made);
                 assert!(fs.files().unwrap().used > n);

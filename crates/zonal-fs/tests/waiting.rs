@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, sleep};
 use std::time::{Duration, Instant};
 use zonal_core::{Nanos, Op};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::device::Device;
 use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
@@ -59,7 +59,7 @@ impl Bench {
         let inner: Arc<dyn Device> = fault.clone();
         let fs = make(volume(inner), 8, MountOptions::default().with_dirty_bytes(dirty_bytes));
         let files = (0..THREADS + fillers).map(|n| {
-            let new = NewFile::new(Kind::File, 0o644);
+            let new = NewFile::new(FileKind::File, 0o644);
             let ino = fs.create(&impatient(), ROOT, format!("f{n}").as_bytes(), &new).unwrap();
             fs.write(&impatient(), ino, 0, Payload::Bytes(&bytes(n as u64, UNIT * BLOCK))).unwrap();
             ino
@@ -190,7 +190,7 @@ fn hundred_writers_of_a_held_file_take_little_time() {
 fn step_of_the_collector_copies_a_batch() {
     let options = MountOptions::default().with_low_space_percent(100);
     let fs = make(volume(device("ram:size=128M,zone_size=8M,blocksize=4096")), 16, options);
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let open = fs.open_file(ino).unwrap();
     fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 64 << 20))).unwrap();
     for at in (0..64 << 20).step_by(1 << 20) {

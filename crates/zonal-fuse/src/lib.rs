@@ -6,8 +6,8 @@
 //! - [`scrub`] reads and verifies everything, at a share of the drive's time.
 //! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
 //!
-//! `serve` has what a thread and its server have in common, `waiter` and `pool` let others work while a thread sleeps, `tend` syncs. `least`
-//! is the yardstick of benchmarks.
+//! `serve` has what a thread and its server have in common, `waiter` and `pool` let others work while a thread sleeps, `maintenance` syncs.
+//! `least` is the yardstick of benchmarks.
 //!
 //! # Who owns what
 //! The kernel is one caller of the file system, and the only one: so it may keep names and attributes for ever. With
@@ -18,11 +18,11 @@
 mod acl;
 pub mod front;
 pub mod least;
+mod maintenance;
 pub mod mount;
 mod pool;
 pub mod scrub;
 mod serve;
 pub mod session;
-mod tend;
 mod waiter;
 pub mod wire;

@@ -50,11 +50,11 @@ struct Shared {
     fs: FileSystem,
     clock: Clock,
     log: Log,
-    state: Mutex<State>,
+    state: Mutex<ScrubState>,
     news: Condvar,
 }
 
-struct State {
+struct ScrubState {
     scrub: Scrub,
     /// Percent of the time that steps take.
     share: u8,
@@ -72,7 +72,7 @@ impl Scrubber {
     /// A scrubber that waits for orders. An interrupted scrub of an earlier mount is where it was.
     pub fn new(fs: FileSystem, clock: Clock, log: Log) -> Scrubber {
         let scrub = fs.scrub().ok().flatten().unwrap_or_default();
-        let state = State {
+        let state = ScrubState {
             scrub,
             share: 100,
             is_wanted: false,

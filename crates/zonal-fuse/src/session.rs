@@ -2,9 +2,9 @@
 
 use crate::front::{Front, Log, Options};
 use crate::least::{Least, Work};
+use crate::maintenance::{Changed, maintain};
 use crate::pool::{Next, Pool};
 use crate::serve::{Buffer, Serve, request_pool};
-use crate::tend::{Changed, tend};
 use crate::waiter::MountWaiter;
 use crate::wire::init::{Agreed, PAGE_BYTES, Wanted, negotiate};
 use crate::wire::layout::OutHeader;
@@ -103,7 +103,7 @@ impl Session {
         let session = Session::start_with(device, clock, how, (changed, log), made)?;
         let tended = session.0.clone();
         session.0.spawn("zonal-tend", move || {
-            tend(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
+            maintain(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
         })?;
         Ok(session)
     }

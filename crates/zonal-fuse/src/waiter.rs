@@ -3,7 +3,7 @@
 use crate::pool::Pool;
 use std::cell::Cell;
 use zonal_core::Nanos;
-use zonal_fs::waiter::{Bell, Polling, Waiter};
+use zonal_fs::waiter::{Bell, Polling, Wait};
 use zonal_io::clock::Clock;
 use zonal_io::volume::Volume;
 
@@ -54,7 +54,7 @@ impl<'a> MountWaiter<'a> {
     }
 }
 
-impl Waiter for MountWaiter<'_> {
+impl Wait for MountWaiter<'_> {
     fn now(&self) -> Nanos {
         self.polling.now()
     }

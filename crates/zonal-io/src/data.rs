@@ -44,12 +44,12 @@ impl Segment {
 /// The bytes of one command: none, one segment, or several in order (a merged write).
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
-    kind: Kind,
+    kind: DataKind,
     not_auto: PhantomData<*mut u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum DataKind {
     None,
     One(Segment),
     Many(*const Segment, usize),
@@ -62,7 +62,7 @@ unsafe impl Sync for Data {}
 
 impl Data {
     /// No bytes: flush, zone management, write zeroes, or a device that keeps no data.
-    pub const NONE: Data = Data { kind: Kind::None, not_auto: PhantomData };
+    pub const NONE: Data = Data { kind: DataKind::None, not_auto: PhantomData };
 
     /// One piece.
     ///
@@ -70,7 +70,7 @@ impl Data {
     /// Until the command completes, the memory stays valid, no other code writes it, and for a read no other code reads
     /// it. For a read it has to be writable.
     pub const unsafe fn one(segment: Segment) -> Data {
-        Data { kind: Kind::One(segment), not_auto: PhantomData }
+        Data { kind: DataKind::One(segment), not_auto: PhantomData }
     }
 
     /// Several pieces, in order.
@@ -78,16 +78,16 @@ impl Data {
     /// # Safety
     /// As [`Data::one`] for each piece; the list itself stays in place and unchanged as long.
     pub const unsafe fn many(segments: *const [Segment]) -> Data {
-        Data { kind: Kind::Many(segments.cast(), segments.len()), not_auto: PhantomData }
+        Data { kind: DataKind::Many(segments.cast(), segments.len()), not_auto: PhantomData }
     }
 
     /// The pieces, in order.
     pub fn segments(&self) -> &[Segment] {
         match &self.kind {
-            Kind::None => &[],
-            Kind::One(s) => std::slice::from_ref(s),
+            DataKind::None => &[],
+            DataKind::One(s) => std::slice::from_ref(s),
             // SAFETY: `Data::many` promised that the list stays in place until the command completes.
-            Kind::Many(ptr, n) => unsafe { std::slice::from_raw_parts(*ptr, *n) },
+            DataKind::Many(ptr, n) => unsafe { std::slice::from_raw_parts(*ptr, *n) },
         }
     }
 

@@ -5,7 +5,7 @@
 //! method blocks or sleeps, and time is passed in. A device whose system calls block keeps threads of its own.
 //!
 //! # Driving contract
-//! - `submit` never calls back. `Done` carries the answer, `Pending` means the device took the context and will return
+//! - `submit` never calls back. `Done` carries the answer, `Accepted` means the device took the context and will return
 //!   it from `poll`, `Busy` means that nothing happened: the caller keeps the context and tries again after a
 //!   completion or at the next poll.
 //! - Any thread may call any queue; a device guards its queues itself and `poll` gives up at once where another thread
@@ -24,7 +24,7 @@ pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
 use crate::identity::Identity;
 pub use crate::news::Wakeups;
-use crate::pending::{Merged, Pending, ReadBack};
+use crate::pending::{Merged, PendingRequest, ReadBack};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -140,7 +140,7 @@ pub enum Submitted {
     /// Answered at once; the context is still the caller's.
     Done(CommandResult),
     /// The context is with the device; `poll` of the same queue returns it.
-    Pending,
+    Accepted,
     /// The queue is full and nothing happened; the context is still the caller's.
     Busy,
 }
@@ -202,7 +202,7 @@ pub trait Device: Send + Sync {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
 
-    /// Starts `command` on `queue`. `context` holds `Some` on entry; exactly if the answer is `Pending`, the device has
+    /// Starts `command` on `queue`. `context` holds `Some` on entry; exactly if the answer is `Accepted`, the device has
     /// taken it.
     fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>)
     -> Submitted;
@@ -395,7 +395,7 @@ pub(crate) enum ContextKind {
     /// A direct user's number.
     Token(u64),
     /// A volume's request, or a piece of one.
-    One(Box<Pending>),
+    One(Box<PendingRequest>),
     /// Writes that share a command, or zeroes written as data.
     Merged(Box<Merged>),
     /// A volume asks for the state of this zone after a failed write; the retries so far.
@@ -406,7 +406,7 @@ pub(crate) enum ContextKind {
 
 impl Context {
     #[inline(always)]
-    pub(crate) const fn one(pending: Box<Pending>) -> Context {
+    pub(crate) const fn one(pending: Box<PendingRequest>) -> Context {
         Context(ContextKind::One(pending))
     }
 

@@ -60,18 +60,18 @@ struct Bell {
     sleepers: AtomicUsize,
     /// Armed lookers of this queue, those of parents included.
     lookers: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<NewsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct NewsState {
     /// Handles of this object alone.
     armed: Vec<Armed>,
     /// Of handles that are gone, for new ones: a descriptor costs a system call.
     idle: Vec<Arc<Signal>>,
 }
 
-impl State {
+impl NewsState {
     fn is_rung(&self, signal: &Arc<Signal>) -> bool {
         self.armed.iter().any(|armed| armed.is_rung && Arc::ptr_eq(&armed.signal, signal))
     }
@@ -368,7 +368,7 @@ impl std::os::fd::AsFd for News {
 /// The signal that ships: an event descriptor of the kernel.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod real {
-    use super::{Mutex, State};
+    use super::{Mutex, NewsState};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Duration;
@@ -393,7 +393,7 @@ mod real {
             let _ = rustix::io::read(self.descriptor(), &mut [0; 8]);
         }
 
-        pub(super) fn wait(&self, _: &Mutex<State>, _: impl Fn(&State) -> bool, timeout: Duration) {
+        pub(super) fn wait(&self, _: &Mutex<NewsState>, _: impl Fn(&NewsState) -> bool, timeout: Duration) {
             // Longer than any thread lives is for ever.
             let timeout = Timespec::try_from(timeout).ok();
             let descriptor = self.descriptor();
@@ -406,7 +406,7 @@ mod real {
 /// The same for a model, which knows no kernel.
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 mod modelled {
-    use super::{Mutex, State};
+    use super::{Mutex, NewsState};
     use crate::sync::Condvar;
     use std::time::Duration;
 
@@ -424,7 +424,12 @@ mod modelled {
 
         pub(super) fn take_back(&self) {}
 
-        pub(super) fn wait(&self, state: &Mutex<State>, is_over: impl Fn(&State) -> bool, timeout: Duration) {
+        pub(super) fn wait(
+            &self,
+            state: &Mutex<NewsState>,
+            is_over: impl Fn(&NewsState) -> bool,
+            timeout: Duration,
+        ) {
             let mut state = state.lock();
             if !is_over(&state) {
                 self.0.wait_for(&mut state, timeout);

@@ -9,7 +9,7 @@ use crate::data::{Data, Segment};
 use crate::sync::{Arc, AtomicBool, IS_MODEL, Mutex, local};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use zonal_core::budget::Class;
+use zonal_core::budget::WriterClass;
 use zonal_core::plug::Failed;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
@@ -48,7 +48,7 @@ pub(crate) trait Scheduled: Send + Sync {
 /// One request, or its part that lies in one zone. Owned by what moves it on: a queue, a device, a thread.
 ///
 /// Boxed, so that moving it on moves a pointer: copying what was just written costs more than the box does.
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) owner: Owner,
     pub(crate) buf: IoBufs,
     pub(crate) token: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Pending {
     /// Where its zone's plug has put it, in sectors from the zone's start.
     pub(crate) at: u32,
     pub(crate) op: Op,
-    pub(crate) stage: Stage,
+    pub(crate) stage: RequestStage,
     /// Rounds of recovery that it has itself failed in.
     pub(crate) rounds: u8,
     /// Whether a plug counts it as in flight.
@@ -68,7 +68,7 @@ pub(crate) struct Pending {
     pub(crate) fua: bool,
     pub(crate) nowait: bool,
     /// The write that follows this one without asking the zone's queue.
-    pub(crate) behind: Option<Box<Pending>>,
+    pub(crate) behind: Option<Box<PendingRequest>>,
     /// In mode `zone-lock`: the scheduler that it came through, whose tag it has.
     pub(crate) tag: Option<Arc<dyn Scheduled>>,
     /// With a tag: whether it has locked its zone.
@@ -76,7 +76,7 @@ pub(crate) struct Pending {
     /// While unused: how many unused ones of this thread there are from this one on.
     spares: u32,
     /// While unused: the next of them, owned.
-    next: *mut Pending,
+    next: *mut PendingRequest,
 }
 
 /// Unused requests that a thread keeps. More come together where one thread submits and another completes.
@@ -84,7 +84,7 @@ const SPARES_MAX: u32 = if IS_MODEL { 1 } else { 256 };
 
 local! {
     /// The first unused request of this thread, owned. Without a destructor, so that the hot path reads a plain cell.
-    static SPARES: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
+    static SPARES: Cell<*mut PendingRequest> = const { Cell::new(ptr::null_mut()) };
     /// Frees them when the thread ends; made with the thread's first request.
     static SPARES_GUARD: SparesGuard = const { SparesGuard };
 }
@@ -100,7 +100,7 @@ impl Drop for SparesGuard {
 }
 
 #[inline(always)]
-fn pop_spare() -> Option<Box<Pending>> {
+fn pop_spare() -> Option<Box<PendingRequest>> {
     let first = SPARES.get();
     if first.is_null() {
         return None;
@@ -113,7 +113,7 @@ fn pop_spare() -> Option<Box<Pending>> {
 
 /// What the next command of a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum RequestStage {
     /// What the request asks for.
     Main,
     /// Zeroes, as ordinary writes: the device has no command for them.
@@ -122,23 +122,23 @@ pub(crate) enum Stage {
     FlushBehind,
 }
 
-const _: () = assert!(size_of::<Pending>() <= 128, "a request fits two cache lines");
+const _: () = assert!(size_of::<PendingRequest>() <= 128, "a request fits two cache lines");
 
 // SAFETY: `next` is null or not looked at while a request is in use; everything else is `Send`.
-unsafe impl Send for Pending {}
+unsafe impl Send for PendingRequest {}
 
-impl Pending {
+impl PendingRequest {
     /// Memory for a request, which holds nothing.
     #[inline(always)]
-    pub(crate) fn unused() -> Box<Pending> {
-        pop_spare().unwrap_or_else(Pending::fresh)
+    pub(crate) fn unused() -> Box<PendingRequest> {
+        pop_spare().unwrap_or_else(PendingRequest::fresh)
     }
 
     #[cold]
-    fn fresh() -> Box<Pending> {
+    fn fresh() -> Box<PendingRequest> {
         // A thread that is ending has no guard any more: what it recycles from here on is not freed.
         let _ = SPARES_GUARD.try_with(|_| ());
-        Box::new(Pending {
+        Box::new(PendingRequest {
             owner: Owner::Unused,
             buf: IoBufs::empty(),
             token: 0,
@@ -147,7 +147,7 @@ impl Pending {
             done: 0,
             at: 0,
             op: Op::Read,
-            stage: Stage::Main,
+            stage: RequestStage::Main,
             rounds: 0,
             plugged: false,
             fua: false,
@@ -162,7 +162,7 @@ impl Pending {
 
     /// Keeps its memory for the next request of this thread.
     #[inline(always)]
-    pub(crate) fn recycle(mut self: Box<Pending>) {
+    pub(crate) fn recycle(mut self: Box<PendingRequest>) {
         debug_assert!(self.behind.is_none(), "a request ends after those behind it have left it");
         let next = SPARES.get();
         // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
@@ -232,7 +232,7 @@ const fn bytes(from: u32, sectors: u32) -> (usize, usize) {
 #[derive(Default)]
 pub(crate) struct Merged {
     #[expect(clippy::vec_box, reason = "requests move on as boxes, in and out of here")]
-    pub(crate) parts: Vec<Box<Pending>>,
+    pub(crate) parts: Vec<Box<PendingRequest>>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) sectors: u32,
 }
@@ -243,7 +243,7 @@ pub(crate) struct Split {
     /// A part of it has failed, and the statistics know.
     pub(crate) has_failed: AtomicBool,
     /// Of the whole.
-    pub(crate) class: Class,
+    pub(crate) class: WriterClass,
     /// Of the whole, which ends after its parts.
     pub(crate) channel: Option<ChannelRef>,
     pub(crate) token: u64,
@@ -252,17 +252,17 @@ pub(crate) struct Split {
 pub(crate) struct SplitState {
     pub(crate) parts_left: u32,
     /// Sectors of the parts that have ended which are on the medium, and whether others may be.
-    pub(crate) landed: u32,
+    pub(crate) written: u32,
     pub(crate) is_uncertain: bool,
     /// The error of the lowest address.
     pub(crate) error: Option<(Sector, RequestError)>,
     /// The whole, and its buffer, to which the parts point.
-    pub(crate) whole: Option<(Box<Pending>, IoBufs)>,
+    pub(crate) whole: Option<(Box<PendingRequest>, IoBufs)>,
 }
 
 /// A covered write that is being read back.
 pub(crate) struct ReadBack {
-    pub(crate) write: Failed<Box<Pending>>,
+    pub(crate) write: Failed<Box<PendingRequest>>,
     /// Sectors to compare, and how many were.
     pub(crate) covered: u32,
     pub(crate) compared: u32,

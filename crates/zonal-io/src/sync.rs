@@ -2,7 +2,7 @@
 //!
 //! With the feature `loom` or `shuttle` it does: see `model` and docs/THREADS.md.
 
-mod brief;
+mod short_lock;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod single;
 mod slot;
@@ -19,15 +19,16 @@ pub use watched::{Tally, Watched};
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 pub use model::{
-    Arc, ArrayQueue, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Brief, Condvar, CountedArc,
-    Local, Mutex, MutexGuard, Ordering, RwLock, SegQueue, Single, alloc_zeroed, dealloc, fence, waits_for,
+    Arc, ArrayQueue, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Condvar, CountedArc, Local,
+    Mutex, MutexGuard, Ordering, RwLock, SegQueue, ShortLock, Single, alloc_zeroed, dealloc, fence,
+    waits_for,
 };
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use {
-    brief::{Brief, waits_for},
     crossbeam_queue::{ArrayQueue, SegQueue},
     parking_lot::{Condvar, Mutex, MutexGuard, RwLock},
+    short_lock::{ShortLock, waits_for},
     single::Single,
     std::alloc::{alloc_zeroed, dealloc},
     std::sync::Arc,

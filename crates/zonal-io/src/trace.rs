@@ -35,12 +35,12 @@ pub struct Record {
     /// Commands in flight in the same zone after this event; 0 where the command concerns no single zone.
     pub in_flight: u32,
     /// What happened.
-    pub event: Event,
+    pub event: TraceEvent,
 }
 
 /// What a [`Record`] tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum TraceEvent {
     /// The command goes to the device.
     Submitted,
     /// The device's queue was full: the command has not happened.
@@ -51,12 +51,12 @@ pub enum Event {
     Failed(DeviceError),
 }
 
-impl Event {
-    fn of(result: &CommandResult) -> Event {
+impl TraceEvent {
+    fn of(result: &CommandResult) -> TraceEvent {
         match result {
-            Ok(Output::Appended(at)) => Event::Done(Some(*at)),
-            Ok(_) => Event::Done(None),
-            Err(error) => Event::Failed(*error),
+            Ok(Output::Appended(at)) => TraceEvent::Done(Some(*at)),
+            Ok(_) => TraceEvent::Done(None),
+            Err(error) => TraceEvent::Failed(*error),
         }
     }
 }
@@ -64,14 +64,14 @@ impl Event {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { time, queue, op, sector, sectors, in_flight, event } = self;
-        let word = if *event == Event::Submitted { "submit" } else { "complete" };
+        let word = if *event == TraceEvent::Submitted { "submit" } else { "complete" };
         write!(f, "{} {word} {queue} {} {sector} {sectors} {in_flight} ", time.0, op.name())?;
         match event {
-            Event::Submitted => f.write_str("-"),
-            Event::Busy => f.write_str("busy"),
-            Event::Done(None) => f.write_str("ok"),
-            Event::Done(Some(at)) => write!(f, "ok@{at}"),
-            Event::Failed(error) => f.write_str(error.word()),
+            TraceEvent::Submitted => f.write_str("-"),
+            TraceEvent::Busy => f.write_str("busy"),
+            TraceEvent::Done(None) => f.write_str("ok"),
+            TraceEvent::Done(Some(at)) => write!(f, "ok@{at}"),
+            TraceEvent::Failed(error) => f.write_str(error.word()),
         }
     }
 }
@@ -80,10 +80,10 @@ impl fmt::Display for Record {
 pub struct Trace {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TraceState>>,
 }
 
-struct State {
+struct TraceState {
     sink: Sink,
     /// Commands in flight a zone; zones without any have no entry.
     in_flight: HashMap<ZoneIndex, u32>,
@@ -146,7 +146,7 @@ impl Trace {
     }
 
     fn new(inner: Arc<dyn Device>, sink: Sink) -> Trace {
-        let state = State { sink, in_flight: HashMap::new(), taken: Slots::default() };
+        let state = TraceState { sink, in_flight: HashMap::new(), taken: Slots::default() };
         Trace { info: inner.info().clone(), inner, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -176,17 +176,17 @@ impl Trace {
     }
 }
 
-impl State {
-    fn record(&mut self, time: Nanos, traced: Traced, event: Event) {
+impl TraceState {
+    fn record(&mut self, time: Nanos, traced: Traced, event: TraceEvent) {
         let Traced { queue, op, sector, sectors, zone } = traced;
         let in_flight = zone.map_or(0, |zone| self.count(zone, &event));
         self.sink.record(Record { time, queue, op, sector, sectors, in_flight, event });
     }
 
-    fn count(&mut self, zone: ZoneIndex, event: &Event) -> u32 {
+    fn count(&mut self, zone: ZoneIndex, event: &TraceEvent) -> u32 {
         let count = self.in_flight.entry(zone).or_insert(0);
         match event {
-            Event::Submitted => *count += 1,
+            TraceEvent::Submitted => *count += 1,
             _ => *count -= 1,
         }
         let now = *count;
@@ -218,14 +218,14 @@ impl crate::device::Wrapper for Trace {
         // The command may complete on another thread before the inner device returns: its context goes in first.
         let token = {
             let mut state = self.state.lock();
-            state.record(now, traced, Event::Submitted);
+            state.record(now, traced, TraceEvent::Submitted);
             state.taken.put(Taken { traced, context: context.take() })
         };
         let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(token)));
         let event = match &submitted {
-            Submitted::Pending => return Submitted::Pending,
-            Submitted::Busy => Event::Busy,
-            Submitted::Done(result) => Event::of(result),
+            Submitted::Accepted => return Submitted::Accepted,
+            Submitted::Busy => TraceEvent::Busy,
+            Submitted::Done(result) => TraceEvent::of(result),
         };
         let mut state = self.state.lock();
         *context = state.taken.take(token).context;
@@ -243,7 +243,7 @@ impl crate::device::Wrapper for Trace {
         self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
             let mut state = self.state.lock();
             let Taken { traced, context } = state.taken.take(context.into_token());
-            state.record(now, traced, Event::of(&result));
+            state.record(now, traced, TraceEvent::of(&result));
             drop(state);
             let context = context.expect("a submitted command comes with its context");
             done(Completed { context, result });
@@ -261,7 +261,7 @@ impl Drop for Trace {
 /// Records of a [`Trace`] to memory, for tests.
 #[derive(Clone)]
 pub struct TraceLog {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TraceState>>,
 }
 
 impl TraceLog {
@@ -282,10 +282,10 @@ impl TraceLog {
 
     /// Number of commands of this kind that were submitted and not found busy.
     pub fn commands(&self, op: Op) -> usize {
-        let of = |event: fn(&Event) -> bool| move |r: &&Record| r.op == op && event(&r.event);
+        let of = |event: fn(&TraceEvent) -> bool| move |r: &&Record| r.op == op && event(&r.event);
         let records = self.records();
-        let submitted = records.iter().filter(of(|e| *e == Event::Submitted)).count();
-        submitted - records.iter().filter(of(|e| *e == Event::Busy)).count()
+        let submitted = records.iter().filter(of(|e| *e == TraceEvent::Submitted)).count();
+        submitted - records.iter().filter(of(|e| *e == TraceEvent::Busy)).count()
     }
 
     /// Largest number of commands that `counts` was true for in flight at once in any group that `group` put them in:
@@ -308,7 +308,7 @@ impl TraceLog {
         for record in self.records().iter().filter(|r| counts(r)) {
             let count = now.entry(group(record)).or_insert(0);
             match record.event {
-                Event::Submitted => *count += 1,
+                TraceEvent::Submitted => *count += 1,
                 _ => *count -= 1,
             }
             max = max.max(*count);

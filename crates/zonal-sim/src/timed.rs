@@ -12,7 +12,7 @@ use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Insight, Output, Submitted,
     Wrapper,
 };
-use zonal_io::sync::Brief;
+use zonal_io::sync::ShortLock;
 
 /// A device in a model's time.
 pub struct Timed {
@@ -21,13 +21,13 @@ pub struct Timed {
     host_time: HostTime,
     inner: Arc<dyn Device>,
     depth: u32,
-    state: Brief<State>,
+    state: ShortLock<TimedState>,
 }
 
-struct State {
+struct TimedState {
     model: Box<dyn Model>,
     now: Nanos,
-    slots: Vec<Slot>,
+    slots: Vec<CommandSlot>,
     free: Vec<Tag>,
     /// Answered by inner device and model, not polled yet; by queue.
     ready: Vec<VecDeque<Completed>>,
@@ -39,7 +39,7 @@ struct State {
 
 /// A command at the drive.
 #[derive(Default)]
-struct Slot {
+struct CommandSlot {
     context: Option<Context>,
     queue: usize,
     /// What the inner device said.
@@ -54,9 +54,9 @@ impl Timed {
         let mut info = inner.info().clone();
         info.volatile_cache |= model.has_volatile_cache();
         let depth = model.queue_depth();
-        let state = State {
+        let state = TimedState {
             now: Nanos(0),
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            slots: (0..depth).map(|_| CommandSlot::default()).collect(),
             free: (0..depth).rev().collect(),
             ready: (0..info.queues).map(|_| VecDeque::new()).collect(),
             has_news: vec![false; info.queues],
@@ -64,7 +64,7 @@ impl Timed {
             model,
         };
         let Insight { virtual_time, host_time, .. } = inner.insight();
-        Timed { info, virtual_time, host_time, inner, depth, state: Brief::new(state) }
+        Timed { info, virtual_time, host_time, inner, depth, state: ShortLock::new(state) }
     }
 
     /// The same under another name.
@@ -106,10 +106,10 @@ fn job(command: &Command, result: Option<&CommandResult>) -> Job {
     Job { op: command.op, sector, sectors, fua: command.fua, refused }
 }
 
-impl State {
+impl TimedState {
     fn run(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        let State { model, slots, free, ready, .. } = self;
+        let TimedState { model, slots, free, ready, .. } = self;
         model.run(self.now, &mut |_, tag| {
             slots[tag as usize].is_due = true;
             finish(slots, free, ready, tag);
@@ -118,7 +118,7 @@ impl State {
 }
 
 /// Makes a command ready that both have answered.
-fn finish(slots: &mut [Slot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Completed>], tag: Tag) {
+fn finish(slots: &mut [CommandSlot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Completed>], tag: Tag) {
     let slot = &mut slots[tag as usize];
     if !slot.is_due || slot.result.is_none() {
         return;
@@ -155,13 +155,13 @@ impl Wrapper for Timed {
                 return Submitted::Busy;
             }
             Submitted::Done(result) => Some(result),
-            Submitted::Pending => {
+            Submitted::Accepted => {
                 state.awaited += 1;
                 None
             }
         };
         let job = job(command, result.as_ref());
-        state.slots[tag as usize] = Slot { context: context.take(), queue, result, is_due: false };
+        state.slots[tag as usize] = CommandSlot { context: context.take(), queue, result, is_due: false };
         let now = state.now;
         state.model.submit(now, tag, &job);
         let had_news = std::mem::replace(&mut state.has_news[queue], true);
@@ -170,7 +170,7 @@ impl Wrapper for Timed {
         if !had_news {
             self.inner.wakeups().ring(queue);
         }
-        Submitted::Pending
+        Submitted::Accepted
     }
 
     fn poll(
@@ -183,7 +183,7 @@ impl Wrapper for Timed {
         let mut state = self.state.lock();
         let mut due = None;
         if state.awaited > 0 {
-            let State { slots, free, ready, awaited, .. } = &mut *state;
+            let TimedState { slots, free, ready, awaited, .. } = &mut *state;
             due = self.inner.poll(now, queue, usize::MAX, &mut |Completed { context, result }| {
                 let tag = context.into_token() as Tag;
                 slots[tag as usize].result = Some(result);
@@ -205,7 +205,7 @@ impl Wrapper for Timed {
 
     fn is_idle(&self, queue: usize) -> bool {
         let state = self.state.lock();
-        let is_held = |slot: &Slot| slot.context.is_some() && slot.queue == queue;
+        let is_held = |slot: &CommandSlot| slot.context.is_some() && slot.queue == queue;
         state.ready[queue].is_empty() && !state.slots.iter().any(is_held)
     }
 

@@ -1,6 +1,6 @@
 //! Files on a drive in a file: made, written, synced, found again by the next opening. `cargo run -p zonal --example files`.
 
-use zonal::fs::Kind;
+use zonal::fs::FileKind;
 use zonal::fs::{FileSystem, NewFile, Payload, ROOT, Target};
 use zonal::image::ImageOptions;
 
@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let fs = FileSystem::format(zonal::open(&name)?)?;
     let waiter = fs.waiter();
-    let notes = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::Directory, 0o755))?;
-    let file = fs.create(&*waiter, notes, b"zones.txt", &NewFile::new(Kind::File, 0o644))?;
+    let notes = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(FileKind::Directory, 0o755))?;
+    let file = fs.create(&*waiter, notes, b"zones.txt", &NewFile::new(FileKind::File, 0o644))?;
     // While a file is open, consecutive writes are collected to units.
     let open = fs.open_file(file)?;
     for (n, line) in text.chunks(49).enumerate() {

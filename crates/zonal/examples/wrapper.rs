@@ -15,11 +15,11 @@ const OWN: u64 = u64::MAX;
 struct Flushing {
     drive: Arc<dyn Device>,
     every: u64,
-    state: Mutex<State>,
+    state: Mutex<WrapperState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WrapperState {
     /// The host's contexts, by the number that the drive has.
     contexts: Vec<Option<Context>>,
     free: Vec<usize>,
@@ -34,7 +34,7 @@ impl Flushing {
         Flushing { drive, every, state: Mutex::default() }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, WrapperState> {
         self.state.lock().expect("no thread panics with it")
     }
 
@@ -90,7 +90,7 @@ impl Wrapper for Flushing {
         let submitted = self.drive.submit(now, queue, command, &mut own);
         {
             let mut state = self.state();
-            if !matches!(submitted, Submitted::Pending) {
+            if !matches!(submitted, Submitted::Accepted) {
                 // The drive has not taken it.
                 *context = state.contexts[number].take();
                 state.free.push(number);

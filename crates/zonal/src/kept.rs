@@ -15,8 +15,8 @@
 //! The file is replaced as a whole, and two commands that change it come one after the other. A file that makes no sense is
 //! an error with its line: to pass over it would open devices with other options than the user has kept.
 
+use crate::atomic_file::AtomicFile;
 use crate::exit::Failure;
-use crate::whole::Whole;
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -108,7 +108,7 @@ impl Kept {
         let mut kept = Kept::read(&file)?;
         let (result, is_changed) = change(&mut kept);
         if is_changed {
-            let mut whole = Whole::create(&file, 0o600).with_context(failed)?;
+            let mut whole = AtomicFile::create(&file, 0o600).with_context(failed)?;
             whole.file().write_all(kept.to_text().as_bytes()).with_context(failed)?;
             whole.commit().with_context(failed)?;
         }

@@ -18,11 +18,11 @@
 //! [`FileSystem`] has files on a drive, written out of place and verified when they are read:
 //!
 //! ```
-//! use zonal::fs::{FileSystem, Kind, NewFile, Payload, ROOT};
+//! use zonal::fs::{FileSystem, FileKind, NewFile, Payload, ROOT};
 //!
 //! let fs = FileSystem::format(zonal::open("ram:size=256M,zone_size=16M")?)?;
 //! let waiter = fs.waiter();
-//! let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+//! let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(FileKind::File, 0o644))?;
 //! fs.write(&*waiter, file, 0, Payload::Bytes(b"written out of place"))?;
 //! fs.sync(&*waiter)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -40,6 +40,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "program")]
+mod atomic_file;
 #[cfg(feature = "program")]
 pub mod cli;
 #[cfg(feature = "program")]
@@ -66,8 +68,6 @@ mod text;
 mod topics;
 #[cfg(feature = "program")]
 mod value;
-#[cfg(feature = "program")]
-mod whole;
 #[cfg(feature = "program")]
 mod write_path;
 

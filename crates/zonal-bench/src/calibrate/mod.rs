@@ -17,7 +17,7 @@ pub mod search;
 pub use error::CalibrateError;
 pub use runs::{Outcome, Run, Runs, ZonesUsed, measure};
 
-use kinds::Kind;
+use kinds::DriveKind;
 use search::{Point, Search};
 use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::Sourced;
@@ -93,7 +93,7 @@ pub fn fit(
     budget: usize,
     progress: &mut dyn FnMut(Fitting),
 ) -> Result<Calibrated, CalibrateError> {
-    let mut fitter = Fitter { runs, measured, kind: Kind::of(base), failure: None, simulated: 0 };
+    let mut fitter = Fitter { runs, measured, kind: DriveKind::of(base), failure: None, simulated: 0 };
     let mut start = base.clone();
     start.drive = drive_values(info);
     fitter.kind.begin(&mut start, runs, measured);
@@ -109,7 +109,7 @@ pub fn fit(
 struct Fitter<'a> {
     runs: &'a Runs,
     measured: &'a [Outcome],
-    kind: Kind,
+    kind: DriveKind,
     failure: Option<CalibrateError>,
     simulated: usize,
 }

@@ -22,7 +22,7 @@ use zonal_io::volume::{WriteMode, report, run_alone};
 
 /// Some zones, equally far apart, that are written at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct ZoneSpread {
     pub(super) first: u32,
     pub(super) apart: u32,
     pub(super) zones: u32,
@@ -51,13 +51,13 @@ impl Order {
     }
 }
 
-impl Place {
-    pub(super) fn of(first: u32, apart: u32, zones: u32) -> Place {
-        Place { first, apart, zones, in_a_row: 1 }
+impl ZoneSpread {
+    pub(super) fn of(first: u32, apart: u32, zones: u32) -> ZoneSpread {
+        ZoneSpread { first, apart, zones, in_a_row: 1 }
     }
 
     fn ranges(&self) -> impl Iterator<Item = Range<u32>> {
-        let Place { first, apart, zones, in_a_row } = *self;
+        let ZoneSpread { first, apart, zones, in_a_row } = *self;
         (0..zones).map(move |n| first + n * apart..first + n * apart + in_a_row)
     }
 }
@@ -71,7 +71,7 @@ pub struct Run {
     pub block: u64,
     /// Bytes that each job writes.
     pub bytes: u64,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ZoneSpread>,
     pub(super) order: Order,
     pub(super) mode: WriteMode,
 }
@@ -82,7 +82,7 @@ impl Run {
         self.bytes * self.places.iter().map(|place| u64::from(self.jobs_at(place))).sum::<u64>()
     }
 
-    fn jobs_at(&self, place: &Place) -> u32 {
+    fn jobs_at(&self, place: &ZoneSpread) -> u32 {
         match self.order {
             Order::Shared { jobs, .. } => jobs,
             Order::Sequential | Order::Random { .. } => place.zones,
@@ -98,7 +98,7 @@ impl Run {
             }
         };
         for (n, place) in self.places.iter().enumerate() {
-            let Place { first, apart, in_a_row, .. } = place;
+            let ZoneSpread { first, apart, in_a_row, .. } = place;
             let jobs = self.jobs_at(place);
             let Run { name, block, bytes, .. } = self;
             let _ = write!(
@@ -192,7 +192,8 @@ impl Runs {
     /// All zones that they write.
     pub fn zones(&self) -> ZonesUsed {
         let places = self.list.iter().flat_map(|run| &run.places);
-        let mut zones: Vec<ZoneIndex> = places.flat_map(Place::ranges).flatten().map(ZoneIndex).collect();
+        let mut zones: Vec<ZoneIndex> =
+            places.flat_map(ZoneSpread::ranges).flatten().map(ZoneIndex).collect();
         zones.sort_unstable();
         zones.dedup();
         ZonesUsed(zones)

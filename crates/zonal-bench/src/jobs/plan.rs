@@ -7,7 +7,7 @@
 mod schedule;
 mod sharing;
 
-pub(crate) use schedule::{Place, Schedule};
+pub(crate) use schedule::{ClonePlace, Schedule};
 pub use sharing::{HostRules, Opener, Ordering, ZonesOptions};
 
 use crate::error::PlanError;
@@ -194,7 +194,7 @@ impl Plan {
 
 fn resolve(
     spec: &Arc<JobSpec>,
-    place: Place,
+    place: ClonePlace,
     info: &DeviceInfo,
     mode: WriteMode,
     notes: &mut Vec<String>,
@@ -222,7 +222,7 @@ fn resolve(
     let pass = (range.end - range.start).min((given.end - given.start).div_ceil(SECTOR_BYTES));
     let amount = amount_of(spec, pass, info)?;
     let total = amount.checked_mul(u64::from(spec.loops)).ok_or(PlanError::Overflow { option: "loops" })?;
-    let Place { job, clone, number, group, seed } = place;
+    let ClonePlace { job, clone, number, group, seed } = place;
     Ok(WorkerPlan {
         job,
         clone,

@@ -1,7 +1,7 @@
 //! Why a replay cannot continue. What goes wrong with a request of it is in its report.
 
 use super::log::LogError;
-use super::trace::{Place, TraceError};
+use super::trace::{TraceError, TracePlace};
 use crate::error::BenchError;
 use zonal_core::Sector;
 
@@ -32,7 +32,7 @@ pub enum ReplayError {
         /// The trace.
         trace: String,
         /// Where the record stands.
-        place: Place,
+        place: TracePlace,
         /// Its first sector.
         sector: Sector,
         /// The sector after its last one.
@@ -50,7 +50,7 @@ pub enum ReplayError {
         /// The trace.
         trace: String,
         /// Where the record stands.
-        place: Place,
+        place: TracePlace,
         /// Its first sector.
         sector: Sector,
         /// Its length.
@@ -64,7 +64,7 @@ pub enum ReplayError {
         /// The trace.
         trace: String,
         /// Where the record stands.
-        place: Place,
+        place: TracePlace,
     },
     /// Nothing is under way any more, and yet a record waits.
     #[error("{trace}: {place}: the device came to a stop: nothing is under way that the record waits for")]
@@ -72,7 +72,7 @@ pub enum ReplayError {
         /// The trace.
         trace: String,
         /// Where the last record stands.
-        place: Place,
+        place: TracePlace,
     },
     /// A completion came twice, or a record ended more or less often than once.
     #[error("{trace}: {ended} of {begun} records have ended, and not each of them once")]

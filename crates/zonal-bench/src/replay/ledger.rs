@@ -4,7 +4,7 @@
 //! of a mixture of its number and all that it says, so that they agree only if the same records came both times. A slot
 //! alone would not show that one record was done twice and another not at all.
 
-use super::trace::{Place, Record};
+use super::trace::{Record, TracePlace};
 
 /// The books of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,7 +38,7 @@ impl Ledger {
 
 fn mixed(number: u64, record: &Record, sectors: u64) -> u64 {
     let place = match record.place {
-        Place::Line(n) | Place::Byte(n) => n,
+        TracePlace::Line(n) | TracePlace::Byte(n) => n,
     };
     let words = [number, record.op as u64, record.sector.0, sectors, record.at.0, place];
     words.into_iter().fold(0x9E37_79B9_7F4A_7C15, |sum: u64, word| {
@@ -55,7 +55,14 @@ mod tests {
 
     fn record(sector: u64) -> Record {
         let (sector, sectors) = (Sector(sector), Sectors(8));
-        Record { at: Nanos(0), op: TraceOp::Write, fua: false, sector, sectors, place: Place::Line(sector.0) }
+        Record {
+            at: Nanos(0),
+            op: TraceOp::Write,
+            fua: false,
+            sector,
+            sectors,
+            place: TracePlace::Line(sector.0),
+        }
     }
 
     #[test]

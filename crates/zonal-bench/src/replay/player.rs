@@ -19,7 +19,7 @@ use super::buffers::Buffers;
 use super::clock::Clock;
 use super::error::ReplayError;
 use super::ledger::Ledger;
-use super::log::{Extent, Log, Move, Piece, Run};
+use super::log::{Extent, Log, Move, Run, WritePiece};
 use super::series::Series;
 use super::slots::Slots;
 use super::trace::{Record, Trace};
@@ -48,7 +48,7 @@ struct Task {
     /// When its first request went out.
     sent: Option<Nanos>,
     in_flight: u32,
-    stage: Stage,
+    stage: TaskStage,
     /// What there is to do, in blocks on a log, else in sectors.
     total: u64,
     /// How much of it has been sent.
@@ -60,7 +60,7 @@ struct Task {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum TaskStage {
     /// Before a write: the rest of blocks that it covers in part is read, zones that it begins again are reset.
     Before,
     Main,
@@ -77,7 +77,7 @@ enum Purpose {
     ResetBefore,
     /// A flush of a record on a log.
     Flush,
-    Piece(Piece),
+    Piece(WritePiece),
     Extent {
         extent: Extent,
         is_edge: bool,
@@ -241,7 +241,7 @@ impl<'a> Player<'a> {
     }
 
     fn stalled(&self) -> ReplayError {
-        let place = self.last.map_or(super::trace::Place::Line(0), |record| record.place);
+        let place = self.last.map_or(super::trace::TracePlace::Line(0), |record| record.place);
         ReplayError::Stalled { trace: self.trace.name().to_owned(), place }
     }
 
@@ -323,7 +323,7 @@ impl<'a> Player<'a> {
             arrived,
             sent: None,
             in_flight: 0,
-            stage: Stage::Before,
+            stage: TaskStage::Before,
             total,
             next: 0,
             done: 0,

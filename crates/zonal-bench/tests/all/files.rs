@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use zonal_bench::job::JobFile;
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Detail, FilesOptions, MetadataPlace, PlanError, Report, run};
-use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::format::{FileKind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
@@ -309,7 +309,7 @@ fn metadata_on_a_drive_that_keeps_no_data_are_refused() {
 /// The waiter of a thread that is alone on a drive in virtual time: it jumps to what the drive does next.
 struct Jumping(Timeline);
 
-impl Waiter for Jumping {
+impl Wait for Jumping {
     fn now(&self) -> zonal_core::Nanos {
         self.0.now()
     }
@@ -369,7 +369,7 @@ fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two
     let fs = million(&volume, rows, &waiter);
     for n in 0..files {
         let name = format!("file number {n}");
-        let ino = fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter, ino, 0, Payload::Length(16 << 10)).unwrap();
         if n % 10_000 == 9_999 {
             fs.sync(&waiter).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use zonal_bench::replay::trace::{
-    Format, Place, Record, Trace, TraceError, TraceOp, TraceOptions, fuzz_trace,
+    Format, Record, Trace, TraceError, TraceOp, TraceOptions, TracePlace, fuzz_trace,
 };
 use zonal_core::{Nanos, Sector, Sectors};
 
@@ -28,7 +28,7 @@ fn of_bytes(bytes: &[u8], options: &TraceOptions) -> Result<Vec<Record>, TraceEr
     Trace::new(Box::new(Cursor::new(bytes.to_vec())), "t", options)?.collect()
 }
 
-fn record(micros: u64, op: TraceOp, sector: u64, sectors: u64, place: Place) -> Record {
+fn record(micros: u64, op: TraceOp, sector: u64, sectors: u64, place: TracePlace) -> Record {
     let (sector, sectors) = (Sector(sector), Sectors(sectors));
     Record { at: Nanos(micros * 1000), op, fua: false, sector, sectors, place }
 }
@@ -37,7 +37,7 @@ fn record(micros: u64, op: TraceOp, sector: u64, sectors: u64, place: Place) -> 
 fn vscsi_of_both_versions_is_read_as_the_same_requests() {
     for (name, bytes) in [("v1.vscsi", 32), ("v2.vscsi", 40)] {
         let (trace, records) = accepted(name, &TraceOptions::default());
-        let at = |n: u64| Place::Byte(n * bytes);
+        let at = |n: u64| TracePlace::Byte(n * bytes);
         let expected = [
             record(0, TraceOp::Write, 63, 8, at(0)),
             record(200, TraceOp::Read, 63, 1, at(1)),
@@ -54,12 +54,12 @@ fn vscsi_of_both_versions_is_read_as_the_same_requests() {
 fn blkparse_arrivals_are_the_records() {
     let (trace, records) = accepted("blkparse.txt", &TraceOptions::default());
     let expected = [
-        record(0, TraceOp::Write, 223_490, 8, Place::Line(2)),
-        record(500, TraceOp::Read, 4096, 64, Place::Line(5)),
-        record(1000, TraceOp::Flush, 0, 0, Place::Line(7)),
-        Record { fua: true, ..record(1000, TraceOp::Write, 223_498, 16, Place::Line(7)) },
-        record(2000, TraceOp::Discard, 524_288, 2048, Place::Line(9)),
-        record(3000, TraceOp::Flush, 0, 0, Place::Line(11)),
+        record(0, TraceOp::Write, 223_490, 8, TracePlace::Line(2)),
+        record(500, TraceOp::Read, 4096, 64, TracePlace::Line(5)),
+        record(1000, TraceOp::Flush, 0, 0, TracePlace::Line(7)),
+        Record { fua: true, ..record(1000, TraceOp::Write, 223_498, 16, TracePlace::Line(7)) },
+        record(2000, TraceOp::Discard, 524_288, 2048, TracePlace::Line(9)),
+        record(3000, TraceOp::Flush, 0, 0, TracePlace::Line(11)),
     ];
     assert_eq!(records, expected);
     assert_eq!((trace.format(), trace.skipped()), (Format::Blkparse, 6));
@@ -69,7 +69,7 @@ fn blkparse_arrivals_are_the_records() {
 fn blkparse_event_asked_for_is_the_record() {
     let options = TraceOptions { event: Some('D'), ..TraceOptions::default() };
     let (_, records) = accepted("blkparse.txt", &options);
-    assert_eq!(records, [record(0, TraceOp::Write, 223_490, 8, Place::Line(4))]);
+    assert_eq!(records, [record(0, TraceOp::Write, 223_490, 8, TracePlace::Line(4))]);
 }
 
 #[test]
@@ -97,8 +97,10 @@ fn msr_line_that_goes_back_in_time_stays_where_the_last_one_was() {
 #[test]
 fn msr_with_a_heading_and_without_response_times_is_read() {
     let (_, records) = accepted("msr-heading.csv", &TraceOptions::default());
-    let expected =
-        [record(0, TraceOp::Write, 0, 8, Place::Line(2)), record(1, TraceOp::Read, 0, 8, Place::Line(3))];
+    let expected = [
+        record(0, TraceOp::Write, 0, 8, TracePlace::Line(2)),
+        record(1, TraceOp::Read, 0, 8, TracePlace::Line(3)),
+    ];
     assert_eq!(records, expected);
 }
 
@@ -106,17 +108,17 @@ fn msr_with_a_heading_and_without_response_times_is_read() {
 fn iolog_of_version_2_waits_and_of_version_3_says_the_time() {
     let (_, two) = accepted("iolog2.log", &TraceOptions::default());
     let expected = [
-        record(0, TraceOp::Write, 0, 8, Place::Line(4)),
-        record(1500, TraceOp::Read, 0, 8, Place::Line(6)),
-        record(2000, TraceOp::Flush, 0, 0, Place::Line(8)),
-        record(2000, TraceOp::Discard, 0, 2048, Place::Line(9)),
+        record(0, TraceOp::Write, 0, 8, TracePlace::Line(4)),
+        record(1500, TraceOp::Read, 0, 8, TracePlace::Line(6)),
+        record(2000, TraceOp::Flush, 0, 0, TracePlace::Line(8)),
+        record(2000, TraceOp::Discard, 0, 2048, TracePlace::Line(9)),
     ];
     assert_eq!(two, expected);
     let (_, three) = accepted("iolog3.log", &TraceOptions::default());
     let expected = [
-        record(0, TraceOp::Write, 8, 16, Place::Line(4)),
-        record(1503, TraceOp::Read, 8, 8, Place::Line(5)),
-        record(1505, TraceOp::Flush, 0, 0, Place::Line(6)),
+        record(0, TraceOp::Write, 8, 16, TracePlace::Line(4)),
+        record(1503, TraceOp::Read, 8, 8, TracePlace::Line(5)),
+        record(1505, TraceOp::Flush, 0, 0, TracePlace::Line(6)),
     ];
     assert_eq!(three, expected);
 }
@@ -130,7 +132,10 @@ fn only_one_device_of_several_is_read_where_it_is_named() {
         "t: line 3: a record of sdb after those of sda: a replay has one device, and --only names it"
     );
     let only = |name: &str| TraceOptions { only: Some(name.to_owned()), ..TraceOptions::default() };
-    assert_eq!(of_bytes(bytes, &only("sdb")).unwrap(), [record(0, TraceOp::Write, 8, 8, Place::Line(3))]);
+    assert_eq!(
+        of_bytes(bytes, &only("sdb")).unwrap(),
+        [record(0, TraceOp::Write, 8, 8, TracePlace::Line(3))]
+    );
     assert_eq!(of_bytes(bytes, &only("sda")).unwrap().len(), 2);
 }
 
@@ -204,7 +209,7 @@ fn written() -> impl Strategy<Value = Vec<Written>> {
 }
 
 /// What is expected of such requests, in the places of a format.
-fn expected(rows: &[Written], place: impl Fn(u64) -> Place) -> Vec<Record> {
+fn expected(rows: &[Written], place: impl Fn(u64) -> TracePlace) -> Vec<Record> {
     let mut micros = 0;
     let mut records = Vec::new();
     for (n, &(wait, is_read, sector, sectors)) in rows.iter().enumerate() {
@@ -251,10 +256,10 @@ proptest! {
     #[test]
     fn written_requests_are_read_back(rows in written()) {
         let options = TraceOptions::default();
-        let line = |n| Place::Line(n + 1);
+        let line = |n| TracePlace::Line(n + 1);
         for version in [1u16, 2] {
             let bytes = write(&rows, |micros, row| vscsi(version, micros, row));
-            let of = expected(&rows, |n| Place::Byte(n * if version == 1 { 32 } else { 40 }));
+            let of = expected(&rows, |n| TracePlace::Byte(n * if version == 1 { 32 } else { 40 }));
             prop_assert_eq!(of_bytes(&bytes, &options).unwrap(), of);
         }
         let name = |is_read| if is_read { "Read" } else { "Write" };

@@ -253,7 +253,7 @@ impl Wrapper for Timeless {
         let changes = matches!(command.op, Op::Write | Op::Append | Op::ZoneReset);
         if changes && self.left.load(Ordering::Relaxed) == 0 {
             std::mem::forget(context.take());
-            return Submitted::Pending;
+            return Submitted::Accepted;
         }
         let submitted = self.inside.submit(now, queue, command, context);
         if changes && !matches!(submitted, Submitted::Busy) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use zonal_fs::format::{Attributes, Extent, Kind, Metadata, Piece, Position, Run, Superblock, key};
+use zonal_fs::format::{Attributes, Extent, FileKind, Metadata, Position, Run, RunPiece, Superblock, key};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::waiter::Polling;
@@ -58,12 +58,12 @@ fn in_memory() -> FileSystem {
     file_system(Memory::new(), 1 << 26)
 }
 
-fn create(fs: &FileSystem, parent: u64, name: &str, kind: Kind) -> u64 {
+fn create(fs: &FileSystem, parent: u64, name: &str, kind: FileKind) -> u64 {
     fs.create(&waiter(), parent, name.as_bytes(), &NewFile::new(kind, 0o755)).expect("the name is free")
 }
 
 fn open(fs: &FileSystem, name: &str) -> OpenFile {
-    fs.open_file(create(fs, ROOT, name, Kind::File)).expect("it is there")
+    fs.open_file(create(fs, ROOT, name, FileKind::File)).expect("it is there")
 }
 
 fn write(fs: &FileSystem, waiter: &Polling, ino: u64, offset: u64, bytes: &[u8]) {
@@ -118,7 +118,7 @@ impl StorageBackend for Slow {
 pub(super) fn beside_cold_metadata(effort: Effort, report: &mut Report) {
     let is_slow = Arc::new(AtomicBool::new(false));
     let fs = file_system(Slow(is_slow.clone(), Memory::new()), 1 << 16);
-    let files: Vec<u64> = (0..20_000).map(|n| create(&fs, ROOT, &format!("{n}"), Kind::File)).collect();
+    let files: Vec<u64> = (0..20_000).map(|n| create(&fs, ROOT, &format!("{n}"), FileKind::File)).collect();
     settle(&fs);
     let own = fs.open_file(files[0]).expect("it is there");
     let ends = AtomicBool::new(false);
@@ -151,10 +151,10 @@ pub(super) fn beside_cold_metadata(effort: Effort, report: &mut Report) {
 /// The rows of a block that is written: its extent, its run, its file, the account of its zone and the counter of numbers.
 fn rows_of_write(rows: &mut Rows, at: u32) {
     let extent = Extent { zone: 1, unit: at * 2, unit_blocks: 1, skip: 0, blocks: 1 };
-    let run = Run { unit_blocks: 1, pieces: vec![Piece { ino: 7, block: u64::from(at), blocks: 1 }] };
+    let run = Run { unit_blocks: 1, pieces: vec![RunPiece { ino: 7, block: u64::from(at), blocks: 1 }] };
     rows.put(key::extent(7, u64::from(at)), extent.encode());
     rows.put(key::run(1, at * 2), run.encode());
-    rows.put(key::inode(7), Attributes::new(Kind::File, 0o644, ROOT, Position(9), at.into()).encode());
+    rows.put(key::inode(7), Attributes::new(FileKind::File, 0o644, ROOT, Position(9), at.into()).encode());
     rows.put(key::zone(1), vec![0; 8]);
     rows.put(key::counter("sequence"), vec![0; 8]);
 }
@@ -163,13 +163,13 @@ fn rows_of_write(rows: &mut Rows, at: u32) {
 fn rows_of_create(rows: &mut Rows, at: u32) {
     let (ino, position) = (100 + u64::from(at), Position(100 + u64::from(at)));
     let name = format!("made{at}");
-    let file = Attributes::new(Kind::File, 0o644, ROOT, position, at.into());
+    let file = Attributes::new(FileKind::File, 0o644, ROOT, position, at.into());
     rows.put(key::entry(ROOT, name.as_bytes()), vec![0; 9]);
     rows.put(key::position(ROOT, position), name.into_bytes());
     rows.put(key::inode(ino), file.encode());
     rows.put(
         key::inode(ROOT),
-        Attributes::new(Kind::Directory, 0o755, ROOT, Position(9), at.into()).encode(),
+        Attributes::new(FileKind::Directory, 0o755, ROOT, Position(9), at.into()).encode(),
     );
     rows.put(key::counter("ino"), vec![0; 8]);
     rows.put(key::counter("sequence"), vec![0; 8]);
@@ -224,7 +224,7 @@ pub(super) fn syncs(effort: Effort, report: &mut Report) {
         Case::new("file", || {
             time(count, || {
                 for _ in 0..count {
-                    create(&fs, ROOT, &format!("made{made}"), Kind::File);
+                    create(&fs, ROOT, &format!("made{made}"), FileKind::File);
                     fs.sync(&waiter).expect("nothing fails");
                     made += 1;
                 }
@@ -246,11 +246,11 @@ pub(super) fn small_data(effort: Effort, report: &mut Report) {
     let mut cost = 0.0;
     let mut cases = [Case::new("closed", || {
         round += 1;
-        let directory = create(&fs, ROOT, &format!("d{round}"), Kind::Directory);
+        let directory = create(&fs, ROOT, &format!("d{round}"), FileKind::Directory);
         let before = fs.volume().statistics().sectors;
         let ns = time(count, || {
             for n in 0..count {
-                let new = NewFile::new(Kind::File, 0o644);
+                let new = NewFile::new(FileKind::File, 0o644);
                 let ino =
                     fs.create(&waiter, directory, format!("f{n}").as_bytes(), &new).expect("it is free");
                 let file = fs.open_file(ino).expect("it is there");
@@ -323,7 +323,7 @@ pub(super) fn two_threads(effort: Effort, report: &mut Report) {
         }),
         ("creates", 1, &|fs, thread, n| {
             let name = format!("made{n}");
-            let new = NewFile::new(Kind::File, 0o644);
+            let new = NewFile::new(FileKind::File, 0o644);
             fs.create(&waiter(), directory_of(thread), name.as_bytes(), &new).expect("it is free");
         }),
         ("writes to their own files", 4, &|fs, thread, n| {
@@ -379,11 +379,11 @@ fn file_of(thread: usize, n: u64) -> u64 {
 fn prepared() -> FileSystem {
     let (fs, waiter) = (in_memory(), waiter());
     for thread in 0..2 {
-        assert_eq!(create(&fs, ROOT, &format!("d{thread}"), Kind::Directory), directory_of(thread));
+        assert_eq!(create(&fs, ROOT, &format!("d{thread}"), FileKind::Directory), directory_of(thread));
     }
     for thread in 0..2 {
         for n in 0..FILES {
-            let ino = create(&fs, directory_of(thread), &format!("f{n}"), Kind::File);
+            let ino = create(&fs, directory_of(thread), &format!("f{n}"), FileKind::File);
             assert_eq!(ino, file_of(thread, n));
             // They stay open until the program ends.
             std::mem::forget(fs.open_file(ino).expect("it is there"));

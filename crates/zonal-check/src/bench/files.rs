@@ -13,10 +13,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_core::{Sector, ZoneIndex};
-use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::format::{FileKind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::{Polling, Wait};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::clock::Clock;
@@ -84,7 +84,7 @@ impl Files {
     }
 
     pub(super) fn create(&self) -> u64 {
-        let new = NewFile::new(Kind::File, 0o644);
+        let new = NewFile::new(FileKind::File, 0o644);
         self.fs.create(&self.waiter, ROOT, b"file", &new).expect("the name is free")
     }
 

@@ -80,7 +80,7 @@ pub(super) fn own_queues(effort: Effort, report: &mut Report) {
         ("writes, merged", WriteMode::PerZone, true),
         ("native appends", WriteMode::Append, false),
     ] {
-        let place = if mode == WriteMode::Append { Place::AppendToOwn } else { Place::OwnZones };
+        let place = if mode == WriteMode::Append { WriteTarget::AppendToOwn } else { WriteTarget::OwnZones };
         let load = |stride| Load { options: polled.clone(), mode, merge, place, stride };
         let mut cases = [
             Case::new("one thread", || load(1).run(1, count, &held)),
@@ -148,7 +148,7 @@ pub(super) fn one_zone(effort: Effort, report: &mut Report) {
         ("emulated, polled", native.clone(), WriteMode::PerZone),
         ("native, polled", native, WriteMode::Append),
     ] {
-        let load = Load { options, mode, merge: true, place: Place::OneZone, stride: 1 };
+        let load = Load { options, mode, merge: true, place: WriteTarget::OneZone, stride: 1 };
         let mut cases =
             [Case::new("one", || load.run(1, count, &held)), Case::new("two", || load.run(2, count, &held))];
         let samples = interleave(effort.rounds.min(5), &mut cases);
@@ -182,11 +182,11 @@ pub(super) fn crowd(effort: Effort, report: &mut Report) {
     let polled = wide().with_complete(CompleteMode::Poll).with_hw_queue_depth(256);
     let held = AtomicU64::new(0);
     for (name, options, mode, place) in [
-        ("write to their own zones, in line", wide(), WriteMode::PerZone, Place::OwnZones),
-        ("write to their own zones, polled", polled.clone(), WriteMode::PerZone, Place::OwnZones),
-        ("append to one zone, emulated, in line", wide(), WriteMode::PerZone, Place::OneZone),
-        ("append to one zone, emulated, polled", polled.clone(), WriteMode::PerZone, Place::OneZone),
-        ("append to one zone, native, polled", polled, WriteMode::Append, Place::OneZone),
+        ("write to their own zones, in line", wide(), WriteMode::PerZone, WriteTarget::OwnZones),
+        ("write to their own zones, polled", polled.clone(), WriteMode::PerZone, WriteTarget::OwnZones),
+        ("append to one zone, emulated, in line", wide(), WriteMode::PerZone, WriteTarget::OneZone),
+        ("append to one zone, emulated, polled", polled.clone(), WriteMode::PerZone, WriteTarget::OneZone),
+        ("append to one zone, native, polled", polled, WriteMode::Append, WriteTarget::OneZone),
     ] {
         let load = Load { options, mode, merge: true, place, stride: 1 };
         let mut cases = [
@@ -205,7 +205,7 @@ const POLLS_MAX: u32 = 100;
 
 /// Where the threads of a load write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WriteTarget {
     /// Zone 0, by appends.
     OneZone,
     /// Each at the pointer of a zone of its own.
@@ -219,7 +219,7 @@ struct Load {
     options: EmulatedOptions,
     mode: WriteMode,
     merge: bool,
-    place: Place,
+    place: WriteTarget,
     /// Zones from that of one thread to that of the next.
     stride: u32,
 }
@@ -261,9 +261,9 @@ impl Load {
 
     fn request(&self, volume: &Volume, me: u32, issued: u64, buf: IoBuf) -> Request {
         match self.place {
-            Place::OneZone => Request::append(Sector(0), SECTORS, buf),
-            Place::AppendToOwn => Request::append(self.own(volume, me), SECTORS, buf),
-            Place::OwnZones => {
+            WriteTarget::OneZone => Request::append(Sector(0), SECTORS, buf),
+            WriteTarget::AppendToOwn => Request::append(self.own(volume, me), SECTORS, buf),
+            WriteTarget::OwnZones => {
                 Request::write(Sector(self.own(volume, me).0 + issued * u64::from(SECTORS)), SECTORS, buf)
             }
         }

@@ -125,10 +125,12 @@ fn parts_of(name: &str) -> Vec<String> {
     parts
 }
 
-/// Names that a module defines and the house has other words for, with their lines.
+/// Names that a module defines and the house has other words for, with their lines. The name of a test may have any word: it is a
+/// sentence, which documents and mutations repeat.
 pub fn names_in(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_enum: Option<usize> = None;
+    let mut is_test = false;
     for (number, line) in (1..).zip(text.lines()) {
         let code = &line[..comment_at(line).unwrap_or(line.len())];
         let indent = code.len() - code.trim_start().len();
@@ -142,10 +144,14 @@ pub fn names_in(text: &str) -> Vec<(usize, String)> {
         for pair in words.windows(2) {
             match pair[0] {
                 "struct" | "enum" | "trait" | "type" | "union" => names.push((name_at(pair[1]), true)),
+                "fn" if is_test => {}
                 "fn" | "mod" | "const" | "static" => names.push((name_at(pair[1]), false)),
                 _ => {}
             }
         }
+        // Other attributes and comments may stand between it and its function.
+        is_test =
+            code.trim() == "#[test]" || is_test && (code.trim().is_empty() || code.trim().starts_with('#'));
         if words.contains(&"enum") && code.ends_with('{') {
             in_enum = Some(indent);
         }
@@ -194,10 +200,15 @@ mod tests {
             "struct Slot { whole: u32 }",
             "struct ZoneSlot;",
             "fn gather_all() {}",
+            "#[test]",
+            "// It is one.",
+            "#[cfg(unix)]",
+            "fn all_landed() {}",
+            "fn landed() {}",
             "let waiter: Waiter = gather();",
         ]
         .join("\n");
-        let names = [(1, "Walk"), (3, "Whole"), (6, "Slot"), (8, "gather_all")];
+        let names = [(1, "Walk"), (3, "Whole"), (6, "Slot"), (8, "gather_all"), (13, "landed")];
         assert_eq!(names_in(&module), names.map(|(line, name)| (line, name.to_owned())));
     }
 

@@ -16,36 +16,36 @@ use zonal_fuse::session::SessionOptions;
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// A drive with a file system, and the directory that it is mounted at.
-pub struct Place {
+pub struct MountPlace {
     home: TempDir,
 }
 
-impl Place {
+impl MountPlace {
     /// A drive of `size` in zones of 4 MiB, with a new file system.
     ///
     /// # Panics
     /// If it cannot be made, as all that is here.
-    pub fn new(size: &str) -> Place {
-        Place::with_zones(size, "4M")
+    pub fn new(size: &str) -> MountPlace {
+        MountPlace::with_zones(size, "4M")
     }
 
     /// The same in zones of this size.
     ///
     /// # Panics
-    /// As [`Place::new`].
-    pub fn with_zones(size: &str, zone: &str) -> Place {
-        Place::made(Place { home: tempfile::tempdir().unwrap() }, size, zone)
+    /// As [`MountPlace::new`].
+    pub fn with_zones(size: &str, zone: &str) -> MountPlace {
+        MountPlace::made(MountPlace { home: tempfile::tempdir().unwrap() }, size, zone)
     }
 
     /// The same in memory, as far as it is written.
     ///
     /// # Panics
-    /// As [`Place::new`].
-    pub fn in_memory(size: &str, zone: &str) -> Place {
-        Place::made(Place { home: tempfile::tempdir_in("/dev/shm").unwrap() }, size, zone)
+    /// As [`MountPlace::new`].
+    pub fn in_memory(size: &str, zone: &str) -> MountPlace {
+        MountPlace::made(MountPlace { home: tempfile::tempdir_in("/dev/shm").unwrap() }, size, zone)
     }
 
-    fn made(place: Place, size: &str, zone: &str) -> Place {
+    fn made(place: MountPlace, size: &str, zone: &str) -> MountPlace {
         place.zonal(&format!("create --size {size} --zone-size {zone} d.img"));
         place.zonal("mkfs image:d.img");
         std::fs::create_dir(place.dir()).unwrap();
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountPlace {
     fn drop(&mut self) {
         // A test that failed may have left it mounted, and the home cannot be removed then.
         let unmount =
@@ -148,7 +148,7 @@ pub fn session_options(log: Log) -> SessionOptions {
 
 /// A mount that is served by a process of the test's.
 pub struct Mounted<'a> {
-    place: &'a Place,
+    place: &'a MountPlace,
     child: Child,
     stderr: Option<ChildStderr>,
 }

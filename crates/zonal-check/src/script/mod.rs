@@ -121,14 +121,14 @@ pub struct Script {
     info: DeviceInfo,
     wakeups: Wakeups,
     notices: Notices,
-    state: Mutex<State>,
+    state: Mutex<ScriptState>,
 }
 
 type Chooser = Box<dyn FnMut(&Seen) -> Style + Send>;
 
-struct State {
+struct ScriptState {
     zones: Zones,
-    flights: Vec<Flight>,
+    flights: Vec<CommandInFlight>,
     log: Vec<Seen>,
     done: Vec<VecDeque<Done>>,
     style: Chooser,
@@ -142,7 +142,7 @@ struct State {
     settles: u64,
 }
 
-struct Flight {
+struct CommandInFlight {
     seen: Seen,
     /// With its context until it is finished.
     pending: Option<(Command, Context)>,
@@ -156,7 +156,7 @@ struct Done {
 impl Script {
     /// A device of empty zones, all commands pending.
     pub fn new(info: DeviceInfo) -> Script {
-        let state = State {
+        let state = ScriptState {
             zones: Zones::new(info.geometry),
             flights: Vec::new(),
             log: Vec::new(),
@@ -239,7 +239,7 @@ impl Script {
     /// If no such command is pending.
     pub fn finish(&self, id: u64, answer: Answer) {
         let mut state = self.state.lock();
-        let State { zones, flights, done, .. } = &mut *state;
+        let ScriptState { zones, flights, done, .. } = &mut *state;
         let flight = flights.iter_mut().find(|f| f.seen.id == id).expect("the command is in flight");
         let (command, context) = flight.pending.take().expect("the command is pending");
         let result = zones.execute(&command, answer);
@@ -273,7 +273,7 @@ impl Script {
     }
 }
 
-impl State {
+impl ScriptState {
     fn insist(&self, info: &DeviceInfo, seen: &Seen) {
         let geometry = &info.geometry;
         let most = match seen.op {
@@ -362,8 +362,8 @@ impl Device for Script {
             Style::Now(answer) => Submitted::Done(state.zones.execute(command, answer)),
             _ => {
                 let context = context.take().expect("a command comes with its context");
-                state.flights.push(Flight { seen, pending: Some((*command, context)) });
-                Submitted::Pending
+                state.flights.push(CommandInFlight { seen, pending: Some((*command, context)) });
+                Submitted::Accepted
             }
         }
     }

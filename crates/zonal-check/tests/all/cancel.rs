@@ -114,7 +114,7 @@ fn write_of_several_commands_is_cancelled_between_two_and_says_what_landed() {
     rig.step(Answer::Obey);
     let Some(Err(error)) = rig.end(victim) else { panic!("{:?}", rig.end(victim)) };
     let landed =
-        RequestError::InPart { sector: rig.sector(1, most), landed: most, error: DeviceError::Aborted };
+        RequestError::InPart { sector: rig.sector(1, most), written: most, error: DeviceError::Aborted };
     assert_eq!(error, landed);
     assert!(error.is_uncertain());
     let next = rig.write(1, most, 4);
@@ -216,7 +216,7 @@ fn split_write_that_fails_in_part_says_which_part_landed() {
     let whole = rig.write(1, first, 4 + second);
     rig.rest();
     let Some(Err(error)) = rig.end(whole) else { panic!("{:?}", rig.end(whole)) };
-    let expected = RequestError::InPart { sector: rig.sector(2, 0), landed: 4, error: DeviceError::Medium };
+    let expected = RequestError::InPart { sector: rig.sector(2, 0), written: 4, error: DeviceError::Medium };
     assert_eq!(error, expected);
     assert!(error.is_uncertain(), "a part of it is on the medium");
 }
@@ -300,7 +300,9 @@ fn campaign(seed: u64, mode: WriteMode, tally: &mut Tally) {
         match end {
             _ if op == Op::Read => {}
             Ok(_) => (least, most) = (least + sectors, most + sectors),
-            Err(error) if error.is_uncertain() => (least, most) = (least + error.landed(), most + sectors),
+            Err(error) if error.is_uncertain() => {
+                (least, most) = (least + error.sectors_written(), most + sectors)
+            }
             Err(_) => {}
         }
     }

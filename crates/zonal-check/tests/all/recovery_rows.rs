@@ -30,10 +30,10 @@ const TRIES: u32 = 11;
 
 /// What of the failed request is in the zone, whatever the device says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Landed {
+enum Written {
     Nothing,
     Part,
-    Whole,
+    All,
     /// The pointer has passed it, and other bytes are there.
     Others,
 }
@@ -50,7 +50,7 @@ enum Promise {
 /// A row of the table: the device's errors, where the pointer is, and what follows.
 struct Row {
     errors: &'static [DeviceError],
-    landed: Landed,
+    written: Written,
     promise: Promise,
 }
 
@@ -63,23 +63,23 @@ const MEDIUM: &[DeviceError] = &[DeviceError::Medium];
 const FOR_GOOD: &[DeviceError] = &[DeviceError::InvalidField, DeviceError::Zone(ZoneError::Boundary)];
 
 const ROWS: [Row; 17] = [
-    Row { errors: NOT_EXECUTED, landed: Landed::Nothing, promise: Promise::Succeeds },
-    Row { errors: NO_SLOT, landed: Landed::Nothing, promise: Promise::Succeeds },
-    Row { errors: MAYBE, landed: Landed::Nothing, promise: Promise::Succeeds },
-    Row { errors: NOT_EXECUTED, landed: Landed::Part, promise: Promise::Succeeds },
-    Row { errors: NO_SLOT, landed: Landed::Part, promise: Promise::Succeeds },
-    Row { errors: MAYBE, landed: Landed::Part, promise: Promise::Succeeds },
-    Row { errors: NOT_EXECUTED, landed: Landed::Whole, promise: Promise::Succeeds },
-    Row { errors: NO_SLOT, landed: Landed::Whole, promise: Promise::Succeeds },
-    Row { errors: MAYBE, landed: Landed::Whole, promise: Promise::Succeeds },
-    Row { errors: NOT_EXECUTED, landed: Landed::Others, promise: Promise::FateUnknown },
-    Row { errors: NO_SLOT, landed: Landed::Others, promise: Promise::FateUnknown },
-    Row { errors: MAYBE, landed: Landed::Others, promise: Promise::FateUnknown },
-    Row { errors: MEDIUM, landed: Landed::Nothing, promise: Promise::Fails },
-    Row { errors: MEDIUM, landed: Landed::Part, promise: Promise::Fails },
-    Row { errors: MEDIUM, landed: Landed::Whole, promise: Promise::Fails },
-    Row { errors: FOR_GOOD, landed: Landed::Nothing, promise: Promise::Fails },
-    Row { errors: FOR_GOOD, landed: Landed::Whole, promise: Promise::Fails },
+    Row { errors: NOT_EXECUTED, written: Written::Nothing, promise: Promise::Succeeds },
+    Row { errors: NO_SLOT, written: Written::Nothing, promise: Promise::Succeeds },
+    Row { errors: MAYBE, written: Written::Nothing, promise: Promise::Succeeds },
+    Row { errors: NOT_EXECUTED, written: Written::Part, promise: Promise::Succeeds },
+    Row { errors: NO_SLOT, written: Written::Part, promise: Promise::Succeeds },
+    Row { errors: MAYBE, written: Written::Part, promise: Promise::Succeeds },
+    Row { errors: NOT_EXECUTED, written: Written::All, promise: Promise::Succeeds },
+    Row { errors: NO_SLOT, written: Written::All, promise: Promise::Succeeds },
+    Row { errors: MAYBE, written: Written::All, promise: Promise::Succeeds },
+    Row { errors: NOT_EXECUTED, written: Written::Others, promise: Promise::FateUnknown },
+    Row { errors: NO_SLOT, written: Written::Others, promise: Promise::FateUnknown },
+    Row { errors: MAYBE, written: Written::Others, promise: Promise::FateUnknown },
+    Row { errors: MEDIUM, written: Written::Nothing, promise: Promise::Fails },
+    Row { errors: MEDIUM, written: Written::Part, promise: Promise::Fails },
+    Row { errors: MEDIUM, written: Written::All, promise: Promise::Fails },
+    Row { errors: FOR_GOOD, written: Written::Nothing, promise: Promise::Fails },
+    Row { errors: FOR_GOOD, written: Written::All, promise: Promise::Fails },
 ];
 
 /// A command of recovery's own.
@@ -129,7 +129,7 @@ struct Scene {
     rig: Rig,
     mode: WriteMode,
     error: DeviceError,
-    landed: Landed,
+    written: Written,
     own: Own,
     trouble: Trouble,
     is_append: bool,
@@ -141,8 +141,8 @@ struct Scene {
 
 impl Scene {
     fn describe(&self) -> String {
-        let Scene { mode, error, landed, own, trouble, is_append, .. } = self;
-        format!("{mode}, append: {is_append}, {error:?}, {landed:?}, {own:?}: {trouble:?}")
+        let Scene { mode, error, written, own, trouble, is_append, .. } = self;
+        format!("{mode}, append: {is_append}, {error:?}, {written:?}, {own:?}: {trouble:?}")
     }
 
     fn submit(&mut self, at: u32, sectors: u32) -> u64 {
@@ -158,7 +158,7 @@ impl Scene {
     /// order than that of their issue, and are not found.
     fn comes_late_behind_another(&self) -> bool {
         let is_native = self.is_append && self.mode == WriteMode::Append;
-        is_native && self.error == DeviceError::TimedOut && self.landed == Landed::Whole
+        is_native && self.error == DeviceError::TimedOut && self.written == Written::All
     }
 
     /// Lets the request fail that is the oldest at the device.
@@ -166,16 +166,16 @@ impl Scene {
         let id = self.rig.script.pending()[0].id;
         let script = &self.rig.script;
         let is_late = self.error == DeviceError::TimedOut;
-        match self.landed {
-            Landed::Whole if is_late => script.finish(id, Answer::Late),
-            Landed::Nothing if is_late => {
+        match self.written {
+            Written::All if is_late => script.finish(id, Answer::Late),
+            Written::Nothing if is_late => {
                 script.finish(id, Answer::Late);
                 script.forget_late();
             }
-            Landed::Nothing => script.finish(id, Answer::Refuse(self.error)),
-            Landed::Part => script.finish(id, Answer::Torn(PART, self.error)),
-            Landed::Whole => script.finish(id, Answer::Torn(SECTORS, self.error)),
-            Landed::Others => {
+            Written::Nothing => script.finish(id, Answer::Refuse(self.error)),
+            Written::Part => script.finish(id, Answer::Torn(PART, self.error)),
+            Written::All => script.finish(id, Answer::Torn(SECTORS, self.error)),
+            Written::Others => {
                 script.set_zone(ZONE, ZoneCondition::ImpOpen, AT + SECTORS);
                 script.finish(id, Answer::Refuse(self.error));
             }
@@ -286,8 +286,8 @@ impl Scene {
             (false, Own::ReadBack) => Promise::FateUnknown,
         };
         let Scene { error, .. } = *self;
-        let passed = match (self.own, self.landed) {
-            (Own::ReadBack, Landed::Part) => PART,
+        let passed = match (self.own, self.written) {
+            (Own::ReadBack, Written::Part) => PART,
             _ => SECTORS,
         };
         let is_it = match (promise, end) {
@@ -298,16 +298,16 @@ impl Scene {
                 &Err(RequestError::FateUnknown { zone, offset, write_pointer, error: e }),
             ) => zone == ZoneIndex(ZONE) && offset == AT && write_pointer >= AT + passed && e == error,
             (Promise::Fails, &Err(RequestError::TornAppend { zone, offset, sectors, error: e })) => {
-                let landed = if self.landed == Landed::Part { PART } else { SECTORS };
-                let is_known = self.is_append && self.landed != Landed::Nothing && self.trouble.passes();
+                let written = if self.written == Written::Part { PART } else { SECTORS };
+                let is_known = self.is_append && self.written != Written::Nothing && self.trouble.passes();
                 is_known
                     && error == DeviceError::Medium
-                    && (zone, offset, sectors, e) == (ZoneIndex(ZONE), AT, landed, error)
+                    && (zone, offset, sectors, e) == (ZoneIndex(ZONE), AT, written, error)
             }
             (Promise::Fails, &Err(RequestError::Device(e))) => {
                 let says_more = self.is_append
                     && error == DeviceError::Medium
-                    && self.landed != Landed::Nothing
+                    && self.written != Written::Nothing
                     && self.trouble.passes();
                 e == error && !says_more
             }
@@ -365,7 +365,7 @@ impl Scene {
 fn scene(
     mode: WriteMode,
     error: DeviceError,
-    landed: Landed,
+    written: Written,
     own: Own,
     trouble: Trouble,
     is_append: bool,
@@ -373,7 +373,7 @@ fn scene(
     let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..info() };
     let options = VolumeOptions::default().with_mode(mode).with_merge(false).without_park();
     let rig = Rig::on(Arc::new(Script::new(info)), options);
-    Scene { rig, mode, error, landed, own, trouble, is_append, troubled: 0, submitted: Vec::new() }
+    Scene { rig, mode, error, written, own, trouble, is_append, troubled: 0, submitted: Vec::new() }
 }
 
 /// Plays all scenes in which this command of recovery's own is in trouble. Returns how many met it.
@@ -387,7 +387,7 @@ fn play_all(own: Own) -> u32 {
             for (trouble, mode, is_append) in troubles(own).into_iter().flat_map(|trouble| {
                 MODES.into_iter().flat_map(move |mode| [(trouble, mode, false), (trouble, mode, true)])
             }) {
-                let mut scene = scene(mode, error, row.landed, own, trouble, is_append);
+                let mut scene = scene(mode, error, row.written, own, trouble, is_append);
                 let end = scene.play();
                 if scene.troubled == 0 {
                     // Without a command of this kind there is nothing to be in trouble.

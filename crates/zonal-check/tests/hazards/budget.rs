@@ -2,7 +2,7 @@
 
 use super::*;
 use zonal_core::Nanos;
-use zonal_core::budget::{Class, Policy};
+use zonal_core::budget::{Policy, WriterClass};
 use zonal_io::volume::{BudgetOptions, CLASSES, Condition};
 
 const ALL: [WriteMode; 5] =
@@ -295,7 +295,7 @@ fn u35_greedy_writer_leaves_the_slots_of_another_class_alone() {
     let greedy: Vec<_> = (1..6).map(|zone| rig.write(zone, 0, 8)).collect();
     rig.rest();
     assert_eq!(rig.script.pending().len(), 1, "one slot is kept");
-    let modest = rig.also(|_| {}).of_class(Class(1));
+    let modest = rig.also(|_| {}).of_class(WriterClass(1));
     let request = rig.write_request(7, 0, 8);
     let token = request.token;
     rig.volume.submit(Nanos(0), &modest, request);

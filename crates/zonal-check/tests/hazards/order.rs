@@ -39,7 +39,7 @@ fn h27_write_across_zones_ends_once_with_the_error_of_its_lowest_address() {
     let across = rig.write(1, 56, 16);
     rig.settle();
     let error = DeviceError::Zone(ZoneError::InvalidWrite);
-    let in_part = RequestError::InPart { sector: rig.sector(1, 56), landed: 8, error };
+    let in_part = RequestError::InPart { sector: rig.sector(1, 56), written: 8, error };
     assert_eq!(rig.end(across), Some(Err(in_part)), "and with what the other part wrote");
     assert!(in_part.is_uncertain());
     assert_eq!(rig.buf(across).len(), 16 * 512, "the buffer is whole again");

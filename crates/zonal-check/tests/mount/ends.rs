@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use zonal_check::program;
-use zonal_check::program::mounted::{Place, bytes, open};
+use zonal_check::program::mounted::{MountPlace, bytes, open};
 use zonal_io::buffer::IoBuf;
 
 fn signal(pid: u32, signal: Signal) {
@@ -20,7 +20,7 @@ fn signal(pid: u32, signal: Signal) {
 #[test]
 fn every_end_leaves_what_was_written() {
     for end in ["unmount", "umount", "SIGTERM", "SIGINT"] {
-        let place = Place::new("128M");
+        let place = MountPlace::new("128M");
         let mut mounted = place.mount("");
         let data = bytes(2, 5 << 20);
         fs::write(mounted.at("f"), &data).unwrap();
@@ -39,7 +39,7 @@ fn every_end_leaves_what_was_written() {
 
 #[test]
 fn signal_ends_a_mount_that_is_in_use_and_loses_nothing() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
     let data = bytes(2, 3 << 20);
@@ -58,7 +58,7 @@ fn signal_ends_a_mount_that_is_in_use_and_loses_nothing() {
 
 #[test]
 fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
     let data = bytes(9, 1 << 20);
@@ -84,7 +84,7 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
 
 #[test]
 fn what_is_not_synced_is_on_the_drive_after_the_time_that_was_asked_for() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("commit=1,writethrough");
     fs::write(mounted.at("f"), b"without a sync").unwrap();
     std::thread::sleep(Duration::from_secs(3));
@@ -96,7 +96,7 @@ fn what_is_not_synced_is_on_the_drive_after_the_time_that_was_asked_for() {
 
 #[test]
 fn sync_makes_everything_durable_at_once() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("commit=3600");
     fs::create_dir(mounted.at("d")).unwrap();
     fs::write(mounted.at("d/f"), bytes(4, 70_000)).unwrap();
@@ -111,7 +111,7 @@ fn sync_makes_everything_durable_at_once() {
 
 #[test]
 fn second_process_is_refused_unless_both_only_read() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     fs::write(mounted.at("f"), b"f").unwrap();
     fs::create_dir(place.home().join("n")).unwrap();
@@ -128,7 +128,7 @@ fn second_process_is_refused_unless_both_only_read() {
 
 #[test]
 fn what_cannot_be_mounted_is_said_in_one_line() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     fs::write(place.home().join("file"), b"").unwrap();
     for (line, code, said) in [
         ("mount image:d.img m -o writebak", 2, "writebak: no such option; writeback is one"),
@@ -151,7 +151,7 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
 
 #[test]
 fn daemon_is_ready_when_the_command_ends_and_its_log_is_a_file() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let ready = place.zonal("mount image:d.img m --daemon --log log.txt");
     assert_eq!(ready, format!("ready {}\n", place.dir().display()));
     fs::write(place.dir().join("f"), b"f").unwrap();
@@ -166,7 +166,7 @@ fn daemon_is_ready_when_the_command_ends_and_its_log_is_a_file() {
 
 #[test]
 fn program_is_a_helper_of_mount() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let helper = place.home().join("mount.zonal");
     std::os::unix::fs::symlink(program::zonal(), &helper).unwrap();
     let mut command = Command::new(&helper);
@@ -186,7 +186,7 @@ fn mounted_directory_is_made_read_only_and_back() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let helper = place.home().join("mount.fuse.zonal");
     std::os::unix::fs::symlink(program::zonal(), &helper).unwrap();
     let remount = |dir: &str, options: &str| {
@@ -239,7 +239,7 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     place.zonal("mount image:d.img m --daemon");
     fs::create_dir(place.home().join("other")).unwrap();
     let bound = Command::new("mount").arg("--bind").arg(place.dir()).arg(place.home().join("other")).status();
@@ -266,7 +266,7 @@ fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let run = |line: &str, directory: &str| {
         let mut command = program::command(place.home(), line);
         let output = command.env("ZONAL_RUNTIME_DIR", directory).output().unwrap();
@@ -286,7 +286,7 @@ fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
 
 #[test]
 fn space_and_files_are_the_same_with_a_mount_and_without() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     for n in 0..5 {
         fs::write(mounted.at(&n.to_string()), bytes(n, 1 << 20)).unwrap();
@@ -305,7 +305,7 @@ fn space_and_files_are_the_same_with_a_mount_and_without() {
 
 #[test]
 fn idle_mount_takes_no_processor_time() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("commit=1");
     fs::write(mounted.at("f"), bytes(1, 1 << 20)).unwrap();
     place.zonal("sync m");
@@ -323,7 +323,7 @@ fn idle_mount_takes_no_processor_time() {
 
 #[test]
 fn scratch_is_a_file_system_for_the_time_of_the_mount() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount_device("ram:size=256M,zone_size=4M", "scratch");
     let data = bytes(1, 10 << 20);
     fs::write(mounted.at("f"), &data).unwrap();
@@ -340,7 +340,7 @@ fn scratch_is_a_file_system_for_the_time_of_the_mount() {
 #[test]
 fn full_drive_is_told_to_the_write_or_to_the_sync() {
     for options in ["writethrough", "writeback"] {
-        let place = Place::new("64M");
+        let place = MountPlace::new("64M");
         let mut mounted = place.mount(&format!("dirty=1M,{options}"));
         let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
         let block = bytes(1, 1 << 20);
@@ -370,7 +370,7 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
 /// A program that writes for ever and never syncs is told once what it has written is lost.
 #[test]
 fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
-    let place = Place::new("64M");
+    let place = MountPlace::new("64M");
     let mut mounted = place.mount("dirty=1M");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
     let block = bytes(1, 1 << 20);
@@ -399,7 +399,7 @@ fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
 /// The kernel makes an input error of a direct write that is answered short: the last one has to be refused as a whole.
 #[test]
 fn full_drive_is_told_to_direct_writes_of_every_size() {
-    let place = Place::new("64M");
+    let place = MountPlace::new("64M");
     let mut mounted = place.mount_device("ram:size=256M,zone_size=16M,max_sectors=2056", "scratch");
     for blocks in [1, 7, 64, 250, 256] {
         let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT);
@@ -417,7 +417,7 @@ fn full_drive_is_told_to_direct_writes_of_every_size() {
 /// The file is opened while there is less space than the kernel may have promised to others: its bytes go past the page cache.
 #[test]
 fn file_opened_on_a_nearly_full_drive_hears_of_it_from_the_write() {
-    let place = Place::new("64M");
+    let place = MountPlace::new("64M");
     let mounted = place.mount("dirty=1M");
     let filler = open(&mounted.at("filler"), OFlags::RDWR | OFlags::CREATE);
     let block = bytes(1, 256 << 10);
@@ -453,7 +453,7 @@ fn file_opened_on_a_nearly_full_drive_hears_of_it_from_the_write() {
 
 #[test]
 fn user_without_rights_mounts_by_the_helper() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let home = place.home();
     fs::create_dir(home.join("run")).unwrap();
     for path in [home.to_path_buf(), home.join("d.img"), home.join("run"), place.dir()] {
@@ -483,7 +483,7 @@ fn user_without_rights_mounts_by_the_helper() {
 /// A mount of fstab or of systemd has no session; a user who logs in later has one.
 #[test]
 fn mount_of_another_session_is_found() {
-    let place = Place::new("64M");
+    let place = MountPlace::new("64M");
     let session = place.home().join("session");
     fs::create_dir(&session).unwrap();
     let run = |line: &str, session: Option<&Path>| {
@@ -509,7 +509,7 @@ fn mount_of_another_session_is_found() {
 /// `umount` has not waited for the process; a mount after it does, and still refuses what is in use.
 #[test]
 fn mount_waits_for_the_process_of_the_one_before() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     fs::create_dir(place.home().join("other")).unwrap();
     for n in 0..8 {
         place.zonal("mount image:d.img m --daemon");
@@ -530,7 +530,7 @@ fn mount_waits_for_the_process_of_the_one_before() {
 /// in the midst of a sync, on a drive that takes a while for a flush.
 #[test]
 fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let plan = "[[rule]]\non = 'flush'\nfault = 'delay'\ntime = '300ms'\n";
     fs::write(place.home().join("slow.toml"), plan).unwrap();
     place.zonal("create --size 128M --zone-size 4M e.img");
@@ -570,7 +570,7 @@ fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
 /// Another file system at the path of a mount stays when the mount's process is told to end, and the mount goes wherever it is.
 #[test]
 fn signal_unmounts_its_own_file_system_and_no_other() {
-    let place = Place::new("64M");
+    let place = MountPlace::new("64M");
     fs::create_dir_all(place.home().join("p/m")).unwrap();
     let mut mounted = place.mount_at("image:d.img", "p/m", "");
     fs::write(place.home().join("p/m/f"), b"mine").unwrap();

@@ -10,11 +10,11 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use zonal_check::program::mounted::{Place, bytes, open};
+use zonal_check::program::mounted::{MountPlace, bytes, open};
 
 #[test]
 fn files_are_there_with_all_that_they_have_after_another_mount() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     let data = bytes(1, 3 << 20 | 77);
     fs::create_dir(mounted.at("d")).unwrap();
@@ -46,7 +46,7 @@ fn files_are_there_with_all_that_they_have_after_another_mount() {
 #[test]
 fn bytes_in_the_kernels_cache_are_data_to_a_search_for_holes() {
     for options in ["writeback", "writethrough"] {
-        let place = Place::new("128M");
+        let place = MountPlace::new("128M");
         let mounted = place.mount(options);
         let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
         file.set_len(1 << 20).unwrap();
@@ -64,7 +64,7 @@ fn bytes_in_the_kernels_cache_are_data_to_a_search_for_holes() {
 
 #[test]
 fn ranges_are_punched_zeroed_and_copied_and_none_is_promised() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
     let mut model = bytes(3, 1 << 20);
@@ -92,7 +92,7 @@ fn ranges_are_punched_zeroed_and_copied_and_none_is_promised() {
 
 #[test]
 fn file_without_a_name_gets_one_or_is_gone() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let mut files: Vec<_> = (0..2).map(|_| open(&mounted.at(""), OFlags::RDWR | OFlags::TMPFILE)).collect();
     for file in &mut files {
@@ -111,7 +111,7 @@ fn file_without_a_name_gets_one_or_is_gone() {
 
 #[test]
 fn file_that_is_open_stays_after_its_last_name() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let data = bytes(5, 300_000);
     fs::write(mounted.at("f"), &data).unwrap();
@@ -129,7 +129,7 @@ fn file_that_is_open_stays_after_its_last_name() {
 #[test]
 fn several_appenders_lose_nothing() {
     const LINES: usize = 500;
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     std::thread::scope(|scope| {
         for writer in 0..4 {
@@ -149,7 +149,7 @@ fn several_appenders_lose_nothing() {
 
 #[test]
 fn direct_and_cached_writes_of_one_file_are_both_there() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let cached = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
     let direct = open(&mounted.at("f"), OFlags::RDWR | OFlags::DIRECT);
@@ -172,7 +172,7 @@ fn direct_and_cached_writes_of_one_file_are_both_there() {
 
 #[test]
 fn attributes_are_in_the_name_spaces_of_linux() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let path = mounted.at("f");
     fs::write(&path, b"f").unwrap();
@@ -197,7 +197,7 @@ fn attributes_are_in_the_name_spaces_of_linux() {
 #[test]
 fn lifetime_is_an_attribute_that_files_inherit() {
     const NAME: &str = "user.zonal.lifetime";
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let mut value = [0; 64];
     fs::create_dir(mounted.at("d")).unwrap();
@@ -243,7 +243,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 fn access_control_lists_agree_with_modes_and_are_inherited() {
     const ACCESS: &str = "system.posix_acl_access";
     const NONE: u32 = u32::MAX;
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     fs::create_dir(mounted.at("d")).unwrap();
     // Of user 1000: read and write.
@@ -275,7 +275,7 @@ fn access_control_lists_agree_with_modes_and_are_inherited() {
 
 #[test]
 fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("allow_other");
     let path = mounted.at("f");
     let with = |mode| {
@@ -338,7 +338,7 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
 
 #[test]
 fn owner_and_permissions_are_shown_as_the_mount_says() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("uid=7,gid=8,umask=027");
     fs::write(mounted.at("f"), b"f").unwrap();
     let shown = fs::metadata(mounted.at("f")).unwrap();
@@ -353,7 +353,7 @@ fn owner_and_permissions_are_shown_as_the_mount_says() {
 /// What is changed later is never older: the kernel stamps writes, and the process names.
 #[test]
 fn times_of_files_do_not_run_backwards() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let time = |path: &Path| {
         let there = fs::metadata(path).unwrap();

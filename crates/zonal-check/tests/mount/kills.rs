@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use zonal_check::program::mounted::{Place, bytes};
+use zonal_check::program::mounted::{MountPlace, bytes};
 
 /// Kills of the ordinary test under each program, of which there are four.
 const KILLS: u64 = 6;
@@ -52,7 +52,7 @@ impl End {
         let rounds = number("ZONAL_MOUNT_KILLS", KILLS);
         match self {
             End::Kill => {
-                let place = Place::new("256M");
+                let place = MountPlace::new("256M");
                 for round in 0..rounds {
                     let mut mounted = place.mount(if round % 2 == 0 { "writeback" } else { "writethrough" });
                     let dir = place.dir();

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use zonal_check::program::mounted::Place;
+use zonal_check::program::mounted::MountPlace;
 
 /// Names that stay.
 const NAMES: usize = 5000;
 
 /// A directory with names that stay, while two programs have others come and go.
-fn while_others_change(place: &Place, names: usize, look: impl FnOnce(&Path)) {
+fn while_others_change(place: &MountPlace, names: usize, look: impl FnOnce(&Path)) {
     let dir = place.dir().join("d");
     fs::create_dir(&dir).unwrap();
     for n in 0..names {
@@ -55,7 +55,7 @@ fn stays(name: &[u8]) -> bool {
 #[test]
 fn names_that_stay_are_seen_once_while_others_come_and_go() {
     let names = std::env::var("ZONAL_MOUNT_NAMES").map_or(NAMES, |names| names.parse().unwrap());
-    let place = Place::new("1G");
+    let place = MountPlace::new("1G");
     let mounted = place.mount("");
     while_others_change(&place, names, |dir| {
         for _ in 0..5 {
@@ -73,7 +73,7 @@ fn names_that_stay_are_seen_once_while_others_come_and_go() {
 /// Two programs read a directory, go back to positions that were told them, and read on from there.
 #[test]
 fn positions_of_two_programs_lead_to_the_same_names_while_others_come_and_go() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     while_others_change(&place, NAMES, |dir| {
         let program = |seed: usize| {

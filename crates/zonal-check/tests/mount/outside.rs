@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use zonal_check::program::mounted::Place;
+use zonal_check::program::mounted::MountPlace;
 use zonal_check::program::repository;
 
 /// Operations of each run of fsx.
@@ -25,7 +25,7 @@ const FAIL: [&str; 0] = [];
 
 #[test]
 fn pjdfstest_passes() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("allow_other");
     std::fs::set_permissions(place.home(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let configuration = place.home().join("pjdfstest.toml");
@@ -66,7 +66,7 @@ fn configuration(maps: u32) -> String {
 fn fsx_finds_nothing() {
     let operations = std::env::var("ZONAL_MOUNT_OPS").ok().and_then(|n| n.parse().ok()).unwrap_or(OPERATIONS);
     for options in ["writeback", "writethrough"] {
-        let place = Place::new("128M");
+        let place = MountPlace::new("128M");
         let mounted = place.mount(options);
         for (seed, maps) in [(1, 0), (2, 10)] {
             let file = place.home().join("fsx.toml");

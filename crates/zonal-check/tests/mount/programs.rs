@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use zonal_check::program::mounted::Place;
+use zonal_check::program::mounted::MountPlace;
 
 /// Runs a script of a shell that has to succeed.
 fn shell(dir: &Path, script: &str) -> String {
@@ -18,7 +18,7 @@ const TREE: &str = "/usr/include";
 
 #[test]
 fn tree_is_the_same_after_tar_rsync_and_cp() {
-    let place = Place::new("1536M");
+    let place = MountPlace::new("1536M");
     let mounted = place.mount("");
     let script = format!(
         "mkdir tar rsync
@@ -44,7 +44,7 @@ fn tree_is_the_same_after_tar_rsync_and_cp() {
 
 #[test]
 fn copies_of_files_that_were_just_written_have_all_bytes() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     shell(
         &mounted.at(""),
@@ -61,7 +61,7 @@ fn copies_of_files_that_were_just_written_have_all_bytes() {
 
 #[test]
 fn repository_is_cloned_packed_and_sound() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     shell(
         &mounted.at(""),

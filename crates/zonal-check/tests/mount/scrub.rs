@@ -8,25 +8,25 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_check::program;
-use zonal_check::program::mounted::{Place, bytes, open};
+use zonal_check::program::mounted::{MountPlace, bytes, open};
 
 const MIB: u64 = 1 << 20;
 
 /// Four files of 10 MiB, one after the other on the drive.
-fn fill(place: &Place) {
+fn fill(place: &MountPlace) {
     for n in 0..4 {
         fs::write(place.dir().join(n.to_string()), bytes(n, 10 << 20)).unwrap();
         place.zonal("sync m");
     }
 }
 
-fn told(place: &Place) -> serde_json::Value {
+fn told(place: &MountPlace) -> serde_json::Value {
     let told: serde_json::Value = serde_json::from_str(&place.zonal("stat m --json")).unwrap();
     told["files"]["scrub"].clone()
 }
 
 /// Changes a byte in the image where it has block `block` of `data`.
-fn damage(place: &Place, data: &[u8], block: usize) {
+fn damage(place: &MountPlace, data: &[u8], block: usize) {
     let path = place.home().join("d.img");
     let image = fs::read(&path).unwrap();
     let wanted = &data[block * 4096..][..4096];
@@ -37,7 +37,7 @@ fn damage(place: &Place, data: &[u8], block: usize) {
 
 #[test]
 fn everything_is_verified_while_programs_write() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     fill(&place);
     let is_over = AtomicBool::new(false);
@@ -66,7 +66,7 @@ fn everything_is_verified_while_programs_write() {
 
 #[test]
 fn what_is_damaged_is_named_and_nothing_else() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     fill(&place);
     damage(&place, &bytes(1, 10 << 20), 700);
@@ -92,7 +92,7 @@ fn what_is_damaged_is_named_and_nothing_else() {
 /// Pages of the metadata, too.
 #[test]
 fn damaged_metadata_is_found() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     for n in 0..3000 {
         fs::write(mounted.at(&format!("a name with some letters {n}")), b"").unwrap();
@@ -115,7 +115,7 @@ fn damaged_metadata_is_found() {
 
 #[test]
 fn scrub_that_is_stopped_continues_after_the_next_mount() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     // Of a drive that answers late.
     let plan = "[[rule]]\non = \"read\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"30ms\"\n";
     fs::write(place.home().join("plan"), plan).unwrap();
@@ -153,7 +153,7 @@ fn scrub_that_is_stopped_continues_after_the_next_mount() {
 
 #[test]
 fn scrub_needs_a_mount() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let said = program::run(place.home(), "scrub m").refused(1);
     assert!(said.ends_with("m: no `zonal mount` has it"), "{said}");
     // A mount that only reads is scrubbed, too, and keeps nothing.

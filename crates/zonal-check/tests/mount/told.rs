@@ -4,11 +4,11 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::fs;
 use zonal_check::program;
-use zonal_check::program::mounted::{Place, bytes};
+use zonal_check::program::mounted::{MountPlace, bytes};
 
 #[test]
 fn mount_is_found_by_its_device_and_by_directories_in_it() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     fs::create_dir(mounted.at("sub")).unwrap();
     fs::write(mounted.at("sub/f"), bytes(1, 1 << 20)).unwrap();
@@ -32,7 +32,7 @@ fn mount_is_found_by_its_device_and_by_directories_in_it() {
 
 #[test]
 fn two_mounts_of_a_device_are_told_apart_by_their_directories() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     fs::create_dir(place.home().join("n")).unwrap();
     for dir in ["m", "n"] {
         place.zonal(&format!("mount image:d.img {dir} --daemon -o ro"));
@@ -50,7 +50,7 @@ fn remount_says_what_it_does_not_do() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     place.zonal("mount image:d.img m --daemon -o threads=3,allow_other");
     let remount = |options: &str| {
         let said = program::run(place.home(), &format!("mount image:d.img m -o remount,{options}"));
@@ -73,7 +73,7 @@ fn remount_says_what_it_does_not_do() {
 /// As a line of /etc/fstab says it.
 #[test]
 fn log_and_metadata_are_options_too() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let home = place.home();
     for line in ["create e.img --size 128M --zone-size 4M", "mkfs image:e.img --metadata e.meta"] {
         program::run(home, line).done();
@@ -92,7 +92,7 @@ fn log_and_metadata_are_options_too() {
 
 #[test]
 fn attributes_that_would_mean_nothing_are_refused() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     fs::write(mounted.at("f"), b"f").unwrap();
     let set = |name: &str| rustix::fs::setxattr(mounted.at("f"), name, b"long", XattrFlags::empty());

@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use zonal_check::program::mounted::{Place, bytes, open};
+use zonal_check::program::mounted::{MountPlace, bytes, open};
 
-fn plan(place: &Place, text: &str) {
+fn plan(place: &MountPlace, text: &str) {
     fs::write(place.home().join("plan"), text).unwrap();
 }
 
@@ -20,7 +20,7 @@ fn number(error: &std::io::Error) -> Option<Errno> {
 
 #[test]
 fn zone_that_cannot_be_read_costs_its_own_files_and_is_named() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     // Each of them takes several zones.
     for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -57,7 +57,7 @@ fn zone_that_cannot_be_read_costs_its_own_files_and_is_named() {
 
 #[test]
 fn writes_that_fail_here_and_there_are_written_elsewhere() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     plan(
         &place,
         "[[rule]]\non = \"writes\"\nskip = 30\nevery = 9\ncount = 8\nfault = \"refuse\"\nerror = \"medium\"\n",
@@ -76,7 +76,7 @@ fn writes_that_fail_here_and_there_are_written_elsewhere() {
 
 #[test]
 fn zones_that_become_read_only_are_evacuated_while_a_program_writes() {
-    let place = Place::new("256M");
+    let place = MountPlace::new("256M");
     let mounted = place.mount("");
     for n in 0..6 {
         fs::write(mounted.at(&format!("old{n}")), bytes(n, 10 << 20)).unwrap();
@@ -119,7 +119,7 @@ fn zones_that_become_read_only_are_evacuated_while_a_program_writes() {
 
 #[test]
 fn file_system_that_needs_a_repair_is_mounted_ro_and_never_written() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     let mounted = place.mount("");
     for n in 0..4 {
         fs::write(mounted.at(&n.to_string()), bytes(n, 6 << 20)).unwrap();
@@ -163,7 +163,7 @@ fn file_system_that_needs_a_repair_is_mounted_ro_and_never_written() {
 
 #[test]
 fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     plan(&place, "[[rule]]\non = \"any\"\nskip = 400\nfault = \"refuse\"\nerror = \"gone\"\n");
     let mut mounted = place.mount_device(DEVICE, "writethrough");
     let mut synced = 0;
@@ -205,7 +205,7 @@ const LATE: &str = "[[rule]]\non = \"writes\"\nzones = \"3-\"\nfault = \"delay\"
 #[test]
 fn reads_and_look_ups_do_not_wait_for_writers() {
     const WRITERS: usize = 6;
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     plan(&place, LATE);
     let mounted = place.mount_device(DEVICE, "writethrough,dirty=1M,threads=1");
     fs::write(mounted.at("there"), bytes(9, 100_000)).unwrap();
@@ -234,7 +234,7 @@ fn reads_and_look_ups_do_not_wait_for_writers() {
 /// does not have it.
 #[test]
 fn write_that_has_waited_is_durable_after_the_time_that_was_asked_for() {
-    let place = Place::new("128M");
+    let place = MountPlace::new("128M");
     plan(&place, LATE);
     let mut mounted = place.mount_device(DEVICE, "commit=1,writethrough,dirty=1M");
     let [a, b] = ["a", "b"].map(|name| open(&mounted.at(name), OFlags::RDWR | OFlags::CREATE));

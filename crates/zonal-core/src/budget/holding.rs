@@ -1,6 +1,6 @@
 //! What the budget knows of one zone.
 
-use super::options::Class;
+use super::options::WriterClass;
 use super::slots::Tally;
 use super::waiters::Arrival;
 use crate::device::Needs;
@@ -37,7 +37,7 @@ pub(super) enum Leaving {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holding {
     /// Whose slots they are: those of the class that asked first.
-    pub class: Class,
+    pub class: WriterClass,
     pub held: Held,
     /// Opened by a command. Who did that wants it open.
     pub explicit: bool,
@@ -50,7 +50,7 @@ pub(super) struct Holding {
     /// Granted and not used yet: what was held before.
     pub reserved: Option<Held>,
     /// Being closed or finished, for this class.
-    pub leaving: Option<(Leaving, Class)>,
+    pub leaving: Option<(Leaving, WriterClass)>,
     pub nearly_full: bool,
     /// Order of use.
     pub used: u64,
@@ -59,7 +59,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    pub const fn new(class: Class) -> Holding {
+    pub const fn new(class: WriterClass) -> Holding {
         Holding {
             class,
             held: Held::Nothing,

@@ -1,10 +1,10 @@
 //! The budget itself: every change of who holds and who waits.
 
 use super::holding::{Held, Holding, Leaving};
-use super::options::{BudgetError, Class, Fill, Options, Policy, Refusal};
+use super::options::{BudgetError, Fill, Options, Policy, Refusal, WriterClass};
 use super::slots::{Lack, Slots, Tally, When};
 use super::victims::Victims;
-use super::waiters::{Arrival, Waiter, Waiters};
+use super::waiters::{Arrival, Waiters, WaitingZone};
 use crate::device::{Limits, Needs};
 use crate::units::{Nanos, ZoneIndex};
 use crate::zone::ZoneCondition;
@@ -23,7 +23,7 @@ pub enum Acquired {
 
 /// What the caller has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum BudgetStep {
     /// The zone's wait is over: it has its slots, and the same is owed as after [`Acquired::Granted`]; or it became full,
     /// read-only or offline, and its writes can be refused without any.
     Wake(ZoneIndex),
@@ -39,7 +39,7 @@ pub struct Holder {
     /// The zone.
     pub zone: ZoneIndex,
     /// Whose slots they are.
-    pub class: Class,
+    pub class: WriterClass,
     /// Whether it holds an open slot as well as its active one.
     pub open: bool,
     /// Writes that have started and not ended.
@@ -52,7 +52,7 @@ pub struct Waiting {
     /// The zone.
     pub zone: ZoneIndex,
     /// In whose line it is.
-    pub class: Class,
+    pub class: WriterClass,
     /// Since when.
     pub since: Nanos,
 }
@@ -133,7 +133,7 @@ impl Budget {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn acquire(&mut self, zone: ZoneIndex, class: Class, now: Nanos) -> Acquired {
+    pub fn acquire(&mut self, zone: ZoneIndex, class: WriterClass, now: Nanos) -> Acquired {
         assert!(class.index() < self.slots.tallies().len(), "there is no class {}", class.0);
         let known = self.zones.get(&zone);
         if known.is_some_and(|h| h.waiting.is_some()) {
@@ -195,7 +195,7 @@ impl Budget {
     pub fn became(&mut self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
         let held = Held::of(condition);
         let used = self.tick();
-        let before = self.zones.get(&zone).copied().unwrap_or(Holding::new(Class(0)));
+        let before = self.zones.get(&zone).copied().unwrap_or(Holding::new(WriterClass(0)));
         if let Some((_, asked_by)) = before.leaving {
             self.waiters.answered(asked_by);
         }
@@ -203,7 +203,7 @@ impl Budget {
             self.waiters.remove(before.class, arrival);
         }
         let needs_none = !matches!(condition, ZoneCondition::Empty | ZoneCondition::Closed);
-        self.change(zone, Class(0), |h| {
+        self.change(zone, WriterClass(0), |h| {
             assert!(
                 h.writes == 0 || held == Held::Open,
                 "zone {zone} is {condition} and has a write under way"
@@ -246,8 +246,8 @@ impl Budget {
 
     /// The next thing to do, if any.
     #[expect(clippy::should_implement_trait, reason = "what comes next depends on calls in between")]
-    pub fn next(&mut self) -> Option<Step> {
-        self.woken.pop_front().map(Step::Wake).or_else(|| self.evict())
+    pub fn next(&mut self) -> Option<BudgetStep> {
+        self.woken.pop_front().map(BudgetStep::Wake).or_else(|| self.evict())
     }
 
     /// A wait that nothing under way has been able to end for the time of grace: the zone is out of the line, its writes
@@ -275,7 +275,7 @@ impl Budget {
     }
 
     /// The one place where a zone changes: what is counted and who may be a victim follows from that.
-    fn change(&mut self, zone: ZoneIndex, class: Class, change: impl FnOnce(&mut Holding)) {
+    fn change(&mut self, zone: ZoneIndex, class: WriterClass, change: impl FnOnce(&mut Holding)) {
         let mut holding = match self.zones.get(&zone) {
             Some(holding) => {
                 self.slots.tally_mut(holding.class).remove(holding.tally());
@@ -303,7 +303,7 @@ impl Budget {
     fn stand_in_line(&mut self, zone: ZoneIndex) {
         let holding = &self.zones[&zone];
         if let (Some((arrival, _)), None) = (holding.waiting, holding.leaving) {
-            self.waiters.insert(holding.class, holding.needs(), Waiter { arrival, zone });
+            self.waiters.insert(holding.class, holding.needs(), WaitingZone { arrival, zone });
         }
     }
 
@@ -321,8 +321,8 @@ impl Budget {
         }
     }
 
-    fn servable(&self) -> Option<(Class, Waiter)> {
-        let first = |class: Class| {
+    fn servable(&self) -> Option<(WriterClass, WaitingZone)> {
+        let first = |class: WriterClass| {
             let mut heads = self.waiters.heads(class);
             let (waiter, _) = heads.find(|&(_, needs)| self.slots.lack(class, needs, When::Now).is_none())?;
             Some((class, waiter))
@@ -344,14 +344,14 @@ impl Budget {
     }
 
     /// The oldest of a class, if nothing under way can end its wait and the policy finds no zone to close or finish.
-    fn stuck(&self, class: Class) -> Option<ZoneIndex> {
+    fn stuck(&self, class: WriterClass) -> Option<ZoneIndex> {
         let (waiter, needs) = self.waiters.heads(class).next()?;
         self.slots.lack(class, needs, When::AtBest)?;
         let has_victim = self.victim(class, needs).is_some();
         (!has_victim).then_some(waiter.zone)
     }
 
-    fn victim(&self, class: Class, needs: Needs) -> Option<(ZoneIndex, Leaving)> {
+    fn victim(&self, class: WriterClass, needs: Needs) -> Option<(ZoneIndex, Leaving)> {
         let lack = self.slots.lack(class, needs, When::Now)?;
         self.victims.choose(&self.slots, class, lack)
     }
@@ -371,8 +371,8 @@ impl Budget {
     }
 
     /// For the oldest zone that there is a victim for.
-    fn evict(&mut self) -> Option<Step> {
-        let first = |class: Class| {
+    fn evict(&mut self) -> Option<BudgetStep> {
+        let first = |class: WriterClass| {
             let mut heads = self.waiters.heads(class);
             heads.find_map(|(waiter, needs)| Some((waiter.arrival, class, self.victim(class, needs)?)))
         };
@@ -381,8 +381,8 @@ impl Budget {
         self.waiters.asked(class);
         self.change_known(zone, |h| h.leaving = Some((leaving, class)));
         Some(match leaving {
-            Leaving::Closing => Step::Close(zone),
-            Leaving::Finishing => Step::Finish(zone),
+            Leaving::Closing => BudgetStep::Close(zone),
+            Leaving::Finishing => BudgetStep::Finish(zone),
         })
     }
 
@@ -408,7 +408,7 @@ impl Budget {
     }
 
     fn check_line(&self) -> Result<(), String> {
-        let in_line: BTreeMap<ZoneIndex, (Class, Needs, Arrival)> =
+        let in_line: BTreeMap<ZoneIndex, (WriterClass, Needs, Arrival)> =
             self.waiters.all().map(|(class, needs, w)| (w.zone, (class, needs, w.arrival))).collect();
         let waiting = self.zones.iter().filter(|(_, h)| h.leaving.is_none());
         let waiting = waiting.filter_map(|(&zone, h)| Some((zone, (h.class, h.needs(), h.waiting?.0))));
@@ -429,7 +429,7 @@ fn same<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, kept: &T, found: &T
 impl Budget {
     /// A zone's state as the table of tests writes it.
     pub(super) fn show(&self, zone: ZoneIndex) -> String {
-        let holding = self.zones.get(&zone).copied().unwrap_or(Holding::new(Class(0)));
+        let holding = self.zones.get(&zone).copied().unwrap_or(Holding::new(WriterClass(0)));
         let held = match holding.held {
             Held::Nothing => "-",
             Held::Active => "C",

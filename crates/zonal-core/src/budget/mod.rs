@@ -33,24 +33,24 @@
 //! - A victim has no write, no waiter, and was not opened by a command.
 //!
 //! ```
-//! use zonal_core::budget::{Acquired, Budget, Class, Fill, Options, Step};
+//! use zonal_core::budget::{Acquired, Budget, WriterClass, Fill, Options, BudgetStep};
 //! use zonal_core::device::Limits;
 //! use zonal_core::{Nanos, ZoneCondition, ZoneIndex};
 //!
 //! let limits = Limits { open_max: 1, active_max: 0 };
 //! let mut budget = Budget::new(limits, Options::default()).unwrap();
 //! let (a, b) = (ZoneIndex(0), ZoneIndex(1));
-//! assert_eq!(budget.acquire(a, Class(0), Nanos(0)), Acquired::Granted);
+//! assert_eq!(budget.acquire(a, WriterClass(0), Nanos(0)), Acquired::Granted);
 //! budget.write_started(a);
-//! assert_eq!(budget.acquire(b, Class(0), Nanos(0)), Acquired::Wait);
+//! assert_eq!(budget.acquire(b, WriterClass(0), Nanos(0)), Acquired::Wait);
 //! let full = Fill { written: 64, capacity: 64 };
 //! budget.write_ended(a, full);
 //! budget.became(a, ZoneCondition::Full, full);
-//! assert_eq!(budget.next(), Some(Step::Wake(b)));
+//! assert_eq!(budget.next(), Some(BudgetStep::Wake(b)));
 //! budget.write_started(b);
 //! budget.write_ended(b, Fill { written: 8, capacity: 64 });
 //! // Nothing is under way that could fill zone 1.
-//! let Acquired::Fail(refusal) = budget.acquire(a, Class(0), Nanos(1)) else { panic!() };
+//! let Acquired::Fail(refusal) = budget.acquire(a, WriterClass(0), Nanos(1)) else { panic!() };
 //! assert_eq!(refusal.holders, [b]);
 //! ```
 
@@ -64,9 +64,9 @@ mod victims;
 mod waiters;
 
 pub use holders::Holders;
-pub use ledger::{Acquired, Budget, Holder, Step, Waiting};
+pub use ledger::{Acquired, Budget, BudgetStep, Holder, Waiting};
 pub use observe::Seen;
-pub use options::{BudgetError, Class, Fill, Options, Policy, Refusal};
+pub use options::{BudgetError, Fill, Options, Policy, Refusal, WriterClass};
 
 #[cfg(test)]
 mod tests;

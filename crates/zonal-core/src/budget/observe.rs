@@ -7,7 +7,7 @@
 
 use super::holding::Held;
 use super::ledger::Budget;
-use super::options::{Class, Fill};
+use super::options::{Fill, WriterClass};
 use super::slots::When;
 use crate::units::ZoneIndex;
 
@@ -57,14 +57,14 @@ impl Budget {
         self.zones.get(&zone).is_some_and(|h| h.held == Held::Open && h.leaving.is_none())
     }
 
-    /// Whether [`Step::Close`](super::Step::Close) or [`Step::Finish`](super::Step::Finish) has named `zone`, and the
-    /// caller has not said yet what it became.
+    /// Whether [`BudgetStep::Close`](super::BudgetStep::Close) or [`BudgetStep::Finish`](super::BudgetStep::Finish) has named `zone`,
+    /// and the caller has not said yet what it became.
     pub fn is_leaving(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.leaving.is_some())
     }
 
     /// Whether `zone` would get no slot if it asked now.
-    pub fn is_short(&self, zone: ZoneIndex, class: Class) -> bool {
+    pub fn is_short(&self, zone: ZoneIndex, class: WriterClass) -> bool {
         let known = self.zones.get(&zone);
         let needs = known.map_or(crate::device::Needs::ActiveAndOpen, |h| h.needs());
         let class = known.map_or(class, |h| h.class);

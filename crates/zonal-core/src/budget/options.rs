@@ -51,9 +51,9 @@ impl fmt::Display for Policy {
 
 /// Index of a class of writers, into [`Options::minimums`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Class(pub u8);
+pub struct WriterClass(pub u8);
 
-impl Class {
+impl WriterClass {
     pub(super) fn index(self) -> usize {
         self.0.into()
     }

@@ -1,6 +1,6 @@
 //! How many slots there are, and how many each class has.
 
-use super::options::Class;
+use super::options::WriterClass;
 use crate::device::{Limits, Needs};
 
 /// What zones of one class hold, and how much of that is about to be given back.
@@ -77,15 +77,15 @@ impl Slots {
         Slots { limits, minimums, tallies }
     }
 
-    pub fn classes(&self) -> impl Iterator<Item = Class> + use<> {
-        (0..self.minimums.len()).map(|index| Class(index as u8))
+    pub fn classes(&self) -> impl Iterator<Item = WriterClass> + use<> {
+        (0..self.minimums.len()).map(|index| WriterClass(index as u8))
     }
 
-    pub fn tally(&self, class: Class) -> &Tally {
+    pub fn tally(&self, class: WriterClass) -> &Tally {
         &self.tallies[class.index()]
     }
 
-    pub fn tally_mut(&mut self, class: Class) -> &mut Tally {
+    pub fn tally_mut(&mut self, class: WriterClass) -> &mut Tally {
         &mut self.tallies[class.index()]
     }
 
@@ -94,7 +94,7 @@ impl Slots {
     }
 
     /// What a zone of `class` lacks of `needs`. The active slot first, as at the drive.
-    pub fn lack(&self, class: Class, needs: Needs, when: When) -> Option<Lack> {
+    pub fn lack(&self, class: WriterClass, needs: Needs, when: When) -> Option<Lack> {
         let Limits { open_max, active_max } = self.limits;
         let active = |t: &Tally| match when {
             When::Now => t.active,
@@ -113,7 +113,7 @@ impl Slots {
     }
 
     /// Whether there is a slot beyond those held and those kept for other classes.
-    fn has_room(&self, max: u32, class: Class, held: impl Fn(&Tally) -> u32) -> bool {
+    fn has_room(&self, max: u32, class: WriterClass, held: impl Fn(&Tally) -> u32) -> bool {
         let taken = self.classes().map(|c| {
             let (held, minimum) = (held(self.tally(c)), self.minimums[c.index()]);
             u64::from(if c == class { held } else { held.max(minimum) })
@@ -123,7 +123,7 @@ impl Slots {
 
     /// Whether closing or finishing a zone of class `victim` makes room for `class`, and is not made up for by keeping
     /// the slot for the victim's class.
-    pub fn may_evict(&self, victim: Class, class: Class, lack: Lack) -> bool {
+    pub fn may_evict(&self, victim: WriterClass, class: WriterClass, lack: Lack) -> bool {
         let (tally, minimum) = (self.tally(victim), self.minimums[victim.index()]);
         let stay = match lack {
             Lack::Active => tally.active_that_stay(),

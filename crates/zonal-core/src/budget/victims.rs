@@ -1,7 +1,7 @@
 //! Zones that may be closed or finished to make room, the least recently used first.
 
 use super::holding::{Holding, Leaving};
-use super::options::{Class, Policy};
+use super::options::{Policy, WriterClass};
 use super::slots::{Lack, Slots};
 use crate::units::ZoneIndex;
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ impl Victims {
     ///
     /// For an open slot one is closed if possible. For an active one only finishing helps; of a closed zone if possible,
     /// because an open one may be in use again soon.
-    pub fn choose(&self, slots: &Slots, class: Class, lack: Lack) -> Option<(ZoneIndex, Leaving)> {
+    pub fn choose(&self, slots: &Slots, class: WriterClass, lack: Lack) -> Option<(ZoneIndex, Leaving)> {
         let close = |c: &Candidates| c.close.first().copied();
         let finish_open = |c: &Candidates| c.finish_open.first().copied();
         let finish_closed = |c: &Candidates| c.finish_closed.first().copied();
@@ -76,7 +76,7 @@ impl Victims {
     fn oldest(
         &self,
         slots: &Slots,
-        class: Class,
+        class: WriterClass,
         lack: Lack,
         first: impl Fn(&Candidates) -> Option<(u64, ZoneIndex)>,
     ) -> Option<ZoneIndex> {

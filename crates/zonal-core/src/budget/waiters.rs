@@ -1,6 +1,6 @@
 //! Zones that wait for slots, in order.
 
-use super::options::Class;
+use super::options::WriterClass;
 use crate::device::Needs;
 use crate::units::{Nanos, ZoneIndex};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ struct Line {
 
 /// A zone in line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Waiter {
+pub(super) struct WaitingZone {
     pub arrival: Arrival,
     pub zone: ZoneIndex,
 }
@@ -38,13 +38,13 @@ impl Waiters {
         Waiters { lines: std::iter::repeat_with(Line::default).take(classes).collect() }
     }
 
-    pub fn insert(&mut self, class: Class, needs: Needs, waiter: Waiter) {
+    pub fn insert(&mut self, class: WriterClass, needs: Needs, waiter: WaitingZone) {
         let line = &mut self.lines[class.index()];
         let list = if needs == Needs::Open { &mut line.closed } else { &mut line.empty };
         list.insert(waiter.arrival, waiter.zone);
     }
 
-    pub fn remove(&mut self, class: Class, arrival: Arrival) {
+    pub fn remove(&mut self, class: WriterClass, arrival: Arrival) {
         let line = &mut self.lines[class.index()];
         line.empty.remove(&arrival);
         line.closed.remove(&arrival);
@@ -57,14 +57,14 @@ impl Waiters {
     ///
     /// Order is strict but for one thing. A closed zone needs no active slot, so it may go before empty zones that lack
     /// one; writing it may even be what frees the slot that they lack. Each of them is passed like that once at most.
-    pub fn heads(&self, class: Class) -> impl Iterator<Item = (Waiter, Needs)> + use<> {
+    pub fn heads(&self, class: WriterClass) -> impl Iterator<Item = (WaitingZone, Needs)> + use<> {
         let line = &self.lines[class.index()];
         let head = |list: &BTreeMap<Arrival, ZoneIndex>, needs| {
             let (&arrival, &zone) = list.first_key_value()?;
-            Some((Waiter { arrival, zone }, needs))
+            Some((WaitingZone { arrival, zone }, needs))
         };
         let empty = head(&line.empty, Needs::ActiveAndOpen);
-        let may_not_pass = |(closed, _): &(Waiter, Needs)| {
+        let may_not_pass = |(closed, _): &(WaitingZone, Needs)| {
             empty.is_some_and(|(e, _)| e.arrival < closed.arrival && e.arrival < line.passed_until)
         };
         let closed = head(&line.closed, Needs::Open).filter(|closed| !may_not_pass(closed));
@@ -74,7 +74,7 @@ impl Waiters {
     }
 
     /// `waiter` gets its slots: takes it out, and notes whom it passes.
-    pub fn serve(&mut self, class: Class, waiter: Waiter) {
+    pub fn serve(&mut self, class: WriterClass, waiter: WaitingZone) {
         let line = &mut self.lines[class.index()];
         if line.empty.first_key_value().is_some_and(|(&oldest, _)| oldest < waiter.arrival) {
             line.passed_until = line.passed_until.max(waiter.arrival);
@@ -84,21 +84,21 @@ impl Waiters {
     }
 
     /// Whether more zones wait than victims are being closed or finished for them.
-    pub fn wants_victim(&self, class: Class) -> bool {
+    pub fn wants_victim(&self, class: WriterClass) -> bool {
         let line = &self.lines[class.index()];
         (line.asked as usize) < line.empty.len() + line.closed.len()
     }
 
-    pub fn asked(&mut self, class: Class) {
+    pub fn asked(&mut self, class: WriterClass) {
         self.lines[class.index()].asked += 1;
     }
 
-    pub fn answered(&mut self, class: Class) {
+    pub fn answered(&mut self, class: WriterClass) {
         self.lines[class.index()].asked -= 1;
     }
 
     /// Notes whether the oldest of a class is stuck. Returns since when.
-    pub fn stuck(&mut self, class: Class, is_stuck: bool, now: Nanos) -> Option<Nanos> {
+    pub fn stuck(&mut self, class: WriterClass, is_stuck: bool, now: Nanos) -> Option<Nanos> {
         let since = &mut self.lines[class.index()].stuck_since;
         *since = is_stuck.then(|| since.unwrap_or(now));
         *since
@@ -110,11 +110,11 @@ impl Waiters {
     }
 
     /// All that stand in line, for checks.
-    pub fn all(&self) -> impl Iterator<Item = (Class, Needs, Waiter)> {
+    pub fn all(&self) -> impl Iterator<Item = (WriterClass, Needs, WaitingZone)> {
         self.lines.iter().enumerate().flat_map(|(index, line)| {
-            let class = Class(index as u8);
+            let class = WriterClass(index as u8);
             let list = |list: &BTreeMap<Arrival, ZoneIndex>, needs| {
-                let waiters = list.iter().map(|(&arrival, &zone)| Waiter { arrival, zone });
+                let waiters = list.iter().map(|(&arrival, &zone)| WaitingZone { arrival, zone });
                 waiters.map(|waiter| (class, needs, waiter)).collect::<Vec<_>>()
             };
             [list(&line.empty, Needs::ActiveAndOpen), list(&line.closed, Needs::Open)].concat()
@@ -122,7 +122,7 @@ impl Waiters {
     }
 
     /// Victims that are being closed or finished for a class, for checks.
-    pub fn victims_asked(&self, class: Class) -> u32 {
+    pub fn victims_asked(&self, class: WriterClass) -> u32 {
         self.lines[class.index()].asked
     }
 }

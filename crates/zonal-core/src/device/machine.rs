@@ -76,7 +76,7 @@ pub enum Needs {
 
 /// Outcome of an event that the zone accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Step {
+pub struct Transition {
     /// State after it.
     pub state: ZoneState,
     /// Where a write or append lands, in sectors from the zone's start.
@@ -85,19 +85,19 @@ pub struct Step {
     pub needs: Needs,
 }
 
-impl Step {
-    const fn to(condition: ZoneCondition, written: u32) -> Step {
-        Step { state: ZoneState { condition, written }, placed: None, needs: Needs::Nothing }
+impl Transition {
+    const fn to(condition: ZoneCondition, written: u32) -> Transition {
+        Transition { state: ZoneState { condition, written }, placed: None, needs: Needs::Nothing }
     }
 
-    const fn stay(state: ZoneState) -> Step {
-        Step { state, placed: None, needs: Needs::Nothing }
+    const fn stay(state: ZoneState) -> Transition {
+        Transition { state, placed: None, needs: Needs::Nothing }
     }
 }
 
 /// What `event` does to a zone of `capacity` sectors in `state`.
 ///
-/// Resources are not known here: where [`Step::needs`] asks for some, the caller has to find them before it stores the
+/// Resources are not known here: where [`Transition::needs`] asks for some, the caller has to find them before it stores the
 /// new state, as [`super::Resources`] does.
 ///
 /// # Errors
@@ -108,7 +108,7 @@ pub fn step(
     capacity: u32,
     state: ZoneState,
     event: ZoneEvent,
-) -> Result<Step, ZoneError> {
+) -> Result<Transition, ZoneError> {
     if state.condition == ZoneCondition::NotWp {
         return conventional(capacity, state, event);
     }
@@ -117,18 +117,18 @@ pub fn step(
         ZoneEvent::Write { offset, sectors } => write(capacity, state, offset, sectors),
         ZoneEvent::Append { sectors } => append(capacity, state, sectors),
         ZoneEvent::BeginWrite { offset, sectors } => begin_write(capacity, state, offset, sectors),
-        ZoneEvent::EndWrite => Ok(Step::stay(filled(capacity, state))),
+        ZoneEvent::EndWrite => Ok(Transition::stay(filled(capacity, state))),
         ZoneEvent::FailWrite { offset, sectors } => Ok(fail_write(rules, state, offset, sectors)),
         ZoneEvent::Open => open(rules, state),
         ZoneEvent::Close => close(rules, state),
         ZoneEvent::Finish => finish(rules, state),
         ZoneEvent::Reset => reset(state),
         ZoneEvent::SetReadOnly => set_read_only(state),
-        ZoneEvent::SetOffline => Ok(Step::to(ZoneCondition::Offline, 0)),
+        ZoneEvent::SetOffline => Ok(Transition::to(ZoneCondition::Offline, 0)),
         ZoneEvent::Offline => offline(rules, state),
         ZoneEvent::Restore => Ok(restore(capacity, state)),
         ZoneEvent::ImplicitClose => implicit_close(rules, state),
-        ZoneEvent::Restart => Ok(Step::stay(restart(capacity, state))),
+        ZoneEvent::Restart => Ok(Transition::stay(restart(capacity, state))),
     }
 }
 
@@ -137,7 +137,7 @@ pub fn step(
 /// # Errors
 /// As [`step`].
 #[inline]
-pub fn write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Step, ZoneError> {
+pub fn write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Transition, ZoneError> {
     let mut step = begin_write(capacity, state, offset, sectors)?;
     step.state = filled(capacity, step.state);
     Ok(step)
@@ -148,7 +148,7 @@ pub fn write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Resu
 /// # Errors
 /// As [`step`].
 #[inline]
-pub fn append(capacity: u32, state: ZoneState, sectors: u32) -> Result<Step, ZoneError> {
+pub fn append(capacity: u32, state: ZoneState, sectors: u32) -> Result<Transition, ZoneError> {
     write(capacity, state, state.written, sectors)
 }
 
@@ -157,7 +157,12 @@ pub fn append(capacity: u32, state: ZoneState, sectors: u32) -> Result<Step, Zon
 /// # Errors
 /// As [`step`].
 #[inline]
-pub fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Step, ZoneError> {
+pub fn begin_write(
+    capacity: u32,
+    state: ZoneState,
+    offset: u32,
+    sectors: u32,
+) -> Result<Transition, ZoneError> {
     // Nearly every write finds its zone open.
     let (condition, needs) = match state.condition.is_open() {
         true => (state.condition, Needs::Nothing),
@@ -174,7 +179,7 @@ pub fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -
         return Err(ZoneError::Boundary);
     }
     let state = ZoneState { condition, written: offset + sectors };
-    Ok(Step { state, placed: Some(offset), needs })
+    Ok(Transition { state, placed: Some(offset), needs })
 }
 
 /// What a write needs to open a zone that is not open.
@@ -200,36 +205,40 @@ fn filled(capacity: u32, state: ZoneState) -> ZoneState {
     }
 }
 
-fn fail_write(rules: Rules, state: ZoneState, offset: u32, sectors: u32) -> Step {
+fn fail_write(rules: Rules, state: ZoneState, offset: u32, sectors: u32) -> Transition {
     let has_pointer = state.written != 0;
     if !has_pointer || u64::from(state.written) != u64::from(offset) + u64::from(sectors) {
-        return Step::stay(state);
+        return Transition::stay(state);
     }
     match state.condition {
         // Evicted while its first write was in flight.
-        ZoneCondition::Closed if offset == 0 && rules.evict_unwritten_empties => Step::stay(ZoneState::EMPTY),
-        condition => Step::to(condition, offset),
+        ZoneCondition::Closed if offset == 0 && rules.evict_unwritten_empties => {
+            Transition::stay(ZoneState::EMPTY)
+        }
+        condition => Transition::to(condition, offset),
     }
 }
 
-fn open(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+fn open(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     let needs = match state.condition {
         ZoneCondition::Empty => Needs::ActiveAndOpen,
         ZoneCondition::Closed => Needs::Open,
         ZoneCondition::ImpOpen | ZoneCondition::ExpOpen => Needs::Nothing,
-        ZoneCondition::Full if rules.open_full_succeeds => return Ok(Step::stay(state)),
+        ZoneCondition::Full if rules.open_full_succeeds => return Ok(Transition::stay(state)),
         _ => return Err(ZoneError::InvalidTransition),
     };
-    Ok(Step { needs, ..Step::to(ZoneCondition::ExpOpen, state.written) })
+    Ok(Transition { needs, ..Transition::to(ZoneCondition::ExpOpen, state.written) })
 }
 
-fn close(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+fn close(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     match state.condition {
         ZoneCondition::ImpOpen | ZoneCondition::ExpOpen => {
-            Ok(Step::stay(closed(rules.close_unwritten_empties, state.written)))
+            Ok(Transition::stay(closed(rules.close_unwritten_empties, state.written)))
         }
-        ZoneCondition::Closed => Ok(Step::stay(state)),
-        ZoneCondition::Empty | ZoneCondition::Full if rules.close_idle_succeeds => Ok(Step::stay(state)),
+        ZoneCondition::Closed => Ok(Transition::stay(state)),
+        ZoneCondition::Empty | ZoneCondition::Full if rules.close_idle_succeeds => {
+            Ok(Transition::stay(state))
+        }
         _ => Err(ZoneError::InvalidTransition),
     }
 }
@@ -242,7 +251,7 @@ fn closed(unwritten_empties: bool, written: u32) -> ZoneState {
     }
 }
 
-fn finish(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+fn finish(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     let needs = match state.condition {
         ZoneCondition::Empty if rules.finish_needs_resources => Needs::ActiveAndOpen,
         ZoneCondition::Closed if rules.finish_needs_resources => Needs::Open,
@@ -250,47 +259,49 @@ fn finish(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
         ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Full => Needs::Nothing,
         _ => return Err(ZoneError::InvalidTransition),
     };
-    Ok(Step { needs, ..Step::to(ZoneCondition::Full, state.written) })
+    Ok(Transition { needs, ..Transition::to(ZoneCondition::Full, state.written) })
 }
 
-fn reset(state: ZoneState) -> Result<Step, ZoneError> {
+fn reset(state: ZoneState) -> Result<Transition, ZoneError> {
     match state.condition {
         ZoneCondition::ReadOnly | ZoneCondition::Offline => Err(ZoneError::InvalidTransition),
-        _ => Ok(Step::stay(ZoneState::EMPTY)),
+        _ => Ok(Transition::stay(ZoneState::EMPTY)),
     }
 }
 
-fn set_read_only(state: ZoneState) -> Result<Step, ZoneError> {
+fn set_read_only(state: ZoneState) -> Result<Transition, ZoneError> {
     match state.condition {
         ZoneCondition::Offline => Err(ZoneError::InvalidTransition),
-        _ => Ok(Step::to(ZoneCondition::ReadOnly, state.written)),
+        _ => Ok(Transition::to(ZoneCondition::ReadOnly, state.written)),
     }
 }
 
-fn offline(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+fn offline(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     match state.condition {
-        ZoneCondition::ReadOnly if rules.has_offline_command => Ok(Step::to(ZoneCondition::Offline, 0)),
-        ZoneCondition::Offline if rules.has_offline_command => Ok(Step::stay(state)),
+        ZoneCondition::ReadOnly if rules.has_offline_command => Ok(Transition::to(ZoneCondition::Offline, 0)),
+        ZoneCondition::Offline if rules.has_offline_command => Ok(Transition::stay(state)),
         _ => Err(ZoneError::InvalidTransition),
     }
 }
 
 /// A read-only zone kept its data and its pointer, an offline one has neither. Whether the zone was finished before its
 /// end is not kept: then it takes writes again where its data ends.
-fn restore(capacity: u32, state: ZoneState) -> Step {
+fn restore(capacity: u32, state: ZoneState) -> Transition {
     match (state.condition, state.written) {
-        (ZoneCondition::ReadOnly, 0) | (ZoneCondition::Offline, _) => Step::stay(ZoneState::EMPTY),
-        (ZoneCondition::ReadOnly, written) if written >= capacity => Step::stay(ZoneState::full(written)),
-        (ZoneCondition::ReadOnly, written) => {
-            Step { needs: Needs::Active, ..Step::to(ZoneCondition::Closed, written) }
+        (ZoneCondition::ReadOnly, 0) | (ZoneCondition::Offline, _) => Transition::stay(ZoneState::EMPTY),
+        (ZoneCondition::ReadOnly, written) if written >= capacity => {
+            Transition::stay(ZoneState::full(written))
         }
-        _ => Step::stay(state),
+        (ZoneCondition::ReadOnly, written) => {
+            Transition { needs: Needs::Active, ..Transition::to(ZoneCondition::Closed, written) }
+        }
+        _ => Transition::stay(state),
     }
 }
 
-fn implicit_close(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+fn implicit_close(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     match state.condition {
-        ZoneCondition::ImpOpen => Ok(Step::stay(closed(rules.evict_unwritten_empties, state.written))),
+        ZoneCondition::ImpOpen => Ok(Transition::stay(closed(rules.evict_unwritten_empties, state.written))),
         _ => Err(ZoneError::InvalidTransition),
     }
 }
@@ -306,14 +317,14 @@ fn restart(capacity: u32, state: ZoneState) -> ZoneState {
 }
 
 /// A conventional zone has one state: it takes writes anywhere and knows no zone command.
-fn conventional(capacity: u32, state: ZoneState, event: ZoneEvent) -> Result<Step, ZoneError> {
+fn conventional(capacity: u32, state: ZoneState, event: ZoneEvent) -> Result<Transition, ZoneError> {
     match event {
         ZoneEvent::Write { offset, sectors } | ZoneEvent::BeginWrite { offset, sectors } => {
             let fits = u64::from(offset) + u64::from(sectors) <= u64::from(capacity);
-            let step = Step { placed: Some(offset), ..Step::stay(state) };
+            let step = Transition { placed: Some(offset), ..Transition::stay(state) };
             if fits { Ok(step) } else { Err(ZoneError::Boundary) }
         }
-        ZoneEvent::EndWrite | ZoneEvent::FailWrite { .. } | ZoneEvent::Restart => Ok(Step::stay(state)),
+        ZoneEvent::EndWrite | ZoneEvent::FailWrite { .. } | ZoneEvent::Restart => Ok(Transition::stay(state)),
         _ => Err(ZoneError::Conventional),
     }
 }

@@ -1,7 +1,7 @@
 //! Device side of a zone: what a drive does with its write pointer, its condition and its open and active resources.
 //!
 //! Owns the rules of the ZNS and ZBC state machines, as functions from a [`ZoneState`] and a [`ZoneEvent`] to a
-//! [`Step`], and the accounting of resources over all zones. Owns no table of zones and no data: an emulated drive
+//! [`Transition`], and the accounting of resources over all zones. Owns no table of zones and no data: an emulated drive
 //! keeps the states where it likes (one word a zone), asks [`step`] and [`Resources`], and stores what they say.
 //!
 //! # Order of checks
@@ -24,7 +24,7 @@ mod rules;
 mod select;
 mod state;
 
-pub use machine::{Needs, Step, ZoneEvent, append, begin_write, step, write};
+pub use machine::{Needs, Transition, ZoneEvent, append, begin_write, step, write};
 pub use resources::{Limits, Resources};
 pub use rules::Rules;
 pub use select::ZoneAction;

@@ -12,10 +12,10 @@
 //! 34000000008 next = 34000000008 Resync
 //! ```
 
-use super::item::{Item, Kind};
+use super::item::{Item, RequestKind};
 use super::queue::{Hold, Inquiry, Queue, Resync};
 use super::recovery::{Addressed, Failed};
-use super::word::{Class, Rules, Word, WriteKind};
+use super::word::{Rules, Word, WriteKind, ZoneClass};
 use crate::command::Op;
 use crate::error::DeviceError;
 use crate::units::ZoneIndex;
@@ -27,13 +27,13 @@ const MAGIC: &str = "zonal flight 1";
 const LINES_MAX: usize = 256;
 
 /// The record of one queue.
-pub(super) struct Flight {
+pub(super) struct FlightRecord {
     begin: String,
     lines: Vec<String>,
 }
 
 /// Not part of a queue's state: queues that differ in their past only are the same.
-impl std::fmt::Debug for Flight {
+impl std::fmt::Debug for FlightRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Flight")
     }
@@ -45,7 +45,7 @@ impl<T> Queue<T> {
     pub fn begin_flight(&mut self) {
         if self.flight.is_none() {
             let begin = self.describe();
-            self.flight = Some(Box::new(Flight { begin, lines: Vec::new() }));
+            self.flight = Some(Box::new(FlightRecord { begin, lines: Vec::new() }));
         }
     }
 
@@ -73,7 +73,7 @@ impl<T> Queue<T> {
         let begin = if is_full { Some(self.describe()) } else { None };
         let Some(flight) = &mut self.flight else { return };
         match begin {
-            Some(begin) => **flight = Flight { begin, lines: Vec::new() },
+            Some(begin) => **flight = FlightRecord { begin, lines: Vec::new() },
             None => flight.lines.push(format!("{:x} {call} = {outcome}", before.0)),
         }
     }
@@ -114,14 +114,14 @@ pub(super) fn show_word(word: &Word) -> String {
     format!("{:x}", word.0)
 }
 
-pub(super) fn show_item(kind: Kind, mergeable: bool) -> String {
+pub(super) fn show_item(kind: RequestKind, mergeable: bool) -> String {
     match kind {
-        Kind::Write(WriteKind::At(at), sectors) => {
+        RequestKind::Write(WriteKind::At(at), sectors) => {
             format!("{at}+{sectors}{}", if mergeable { "m" } else { "" })
         }
-        Kind::Write(WriteKind::Alone(at), sectors) => format!("alone:{at}+{sectors}"),
-        Kind::Write(WriteKind::Append, sectors) => format!("append+{sectors}"),
-        Kind::Manage(op) => op.name().to_owned(),
+        RequestKind::Write(WriteKind::Alone(at), sectors) => format!("alone:{at}+{sectors}"),
+        RequestKind::Write(WriteKind::Append, sectors) => format!("append+{sectors}"),
+        RequestKind::Manage(op) => op.name().to_owned(),
     }
 }
 
@@ -209,7 +209,7 @@ fn begin(line: &str) -> Option<Queue<u32>> {
 fn item(name: &str) -> Option<Item<u32>> {
     let (name, mergeable) = name.strip_suffix('m').map_or((name, false), |n| (n, true));
     let kind = match op(name) {
-        Some(op) => Kind::Manage(op),
+        Some(op) => RequestKind::Manage(op),
         None => {
             let (place, sectors) = name.split_once('+')?;
             let kind = match place {
@@ -219,7 +219,7 @@ fn item(name: &str) -> Option<Item<u32>> {
                     None => WriteKind::At(at.parse().ok()?),
                 },
             };
-            Kind::Write(kind, sectors.parse().ok()?)
+            RequestKind::Write(kind, sectors.parse().ok()?)
         }
     };
     Some(Item { kind, mergeable, token: 0 })
@@ -251,8 +251,8 @@ fn device_error(word: &str) -> Option<DeviceError> {
     }
 }
 
-fn class(name: &str) -> Option<Class> {
-    let all = [Class::Sequential, Class::Conventional, Class::ReadOnly, Class::Offline];
+fn class(name: &str) -> Option<ZoneClass> {
+    let all = [ZoneClass::Sequential, ZoneClass::Conventional, ZoneClass::ReadOnly, ZoneClass::Offline];
     all.into_iter().find(|c| format!("{c:?}") == name)
 }
 
@@ -311,11 +311,11 @@ fn make(queue: &mut Queue<u32>, line: &str, rules: &Rules) -> Option<String> {
             nothing()
         }
         ["starve", error] => {
-            queue.starve(device_error(error)?);
+            queue.wait_for_slot(device_error(error)?);
             nothing()
         }
         ["feed"] => {
-            queue.feed();
+            queue.try_again();
             nothing()
         }
         ["give-up"] => {

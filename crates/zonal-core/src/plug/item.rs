@@ -6,23 +6,23 @@ use std::collections::VecDeque;
 
 /// What waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RequestKind {
     /// A write of this many sectors.
     Write(WriteKind, u32),
     /// A reset, finish or offline; where slots are kept account of, an open or close, too.
     Manage(Op),
 }
 
-impl Kind {
+impl RequestKind {
     /// Whether it decides about the writes before it: a reset or finish, which aborts them.
     pub(super) fn moves_pointer(self) -> bool {
-        matches!(self, Kind::Manage(Op::ZoneReset | Op::ZoneFinish))
+        matches!(self, RequestKind::Manage(Op::ZoneReset | Op::ZoneFinish))
     }
 
     pub(super) fn sectors(self) -> u32 {
         match self {
-            Kind::Write(_, sectors) => sectors,
-            Kind::Manage(_) => 0,
+            RequestKind::Write(_, sectors) => sectors,
+            RequestKind::Manage(_) => 0,
         }
     }
 }
@@ -31,7 +31,7 @@ impl Kind {
 #[derive(Debug)]
 pub struct Item<T> {
     /// What it asks for.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Whether it may share a command with its neighbours: same operation and flags as other mergeable ones.
     pub mergeable: bool,
     /// The shell's token.
@@ -61,35 +61,35 @@ const OFFLINE: u64 = 8;
 
 impl Shape {
     #[inline(always)]
-    fn new(kind: Kind, mergeable: bool) -> Shape {
+    fn new(kind: RequestKind, mergeable: bool) -> Shape {
         let (tag, offset, sectors) = match kind {
-            Kind::Write(WriteKind::At(offset), sectors) => {
+            RequestKind::Write(WriteKind::At(offset), sectors) => {
                 (if mergeable { MERGEABLE } else { AT }, offset, sectors)
             }
-            Kind::Write(WriteKind::Alone(offset), sectors) => (ALONE, offset, sectors),
-            Kind::Write(WriteKind::Append, sectors) => (APPEND, 0, sectors),
-            Kind::Manage(Op::ZoneReset) => (RESET, 0, 0),
-            Kind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
-            Kind::Manage(Op::ZoneOpen) => (OPEN, 0, 0),
-            Kind::Manage(Op::ZoneClose) => (CLOSE, 0, 0),
-            Kind::Manage(Op::ZoneOffline) => (OFFLINE, 0, 0),
-            Kind::Manage(op) => unreachable!("{op:?} does not wait in a plug"),
+            RequestKind::Write(WriteKind::Alone(offset), sectors) => (ALONE, offset, sectors),
+            RequestKind::Write(WriteKind::Append, sectors) => (APPEND, 0, sectors),
+            RequestKind::Manage(Op::ZoneReset) => (RESET, 0, 0),
+            RequestKind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
+            RequestKind::Manage(Op::ZoneOpen) => (OPEN, 0, 0),
+            RequestKind::Manage(Op::ZoneClose) => (CLOSE, 0, 0),
+            RequestKind::Manage(Op::ZoneOffline) => (OFFLINE, 0, 0),
+            RequestKind::Manage(op) => unreachable!("{op:?} does not wait in a plug"),
         };
         Shape { what: tag << 32 | u64::from(offset), sectors: sectors.into() }
     }
 
     #[inline]
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> RequestKind {
         let sectors = self.sectors as u32;
         match self.what >> 32 {
-            AT | MERGEABLE => Kind::Write(WriteKind::At(self.what as u32), sectors),
-            ALONE => Kind::Write(WriteKind::Alone(self.what as u32), sectors),
-            APPEND => Kind::Write(WriteKind::Append, sectors),
-            RESET => Kind::Manage(Op::ZoneReset),
-            FINISH => Kind::Manage(Op::ZoneFinish),
-            OPEN => Kind::Manage(Op::ZoneOpen),
-            OFFLINE => Kind::Manage(Op::ZoneOffline),
-            _ => Kind::Manage(Op::ZoneClose),
+            AT | MERGEABLE => RequestKind::Write(WriteKind::At(self.what as u32), sectors),
+            ALONE => RequestKind::Write(WriteKind::Alone(self.what as u32), sectors),
+            APPEND => RequestKind::Write(WriteKind::Append, sectors),
+            RESET => RequestKind::Manage(Op::ZoneReset),
+            FINISH => RequestKind::Manage(Op::ZoneFinish),
+            OPEN => RequestKind::Manage(Op::ZoneOpen),
+            OFFLINE => RequestKind::Manage(Op::ZoneOffline),
+            _ => RequestKind::Manage(Op::ZoneClose),
         }
     }
 
@@ -181,11 +181,11 @@ mod tests {
     fn items_of_every_kind_give_back_what_they_hold() {
         let ends = [0, 1, u32::MAX - 1, u32::MAX];
         let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline];
-        let mut kinds = managed.map(Kind::Manage).to_vec();
+        let mut kinds = managed.map(RequestKind::Manage).to_vec();
         for sectors in ends {
-            kinds.push(Kind::Write(WriteKind::Append, sectors));
-            kinds.extend(ends.map(|offset| Kind::Write(WriteKind::At(offset), sectors)));
-            kinds.extend(ends.map(|offset| Kind::Write(WriteKind::Alone(offset), sectors)));
+            kinds.push(RequestKind::Write(WriteKind::Append, sectors));
+            kinds.extend(ends.map(|offset| RequestKind::Write(WriteKind::At(offset), sectors)));
+            kinds.extend(ends.map(|offset| RequestKind::Write(WriteKind::Alone(offset), sectors)));
         }
         for kind in kinds {
             for mergeable in [false, true] {
@@ -193,7 +193,7 @@ mod tests {
                 items.push_back(Item { kind, mergeable, token: 7 });
                 let (shape, token) = items.front().unwrap();
                 assert_eq!((shape.kind(), *token), (kind, 7));
-                let positional = matches!(kind, Kind::Write(WriteKind::At(_), _));
+                let positional = matches!(kind, RequestKind::Write(WriteKind::At(_), _));
                 assert_eq!(shape.mergeable(), mergeable && positional);
             }
         }

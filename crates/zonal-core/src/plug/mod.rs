@@ -29,10 +29,10 @@ mod queue;
 mod recovery;
 mod word;
 
-pub use item::{Item, Kind};
-pub use park::{Lot, ParkOptions};
+pub use item::{Item, RequestKind};
+pub use park::{ParkOptions, ParkedWrites};
 pub use queue::{Next, PlugState, Queue, Resync};
 pub use recovery::{
-    Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,
+    Addressed, Decision, ErrorClass, Failed, Position, ROUNDS_MAX, Verdict, ZoneFacts, decide, plan,
 };
-pub use word::{Admission, Class, IN_FLIGHT_MAX, Rules, Word, WriteKind};
+pub use word::{Admission, IN_FLIGHT_MAX, Rules, Word, WriteKind, ZoneClass};

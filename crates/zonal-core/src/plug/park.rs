@@ -9,7 +9,7 @@
 //! waits its own time.
 
 use super::item::Item;
-use super::{Kind, WriteKind};
+use super::{RequestKind, WriteKind};
 use crate::units::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +48,7 @@ struct Parked<T> {
 
 /// Parked writes of one zone.
 #[derive(Debug)]
-pub struct Lot<T> {
+pub struct ParkedWrites<T> {
     /// By offset; those of one offset in the order of their arrival.
     writes: BTreeMap<(u32, u64), Parked<T>>,
     /// Came while there were writes, in order.
@@ -59,10 +59,10 @@ pub struct Lot<T> {
     still: (Nanos, u32),
 }
 
-impl<T> Lot<T> {
+impl<T> ParkedWrites<T> {
     /// An empty one of a zone that stands at `pointer`.
-    pub fn new(now: Nanos, pointer: u32) -> Lot<T> {
-        Lot {
+    pub fn new(now: Nanos, pointer: u32) -> ParkedWrites<T> {
+        ParkedWrites {
             writes: BTreeMap::new(),
             appends: VecDeque::new(),
             sectors: 0,
@@ -97,13 +97,13 @@ impl<T> Lot<T> {
     /// If it is no write.
     pub fn park(&mut self, now: Nanos, item: Item<T>) {
         match item.kind {
-            Kind::Write(WriteKind::At(offset) | WriteKind::Alone(offset), sectors) => {
+            RequestKind::Write(WriteKind::At(offset) | WriteKind::Alone(offset), sectors) => {
                 self.arrivals += 1;
                 self.sectors += sectors;
                 self.writes.insert((offset, self.arrivals), Parked { item, sectors, since: now });
             }
-            Kind::Write(WriteKind::Append, _) => self.appends.push_back(item),
-            Kind::Manage(op) => panic!("{op:?} is not parked"),
+            RequestKind::Write(WriteKind::Append, _) => self.appends.push_back(item),
+            RequestKind::Manage(op) => panic!("{op:?} is not parked"),
         }
     }
 
@@ -185,11 +185,11 @@ mod tests {
     const OPTIONS: ParkOptions = ParkOptions { sectors_max: 32, time: Nanos(10) };
 
     fn at(offset: u32, sectors: u32, token: u32) -> Item<u32> {
-        Item { kind: Kind::Write(WriteKind::At(offset), sectors), mergeable: true, token }
+        Item { kind: RequestKind::Write(WriteKind::At(offset), sectors), mergeable: true, token }
     }
 
     fn append(token: u32) -> Item<u32> {
-        Item { kind: Kind::Write(WriteKind::Append, 4), mergeable: false, token }
+        Item { kind: RequestKind::Write(WriteKind::Append, 4), mergeable: false, token }
     }
 
     fn tokens(items: Vec<Item<u32>>) -> Vec<u32> {
@@ -198,52 +198,56 @@ mod tests {
 
     #[test]
     fn parked_writes_go_when_the_pointer_arrives_and_those_that_continue_them_with_them() {
-        let mut lot = Lot::new(Nanos(0), 0);
+        let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
         for item in [at(12, 4, 3), at(4, 4, 1), at(8, 4, 2), at(20, 4, 5), append(9)] {
-            lot.park(Nanos(0), item);
+            parked_writes.park(Nanos(0), item);
         }
-        assert_eq!(tokens(lot.take(Nanos(1), 0)), []);
-        assert_eq!(tokens(lot.take(Nanos(1), 4)), [1, 2, 3]);
-        assert_eq!(lot.len(), 2);
-        assert_eq!(tokens(lot.take(Nanos(1), 20)), [5, 9], "the append behind the last write");
-        assert!(lot.is_empty());
+        assert_eq!(tokens(parked_writes.take(Nanos(1), 0)), []);
+        assert_eq!(tokens(parked_writes.take(Nanos(1), 4)), [1, 2, 3]);
+        assert_eq!(parked_writes.len(), 2);
+        assert_eq!(tokens(parked_writes.take(Nanos(1), 20)), [5, 9], "the append behind the last write");
+        assert!(parked_writes.is_empty());
     }
 
     #[test]
     fn parked_write_whose_place_is_taken_comes_out_to_be_refused() {
-        let mut lot = Lot::new(Nanos(0), 0);
+        let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
         for item in [at(4, 4, 1), at(4, 8, 2), at(8, 4, 3)] {
-            lot.park(Nanos(0), item);
+            parked_writes.park(Nanos(0), item);
         }
         assert_eq!(
-            tokens(lot.take(Nanos(0), 4)),
+            tokens(parked_writes.take(Nanos(0), 4)),
             [1],
             "the other one of its place is refused once it is gone"
         );
-        assert_eq!(tokens(lot.take(Nanos(0), 8)), [2, 3]);
+        assert_eq!(tokens(parked_writes.take(Nanos(0), 8)), [2, 3]);
     }
 
     #[test]
     fn parked_write_is_given_up_after_its_zone_has_stood_still_for_the_time_allowed() {
-        let mut lot = Lot::new(Nanos(0), 0);
-        lot.park(Nanos(0), at(4, 4, 1));
-        lot.park(Nanos(7), at(8, 4, 2));
-        assert_eq!(lot.deadline(&OPTIONS), Some(Nanos(10)));
-        assert_eq!(lot.overdue(Nanos(5), 0, true, &OPTIONS), []);
-        assert_eq!(lot.overdue(Nanos(14), 0, false, &OPTIONS), [], "it went on until 5");
-        assert_eq!(lot.overdue(Nanos(15), 0, false, &OPTIONS), [1]);
-        assert_eq!(lot.deadline(&OPTIONS), Some(Nanos(17)));
-        assert_eq!(lot.overdue(Nanos(17), 0, false, &OPTIONS), [2]);
-        assert_eq!(lot.deadline(&OPTIONS), None);
+        let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
+        parked_writes.park(Nanos(0), at(4, 4, 1));
+        parked_writes.park(Nanos(7), at(8, 4, 2));
+        assert_eq!(parked_writes.deadline(&OPTIONS), Some(Nanos(10)));
+        assert_eq!(parked_writes.overdue(Nanos(5), 0, true, &OPTIONS), []);
+        assert_eq!(parked_writes.overdue(Nanos(14), 0, false, &OPTIONS), [], "it went on until 5");
+        assert_eq!(parked_writes.overdue(Nanos(15), 0, false, &OPTIONS), [1]);
+        assert_eq!(parked_writes.deadline(&OPTIONS), Some(Nanos(17)));
+        assert_eq!(parked_writes.overdue(Nanos(17), 0, false, &OPTIONS), [2]);
+        assert_eq!(parked_writes.deadline(&OPTIONS), None);
     }
 
     #[test]
     fn parked_sectors_are_bounded_and_room_comes_back() {
-        let mut lot = Lot::new(Nanos(0), 0);
-        lot.park(Nanos(0), at(4, 30, 1));
-        assert!(lot.has_room(2, &OPTIONS) && !lot.has_room(3, &OPTIONS) && !lot.has_room(u32::MAX, &OPTIONS));
-        lot.take(Nanos(0), 4);
-        assert!(lot.has_room(32, &OPTIONS));
+        let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
+        parked_writes.park(Nanos(0), at(4, 30, 1));
+        assert!(
+            parked_writes.has_room(2, &OPTIONS)
+                && !parked_writes.has_room(3, &OPTIONS)
+                && !parked_writes.has_room(u32::MAX, &OPTIONS)
+        );
+        parked_writes.take(Nanos(0), 4);
+        assert!(parked_writes.has_room(32, &OPTIONS));
     }
 
     proptest! {
@@ -252,18 +256,18 @@ mod tests {
         fn writes_of_a_zone_leave_in_order_in_whatever_order_they_come(
             order in Just((0..40u32).collect::<Vec<_>>()).prop_shuffle(),
         ) {
-            let mut lot = Lot::new(Nanos(0), 0);
+            let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
             let (mut pointer, mut left) = (0, Vec::new());
             for token in order {
                 match token * 4 == pointer {
                     true => { pointer += 4; left.push(token); }
-                    false => lot.park(Nanos(0), at(token * 4, 4, token)),
+                    false => parked_writes.park(Nanos(0), at(token * 4, 4, token)),
                 }
-                let run = lot.take(Nanos(0), pointer);
+                let run = parked_writes.take(Nanos(0), pointer);
                 pointer += 4 * run.len() as u32;
                 left.extend(tokens(run));
             }
-            prop_assert!(lot.is_empty());
+            prop_assert!(parked_writes.is_empty());
             prop_assert_eq!(left, (0..40).collect::<Vec<_>>());
         }
     }

@@ -6,9 +6,9 @@
 mod repair;
 mod state;
 
-use super::flight::{self, Flight};
-use super::item::{Item, Items, Kind, Shape};
-use super::word::{Class, Rules, Word, WriteKind};
+use super::flight::{self, FlightRecord};
+use super::item::{Item, Items, RequestKind, Shape};
+use super::word::{Rules, Word, WriteKind, ZoneClass};
 use crate::command::Op;
 use crate::error::RequestError;
 use repair::Repair;
@@ -49,7 +49,7 @@ pub enum Next {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resync {
     /// What the zone is now.
-    pub class: Class,
+    pub class: ZoneClass,
     /// Offset of the device's write pointer; the capacity for a full zone.
     pub pointer: u32,
 }
@@ -69,7 +69,7 @@ pub struct Queue<T> {
     /// What recovery from failed writes keeps.
     repair: Option<Box<Repair<T>>>,
     /// What has happened since the pointer came into doubt.
-    pub(super) flight: Option<Box<Flight>>,
+    pub(super) flight: Option<Box<FlightRecord>>,
 }
 
 impl<T> Default for Queue<T> {
@@ -144,7 +144,7 @@ impl<T> Queue<T> {
         let call = || format!("manage {}", op.name());
         let push = |queue: &mut Queue<T>| {
             queue.abort_writes(aborted);
-            queue.push(word, Item { kind: Kind::Manage(op), mergeable: false, token })
+            queue.push(word, Item { kind: RequestKind::Manage(op), mergeable: false, token })
         };
         self.noted(word, call, push, flight::show_word)
     }
@@ -156,7 +156,7 @@ impl<T> Queue<T> {
     }
 
     /// Returns how many there are then.
-    fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(Kind) -> bool) -> usize {
+    fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(RequestKind) -> bool) -> usize {
         let mut stay = Items::default();
         let (were_ahead, mut ahead) = (self.hold.ahead(), 0);
         for (n, item) in self.items.drain().enumerate() {
@@ -169,7 +169,7 @@ impl<T> Queue<T> {
         }
         self.items = stay;
         self.hold.set_ahead(|_| ahead);
-        self.feed();
+        self.try_again();
         aborted.len()
     }
 
@@ -199,7 +199,7 @@ impl<T> Queue<T> {
                     continue;
                 }
                 // One below the pointer was misplaced, and no other write counts on it.
-                if let Kind::Write(WriteKind::At(place) | WriteKind::Alone(place), _) = item.kind
+                if let RequestKind::Write(WriteKind::At(place) | WriteKind::Alone(place), _) = item.kind
                     && place >= word.pointer()
                 {
                     queue.lose(place);
@@ -208,7 +208,7 @@ impl<T> Queue<T> {
             }
             queue.items = stay;
             queue.hold.set_ahead(|_| ahead);
-            queue.feed();
+            queue.try_again();
             cancelled.len()
         };
         self.noted(word, call, cancel, usize::to_string);
@@ -249,10 +249,10 @@ impl<T> Queue<T> {
             return (word.freezing(), Next::Held);
         }
         match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
-            (_, Some(kind @ Kind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
+            (_, Some(kind @ RequestKind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
             (true, _) => self.next_recovery(word),
-            (false, Some(Kind::Manage(op))) => next_management(word, op),
-            (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
+            (false, Some(RequestKind::Manage(op))) => next_management(word, op),
+            (false, Some(RequestKind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
             (false, None) => (word.not_waiting(), Next::Nothing),
         }
     }
@@ -271,12 +271,13 @@ impl<T> Queue<T> {
     #[inline]
     pub fn would_write(&self, word: Word) -> bool {
         let front = self.items.front().map(|(shape, _)| shape.kind());
-        self.is_open(word) && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
+        self.is_open(word) && word.in_flight() == 0 && matches!(front, Some(RequestKind::Write(..)))
     }
 
     /// Whether an append is at the head and could go out.
     pub fn head_append(&self, word: Word) -> bool {
-        let is_append = |(shape, _): (Shape, &T)| matches!(shape.kind(), Kind::Write(WriteKind::Append, _));
+        let is_append =
+            |(shape, _): (Shape, &T)| matches!(shape.kind(), RequestKind::Write(WriteKind::Append, _));
         self.is_open(word) && self.items.front().is_some_and(is_append)
     }
 
@@ -298,13 +299,13 @@ impl<T> Queue<T> {
     /// Whether a zone without a slot has to ask for one: its head would go out now, and needs one.
     #[cold]
     pub fn wants_slot(&self, word: Word, rules: &Rules) -> bool {
-        let open = Kind::Manage(Op::ZoneOpen);
+        let open = RequestKind::Manage(Op::ZoneOpen);
         let is_open = self.items.front().is_some_and(|(shape, _)| shape.kind() == open);
         if is_open {
             return self.is_open(word);
         }
         let Some((shape, _)) = self.items.front().filter(|_| self.would_write(word)) else { return false };
-        let Kind::Write(kind, sectors) = shape.kind() else { return false };
+        let RequestKind::Write(kind, sectors) = shape.kind() else { return false };
         refusal(word.class(), rules).is_none() && word.place(kind, sectors, rules).is_ok()
     }
 
@@ -322,7 +323,7 @@ impl<T> Queue<T> {
     #[inline]
     pub fn follow(&self, word: Word, rules: &Rules) -> Option<(Word, u32)> {
         let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
-        let Kind::Write(kind, sectors) = front.kind() else { return None };
+        let RequestKind::Write(kind, sectors) = front.kind() else { return None };
         // Native appends go side by side and not in a chain, and after a loss each is decided when it goes out.
         // Where the device keeps order, writes go side by side, too.
         let together =
@@ -423,7 +424,7 @@ impl<T> Queue<T> {
             return (sectors, parts);
         }
         for item in shapes {
-            let Kind::Write(WriteKind::At(offset), n) = item.kind() else { break };
+            let RequestKind::Write(WriteKind::At(offset), n) = item.kind() else { break };
             let total = sectors.saturating_add(n);
             let fits = total <= rules.merge_sectors_max && total <= rules.capacity - at;
             if !item.mergeable() || offset != at + sectors || !fits {
@@ -451,7 +452,7 @@ impl<T> Queue<T> {
         let give_up = |queue: &mut Queue<T>| {
             queue.inquiry = if is_outdated { Inquiry::None } else { Inquiry::GaveUp };
             // An open or close waits for a known pointer as a write does.
-            queue.abort(failed, Kind::moves_pointer)
+            queue.abort(failed, RequestKind::moves_pointer)
         };
         self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
@@ -554,7 +555,10 @@ impl<T> Queue<T> {
             (!word.issuing() || writes > 1 && !word.appending(), "only who is joined is waited for"),
             (!word.frozen() || !word.is_busy(), "a reset or finish goes alone"),
             (word.has_slot() || !word.is_busy(), "what is in flight has its slot"),
-            (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
+            (
+                !word.wants_quiet() || word.waits() && !word.frozen(),
+                "a chain is recalled for what waits for it",
+            ),
             (!is_asked || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!is_asked || !word.is_busy() && !word.frozen(), "a report goes alone"),
             (!self.changed || word.recovers(), "a zone that has changed is asked for"),
@@ -573,18 +577,18 @@ fn next_management(word: Word, op: Op) -> (Word, Next) {
 }
 
 /// Whether a request stays when a reset or finish has come. An open may wait for a slot; these do not wait for that.
-fn stays_at_abort(kind: Kind) -> bool {
-    kind.moves_pointer() || matches!(kind, Kind::Manage(Op::ZoneClose | Op::ZoneOffline))
+fn stays_at_abort(kind: RequestKind) -> bool {
+    kind.moves_pointer() || matches!(kind, RequestKind::Manage(Op::ZoneClose | Op::ZoneOffline))
 }
 
 /// Why a zone of this class takes no write.
-fn refusal(class: Class, rules: &Rules) -> Option<RequestError> {
+fn refusal(class: ZoneClass, rules: &Rules) -> Option<RequestError> {
     let zone = rules.zone;
     match class {
-        Class::Sequential => None,
-        Class::Conventional => Some(RequestError::Conventional { zone }),
-        Class::ReadOnly => Some(RequestError::ZoneReadOnly { zone }),
-        Class::Offline => Some(RequestError::ZoneOffline { zone }),
+        ZoneClass::Sequential => None,
+        ZoneClass::Conventional => Some(RequestError::Conventional { zone }),
+        ZoneClass::ReadOnly => Some(RequestError::ZoneReadOnly { zone }),
+        ZoneClass::Offline => Some(RequestError::ZoneOffline { zone }),
     }
 }
 

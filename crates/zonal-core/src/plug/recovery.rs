@@ -16,7 +16,7 @@
 //! lies there, whole or torn; a whole one is looked for where it would be if the others went in the order of their issue.
 //! If several may have been and not all were, it cannot be told which.
 
-use super::word::Class;
+use super::word::ZoneClass;
 use crate::error::{DeviceError, ZoneError};
 
 /// Rounds of recovery in which a write may itself fail: the next round gives it up.
@@ -67,7 +67,7 @@ impl ErrorClass {
     }
 
     /// Whether a write that failed so may have left something in the zone.
-    const fn may_have_landed(self) -> bool {
+    const fn may_be_written(self) -> bool {
         matches!(self, ErrorClass::Medium | ErrorClass::Maybe | ErrorClass::Unknown)
     }
 }
@@ -86,7 +86,7 @@ pub enum Addressed {
 /// Where the device's pointer stands to a failed write, or what else its zone has become.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {
-    /// At its start, or where it will be once those before it were sent again. Of native appends: none has landed.
+    /// At its start, or where it will be once those before it were sent again. Of native appends: none was carried out.
     AtStart,
     /// Inside: the first part is there.
     Inside,
@@ -108,7 +108,7 @@ pub enum Position {
     Offline,
     /// Beyond everything that this volume has issued.
     Foreign,
-    /// Some of several native appends have landed, and which cannot be told.
+    /// Some of several native appends were carried out, and which cannot be told.
     Somewhere,
 }
 
@@ -196,9 +196,9 @@ impl<T> Failed<T> {
 
 /// What is known of a zone whose failed writes are decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ground {
+pub struct ZoneFacts {
     /// What the device says that the zone is.
-    pub class: Class,
+    pub class: ZoneClass,
     /// Where it says that the zone stands; the capacity where that has no meaning.
     pub pointer: u32,
     /// Writable sectors of the zone.
@@ -213,7 +213,7 @@ pub struct Verdict {
     /// What to do.
     pub decision: Decision,
     /// Where it begins, as far as that is known: of a native append, the pointer at its issue, less the appends before it
-    /// that were not executed, and not so far that the pointer has not passed what landed of it.
+    /// that were not executed, and not so far that the pointer has not passed what was written of it.
     pub at: u32,
     /// Sectors of it that the pointer has passed.
     pub covered: u32,
@@ -243,30 +243,30 @@ pub fn hole<T>(failed: &[Failed<T>], verdicts: &[Verdict], pointer: u32) -> Opti
 }
 
 /// Decides about the failed writes of one zone, which are in the order of [`Failed::at`].
-pub fn plan<T>(failed: &[Failed<T>], ground: &Ground) -> Vec<Verdict> {
-    let landed = Landed::of(failed, ground);
-    let mut walk = Walk { ground: *ground, next: ground.pointer, lost: false };
+pub fn plan<T>(failed: &[Failed<T>], facts: &ZoneFacts) -> Vec<Verdict> {
+    let appends = NativeAppends::of(failed, facts);
+    let mut placed = PlacedWrites { facts: *facts, next: facts.pointer, lost: false };
     let mut not_executed = 0;
     let verdict = |f: &Failed<T>| {
         let (at, position, covered) = match f.addressed {
             Addressed::Native => {
-                let covered = landed.sectors.min(f.sectors);
+                let covered = appends.sectors.min(f.sectors);
                 // One before it may have been withdrawn since.
-                let at = f.at.saturating_sub(not_executed).min(ground.pointer.saturating_sub(covered));
-                let position = landed.position(f.class(), ground);
-                if !landed.is_doubtful(f.class()) {
+                let at = f.at.saturating_sub(not_executed).min(facts.pointer.saturating_sub(covered));
+                let position = appends.position(f.class(), facts);
+                if !appends.is_doubtful(f.class()) {
                     not_executed += f.sectors;
                 }
                 (at, position, covered)
             }
-            _ => (f.at, walk.position(f), ground.pointer.min(f.end()).saturating_sub(f.at)),
+            _ => (f.at, placed.position(f), facts.pointer.min(f.end()).saturating_sub(f.at)),
         };
-        let rounds = f.rounds + u8::from(is_own_failure(f, ground.pointer));
+        let rounds = f.rounds + u8::from(is_own_failure(f, facts.pointer));
         let decision = match decide(f.addressed, f.class(), position) {
             Decision::Redrive if rounds > ROUNDS_MAX => Decision::GiveUp,
             decision => decision,
         };
-        walk.decided(f, decision);
+        placed.decided(f, decision);
         Verdict { decision, at, covered, rounds }
     };
     failed.iter().map(verdict).collect()
@@ -281,18 +281,18 @@ fn is_own_failure<T>(f: &Failed<T>, pointer: u32) -> bool {
 }
 
 /// The way along the failed writes whose places are known.
-struct Walk {
-    ground: Ground,
+struct PlacedWrites {
+    facts: ZoneFacts,
     /// Where the zone will stand when those so far were sent again.
     next: u32,
     /// One of those so far was not, and left a hole.
     lost: bool,
 }
 
-impl Walk {
+impl PlacedWrites {
     fn position<T>(&self, f: &Failed<T>) -> Position {
-        let pointer = self.ground.pointer;
-        if let Some(position) = unusual(&self.ground) {
+        let pointer = self.facts.pointer;
+        if let Some(position) = unusual(&self.facts) {
             return position;
         }
         if f.end() < pointer {
@@ -316,61 +316,61 @@ impl Walk {
         if matches!(decision, Decision::Redrive | Decision::Verify) {
             self.next = self.next.max(f.end());
         } else {
-            self.lost |= f.end() > self.ground.pointer;
+            self.lost |= f.end() > self.facts.pointer;
         }
     }
 }
 
 /// What a zone is where the pointer is no guide.
-fn unusual(ground: &Ground) -> Option<Position> {
-    match ground.class {
-        Class::ReadOnly => Some(Position::ReadOnly),
-        Class::Offline => Some(Position::Offline),
-        _ if ground.pointer <= ground.issued => None,
-        _ if ground.pointer == ground.capacity => Some(Position::Full),
+fn unusual(facts: &ZoneFacts) -> Option<Position> {
+    match facts.class {
+        ZoneClass::ReadOnly => Some(Position::ReadOnly),
+        ZoneClass::Offline => Some(Position::Offline),
+        _ if facts.pointer <= facts.issued => None,
+        _ if facts.pointer == facts.capacity => Some(Position::Full),
         _ => Some(Position::Foreign),
     }
 }
 
 /// What the failed native appends of a zone have left there together.
-struct Landed {
+struct NativeAppends {
     /// Sectors; 0 also where the pointer lies below what was acknowledged.
     sectors: u32,
-    /// Sectors of those that may have landed, and how many these are.
+    /// Sectors of those that may be written, and how many these are.
     doubtful: u32,
     count: usize,
-    /// No error admits to having landed, but the pointer does: then each may have.
+    /// By no error may any of them be written, but the pointer says so: then each may be.
     contradiction: bool,
     /// The pointer lies below what was acknowledged.
     short: bool,
 }
 
-impl Landed {
-    fn of<T>(failed: &[Failed<T>], ground: &Ground) -> Landed {
+impl NativeAppends {
+    fn of<T>(failed: &[Failed<T>], facts: &ZoneFacts) -> NativeAppends {
         let native = || failed.iter().filter(|f| f.addressed == Addressed::Native);
         let all: u32 = native().map(|f| f.sectors).sum();
-        let acknowledged = ground.issued.saturating_sub(all);
-        let sectors = ground.pointer.saturating_sub(acknowledged);
-        let contradiction = sectors > 0 && !native().any(|f| f.class().may_have_landed());
-        let doubtful = || native().filter(|f| contradiction || f.class().may_have_landed());
-        Landed {
+        let acknowledged = facts.issued.saturating_sub(all);
+        let sectors = facts.pointer.saturating_sub(acknowledged);
+        let contradiction = sectors > 0 && !native().any(|f| f.class().may_be_written());
+        let doubtful = || native().filter(|f| contradiction || f.class().may_be_written());
+        NativeAppends {
             sectors,
             doubtful: doubtful().map(|f| f.sectors).sum(),
             count: doubtful().count(),
             contradiction,
-            short: ground.pointer < acknowledged,
+            short: facts.pointer < acknowledged,
         }
     }
 
     fn is_doubtful(&self, class: ErrorClass) -> bool {
-        self.contradiction || class.may_have_landed()
+        self.contradiction || class.may_be_written()
     }
 
-    fn position(&self, class: ErrorClass, ground: &Ground) -> Position {
-        if let Some(position) = unusual(ground) {
+    fn position(&self, class: ErrorClass, facts: &ZoneFacts) -> Position {
+        if let Some(position) = unusual(facts) {
             position
         } else if self.short {
-            if ground.pointer == 0 { Position::Empty } else { Position::Below }
+            if facts.pointer == 0 { Position::Empty } else { Position::Below }
         } else if self.sectors == 0 || !self.is_doubtful(class) {
             Position::AtStart
         } else if self.sectors == self.doubtful {

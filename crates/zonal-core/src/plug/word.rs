@@ -9,7 +9,7 @@
 //!    42   frozen   a reset or finish is at the device: nothing is issued
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
-//!    46   recalled what follows the write in flight without asking comes back first
+//!    46   quiet    a reset or finish wants the zone quiet: what follows the write in flight without asking comes back first
 //!    47   issuing  a write that others may join is being submitted to the device: the next may not overtake it
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
 //!    56   alone    the write in flight goes without company
@@ -28,7 +28,7 @@ const RECOVERS: u64 = 1 << 41;
 const FROZEN: u64 = 1 << 42;
 const APPENDS: u64 = 1 << 43;
 const CLASS_SHIFT: u32 = 44;
-const RECALLED: u64 = 1 << 46;
+const WANTS_QUIET: u64 = 1 << 46;
 const ISSUING: u64 = 1 << 47;
 const EPOCH_SHIFT: u32 = 48;
 const ALONE: u64 = 1 << 56;
@@ -41,7 +41,7 @@ pub const IN_FLIGHT_MAX: u32 = 255;
 /// What a zone is to the write path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Class {
+pub enum ZoneClass {
     /// Sequential and writable, or full: the pointer tells.
     Sequential = 0,
     /// Conventional: never plugged.
@@ -95,7 +95,7 @@ pub struct Word(pub u64);
 
 impl Word {
     /// An idle zone whose next write goes to `pointer`.
-    pub const fn new(class: Class, pointer: u32) -> Word {
+    pub const fn new(class: ZoneClass, pointer: u32) -> Word {
         Word(pointer as u64 | (class as u64) << CLASS_SHIFT)
     }
 
@@ -149,14 +149,14 @@ impl Word {
 
     /// Whether a reset or finish wants the zone quiet: of a chain, nothing more goes out.
     #[inline]
-    pub const fn recalled(self) -> bool {
-        self.0 & RECALLED != 0
+    pub const fn wants_quiet(self) -> bool {
+        self.0 & WANTS_QUIET != 0
     }
 
     /// Whether a chain may continue; see [`Queue::follow`](super::Queue::follow).
     #[inline]
     pub const fn chain_goes_on(self) -> bool {
-        self.0 & (RECALLED | RECOVERS) == 0
+        self.0 & (WANTS_QUIET | RECOVERS) == 0
     }
 
     /// Whether the zone may be written as far as the budget is concerned. Where there is none, every zone may.
@@ -167,7 +167,7 @@ impl Word {
         self.0 & NO_SLOT == 0
     }
 
-    /// Whether the zone's [`Lot`](super::Lot) has to be looked at before its queue.
+    /// Whether the zone's [`ParkedWrites`](super::ParkedWrites) has to be looked at before its queue.
     #[inline]
     pub const fn has_parked(self) -> bool {
         self.0 & PARKED != 0
@@ -175,12 +175,12 @@ impl Word {
 
     /// What the zone is.
     #[inline]
-    pub const fn class(self) -> Class {
+    pub const fn class(self) -> ZoneClass {
         match (self.0 >> CLASS_SHIFT) & 3 {
-            0 => Class::Sequential,
-            1 => Class::Conventional,
-            2 => Class::ReadOnly,
-            _ => Class::Offline,
+            0 => ZoneClass::Sequential,
+            1 => ZoneClass::Conventional,
+            2 => ZoneClass::ReadOnly,
+            _ => ZoneClass::Offline,
         }
     }
 
@@ -246,12 +246,12 @@ impl Word {
     fn admit_unusual(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
         let zone = rules.zone;
         match self.class() {
-            Class::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
-            Class::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
-            Class::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
-            Class::Sequential if self.waits() || self.is_busy() => Admission::Wait,
+            ZoneClass::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
+            ZoneClass::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
+            ZoneClass::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
+            ZoneClass::Sequential if self.waits() || self.is_busy() => Admission::Wait,
             // What cannot be written needs no slot to be refused.
-            Class::Sequential => {
+            ZoneClass::Sequential => {
                 self.place(kind, sectors, rules).map_or_else(Admission::Refuse, |_| Admission::Wait)
             }
         }
@@ -355,8 +355,8 @@ impl Word {
     /// The word when something wants the zone quiet as soon as possible. Implies waiting.
     #[inline]
     pub const fn recalling(self) -> Word {
-        let recalled = if self.in_flight() > 0 { RECALLED } else { 0 };
-        Word(self.0 | recalled | WAITS)
+        let wants_quiet = if self.in_flight() > 0 { WANTS_QUIET } else { 0 };
+        Word(self.0 | wants_quiet | WAITS)
     }
 
     /// The word after a command that was issued turned out not to have reached the device.
@@ -388,12 +388,12 @@ impl Word {
 
     /// The word while a reset or finish is at the device. Implies waiting.
     pub const fn freezing(self) -> Word {
-        Word((self.0 | FROZEN | WAITS) & !RECALLED)
+        Word((self.0 | FROZEN | WAITS) & !WANTS_QUIET)
     }
 
     /// The word of a zone of this capacity that a command has taken offline.
     pub const fn taken_offline(self, capacity: u32) -> Word {
-        self.at(Class::Offline, capacity)
+        self.at(ZoneClass::Offline, capacity)
     }
 
     pub(super) const fn thawed(self) -> Word {
@@ -408,7 +408,7 @@ impl Word {
         Word(self.0 & !WAITS)
     }
 
-    pub(super) const fn at(self, class: Class, pointer: u32) -> Word {
+    pub(super) const fn at(self, class: ZoneClass, pointer: u32) -> Word {
         const KEEP: u64 = !(0xFFFF_FFFF | 3 << CLASS_SHIFT);
         Word(self.0 & KEEP | Word::new(class, pointer).0)
     }
@@ -422,7 +422,7 @@ impl std::fmt::Debug for Word {
             (self.recovers(), " recovers"),
             (self.frozen(), " frozen"),
             (self.appending(), " appends"),
-            (self.recalled(), " recalled"),
+            (self.wants_quiet(), " recalled"),
             (self.issuing(), " issuing"),
             (self.0 & ALONE != 0, " alone"),
             (!self.has_slot(), " no-slot"),

@@ -12,9 +12,8 @@ mod varint;
 
 pub use anchor::{Anchor, STORE_ZONES_MAX, SuperblockCopy};
 pub use row::{
-    Account, Attributes, BlockPlace as Place, Entry, Extent, FILES_END, FileKind, FileKind as Kind,
-    GENERATIONS_END, NAME_MAX, Position, RowError, Run, RunPiece as Piece, SIZE_MAX, fuzz_row, is_name,
-    positioned,
+    Account, Attributes, BlockPlace, Entry, Extent, FILES_END, FileKind, GENERATIONS_END, NAME_MAX, Position,
+    RowError, Run, RunPiece, SIZE_MAX, fuzz_row, is_name, positioned,
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{

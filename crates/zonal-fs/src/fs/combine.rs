@@ -23,7 +23,7 @@ use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Header};
 use crate::space::open::Wish;
 use crate::space::{Lifetime, Reservation};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::ops::Range;
 use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
@@ -111,7 +111,7 @@ impl Shared {
     /// Moves a tail that was taken into a unit that waits for more.
     pub(super) fn combine_tail(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         tail: BufferedTail,
     ) -> Result<(), FsError> {
@@ -121,12 +121,7 @@ impl Shared {
     }
 
     /// Adds a piece to a unit that waits for more.
-    pub(super) fn combine(
-        &self,
-        waiter: &dyn Waiter,
-        ino: u64,
-        piece: ShortPiece<'_>,
-    ) -> Result<(), FsError> {
+    pub(super) fn combine(&self, waiter: &dyn Wait, ino: u64, piece: ShortPiece<'_>) -> Result<(), FsError> {
         let ShortPiece { range, end, room, bytes, is_tail } = piece;
         let blocks = (range.end - range.start) as u32;
         let most = self.unit_blocks() - 1;
@@ -191,7 +186,7 @@ impl Shared {
     /// Sends the units that wait since a time that is `meant`.
     pub(super) fn send_combined(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         meant: impl Fn(Nanos) -> bool,
     ) -> Result<(), FsError> {
         loop {
@@ -204,7 +199,7 @@ impl Shared {
     /// The core, once `ready` returns true, or an error. Until then units with pieces of the file are sent.
     pub(super) fn lock_file_when(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         mut ready: impl FnMut(&mut Core) -> Result<bool, FsError>,
     ) -> Result<CoreGuard<'_>, FsError> {
@@ -224,7 +219,7 @@ impl Shared {
     }
 
     /// Sends a unit that was taken. The next sync of a file reports what of it is lost.
-    fn send_unit(&self, waiter: &dyn Waiter, mut unit: CombinedUnit) -> Result<(), FsError> {
+    fn send_unit(&self, waiter: &dyn Wait, mut unit: CombinedUnit) -> Result<(), FsError> {
         let mut result = Ok(());
         while !unit.pieces.is_empty() && result.is_ok() {
             result = self.send_some(waiter, &mut unit);
@@ -246,7 +241,7 @@ impl Shared {
     }
 
     /// Sends as many of the pieces as a zone has room for.
-    fn send_some(&self, waiter: &dyn Waiter, unit: &mut CombinedUnit) -> Result<(), FsError> {
+    fn send_some(&self, waiter: &dyn Wait, unit: &mut CombinedUnit) -> Result<(), FsError> {
         // The writes found room for their rows.
         self.admit(waiter, Touched::Changed)?;
         self.leave_out_gone(unit);

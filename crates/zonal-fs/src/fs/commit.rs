@@ -8,12 +8,12 @@ use super::core::{CoreGuard, Shared};
 use super::error::FsError;
 use super::waiting::WaitsFor;
 use crate::store::Sealed;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 impl Shared {
     /// Makes all changes durable that were complete before the call. A thread that comes during a commit waits for the next
     /// one, and shares it with all threads that came meanwhile.
-    pub(super) fn commit(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub(super) fn commit(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let target = {
             let core = self.lock();
             core.check_alive()?;
@@ -23,7 +23,7 @@ impl Shared {
         self.commit_up_to(waiter, target)
     }
 
-    pub(super) fn commit_up_to(&self, waiter: &dyn Waiter, target: u64) -> Result<(), FsError> {
+    pub(super) fn commit_up_to(&self, waiter: &dyn Wait, target: u64) -> Result<(), FsError> {
         loop {
             let mut sealed = None;
             let core = self.lock_when(waiter, WaitsFor::Commit, |core| {
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    fn make_durable(&self, waiter: &dyn Waiter, sealed: &Sealed) -> Result<(), FsError> {
+    fn make_durable(&self, waiter: &dyn Wait, sealed: &Sealed) -> Result<(), FsError> {
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let result = result.map(|committed| self.lock().rows.settled(committed));
@@ -68,7 +68,7 @@ impl Shared {
     }
 
     /// Makes a file durable, with its name, and reports which of its data was lost since the last call.
-    pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+    pub(super) fn fsync(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.sync_tail(waiter, ino)?;
         drop(self.lock_with_file(ino));
         let failure = {
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     /// Makes everything durable, and reports the first data that was lost since the last call.
-    pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub(super) fn sync(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.send_all_tails(waiter)?;
         self.send_combined(waiter, |_| true)?;
         let busy = self.lock().nodes.busy();
@@ -100,7 +100,7 @@ impl Shared {
     }
 
     /// The core, once all units of a file that were sent before the call have completed; later ones do not count.
-    fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<CoreGuard<'_>, FsError> {
+    fn lock_when_completed(&self, waiter: &dyn Wait, ino: u64) -> Result<CoreGuard<'_>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_file_when(waiter, ino, |core| {
             core.check_alive()?;

@@ -31,7 +31,7 @@ use crate::format::{Superblock, key};
 use crate::space::ZoneOrder;
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Reader, Rows};
-use crate::waiter::{Bell, Waiter, Waiters};
+use crate::waiter::{Bell, Wait, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, OnceLock};
@@ -274,7 +274,7 @@ impl Shared {
     /// true tells those that wait for `what`.
     pub(super) fn lock_when(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         what: WaitsFor,
         mut ready: impl FnMut(&mut Core) -> Result<bool, FsError>,
     ) -> Result<CoreGuard<'_>, FsError> {

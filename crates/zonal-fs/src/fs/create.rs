@@ -19,7 +19,7 @@ use super::setattr::PERMISSIONS;
 use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, key};
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Draft, Row, Sealed, Totals};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{STRIPES, spread, stripe};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
@@ -212,7 +212,7 @@ impl Shared {
     /// Makes a file, and does `then` with it before another thread can remove it. If there is one of this name, does `there` instead.
     pub(super) fn create_or<R>(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (parent, name): (u64, &[u8]),
         new: &NewFile,
         there: impl FnOnce() -> Result<R, FsError>,
@@ -260,7 +260,7 @@ impl Shared {
     /// Makes a file.
     pub(super) fn create(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         place: (u64, &[u8]),
         new: &NewFile,
     ) -> Result<u64, FsError> {

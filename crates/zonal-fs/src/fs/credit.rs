@@ -7,12 +7,12 @@ use super::waiting::WaitsFor;
 use crate::space::cost::Need;
 use crate::space::credits::{Answer, Refusal, Ticket};
 use crate::space::{Reservation, Urgency};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 impl Shared {
     /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
     /// no other thread does.
-    pub(super) fn reserve(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
+    pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         let reserve = |urgency| {
             let credit = &mut self.space.lock().credit;
             let most = u64::from(blocks).min(credit.user().extents).max(1);
@@ -42,7 +42,7 @@ impl Shared {
     }
 
     /// Reserves a whole zone for the metadata store; `None` if users have less.
-    pub(super) fn reserve_zone(&self, waiter: &dyn Waiter) -> Result<Option<Reservation>, FsError> {
+    pub(super) fn reserve_zone(&self, waiter: &dyn Wait) -> Result<Option<Reservation>, FsError> {
         let need = self.need_of_zone();
         let core = self.lock();
         let reserved = self.space.lock().credit.reserve(need, Urgency::Wait);
@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    fn wait_in_line(&self, waiter: &dyn Waiter, mut ticket: Ticket) -> Result<Reservation, FsError> {
+    fn wait_in_line(&self, waiter: &dyn Wait, mut ticket: Ticket) -> Result<Reservation, FsError> {
         let mut seat = Seat::new(self, waiter, WaitsFor::Space(ticket.number()));
         loop {
             let mut core = self.lock();
@@ -113,12 +113,7 @@ impl<'a> CallRoom<'a> {
     ///
     /// # Errors
     /// There is room for none.
-    pub(super) fn take(
-        &mut self,
-        waiter: &dyn Waiter,
-        blocks: u64,
-        rest: u64,
-    ) -> Result<Reservation, FsError> {
+    pub(super) fn take(&mut self, waiter: &dyn Wait, blocks: u64, rest: u64) -> Result<Reservation, FsError> {
         let here = self.left.as_ref().map_or(0, |left| left.left().extents);
         if here < blocks {
             let wanted = rest.min(u64::from(self.shared.unit_blocks() - 1)).max(blocks);

@@ -21,7 +21,7 @@ use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::key;
 use crate::store::View;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
@@ -197,7 +197,7 @@ impl Core {
 impl Shared {
     /// Frees what is left of the files that came to the line before `mark` was taken. With a waiter, no more changes wait for a commit
     /// than may.
-    pub(super) fn free_gone(&self, mark: Option<u64>, waiter: Option<&dyn Waiter>) -> Result<(), FsError> {
+    pub(super) fn free_gone(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let Some(came) = mark else { return Ok(()) };
         loop {
             let next = {
@@ -225,7 +225,7 @@ impl Shared {
     /// Frees blocks of a file that is held, the last first. With a `size`, which callers see already, each piece makes the row shorter.
     pub(super) fn free_blocks(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         blocks: &Range<u64>,
         size: Option<u64>,

@@ -12,8 +12,8 @@ use super::error::FsError;
 use super::small_buffers::SmallBuffers;
 use super::unit_sums::{Sums, UnitSums};
 use crate::drive::{Answer, Answers, Drive};
-use crate::format::{Header, Place, Superblock, UnitError};
-use crate::waiter::Waiter;
+use crate::format::{BlockPlace, Header, Superblock, UnitError};
+use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(super) struct Span {
     pub(super) ino: u64,
     /// First block of the file.
     pub(super) block: u64,
-    pub(super) place: Place,
+    pub(super) place: BlockPlace,
     pub(super) blocks: u32,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Source<'a> {
     }
 
     /// Reads `spans`, whose zones are pinned, in the order of the drive.
-    pub(super) fn fetch(self, waiter: &dyn Waiter, spans: &[Span]) -> Fetched<'a> {
+    pub(super) fn fetch(self, waiter: &dyn Wait, spans: &[Span]) -> Fetched<'a> {
         let mut fetched = Fetched {
             source: self,
             commands: Commands::new(),
@@ -141,7 +141,7 @@ impl<'a> Source<'a> {
     /// Adds the answers to `pieces`.
     fn read(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         pieces: impl ExactSizeIterator<Item = ZoneBlocks>,
         answers: &mut Answers,
     ) {
@@ -189,7 +189,7 @@ pub(super) struct Fetched<'a> {
 
 impl Fetched<'_> {
     // All of it is filled where it lies: to move lists that were just made costs as much as to make them.
-    fn fill(&mut self, waiter: &dyn Waiter, spans: &[Span]) {
+    fn fill(&mut self, waiter: &dyn Wait, spans: &[Span]) {
         let source = self.source;
         let mut wanted = Wanted::new();
         for span in spans {
@@ -215,7 +215,7 @@ impl Fetched<'_> {
 
     /// Reads each piece of the failed commands that were for several with a command of its own.
     #[cold]
-    fn read_again(&mut self, waiter: &dyn Waiter, wanted: &[ZoneBlocks]) {
+    fn read_again(&mut self, waiter: &dyn Wait, wanted: &[ZoneBlocks]) {
         let (mut parts, mut again) = (Vec::new(), Vec::new());
         for (command, answer) in self.commands.drain(..).zip(self.answers.drain(..)) {
             match answer.0.is_err() && command.wanted.len() > 1 {
@@ -279,7 +279,7 @@ impl Fetched<'_> {
 
     /// Looks at the checksums of a span's unit, and returns where they are; `None` if its data has none.
     fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
-        let Span { ino, block, place: Place { zone, unit, .. }, .. } = *span;
+        let Span { ino, block, place: BlockPlace { zone, unit, .. }, .. } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
             return Ok(None);

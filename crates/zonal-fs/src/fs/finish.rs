@@ -6,12 +6,12 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::waiting::WaitsFor;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_core::Op;
 
 impl Shared {
     /// Finishes zones that were closed early and have no writes in flight, and returns whether there was one.
-    pub(super) fn finish_closed(&self, waiter: &dyn Waiter) -> bool {
+    pub(super) fn finish_closed(&self, waiter: &dyn Wait) -> bool {
         let mut did = false;
         loop {
             let next = self.lock().space.lock().next_to_finish();

@@ -13,12 +13,12 @@ use super::names::name_at;
 use super::node::NodeGuard;
 use super::space::Placed;
 use super::waiting::WaitsFor;
-use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record};
+use crate::format::{Extent, HEADER_BYTES, Header, Position, Record, RunPiece};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
 use crate::space::zone::Pin;
 use crate::space::{Lifetime, Opened};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_core::{DeviceError, RequestError, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
@@ -202,7 +202,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 impl Shared {
     /// Sends a unit whose data is in `buf`, after room for its header. Where the device keeps no data, the bytes do not
     /// count.
-    pub(super) fn send(&self, waiter: &dyn Waiter, append: AppendUnit, buf: IoBuf) {
+    pub(super) fn send(&self, waiter: &dyn Wait, append: AppendUnit, buf: IoBuf) {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
             let data = &buf[HEADER_BYTES..][..(append.blocks() * BLOCK_BYTES) as usize];
@@ -215,7 +215,7 @@ impl Shared {
     /// The same, of a unit whose data has these checksums.
     pub(super) fn send_with_sums(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         append: AppendUnit,
         mut buf: IoBuf,
         sums: Vec<u32>,
@@ -265,7 +265,7 @@ impl Shared {
 
     /// Sends units that failed to other zones, and finishes zones that were closed early. A unit that finds no zone waits
     /// until one is free, or is lost if none will be.
-    pub(super) fn resend(&self, waiter: &dyn Waiter) {
+    pub(super) fn resend(&self, waiter: &dyn Wait) {
         self.finish_closed(waiter);
         loop {
             let mut core = self.core.lock();
@@ -358,7 +358,7 @@ impl Core {
         let ended = space.take_ended();
         drop(space);
         ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
-        let pieces = append.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
+        let pieces = append.carried.iter().map(|c| RunPiece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
         Ok(self.space.lock().look_at(zone)?)
     }

@@ -20,12 +20,12 @@ use super::room::Touched;
 use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
-use crate::format::{Extent, Header, Place};
+use crate::format::{BlockPlace, Extent, Header};
 use crate::space::evacuation;
 use crate::space::pace::Progress;
 use crate::space::victims::Reason;
 use crate::space::zone::{Pin, ZoneState};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
@@ -69,18 +69,18 @@ const RESETS_MAX: usize = 16;
 
 impl Shared {
     /// Does one step towards free zones, if one is due and no other thread does one. Returns whether it did.
-    pub(super) fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub(super) fn background_step(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.try_step(waiter, Pressing::Ahead)
     }
 
     /// The same, for a thread that found no zone: with reservations for all that is left, the accounts may show no
     /// shortage.
-    pub(super) fn find_room(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub(super) fn find_room(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.try_step(waiter, Pressing::Now)
     }
 
     /// Collects the zone that gains most, whether or not space is short. Returns whether it did a step.
-    pub(super) fn collect_one(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub(super) fn collect_one(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         drop(self.lock_when(waiter, WaitsFor::Step, |core| {
             core.check_alive()?;
             let begins = !std::mem::replace(&mut core.is_step_running, true);
@@ -92,7 +92,7 @@ impl Shared {
         self.run_step(waiter, Pressing::Asked)
     }
 
-    fn try_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn try_step(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
         {
             let mut core = self.lock();
             core.check_alive()?;
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     /// Does the step of a thread that has set `is_step_running`, and clears that.
-    fn run_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn run_step(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
         let mut result = self.step_alone(waiter, pressing);
         while pressing == Pressing::Asked && matches!(result, Ok(true)) && self.lock().collection.is_some() {
             result = self.step_alone(waiter, pressing);
@@ -126,7 +126,7 @@ impl Shared {
         result
     }
 
-    fn step_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn step_alone(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
         self.hear_of_zones()?;
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     /// Resets zones that nothing durable refers to any more, and returns whether there was one.
-    fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    fn reset_dead(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
             let core = self.lock();
             let mut space = self.space.lock();
@@ -239,7 +239,7 @@ impl Shared {
     }
 
     /// Copies a batch of what is live in a victim, or ends its collection if all is copied. Returns whether there was room.
-    fn continue_collection(&self, waiter: &dyn Waiter, mut collection: Collection) -> Result<bool, FsError> {
+    fn continue_collection(&self, waiter: &dyn Wait, mut collection: Collection) -> Result<bool, FsError> {
         let victim = collection.victim;
         let mut result = Ok(());
         if !collection.pieces.is_empty() {
@@ -262,7 +262,7 @@ impl Shared {
         }
     }
 
-    fn copy_batch(&self, waiter: &dyn Waiter, collection: &mut Collection) -> Result<(), FsError> {
+    fn copy_batch(&self, waiter: &dyn Wait, collection: &mut Collection) -> Result<(), FsError> {
         let Collection { victim, pieces, progress } = collection;
         let batch = take(pieces, BATCH_UNITS * (self.unit_blocks() - 1));
         for Live { ino, at, .. } in &batch {
@@ -298,7 +298,7 @@ impl Shared {
     /// they are.
     fn read_batch(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         victim: ZoneIndex,
         batch: Vec<Live>,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
@@ -328,7 +328,7 @@ impl Shared {
     /// Copies as many of `pieces` as fit a unit, and returns how many blocks.
     fn copy_unit(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         pieces: &mut VecDeque<Live>,
         fetched: &Fetched<'_>,
     ) -> Result<u32, FsError> {
@@ -383,7 +383,7 @@ fn carried(piece: Live) -> Carried {
 
 /// A span as a piece of its own.
 fn live_of(span: &Span, number: u64) -> Live {
-    let Place { zone, unit, index } = span.place;
+    let BlockPlace { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
     let unit_blocks = (index + blocks) as u16;
     Live {

@@ -7,7 +7,7 @@ use super::read;
 use super::read::spans as spans_of;
 use crate::drive::Drive;
 use crate::format::{Extent, Superblock};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::sync::Arc;
 use zonal_io::volume::Volume;
 
@@ -35,7 +35,7 @@ impl Reader {
     /// The file system's own: none that data causes.
     pub fn verify(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         block: u64,
         extent: &Extent,
@@ -55,7 +55,7 @@ impl Reader {
         Ok(wrong)
     }
 
-    fn read(&self, waiter: &dyn Waiter, span: &Span) -> Result<(), FsError> {
+    fn read(&self, waiter: &dyn Wait, span: &Span) -> Result<(), FsError> {
         let Reader { drive, superblock } = self;
         let (depth, along_max) = (read::DEPTH, read::ALONG_MAX);
         let source =

@@ -11,7 +11,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::names::NewFile;
 use crate::format::Attributes;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::HashMap;
 
 /// A file that a call has found or made.
@@ -99,7 +99,7 @@ impl Shared {
 
     pub(super) fn create_known(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (parent, name): (u64, &[u8]),
         new: &NewFile,
     ) -> Result<FoundFile, FsError> {

@@ -7,7 +7,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use crate::drive;
 use crate::space::zone::{Lost, ZoneState};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 use zonal_io::volume::DeviceEvent;
 
@@ -40,7 +40,7 @@ impl Shared {
     }
 
     /// After a read that failed. If its answer says that the zone is lost, this asks the drive what the zone is now.
-    pub(super) fn note_lost_zone(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
+    pub(super) fn note_lost_zone(&self, waiter: &dyn Wait, error: &FsError) -> Result<(), FsError> {
         let FsError::Read { zone, error, .. } = error else { return Ok(()) };
         let zone = ZoneIndex(*zone);
         if lost_by(error).is_none() {

@@ -5,7 +5,7 @@
 //! - A run says what was written at its place; the file's extents say whether it is still the file's.
 
 use super::error::FsError;
-use crate::format::{Extent, Piece, Run, key};
+use crate::format::{Extent, Run, RunPiece, key};
 use crate::store::{Reader, Rows, View};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -179,7 +179,7 @@ pub(crate) struct Tails(HashMap<u32, (u32, Run)>);
 
 impl Tails {
     /// Notes what a unit at `unit` of `zone` holds.
-    pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, pieces: Vec<Piece>) {
+    pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, pieces: Vec<RunPiece>) {
         if let (Some((start, run)), [piece]) = (self.0.get_mut(&zone), &pieces[..])
             && run.continues_with(*start, unit, piece)
         {
@@ -297,7 +297,7 @@ mod tests {
         for i in 0..5u32 {
             let blocks = if i == 4 { 3 } else { 7 };
             map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks), &mut None).unwrap();
-            let piece = Piece { ino: 1, block: u64::from(i) * 7, blocks };
+            let piece = RunPiece { ino: 1, block: u64::from(i) * 7, blocks };
             tails.note(&mut rows, 2, i * 8, vec![piece]);
         }
         let all = extents(&rows, 1, &(0..100)).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         for at in [0, 8] {
             unmap(&mut rows, 1, &(0..7)).unwrap();
             map(&mut rows, 1, 0, unit(2, at, 7), &mut None).unwrap();
-            tails.note(&mut rows, 2, at, vec![Piece { ino: 1, block: 0, blocks: 7 }]);
+            tails.note(&mut rows, 2, at, vec![RunPiece { ino: 1, block: 0, blocks: 7 }]);
         }
         assert_eq!(
             live(&rows, 2).unwrap(),
@@ -360,7 +360,7 @@ mod tests {
                 }
                 let pointer = pointers.entry(zone).or_insert(0u32);
                 map(&mut rows, ino, block, unit(zone, *pointer, blocks), &mut None).unwrap();
-                tails.note(&mut rows, zone, *pointer, vec![Piece { ino, block, blocks }]);
+                tails.note(&mut rows, zone, *pointer, vec![RunPiece { ino, block, blocks }]);
                 for i in 0..blocks {
                     model.insert((ino, block + u64::from(i)), (zone, *pointer + 1 + i));
                 }

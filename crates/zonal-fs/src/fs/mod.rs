@@ -69,7 +69,7 @@ pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
 use crate::make::{self, MakeError, MakeOptions};
 use crate::store::Rows;
-use crate::waiter::{Waiter, Waiters};
+use crate::waiter::{Wait, Waiters};
 use core::Shared;
 use mount::Purpose;
 use room::Touched;
@@ -81,7 +81,7 @@ use zonal_io::device::Device;
 use zonal_io::identity::Identity;
 use zonal_io::volume::Volume;
 
-/// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
+/// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Wait`].
 ///
 /// When the call returns, what was written has been sent, is in the write buffer of an open file, or waits in a unit for more. It is
 /// durable after
@@ -94,7 +94,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The database's.
-    pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Wait) -> Result<(), FsError> {
         mount::make(rows, superblock, waiter.wall())
     }
 
@@ -109,7 +109,7 @@ impl FileSystem {
         superblock: Superblock,
         options: MountOptions,
         has_data: bool,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
         Ok(FileSystem::attached(shared))
@@ -125,7 +125,7 @@ impl FileSystem {
         rows: Rows,
         superblock: Superblock,
         options: MountOptions,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         why: &str,
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, true, waiter, Purpose::Look)?;
@@ -143,12 +143,12 @@ impl FileSystem {
     /// Makes a file system on a drive that has no data, with what suits the drive, and opens it: for threads, on a volume of its own.
     ///
     /// ```
-    /// use zonal_fs::{FileSystem, Kind, NewFile, Payload, ROOT};
+    /// use zonal_fs::{FileSystem, FileKind, NewFile, Payload, ROOT};
     /// use zonal_io::registry::Registry;
     ///
     /// let fs = FileSystem::format(Registry::default().open("ram:size=256M,zone_size=16M")?)?;
     /// let waiter = fs.waiter();
-    /// let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+    /// let file = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(FileKind::File, 0o644))?;
     /// fs.write(&*waiter, file, 0, Payload::Bytes(b"written out of place"))?;
     /// fs.sync(&*waiter)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -177,7 +177,7 @@ impl FileSystem {
     ///
     /// # Panics
     /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`], whose callers have waiters of their own.
-    pub fn waiter(&self) -> Box<dyn Waiter> {
+    pub fn waiter(&self) -> Box<dyn Wait> {
         self.0.waiters.get().expect("it was opened by a caller with waiters of its own")()
     }
 
@@ -218,13 +218,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TargetTooLong`] for a symbolic link that
     /// points to more than [`TARGET_MAX`] bytes.
-    pub fn create(
-        &self,
-        waiter: &dyn Waiter,
-        parent: u64,
-        name: &[u8],
-        new: &NewFile,
-    ) -> Result<u64, FsError> {
+    pub fn create(&self, waiter: &dyn Wait, parent: u64, name: &[u8], new: &NewFile) -> Result<u64, FsError> {
         self.0.create(waiter, (parent, name), new)
     }
 
@@ -233,7 +227,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Invalid`] for another kind of file; [`FsError::ReadOnly`].
-    pub fn create_unnamed(&self, waiter: &dyn Waiter, new: &NewFile) -> Result<OpenFile, FsError> {
+    pub fn create_unnamed(&self, waiter: &dyn Wait, new: &NewFile) -> Result<OpenFile, FsError> {
         self.0.settle_numbers(waiter);
         let ino = self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))?;
         Ok(OpenFile::counted(self, ino))
@@ -243,7 +237,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
-    pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    pub fn link(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.look_at_file(ino);
         self.0.look_at_name(parent, name);
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
@@ -254,7 +248,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::IsDirectory`] for either; nothing was changed then.
-    pub fn link_over(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    pub fn link_over(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.look_at_file(ino);
         self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
@@ -264,7 +258,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
-    pub fn unlink(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    pub fn unlink(&self, waiter: &dyn Wait, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
@@ -273,7 +267,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotEmpty`].
-    pub fn rmdir(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    pub fn rmdir(&self, waiter: &dyn Wait, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
@@ -284,7 +278,7 @@ impl FileSystem {
     /// What is in the way; nothing was changed then.
     pub fn rename(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         how: Rename,
@@ -317,7 +311,7 @@ impl FileSystem {
     /// As [`FileSystem::create`].
     pub fn create_known(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         parent: u64,
         name: &[u8],
         new: &NewFile,
@@ -390,7 +384,7 @@ impl FileSystem {
     /// [`FsError::NotFound`], [`FsError::Invalid`] for a lifetime that there is not; those of [`FileSystem::truncate`] with a size.
     pub fn set_attributes(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         changes: &Changes,
     ) -> Result<Attributes, FsError> {
@@ -426,7 +420,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::set_xattr_if`].
-    pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
+    pub fn set_xattr(&self, waiter: &dyn Wait, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
         self.set_xattr_if(waiter, ino, (name, value), SetXattr::Always)
     }
 
@@ -437,7 +431,7 @@ impl FileSystem {
     /// [`FsError::AttributeExists`], [`FsError::NoAttribute`].
     pub fn set_xattr_if(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         (name, value): (&[u8], &[u8]),
         when: SetXattr,
@@ -453,7 +447,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
-    pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
+    pub fn remove_xattr(&self, waiter: &dyn Wait, ino: u64, name: &[u8]) -> Result<(), FsError> {
         xattr::check_name(name)?;
         self.0.look_at_attribute(ino, name);
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
@@ -492,7 +486,7 @@ impl FileSystem {
     /// files without data.
     pub fn write(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -506,7 +500,7 @@ impl FileSystem {
     /// As [`FileSystem::write`].
     pub fn write_with(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -526,7 +520,7 @@ impl FileSystem {
     /// If `buf` is shorter.
     pub fn write_in_place(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (ino, offset): (u64, u64),
         (buf, length): (&mut IoBuf, usize),
         pool: &BufferPool,
@@ -542,7 +536,7 @@ impl FileSystem {
     /// As [`FileSystem::read`]; nothing is shown then.
     pub fn read_in_place<R>(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         length: u64,
@@ -558,13 +552,7 @@ impl FileSystem {
     /// [`FsError::IsDirectory`], and [`FsError::Invalid`] of other files without data.
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`]: a read never shows anything but what was written. After an error
     /// of the data `target` has zeroes: some of it may have been copied before its checksum was known to be wrong.
-    pub fn read(
-        &self,
-        waiter: &dyn Waiter,
-        ino: u64,
-        offset: u64,
-        target: Target<'_>,
-    ) -> Result<u64, FsError> {
+    pub fn read(&self, waiter: &dyn Wait, ino: u64, offset: u64, target: Target<'_>) -> Result<u64, FsError> {
         self.0.read(waiter, ino, offset, target)
     }
 
@@ -573,7 +561,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::TooLarge`], [`FsError::NoSpace`] for the block at the new end.
-    pub fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
+    pub fn truncate(&self, waiter: &dyn Wait, ino: u64, size: u64) -> Result<(), FsError> {
         self.0.truncate(waiter, ino, size)
     }
 
@@ -581,7 +569,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::zero_range`].
-    pub fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+    pub fn punch(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         self.0.zero_range(waiter, ino, range, ZeroEnd::Keep, SetIds::Clear)
     }
 
@@ -593,7 +581,7 @@ impl FileSystem {
     /// the edges.
     pub fn zero_range(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: Range<u64>,
         end: ZeroEnd,
@@ -620,7 +608,7 @@ impl FileSystem {
     /// [`FsError::Invalid`] for ranges of one file that overlap; those of [`FileSystem::read`] and [`FileSystem::write`].
     pub fn copy_range(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         from: (u64, u64),
         to: (u64, u64),
         length: u64,
@@ -633,7 +621,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
-    pub fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+    pub fn fsync(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.0.fsync(waiter, ino)
     }
 
@@ -641,7 +629,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
-    pub fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub fn sync(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.0.sync(waiter)
     }
 
@@ -652,7 +640,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
-    pub fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub fn background_step(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.0.resend(waiter);
         self.0.send_old(waiter)?;
         self.0.background_step(waiter)
@@ -662,7 +650,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
-    pub fn collect(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub fn collect(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.0.collect_one(waiter)
     }
 
@@ -728,7 +716,7 @@ impl FileSystem {
 
     fn change<R>(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         touched: Touched,
         change: impl FnOnce(&mut core::Core) -> Result<R, FsError>,
     ) -> Result<R, FsError> {

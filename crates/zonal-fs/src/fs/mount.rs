@@ -25,8 +25,8 @@ use super::write_buffer::WriteBuffers;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
-    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, Position, RowError,
-    Superblock, key,
+    Account, Attributes, FILES_END, FileKind, Header, Metadata, NUMBERS_END, NUMBERS_PASSED, Position,
+    RowError, Superblock, key,
 };
 use crate::make::unit_blocks_max;
 use crate::space::Finding;
@@ -40,7 +40,7 @@ use crate::space::zones::ZoneBook;
 use crate::store::Rows;
 use crate::store::backend::log::Log;
 use crate::superblocks::Pace;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -80,7 +80,7 @@ pub enum OpenError {
 
 /// Writes the first rows of a file system.
 pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result<(), FsError> {
-    let root = Attributes::new(Kind::Directory, 0o755, ROOT, Position::START, now);
+    let root = Attributes::new(FileKind::Directory, 0o755, ROOT, Position::START, now);
     rows.put(key::inode(ROOT), root.encode());
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
@@ -206,7 +206,7 @@ pub(super) fn open(
     superblock: Superblock,
     options: MountOptions,
     has_data: bool,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     purpose: Purpose,
 ) -> Result<Shared, OpenError> {
     check_drive(&volume, &superblock)?;

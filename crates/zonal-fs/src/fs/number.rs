@@ -18,7 +18,7 @@
 use super::core::{Core, Shared};
 use super::map::{Live, Mapped};
 use crate::format::{GENERATIONS_END, NUMBERS_END, NUMBERS_PASSED};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 /// The opening of the file system at this state of the counter: each passes over 2^32 numbers.
 pub(crate) fn generation(number: u64) -> u32 {
@@ -37,7 +37,7 @@ const PASSED_BY_REBUILD: u64 = NUMBERS_PASSED << 16;
 impl Shared {
     /// Makes the counter durable, so that no other opening gives the numbers of this one. If that fails, the file system
     /// takes no more changes, and units that go out are in no commit.
-    pub(super) fn settle_numbers(&self, waiter: &dyn Waiter) {
+    pub(super) fn settle_numbers(&self, waiter: &dyn Wait) {
         if self.names.are_settled() {
             return;
         }

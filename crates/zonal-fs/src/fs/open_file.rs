@@ -7,7 +7,7 @@
 use super::FileSystem;
 use super::core::{Core, Shared};
 use super::error::FsError;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::fmt;
 
 /// An open file, from [`FileSystem::open_file`] or [`FileSystem::create_unnamed`]. A file without a name goes with the last of
@@ -37,7 +37,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// If the blocks of a file without a name cannot be freed; [`FsError::ReadOnly`].
-    pub fn close(mut self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub fn close(mut self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.is_closed = true;
         self.fs.0.close_file(waiter, self.ino)
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for OpenFile {
 }
 
 impl Shared {
-    fn close_file(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+    fn close_file(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         let is_last = self.core.lock().give_up_handle(ino);
         // Of a file without a name nothing is sent: it goes.
         let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };

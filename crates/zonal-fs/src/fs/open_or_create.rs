@@ -7,7 +7,7 @@ use super::known::FoundFile;
 use super::names::NewFile;
 use super::open_file::OpenFile;
 use crate::format::FileKind;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 /// What is done if the name is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,7 +42,7 @@ impl FileSystem {
     /// [`FileSystem::create`]. A file that is there is opened also where space or the mount lets none be made.
     pub fn open_or_create(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (parent, name): (u64, &[u8]),
         new: &NewFile,
         if_there: IfThere,

@@ -19,7 +19,7 @@ use super::write_buffer::WriteBuffer;
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, Extent, FileKind, RowError, SIZE_MAX, key};
 use crate::store::View;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::ops::{ControlFlow, Range};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -184,7 +184,7 @@ impl Shared {
     /// Makes bytes of a file read as zeroes, and frees what they took.
     pub(super) fn zero_range(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: Range<u64>,
         end: ZeroEnd,
@@ -208,7 +208,7 @@ impl Shared {
     /// the first. Holes stay holes.
     pub(super) fn copy_range(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (from, from_offset): (u64, u64),
         (to, to_offset): (u64, u64),
         length: u64,
@@ -244,7 +244,7 @@ impl Shared {
     /// Copies the first data or the first hole of a range; how many bytes.
     fn copy_some(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (from, at): (u64, u64),
         (to, to_offset): (u64, u64),
         most: u64,

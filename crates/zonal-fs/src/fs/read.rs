@@ -8,7 +8,7 @@ use super::ranges::check_kind;
 use super::readers::Quick;
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use smallvec::SmallVec;
 use std::ops::Range;
 use zonal_core::{RequestError, ZoneIndex};
@@ -60,7 +60,7 @@ impl Shared {
     /// Reads from `offset` on, and returns how many bytes there were.
     pub(super) fn read(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         mut target: Target<'_>,
@@ -86,7 +86,7 @@ impl Shared {
     /// Reads at most `length` bytes from `offset` on, and shows them where they were read to, with zeroes for holes.
     pub(super) fn read_in_place<R>(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         length: u64,
@@ -118,7 +118,7 @@ impl Shared {
     /// The spans of a file's bytes, with their zones pinned; `None` if the file has none of them.
     fn pin_spans(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         length: u64,
@@ -160,7 +160,7 @@ impl Shared {
     /// Ends a read that has had this result.
     fn unpin_spans(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         pinned: &PinnedSpans,
         result: &Result<(), FsError>,
     ) -> Result<(), FsError> {
@@ -177,7 +177,7 @@ impl Shared {
     /// The core, once no `blocks` of a file are in its write buffer or in flight.
     fn lock_completed(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         blocks: &Range<u64>,
     ) -> Result<CoreGuard<'_>, FsError> {
@@ -200,7 +200,7 @@ impl Shared {
     }
 
     /// A block of a file, as it is.
-    pub(super) fn read_block(&self, waiter: &dyn Waiter, ino: u64, block: u64) -> Result<Box<[u8]>, FsError> {
+    pub(super) fn read_block(&self, waiter: &dyn Wait, ino: u64, block: u64) -> Result<Box<[u8]>, FsError> {
         let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
         self.read(waiter, ino, block * BLOCK, Target::Bytes(&mut bytes))?;
         Ok(bytes)
@@ -219,7 +219,7 @@ impl Shared {
 /// that keeps no data leaves `into` as it is.
 fn fetch_all(
     source: Source<'_>,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     spans: &[Span],
     offset: u64,
     mut into: Option<&mut [u8]>,

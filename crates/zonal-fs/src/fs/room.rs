@@ -14,7 +14,7 @@ use super::create::GRANTED_CHANGES_MAX;
 use super::error::FsError;
 use super::waiting::WaitsFor;
 use crate::store::Fill;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 /// What an operation does to the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ enum Obstacle {
 
 impl Shared {
     /// Returns once there is room for the change of rows that the caller is about to make.
-    pub(super) fn admit(&self, waiter: &dyn Waiter, touched: Touched) -> Result<(), FsError> {
+    pub(super) fn admit(&self, waiter: &dyn Wait, touched: Touched) -> Result<(), FsError> {
         loop {
             let obstacle = {
                 let core = self.lock();
@@ -67,7 +67,7 @@ impl Shared {
     }
 
     /// Tries to find room where there seems to be none.
-    fn find_room_for_rows(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    fn find_room_for_rows(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let (is_stale, has_freed) = {
             let core = self.lock();
             let gauge = core.rows.gauge();
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     /// Counts what is in use, until what was taken away counts no more; whether there is room.
-    fn count(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    fn count(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         for _ in 0..COMMITS {
             let number = {
                 let mut core = self.lock();

@@ -18,9 +18,9 @@ use super::map;
 use super::read;
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{Place, key};
+use crate::format::{BlockPlace, key};
 use crate::store::{StoreError, View};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_core::{DeviceError, RequestError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -82,7 +82,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
-    pub fn keep_scrub(&self, waiter: &dyn Waiter, scrub: &Scrub) -> Result<(), FsError> {
+    pub fn keep_scrub(&self, waiter: &dyn Wait, scrub: &Scrub) -> Result<(), FsError> {
         let at = match scrub.at {
             At::Page(page) => page,
             At::Zone { zone, block } => IN_ZONE | u64::from(zone) << 32 | u64::from(block),
@@ -107,7 +107,7 @@ impl FileSystem {
     /// The drive's, if it answers nothing any more.
     pub fn scrub_step(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         scrub: &mut Scrub,
         mut show: impl FnMut(&FsError),
     ) -> Result<(), FsError> {
@@ -185,13 +185,14 @@ impl Shared {
     /// Reads what files have in a part of a zone.
     fn scrub_zone(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         zone: u32,
         block: u32,
         show: &mut dyn FnMut(&FsError),
     ) -> Result<(u64, Option<At>), FsError> {
         let blocks = block..block.saturating_add(STEP_BLOCKS);
-        let pinned = [Span { ino: 0, block: 0, place: Place { zone, unit: block, index: 0 }, blocks: 0 }];
+        let pinned =
+            [Span { ino: 0, block: 0, place: BlockPlace { zone, unit: block, index: 0 }, blocks: 0 }];
         if !self.readers.pin(&pinned) {
             return Ok((0, None));
         }
@@ -223,7 +224,7 @@ impl Shared {
     /// Reads spans of a zone that is pinned, and returns how many bytes there were.
     fn verify(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         spans: &[Span],
         show: &mut dyn FnMut(&FsError),
     ) -> Result<u64, FsError> {

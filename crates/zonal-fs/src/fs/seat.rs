@@ -2,7 +2,7 @@
 
 use super::core::{Core, CoreGuard, Shared};
 use super::waiting::{Part, WaitsFor};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_core::Nanos;
 
 /// After this time a thread tries a step also if nothing has changed: what only time changes is seen then.
@@ -11,7 +11,7 @@ const TRIES_AFTER: u64 = 100_000_000;
 /// The wait of one thread. A waiter that may not sleep is never in the room: it polls, and tries each step itself.
 pub(super) struct Seat<'a> {
     shared: &'a Shared,
-    waiter: &'a dyn Waiter,
+    waiter: &'a dyn Wait,
     waits_for: WaitsFor,
     part: Part,
     /// When it last tried a step.
@@ -20,7 +20,7 @@ pub(super) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    pub(super) fn new(shared: &'a Shared, waiter: &'a dyn Waiter, waits_for: WaitsFor) -> Seat<'a> {
+    pub(super) fn new(shared: &'a Shared, waiter: &'a dyn Wait, waits_for: WaitsFor) -> Seat<'a> {
         Seat { shared, waiter, waits_for, part: Part::Outside, tried: None, has_done_chores: false }
     }
 

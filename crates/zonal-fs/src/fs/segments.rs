@@ -13,7 +13,7 @@ use crate::space::Reservation;
 use crate::space::cost::Need;
 use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::sync::{Arc, Weak};
 use zonal_core::ZoneIndex;
 
@@ -24,7 +24,7 @@ const TRIES_MAX: u32 = 16;
 struct FreeZones(Weak<Shared>);
 
 impl ZoneSource for FreeZones {
-    fn take(&self, _drive: &Drive, _waiter: &dyn Waiter, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
+    fn take(&self, _drive: &Drive, _waiter: &dyn Wait, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
         let shared = self.0.upgrade()?;
         shared.space.lock().lend_at_once()
     }
@@ -43,7 +43,7 @@ impl Shared {
     }
 
     /// Gives the store more room, unless it has room for `wanted` pages by now, and if that is to be had. Whether it has more.
-    pub(super) fn grow_store(&self, waiter: &dyn Waiter, wanted: u64) -> Result<bool, FsError> {
+    pub(super) fn grow_store(&self, waiter: &dyn Wait, wanted: u64) -> Result<bool, FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(false) };
         let mut core =
@@ -66,7 +66,7 @@ impl Shared {
     }
 
     /// Reserves a zone, waits until one is free, and gives it to the store.
-    fn lend_zone(&self, waiter: &dyn Waiter, log: &Log) -> Result<bool, FsError> {
+    fn lend_zone(&self, waiter: &dyn Wait, log: &Log) -> Result<bool, FsError> {
         if !self.space.lock().can_lend() {
             return Ok(false);
         }
@@ -81,7 +81,7 @@ impl Shared {
     /// Takes a free zone, once there is one: blocks that are left in open zones do not make one.
     fn free_zone_for_store(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         reservation: &mut Reservation,
     ) -> Result<Option<ZoneIndex>, FsError> {
         for _ in 0..TRIES_MAX {

@@ -21,7 +21,7 @@ use super::error::FsError;
 use super::room::Touched;
 use crate::format::{Attributes, FileKind};
 use crate::space::Lifetime;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
@@ -126,7 +126,7 @@ impl Shared {
     /// Changes attributes, all at once, and returns those that the file has then.
     pub(super) fn set_attributes(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         changes: &Changes,
     ) -> Result<Attributes, FsError> {
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Makes a file `size` bytes long, also if it is that long already.
-    pub(super) fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
+    pub(super) fn truncate(&self, waiter: &dyn Wait, ino: u64, size: u64) -> Result<(), FsError> {
         let change = |file: &mut Attributes, _| note_change_of_data(file, SetIds::Clear, waiter.wall());
         self.resize(waiter, ino, size, change).map(|_| ())
     }

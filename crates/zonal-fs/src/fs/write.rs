@@ -13,7 +13,7 @@ use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX, crc32c};
 use crate::space::open::Wish;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
 use zonal_io::sums;
@@ -165,7 +165,7 @@ impl Core {
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
+    fn hold(&self, waiter: &dyn Wait, ino: u64) -> Result<Held<'_>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
@@ -180,7 +180,7 @@ impl Shared {
     /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
     pub(super) fn write(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -195,7 +195,7 @@ impl Shared {
     /// Begins a write, and holds the file for the rest of it; with that, whether the file is open. `None`: that was all.
     pub(super) fn begin_write(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -220,7 +220,7 @@ impl Shared {
     /// Writes at `offset` of a file that is held, whose attributes tell of the write.
     pub(super) fn write_held(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -239,7 +239,7 @@ impl Shared {
     /// Writes at `offset` of a file that is held, whose write buffer is empty.
     pub(super) fn put(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -275,7 +275,7 @@ impl Shared {
     /// Sends one unit with as many of the blocks `range` as it takes, and returns how many.
     fn put_unit(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: Range<u64>,
         end: u64,
@@ -297,7 +297,7 @@ impl Shared {
     /// Makes a place for a unit with as many of the blocks `range` as it takes. Returns the unit, which is to be sent, and its first block.
     pub(super) fn take_up(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: Range<u64>,
         end: u64,
@@ -328,7 +328,7 @@ impl Shared {
     /// Room for a unit of a file, once few enough bytes are dirty and no other file has the turn.
     pub(super) fn place(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
@@ -338,7 +338,7 @@ impl Shared {
     /// The same, of data that is placed as `wish` says.
     pub(super) fn place_by(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
         blocks: u32,
@@ -352,7 +352,7 @@ impl Shared {
 
     fn place_in_turn(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
         blocks: u32,
@@ -400,12 +400,7 @@ impl Shared {
     }
 
     /// The first and last block of a write as they are, where it changes only a part of them.
-    pub(super) fn edges(
-        &self,
-        waiter: &dyn Waiter,
-        ino: u64,
-        range: Range<u64>,
-    ) -> Result<Vec<Edge>, FsError> {
+    pub(super) fn edges(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<Vec<Edge>, FsError> {
         let size = self.lock().attributes(ino)?.size;
         let mut edges: Vec<Edge> = Vec::new();
         let (first, last) = (range.start / BLOCK, (range.end - 1) / BLOCK);
@@ -425,7 +420,7 @@ impl Shared {
     /// Returns what the file has then.
     pub(super) fn resize(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         size: u64,
         change: impl FnOnce(&mut Attributes, bool),
@@ -466,7 +461,7 @@ impl Shared {
     /// Makes bytes of a file read as zeroes. `change` changes its attributes, and is told what was cleared.
     pub(super) fn clear_range(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: Range<u64>,
         change: impl FnOnce(&mut Attributes, &Range<u64>),
@@ -488,14 +483,14 @@ impl Shared {
     }
 
     /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between.
-    fn clear(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+    fn clear(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         let whole = self.clear_ends(waiter, ino, range)?;
         self.free_blocks(waiter, ino, &whole, None)
     }
 
     /// Writes zeroes to the blocks at the edges of `range`. When it returns, the zeroes are on the drive, so that a later size never
     /// uncovers what was there. Returns the blocks between, which are to be freed.
-    fn clear_ends(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<Range<u64>, FsError> {
+    fn clear_ends(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<Range<u64>, FsError> {
         let size = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
         if range.start >= range.end {
@@ -520,7 +515,7 @@ impl Shared {
     /// Clears the edges. If the zeroes are lost, that is an error, and what they were to cover stays as it is.
     fn clear_edges_for_good(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: &Range<u64>,
         whole: &Range<u64>,
@@ -539,7 +534,7 @@ impl Shared {
 
     fn clear_edges(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         range: &Range<u64>,
         whole: &Range<u64>,

@@ -24,7 +24,7 @@ use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
 use crate::space::cost::Need;
 use crate::space::{Reservation, Urgency};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use zonal_core::Nanos;
@@ -210,7 +210,7 @@ impl Shared {
     /// Writes at `offset` of an open file that is held; how many bytes went in.
     pub(super) fn put_open(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
@@ -241,7 +241,7 @@ impl Shared {
     /// Adds to the tail of a file, or sends it if the write is elsewhere; how many bytes it took.
     fn go_on(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         at: u64,
         payload: Payload<'_>,
@@ -259,7 +259,7 @@ impl Shared {
     /// Adds to a tail as much of a write as there is room for; how many bytes.
     fn extend(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         tail: &mut BufferedTail,
         at: u64,
@@ -287,7 +287,7 @@ impl Shared {
     /// Begins a tail, or has the write combined if no tail is to be expected of it; how many bytes it took.
     fn begin(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         at: u64,
         payload: Payload<'_>,
@@ -345,7 +345,7 @@ impl Shared {
     /// What of a write at `at` lies in blocks from `from` on, with the edges of those as they are.
     fn new_blocks<'a>(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         from: u64,
         at: u64,
@@ -367,7 +367,7 @@ impl Shared {
     /// Room for data. The tails of other files are sent before the caller is told that there is none: what they overwrite is freed.
     ///
     /// No thread waits for its own tail: the tails to be sent are those that no thread had when the caller had taken its own.
-    pub(super) fn reserve_tail(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
+    pub(super) fn reserve_tail(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         match self.reserve(waiter, blocks) {
             Err(FsError::NoSpace) if self.core.lock().has_buffered() => {
                 self.send_all(waiter, |_| true)?;
@@ -379,7 +379,7 @@ impl Shared {
     }
 
     /// Sends the oldest tails until there may be another one.
-    fn make_room(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    fn make_room(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let unit = u64::from(self.unit_blocks()) * BLOCK;
         let most = (self.options.dirty_bytes / 2 / unit).max(1);
         loop {
@@ -398,7 +398,7 @@ impl Shared {
     }
 
     /// The tail of a file, taken, once no other thread has it.
-    fn take_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<Option<Box<BufferedTail>>, FsError> {
+    fn take_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<Option<Box<BufferedTail>>, FsError> {
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
             core.check_alive()?;
@@ -411,7 +411,7 @@ impl Shared {
     /// Puts a tail that was taken back, or sends it if it is full or the file has no handle.
     pub(super) fn leave_tail(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         tail: Box<BufferedTail>,
     ) -> Result<(), FsError> {
@@ -421,16 +421,16 @@ impl Shared {
 
     /// Sends the tail of a file, or has it combined if it is short. When it returns, the file has no tail but of later writes; it does
     /// not wait for a thread that continues to write.
-    pub(super) fn send_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+    pub(super) fn send_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.end_tail(waiter, ino, Leaves::WithOthers)
     }
 
     /// The same for a caller that waits for the data.
-    pub(super) fn sync_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+    pub(super) fn sync_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.end_tail(waiter, ino, Leaves::AtOnce)
     }
 
-    fn end_tail(&self, waiter: &dyn Waiter, ino: u64, leaves: Leaves) -> Result<(), FsError> {
+    fn end_tail(&self, waiter: &dyn Wait, ino: u64, leaves: Leaves) -> Result<(), FsError> {
         let mark = self.core.lock().write_buffers.number;
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
@@ -444,7 +444,7 @@ impl Shared {
     /// Sends a tail that was taken, or has it combined if it is short.
     fn move_on(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         tail: Box<BufferedTail>,
         leaves: Leaves,
@@ -458,7 +458,7 @@ impl Shared {
     }
 
     /// Sends the tails of all files that have been there since a time that is `meant`.
-    fn send_all(&self, waiter: &dyn Waiter, meant: impl Fn(Nanos) -> bool) -> Result<(), FsError> {
+    fn send_all(&self, waiter: &dyn Wait, meant: impl Fn(Nanos) -> bool) -> Result<(), FsError> {
         let files: Vec<u64> = {
             let core = self.lock();
             let meant = |(ino, since): &(u64, Nanos)| meant(*since).then_some(*ino);
@@ -468,12 +468,12 @@ impl Shared {
     }
 
     /// Sends the tails of all files.
-    pub(super) fn send_all_tails(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub(super) fn send_all_tails(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.send_all(waiter, |_| true)
     }
 
     /// Sends what has waited for more for long.
-    pub(super) fn send_old(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub(super) fn send_old(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let now = waiter.now().0;
         let is_old = |since: Nanos| now.saturating_sub(since.0) >= AGE_MAX;
         let (oldest, combined) = {
@@ -487,7 +487,7 @@ impl Shared {
     }
 
     /// Sends a tail that was taken. The next sync of a file reports what of it is lost.
-    fn send_off(&self, waiter: &dyn Waiter, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
+    fn send_off(&self, waiter: &dyn Wait, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
             result = self.send_part(waiter, ino, &mut tail);
@@ -513,7 +513,7 @@ impl Shared {
     }
 
     /// Sends as much of a tail as its zone has room for.
-    fn send_part(&self, waiter: &dyn Waiter, ino: u64, tail: &mut BufferedTail) -> Result<(), FsError> {
+    fn send_part(&self, waiter: &dyn Wait, ino: u64, tail: &mut BufferedTail) -> Result<(), FsError> {
         // The write found room for its rows.
         self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;

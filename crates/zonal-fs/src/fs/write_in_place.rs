@@ -12,7 +12,7 @@ use super::setattr::SetIds;
 use super::write::Payload;
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use zonal_io::buffer::{BufferPool, IoBuf};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -25,7 +25,7 @@ impl Shared {
     /// its place.
     pub(super) fn write_in_place(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         (ino, offset): (u64, u64),
         (buf, length): (&mut IoBuf, usize),
         pool: &BufferPool,

@@ -19,7 +19,7 @@ use super::write::{Blocks, Payload};
 use super::write_buffer::{BufferedTail, WriteBuffer};
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, key};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::ops::Range;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -65,7 +65,7 @@ impl Shared {
     /// write in the attributes.
     pub(super) fn write_without_core(
         &self,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,

@@ -5,7 +5,7 @@ use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::dump::{Row, RowKind};
 use crate::format::{
-    Account, Attributes, Entry, Extent, FILES_END, Kind, Position, Run, Superblock, key, positioned,
+    Account, Attributes, Entry, Extent, FILES_END, FileKind, Position, Run, Superblock, key, positioned,
 };
 use crate::fs::files::{FILES, FILES_AS_OF};
 use crate::fs::names::named;
@@ -15,7 +15,7 @@ use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::store::backend::log::has_empty_zone;
 use crate::superblocks::{self, Pace};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use zonal_core::{ZoneCondition, ZoneDescriptor};
@@ -119,7 +119,7 @@ pub fn check(
     rows: &Rows,
     superblock: &Superblock,
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     options: Options,
 ) -> Result<Vec<Finding>, FsError> {
     let report = drive.report(waiter)?;
@@ -218,7 +218,7 @@ impl Seen {
     fn check_names(&mut self) {
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         let mut below: BTreeMap<u64, u32> = BTreeMap::new();
-        let is_directory = |ino| self.files.get(&ino).is_some_and(|file| file.kind == Kind::Directory);
+        let is_directory = |ino| self.files.get(&ino).is_some_and(|file| file.kind == FileKind::Directory);
         // A repair replaces a root that is no directory, and the new root keeps its names.
         if !is_directory(ROOT) {
             self.findings.push(Finding::NoName { ino: ROOT });
@@ -234,7 +234,7 @@ impl Seen {
                 continue;
             };
             *names.entry(ino).or_default() += 1;
-            *below.entry(parent).or_default() += u32::from(file.kind == Kind::Directory);
+            *below.entry(parent).or_default() += u32::from(file.kind == FileKind::Directory);
             if file.kind != *said {
                 self.findings.push(Finding::WrongKind { parent, name, said: *said, kind: file.kind });
             }
@@ -243,7 +243,7 @@ impl Seen {
             let own = names.get(&ino).copied().unwrap_or(0);
             let is_known = ino == ROOT || self.orphans.contains(&ino);
             let found = match file.kind {
-                Kind::Directory => 2 + below.get(&ino).copied().unwrap_or(0),
+                FileKind::Directory => 2 + below.get(&ino).copied().unwrap_or(0),
                 _ => own,
             };
             if own == 0 && !is_known {
@@ -258,7 +258,7 @@ impl Seen {
         let nothing: Vec<u64> = self.links.union(&attributed).filter(is_nothing).copied().collect();
         self.findings.extend(nothing.into_iter().map(|ino| Finding::NoFile { ino }));
         let leads_nowhere =
-            |(ino, file): &(&u64, &Attributes)| file.kind == Kind::Symlink && !self.links.contains(ino);
+            |(ino, file): &(&u64, &Attributes)| file.kind == FileKind::Symlink && !self.links.contains(ino);
         let nowhere = self.files.iter().filter(leads_nowhere).map(|(&ino, _)| Finding::NoTarget { ino });
         self.findings.extend(nowhere);
         let largest = self.files.keys().next_back().copied().unwrap_or(ROOT);
@@ -283,8 +283,8 @@ impl Seen {
             }
         }
         for (parent, name, Entry { ino, position, .. }) in &self.entries {
-            let is_directory =
-                *parent == ROOT || self.files.get(parent).is_some_and(|file| file.kind == Kind::Directory);
+            let is_directory = *parent == ROOT
+                || self.files.get(parent).is_some_and(|file| file.kind == FileKind::Directory);
             // A name of nothing, or in no directory, is removed.
             let stays = is_directory && self.files.contains_key(ino);
             if stays && self.positions.get(&(*parent, *position)) != Some(name) {
@@ -294,7 +294,7 @@ impl Seen {
             largest.entry(*parent).and_modify(|most| *most = (*most).max(*position)).or_insert(*position);
         }
         for (parent, largest) in largest {
-            let Some(file) = self.files.get(&parent).filter(|file| file.kind == Kind::Directory) else {
+            let Some(file) = self.files.get(&parent).filter(|file| file.kind == FileKind::Directory) else {
                 continue;
             };
             if file.next_position <= largest {
@@ -310,7 +310,7 @@ impl Seen {
         for Held { ino, extent, .. } in &self.held {
             *found.entry(*ino).or_default() += u64::from(extent.blocks);
         }
-        for (&ino, file) in self.files.iter().filter(|(_, file)| file.kind == Kind::File) {
+        for (&ino, file) in self.files.iter().filter(|(_, file)| file.kind == FileKind::File) {
             let (blocks, found) = (file.blocks, found.get(&ino).copied().unwrap_or(0));
             if blocks != found {
                 self.findings.push(Finding::Blocks { ino, blocks, found });
@@ -333,7 +333,7 @@ impl Seen {
                 // The next opening frees what a file that is gone has left.
                 None if self.orphans.contains(&ino) => {}
                 None => self.findings.push(Finding::NoAttributes { ino }),
-                Some(file) if file.kind != Kind::File => self.findings.push(Finding::NoFile { ino }),
+                Some(file) if file.kind != FileKind::File => self.findings.push(Finding::NoFile { ino }),
                 Some(_) => {}
             }
             let (blocks, zone) = (extent.blocks, extent.zone);
@@ -445,7 +445,7 @@ impl Seen {
         rows: &Rows,
         superblock: &Superblock,
         drive: &Drive,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         report: &[ZoneDescriptor],
     ) {
         // Rows that are not in the drive's store say nothing of that.
@@ -464,7 +464,7 @@ impl Seen {
         &mut self,
         superblock: &Superblock,
         drive: &Drive,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
     ) -> Result<(), FsError> {
         let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone());
         for Held { ino, block, extent } in &self.held {

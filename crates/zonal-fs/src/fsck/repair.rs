@@ -3,8 +3,8 @@
 use super::Finding;
 use crate::BLOCK_BYTES;
 use crate::format::{
-    Account, Attributes, Entry, Extent, FILES_END, Kind, NUMBERS_END, NUMBERS_PASSED, Piece, Position, Run,
-    key,
+    Account, Attributes, Entry, Extent, FILES_END, FileKind, NUMBERS_END, NUMBERS_PASSED, Position, Run,
+    RunPiece, key,
 };
 use crate::fs::files;
 use crate::fs::map::EXTENT_BLOCKS_MAX;
@@ -64,7 +64,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             let key = key::entry(*parent, name);
             let entry = rows.get(&key)?.and_then(|value| Entry::decode(&key, &value).ok());
             let is_there = end_of_last(rows, *ino, u64::MAX)? > 0;
-            match entry.filter(|entry| is_there && entry.kind == Kind::File) {
+            match entry.filter(|entry| is_there && entry.kind == FileKind::File) {
                 Some(Entry { position, .. }) if rows.get(&key::inode(*ino))?.is_none() => {
                     put_file_back(rows, *ino, *parent, position, 0)?;
                 }
@@ -135,7 +135,7 @@ pub(super) fn put_file_back(
     let end = end_of_last(rows, ino, u64::MAX)?;
     rows.put(key::extent(ino, end), Extent::lost(1).encode());
     let size = end.saturating_add(1).saturating_mul(BLOCK_BYTES.into());
-    let file = Attributes { size, ..Attributes::new(Kind::File, 0o600, parent, position, now) };
+    let file = Attributes { size, ..Attributes::new(FileKind::File, 0o600, parent, position, now) };
     rows.put(key::inode(ino), file.encode());
     Ok(())
 }
@@ -214,7 +214,7 @@ fn keys(rows: &Rows, from: Vec<u8>, end: Vec<u8>) -> Result<Vec<Vec<u8>>, FsErro
 
 /// A directory for files that have lost their names, or the root.
 pub(crate) fn directory(parent: u64, position: Position) -> Attributes {
-    Attributes::new(Kind::Directory, 0o700, parent, position, 0)
+    Attributes::new(FileKind::Directory, 0o700, parent, position, 0)
 }
 
 /// Deletes a name, and its position if that is the name's.
@@ -232,7 +232,7 @@ fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
 }
 
 /// Gives a file a name at the next position of a directory, and returns the position.
-fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Result<Position, FsError> {
+fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: FileKind) -> Result<Position, FsError> {
     let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
     if !position.is_of_name() {
         return Err(FsError::Exhausted("no position is left for another name in the directory"));
@@ -294,7 +294,7 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
             // An opening that was cut may have given the number: the directory gets a generation of its own.
             let generation = count_opening(rows, 0)?;
             let born = generation as u16;
-            let position = enter(rows, ROOT, FOUND, made, Kind::Directory)?;
+            let position = enter(rows, ROOT, FOUND, made, FileKind::Directory)?;
             let found = Attributes { born, generation, ..directory(ROOT, position) };
             rows.put(key::inode(made), found.encode());
             change(rows, ROOT, |root| root.links += 1)?;
@@ -309,9 +309,9 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let position = enter(rows, found, &name, ino, kind)?;
     change(rows, ino, |file| {
         (file.parent, file.position) = (found, position);
-        file.links = if kind == Kind::Directory { file.links.max(2) } else { 1 };
+        file.links = if kind == FileKind::Directory { file.links.max(2) } else { 1 };
     })?;
-    if kind == Kind::Directory {
+    if kind == FileKind::Directory {
         change(rows, found, |directory| directory.links += 1)?;
     }
     Ok(())
@@ -348,11 +348,11 @@ fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
     let per = u32::from(run.unit_blocks);
     let mut rest = Vec::new();
     let mut unit: Vec<Owner> = Vec::new();
-    for Piece { ino, block, blocks } in run.pieces {
+    for RunPiece { ino, block, blocks } in run.pieces {
         let own = blocks.min(per - unit.len() as u32);
         unit.extend((block..).take(own as usize).map(|block| (ino, block)));
         if own < blocks {
-            rest.push(Piece { ino, block: block + u64::from(own), blocks: blocks - own });
+            rest.push(RunPiece { ino, block: block + u64::from(own), blocks: blocks - own });
         }
     }
     let next = key::run(zone, start + 1 + per);
@@ -363,9 +363,9 @@ fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
 }
 
 /// The blocks of a unit as pieces.
-fn pieces(unit: &[Owner]) -> Vec<Piece> {
+fn pieces(unit: &[Owner]) -> Vec<RunPiece> {
     let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NO_OWNER || a.1 + 1 == b.1);
-    let piece = |part: &[Owner]| Piece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
+    let piece = |part: &[Owner]| RunPiece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
     unit.chunk_by(follows).map(piece).collect()
 }
 
@@ -405,7 +405,7 @@ fn recount_files(rows: &mut Rows, blocks: &BTreeMap<u64, u64>) -> Result<(), FsE
         let counted = blocks.get(&ino).copied().unwrap_or(0);
         if let Ok(file) = Attributes::decode(key, value)
             && key == key::inode(ino)
-            && file.kind == Kind::File
+            && file.kind == FileKind::File
             && file.blocks != counted
         {
             wrong.push((ino, counted));

@@ -15,7 +15,7 @@
 use super::repair::{directory, end_of_last, put_file_back};
 use crate::BLOCK_BYTES;
 use crate::drive::Drive;
-use crate::format::{Attributes, Entry, Extent, Kind, Position, key};
+use crate::format::{Attributes, Entry, Extent, FileKind, Position, key};
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::names::name_at;
 use crate::fs::{FsError, ROOT};
@@ -259,7 +259,7 @@ fn has_all_names(rows: &Rows) -> Result<bool, FsError> {
     let missing = all_of(rows, key::inodes(), |key, value| {
         let (ino, file) = (key::parts(key).0, Attributes::decode(key, value).ok()?);
         let wanted = match file.kind {
-            Kind::Directory => u32::from(ino != ROOT),
+            FileKind::Directory => u32::from(ino != ROOT),
             _ => file.links,
         };
         (names.get(&ino).copied().unwrap_or(0) < wanted).then_some(ino)
@@ -295,7 +295,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
     let names = all_of(rows, key::all_entries(), |key, value| {
         let Entry { ino, kind, position } = Entry::decode(key, value).ok()?;
         // Which device it was is not known.
-        let is_known = !matches!(kind, Kind::Character | Kind::Block);
+        let is_known = !matches!(kind, FileKind::Character | FileKind::Block);
         (is_known && lost.may_hold(&key::inode(ino))).then(|| (ino, kind, key::parts(key).0, position))
     })?;
     for (ino, kind, parent, position) in names {
@@ -305,9 +305,9 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
         }
         let file = Attributes::new(kind, 0o600, parent, position, now);
         match kind {
-            Kind::File => put_file_back(rows, ino, parent, position, now)?,
-            Kind::Directory => rows.put(key, directory(parent, position).encode()),
-            Kind::Symlink => {
+            FileKind::File => put_file_back(rows, ino, parent, position, now)?,
+            FileKind::Directory => rows.put(key, directory(parent, position).encode()),
+            FileKind::Symlink => {
                 let size = rows.get(&key::target(ino))?.map_or(0, |target| target.len() as u64);
                 rows.put(key, Attributes { size, ..file }.encode());
             }
@@ -350,7 +350,7 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
         let is_found = found.contains(&ino);
         let is_short = is_found || there.get(&ino).copied().unwrap_or(0) < file.blocks;
         let blocks = file.size.div_ceil(BLOCK_BYTES.into()).saturating_sub(is_found.into());
-        (file.kind == Kind::File && is_short).then_some((ino, blocks))
+        (file.kind == FileKind::File && is_short).then_some((ino, blocks))
     })?;
     for (ino, blocks) in files {
         for gap in lost.of_kind(&key::all_extents().0) {
@@ -405,12 +405,12 @@ mod tests {
     fn file_without_attributes_has_lost_blocks_wherever_extents_may_be_missing() {
         let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
         let extent = |blocks| Extent { zone: 9, unit: 0, unit_blocks: 100, skip: 0, blocks }.encode();
-        let attributes = Attributes::new(Kind::File, 0o644, ROOT, Position(3), 0);
+        let attributes = Attributes::new(FileKind::File, 0o644, ROOT, Position(3), 0);
         rows.put(key::inode(ROOT), directory(ROOT, Position::START).encode());
         // 5 has a name, 7 has none, and 6 in between has lost nothing.
         rows.put(
             key::entry(ROOT, b"five"),
-            Entry { ino: 5, kind: Kind::File, position: Position(3) }.encode(),
+            Entry { ino: 5, kind: FileKind::File, position: Position(3) }.encode(),
         );
         rows.put(
             key::inode(6),

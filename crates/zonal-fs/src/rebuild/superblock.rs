@@ -8,7 +8,7 @@ use crate::scan;
 use crate::store::Rows;
 use crate::store::backend::log::SEGMENTS_MIN;
 use crate::superblocks::{self, Found, Site, Writer};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
 use zonal_core::{ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -49,7 +49,7 @@ struct Told {
 /// The superblock that is there, or else what it must have been.
 pub(super) fn find(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     report: &[ZoneDescriptor],
     options: &RebuildOptions,
 ) -> Result<Basis, RebuildError> {
@@ -106,7 +106,7 @@ fn is_lost(zone: &ZoneDescriptor) -> bool {
 /// store's numbers begin with the time, which is above all of them: numbers rise by less than one in a nanosecond.
 pub(super) fn place(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     report: &[ZoneDescriptor],
     basis: &Basis,
     options: &RebuildOptions,
@@ -143,7 +143,7 @@ pub(super) fn own(rows: &Rows) -> Option<Superblock> {
 /// Writes the superblock that names the metadata which were found.
 pub(super) fn put_back(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     superblock: &Superblock,
     anchor: Anchor,
 ) -> Result<(), RebuildError> {
@@ -176,7 +176,7 @@ impl Told {
         }
     }
 
-    fn of(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<Told, RebuildError> {
+    fn of(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<Told, RebuildError> {
         let mut told = Told::default();
         for zone in report.iter().filter(|zone| scan::written(zone) > 0) {
             let Ok(block) = drive.read(waiter, zone.start, BLOCK_SECTORS) else { continue };

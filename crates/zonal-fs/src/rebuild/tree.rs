@@ -3,7 +3,7 @@
 //! Positions follow the order in which names are made here: no zone has the old ones. File handles from before the rebuild
 //! are stale: all files have the rebuild's generation.
 
-use crate::format::{Attributes, Entry, Kind, Position, key};
+use crate::format::{Attributes, Entry, FileKind, Position, key};
 use crate::fs::ROOT;
 use crate::fs::names::check_name;
 use crate::fsck::repair::{FOUND, directory};
@@ -65,20 +65,20 @@ impl Tree {
     /// Gives a file its name, or a name among the lost files, and returns its rows.
     pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));
-        let entry = self.take_name(parent, &name, file.ino, Kind::File);
+        let entry = self.take_name(parent, &name, file.ino, FileKind::File);
         let attributes = Attributes {
             born: file.born,
             generation: self.generation,
             size: file.size,
             blocks: file.blocks,
-            ..Attributes::new(Kind::File, MODE, parent, entry.position, self.now)
+            ..Attributes::new(FileKind::File, MODE, parent, entry.position, self.now)
         };
         let [entry, position] = rows_of(parent, &name, &entry);
         [(key::inode(file.ino), attributes.encode()), entry, position]
     }
 
     /// Gives a file a name at the next position of a directory.
-    fn take_name(&mut self, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Entry {
+    fn take_name(&mut self, parent: u64, name: &[u8], ino: u64, kind: FileKind) -> Entry {
         let parent_of = self.directories.get_mut(&parent).expect("a parent is a directory of the tree");
         let directory = &mut parent_of.attributes;
         let entry = Entry { ino, kind, position: directory.next_position };
@@ -113,11 +113,11 @@ impl Tree {
     /// The directory of this name, which is made if there is none; `None` if a file has the name.
     fn enter(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         if let Some(Entry { ino, kind, .. }) = self.names.get(&(parent, name.to_vec())) {
-            return (*kind == Kind::Directory).then_some(*ino);
+            return (*kind == FileKind::Directory).then_some(*ino);
         }
         let ino = self.next;
         self.next += 1;
-        let Entry { position, .. } = self.take_name(parent, name, ino, Kind::Directory);
+        let Entry { position, .. } = self.take_name(parent, name, ino, FileKind::Directory);
         let (born, generation) = (self.generation as u16, self.generation);
         let attributes = Attributes { born, generation, ..dated(directory(parent, position), self.now) };
         self.directories.insert(ino, Directory { attributes, name: name.to_vec() });

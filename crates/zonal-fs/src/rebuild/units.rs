@@ -5,7 +5,7 @@ use crate::drive::Drive;
 use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
 use crate::fs::map::Mapped;
 use crate::scan::{self, Depth, Found, UnitState};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use std::collections::{BTreeSet, HashMap};
 use std::mem::size_of;
 use zonal_core::{ZoneDescriptor, ZoneType};
@@ -58,7 +58,7 @@ impl Entry {
 /// Reads all zones for data.
 pub(super) fn read_all(
     drive: &Drive,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     superblock: &Superblock,
     report: &[ZoneDescriptor],
     depth: Depth,

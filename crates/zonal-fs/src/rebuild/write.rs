@@ -5,7 +5,7 @@ use super::tree::{Nameless, Tree};
 use super::units::{Entry, FoundUnits};
 use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
-use crate::format::{Account, Piece, Superblock, Uuid, key};
+use crate::format::{Account, RunPiece, Superblock, Uuid, key};
 use crate::fs::map::Tails;
 use crate::fs::{FsError, ROOT, files, number};
 use crate::make::{self, MakeError, create_rows};
@@ -91,7 +91,7 @@ impl Writer {
     fn runs(&mut self, entries: &[Entry]) -> Result<(), FsError> {
         let mut tails = Tails::default();
         for unit in entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
-            let piece = |e: &Entry| Piece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
+            let piece = |e: &Entry| RunPiece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
             let Entry { zone, unit: block, .. } = unit[0];
             tails.note(&mut self.rows, zone, block, unit.iter().map(piece).collect());
             self.relieve()?;

@@ -3,13 +3,13 @@
 use crate::common::{bytes, settle, waiter};
 use crate::made::{At, Made};
 use std::collections::BTreeSet;
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{Changes, FileSystem, NewFile, Payload, ROOT, Rename, SetTime};
 
 const BLOCK: u64 = 4096;
 
 fn file(fs: &FileSystem, name: &str) -> u64 {
-    fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap()
+    fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap()
 }
 
 fn write(fs: &FileSystem, ino: u64, block: u64, blocks: usize) {
@@ -28,7 +28,7 @@ fn times_before_1970_come_back_as_they_were_set() {
     // 1901, and the ends of what there is.
     let long_ago = -2_147_483_648_000_000_001;
     let at = At::new(long_ago);
-    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     at.wall.set(5);
     let changes = Changes {
         atime: Some(SetTime::At(i64::MIN)),
@@ -47,7 +47,7 @@ fn times_before_1970_come_back_as_they_were_set() {
 fn time_of_birth_stays_whatever_is_done_to_a_file() {
     let (made, fs) = Made::new();
     let at = At::new(1000);
-    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     at.wall.set(2000);
     fs.write(&at, ino, 0, Payload::Bytes(&bytes(1, 50_000))).unwrap();
     fs.truncate(&at, ino, 30_000).unwrap();
@@ -108,7 +108,7 @@ fn blocks_are_those_of_the_extents_after_any_change() {
     fs.truncate(&waiter(), ino, BLOCK).unwrap();
     assert_eq!(blocks(&fs, ino), 1);
     open.close(&waiter()).unwrap();
-    let open = fs.create_unnamed(&waiter(), &NewFile::new(Kind::File, 0o600)).unwrap();
+    let open = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o600)).unwrap();
     let unnamed = open.ino();
     write(&fs, unnamed, 3, 9);
     fs.fsync(&waiter(), unnamed).unwrap();
@@ -142,9 +142,9 @@ fn number_given_again_after_a_cut_has_another_generation() {
         let waiter = waiter();
         assert_eq!(fs.attributes(kept).unwrap(), before);
         numbers.insert(note(&fs, file(&fs, "lost")));
-        let unnamed = fs.create_unnamed(&waiter, &NewFile::new(Kind::File, 0o600)).unwrap();
+        let unnamed = fs.create_unnamed(&waiter, &NewFile::new(FileKind::File, 0o600)).unwrap();
         note(&fs, unnamed.ino());
-        let new = NewFile::new(Kind::Directory, 0o755);
+        let new = NewFile::new(FileKind::Directory, 0o755);
         note(&fs, fs.create(&waiter, ROOT, b"directory", &new).unwrap());
     }
     assert_eq!(numbers.len(), 1, "the number was given again: {handles:?}");

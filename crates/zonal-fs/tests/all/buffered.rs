@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{bytes, device, make, read_all, settle, volume, waiter};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Target};
 
@@ -17,7 +17,7 @@ fn file_system(dirty_bytes: u64) -> FileSystem {
 }
 
 fn file(fs: &FileSystem, name: &str) -> OpenFile {
-    let new = NewFile::new(Kind::File, 0o644);
+    let new = NewFile::new(FileKind::File, 0o644);
     let ino = fs.create(&waiter(), ROOT, name.as_bytes(), &new).unwrap();
     fs.open_file(ino).unwrap()
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeError, MakeOptions, look, make, open};
 use zonal_fs::store::backend::BackendError;
 use zonal_fs::waiter::polling;
@@ -34,7 +34,7 @@ fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
         assert!(is_claimed(look(&drive, &waiters, None, options)));
         let force = MakeOptions::default().with_force(true);
         assert!(is_claimed(make(&drive, &waiters, [8; 16], &force)));
-        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(b"here")).unwrap();
         fs.sync(&waiter()).unwrap();
         drop(fs);
@@ -57,7 +57,7 @@ fn file_system_is_made_where_a_thread_polls_the_volume() {
         thread::spawn(move || {
             make(&drive, &waiters, [7; 16], &MakeOptions::default()).unwrap();
             let fs = open(&drive, &waiters, None, MountOptions::default()).unwrap();
-            let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+            let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
             fs.write(&waiter(), ino, 0, Payload::Bytes(b"here")).unwrap();
             fs.sync(&waiter()).unwrap();
             ended.send(common::read_all(&fs, ino).unwrap()).unwrap();
@@ -84,11 +84,11 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
         let made = MakeOptions::default().with_beside(beside.clone());
         make(&writing, &waiters, [7; 16], &made).unwrap();
         let fs = open(&writing, &waiters, beside.clone(), options).unwrap();
-        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&common::bytes(1, 9000))).unwrap();
         fs.sync(&waiter()).unwrap();
         // A file without a name that was not closed: the next opening for writing takes it away.
-        let unnamed = fs.create_unnamed(&waiter(), &NewFile::new(Kind::File, 0o644)).unwrap();
+        let unnamed = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.sync(&waiter()).unwrap();
         fs.forbid_changes("the power is cut");
         drop((unnamed, fs, writing));

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use zonal_fs::format::{Kind, Position};
+use zonal_fs::format::{FileKind, Position};
 use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::{
     Changes, FileSystem, IfThere, MountOptions, NewFile, Payload, ROOT, Rename, Seek, SetIds, SetXattr,
@@ -94,15 +94,16 @@ fn cold() -> (Slow, FileSystem) {
     let fs = make_with(volume.clone(), superblock.clone(), slow.clone(), MountOptions::default());
     let w = waiter();
     for d in 0..DIRECTORIES {
-        let directory = fs.create(&w, ROOT, &name("d", d), &NewFile::new(Kind::Directory, 0o755)).unwrap();
+        let directory =
+            fs.create(&w, ROOT, &name("d", d), &NewFile::new(FileKind::Directory, 0o755)).unwrap();
         for n in 0..FILES {
-            let file = fs.create(&w, directory, &name("f", n), &NewFile::new(Kind::File, 0o644)).unwrap();
+            let file = fs.create(&w, directory, &name("f", n), &NewFile::new(FileKind::File, 0o644)).unwrap();
             fs.set_xattr(&w, file, b"user.much", &[7; 300]).unwrap();
             fs.write(&w, file, 0, Payload::Bytes(&[1; 4096])).unwrap();
         }
-        let link = NewFile { target: vec![b't'; 300], ..NewFile::new(Kind::Symlink, 0o777) };
+        let link = NewFile { target: vec![b't'; 300], ..NewFile::new(FileKind::Symlink, 0o777) };
         fs.create(&w, directory, b"link", &link).unwrap();
-        fs.create(&w, directory, b"sub", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+        fs.create(&w, directory, b"sub", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     }
     fs.sync(&w).unwrap();
     settle(&fs);
@@ -160,7 +161,7 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
         assert_eq!(fs.attributes(own_file).unwrap().size, 4096);
         assert_eq!(fs.lookup(own, &name("f", 0)).unwrap(), own_file);
         fs.write(&w, own_file, 0, Payload::Bytes(&[3; 4096])).unwrap();
-        let ino = fs.create(&w, own, b"new", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&w, own, b"new", &NewFile::new(FileKind::File, 0o644)).unwrap();
         assert_eq!(fs.lookup(own, b"new").unwrap(), ino);
         fs.unlink(&w, own, b"new").unwrap();
         let mut found = vec![0; 4096];
@@ -187,7 +188,7 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
         }),
         ("target", |fs, d, _| assert_eq!(fs.target(d + 1 + FILES).unwrap().len(), 300)),
         ("create", |fs, d, _| {
-            fs.create(&waiter(), d, &name("f", 9999), &NewFile::new(Kind::File, 0o644)).unwrap();
+            fs.create(&waiter(), d, &name("f", 9999), &NewFile::new(FileKind::File, 0o644)).unwrap();
         }),
         ("link", |fs, d, file| fs.link(&waiter(), file, d, b"other").unwrap()),
         ("unlink", |fs, d, _| fs.unlink(&waiter(), d, &name("f", 100)).unwrap()),
@@ -227,12 +228,12 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
             fs.forget(file, 1).unwrap();
         }),
         ("create_known", |fs, d, _| {
-            let new = NewFile::new(Kind::File, 0o644);
+            let new = NewFile::new(FileKind::File, 0o644);
             let made = fs.create_known(&waiter(), d, &name("f", 9999), &new).unwrap();
             fs.forget(made.ino, 1).unwrap();
         }),
         ("open_or_create", |fs, d, file| {
-            let (new, name) = (NewFile::new(Kind::File, 0o644), name("f", 100));
+            let (new, name) = (NewFile::new(FileKind::File, 0o644), name("f", 100));
             let opened = fs.open_or_create(&waiter(), (d, &name), &new, IfThere::Open).unwrap();
             assert_eq!((opened.file.ino(), opened.is_new), (file, false));
         }),

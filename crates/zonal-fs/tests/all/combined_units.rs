@@ -2,7 +2,7 @@
 
 use crate::common::{bytes, device, ends, make, read_all, settle, volume, waiter};
 use std::sync::Arc;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, MountOptions, NewFile, OpenFile, Payload, ROOT, Target};
 use zonal_io::device::Device;
 
@@ -18,7 +18,7 @@ fn file_system() -> FileSystem {
 }
 
 fn file(fs: &FileSystem, name: &str) -> OpenFile {
-    let ino = fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.open_file(ino).unwrap()
 }
 

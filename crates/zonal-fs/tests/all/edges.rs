@@ -5,7 +5,7 @@ use crate::common::{bytes, device, impatient, make, read_all, settle, volume, wa
 use std::sync::Arc;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Metadata, SuperblockCopy};
+use zonal_fs::format::{FileKind, Metadata, SuperblockCopy};
 use zonal_fs::make::MakeOptions;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -24,7 +24,7 @@ fn small() -> FileSystem {
 }
 
 fn file(fs: &FileSystem, name: &[u8]) -> u64 {
-    fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap()
+    fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap()
 }
 
 /// Writes a file until no space is left; how many bytes.
@@ -197,7 +197,7 @@ fn large_attributes_and_targets_leave_full_metadata_of_use() {
             Err(error) if error.is_no_space() => false,
             Err(error) => panic!("{what}: {error}"),
         };
-        let target = |target: Vec<u8>| NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
+        let target = |target: Vec<u8>| NewFile { target, ..NewFile::new(FileKind::Symlink, 0o777) };
         for too_long in [4096, 20 << 20] {
             let made = fs.create(&w, ROOT, b"link", &target(vec![b'x'; too_long]));
             assert!(matches!(made, Err(FsError::TargetTooLong)), "{too_long}");
@@ -328,7 +328,7 @@ fn any_number_of_bytes_may_be_on_their_way() {
     for dirty_bytes in [0, 1, u64::MAX] {
         let options = MountOptions::default().with_dirty_bytes(dirty_bytes);
         let fs = make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options);
-        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 100_000))).unwrap();
         let _open = fs.open_file(ino).unwrap();
         fs.write(&waiter(), ino, 100_000, Payload::Bytes(&bytes(2, 100_000))).unwrap();

@@ -1,12 +1,12 @@
 //! Drives that misbehave by plan: what fails costs its place, and is told to the statistics alone.
 
 use crate::common;
-use crate::common::{Model, Step, apply, bytes, contents, make, read_all, volume, waiter};
+use crate::common::{FsStep, Model, apply, bytes, contents, make, read_all, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs;
-use zonal_fs::format::Kind;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::format::FileKind;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
@@ -24,14 +24,14 @@ fn unit_that_failed_is_not_sent_again_once_its_file_is_gone() {
     let plan = "[[rule]]\non = \"append\"\ncount = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 5 * BLOCK))).unwrap();
     while fs.statistics().failed_units == 0 {
         waiter.wait(fs.volume());
     }
     fs.unlink(&waiter, ROOT, b"f").unwrap();
     fs.sync(&waiter).unwrap();
-    let other = fs.create(&waiter, ROOT, b"g", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let other = fs.create(&waiter, ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, other, 0, Payload::Bytes(b"still alive")).unwrap();
     fs.sync(&waiter).unwrap();
     fs.check();
@@ -43,7 +43,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
     let plan = "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     // A caller that has it open is told the same as one later.
     let open = fs.open_file(ino).unwrap();
     let data = bytes(1, 14 * BLOCK);
@@ -64,7 +64,7 @@ fn unit_behind_one_that_was_torn_within_a_block_goes_elsewhere() {
     let plan = "[[rule]]\non = \"append\"\nnth = 2\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=512,complete=poll");
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let data = bytes(1, 40 * BLOCK);
     fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
     fs.sync(&waiter).unwrap();
@@ -93,11 +93,11 @@ fn failed_appends_cost_their_places_and_no_data() {
             for n in 0..250u64 {
                 let file = random.random_range(0..5);
                 let step = match random.random_range(0..10) {
-                    0 => Step::Create(file),
-                    1 => Step::Unlink(file),
-                    2 => Step::Fsync(file),
-                    3 => Step::Collect,
-                    _ => Step::Write(file, random.random_range(0..400_000), random.random_range(1..60_000)),
+                    0 => FsStep::Create(file),
+                    1 => FsStep::Unlink(file),
+                    2 => FsStep::Fsync(file),
+                    3 => FsStep::Collect,
+                    _ => FsStep::Write(file, random.random_range(0..400_000), random.random_range(1..60_000)),
                 };
                 let done = apply(&fs, &mut model, &step, n);
                 done.unwrap_or_else(|e| panic!("rule {i}, seed {seed}, step {n} ({step:?}): {e}"));

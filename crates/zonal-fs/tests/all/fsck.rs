@@ -5,7 +5,9 @@ use crate::common::{bytes, device, make_with, reopen, superblock, volume, waiter
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Piece, Position, Run, Superblock, key};
+use zonal_fs::format::{
+    Account, Attributes, Entry, Extent, FileKind, Position, Run, RunPiece, Superblock, key,
+};
 use zonal_fs::fsck::{Absent, Finding, Options, Severity, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -33,9 +35,9 @@ impl Made {
         let memory = Memory::new();
         let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
         let waiter = waiter();
-        let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
-        let first = fs.create(&waiter, directory, b"first", &NewFile::new(Kind::File, 0o644)).unwrap();
-        let second = fs.create(&waiter, ROOT, b"second", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
+        let first = fs.create(&waiter, directory, b"first", &NewFile::new(FileKind::File, 0o644)).unwrap();
+        let second = fs.create(&waiter, ROOT, b"second", &NewFile::new(FileKind::File, 0o644)).unwrap();
         assert_eq!((directory, first, second), (DIRECTORY, FIRST, SECOND));
         for (ino, blocks) in [(first, 40), (second, 10)] {
             fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(ino, blocks * BLOCK))).unwrap();
@@ -96,7 +98,7 @@ impl Made {
 }
 
 /// An entry at the first position of a directory.
-fn entry_of(ino: u64, kind: Kind) -> Entry {
+fn entry_of(ino: u64, kind: FileKind) -> Entry {
     Entry { ino, kind, position: Position::FIRST }
 }
 
@@ -180,7 +182,7 @@ fn resets_are_counted_over_mounts_and_repairs() {
         fs.unlink(&waiter, parent, name).unwrap();
     }
     // The zone is full once what is left of it is written, and dead once that is gone, too.
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 128 * BLOCK))).unwrap();
     fs.unlink(&waiter, ROOT, b"f").unwrap();
     fs.sync(&waiter).unwrap();
@@ -275,7 +277,7 @@ fn opening_that_files_are_newer_than_is_found_and_counted_past() {
     assert_eq!(found, [Finding::Opening { last: 1, largest: 9 }]);
     assert_eq!(made.repaired(&found), []);
     let fs = made.open();
-    let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(FileKind::File, 0o644)).unwrap();
     assert!(fs.attributes(ino).unwrap().generation > 9);
 }
 
@@ -288,13 +290,13 @@ fn directory_that_a_repair_makes_has_a_generation_of_its_own() {
     let lost_and_found = fs.resolve(b"lost+found").unwrap();
     let generation = fs.attributes(lost_and_found).unwrap().generation;
     assert_ne!(generation, fs.attributes(FIRST).unwrap().generation);
-    let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(FileKind::File, 0o644)).unwrap();
     assert_ne!(generation, fs.attributes(ino).unwrap().generation);
 }
 
 #[test]
 fn name_of_nothing_is_found_and_taken_away() {
-    let entry = entry_of(99, Kind::File);
+    let entry = entry_of(99, FileKind::File);
     finds(
         |rows| rows.put(key::entry(DIRECTORY, b"gone"), entry.encode()),
         &[Finding::NoSuchFile { parent: DIRECTORY, name: b"gone".to_vec(), ino: 99 }],
@@ -304,12 +306,12 @@ fn name_of_nothing_is_found_and_taken_away() {
 #[test]
 fn symbolic_link_whose_target_is_lost_is_found_and_is_an_error_to_read() {
     let made = Made::new();
-    let link = Attributes::new(Kind::Symlink, 0o777, DIRECTORY, Position(9), 0);
+    let link = Attributes::new(FileKind::Symlink, 0o777, DIRECTORY, Position(9), 0);
     let found = made.damaged(|rows| {
         rows.put(key::inode(50), link.encode());
         rows.put(
             key::entry(DIRECTORY, b"link"),
-            Entry { position: Position(9), ..entry_of(50, Kind::Symlink) }.encode(),
+            Entry { position: Position(9), ..entry_of(50, FileKind::Symlink) }.encode(),
         );
         rows.put(key::position(DIRECTORY, Position(9)), b"link".to_vec());
         change_file(rows, DIRECTORY, |directory| directory.next_position = Position(10));
@@ -323,7 +325,7 @@ fn symbolic_link_whose_target_is_lost_is_found_and_is_an_error_to_read() {
 
 #[test]
 fn name_in_what_is_no_directory_is_found() {
-    let entry = entry_of(SECOND, Kind::File);
+    let entry = entry_of(SECOND, FileKind::File);
     finds(
         |rows| rows.put(key::entry(FIRST, b"x"), entry.encode()),
         &[Finding::NoDirectory { parent: FIRST, name: b"x".to_vec() }],
@@ -352,11 +354,11 @@ fn file_without_a_name_is_found_and_gets_one() {
 
 #[test]
 fn wrong_kind_in_a_name_is_found() {
-    let entry = entry_of(FIRST, Kind::Symlink);
+    let entry = entry_of(FIRST, FileKind::Symlink);
     let name = b"first".to_vec();
     finds(
         |rows| rows.put(key::entry(DIRECTORY, b"first"), entry.encode()),
-        &[Finding::WrongKind { parent: DIRECTORY, name, said: Kind::Symlink, kind: Kind::File }],
+        &[Finding::WrongKind { parent: DIRECTORY, name, said: FileKind::Symlink, kind: FileKind::File }],
     );
 }
 
@@ -528,7 +530,7 @@ fn repair_of_shared_places_leaves_extents_alone_that_share_nothing() {
 #[test]
 fn root_that_is_gone_is_made_anew_with_the_names_that_it_had() {
     for damage in [(|rows| rows.delete(key::inode(ROOT))) as fn(&mut Rows), |rows| {
-        change_file(rows, ROOT, |root| root.kind = Kind::File)
+        change_file(rows, ROOT, |root| root.kind = FileKind::File)
     }] {
         let made = Made::new();
         let found = made.damaged(damage);
@@ -547,7 +549,7 @@ fn root_that_is_gone_is_made_anew_with_the_names_that_it_had() {
 
 #[test]
 fn keys_and_names_that_cannot_be_are_found_and_taken_away() {
-    let entry = entry_of(SECOND, Kind::File).encode();
+    let entry = entry_of(SECOND, FileKind::File).encode();
     let orphan = [&key::orphan(FIRST)[..], b"x"].concat();
     for (key, value) in [
         (key::entry(DIRECTORY, b".."), entry.clone()),
@@ -610,7 +612,7 @@ fn rows_of_what_a_zone_had_before_are_no_finding() {
             assert!(run.blocks() > 2 * u32::from(run.unit_blocks), "it has several units");
             // In the midst of its first unit, and where its second one begins.
             for old in [at + 2, at + 1 + u32::from(run.unit_blocks)] {
-                let piece = Piece { ino: run.pieces[0].ino, block: 7777, blocks: 2 };
+                let piece = RunPiece { ino: run.pieces[0].ino, block: 7777, blocks: 2 };
                 rows.put(key::run(zone, old), Run { unit_blocks: 2, pieces: vec![piece] }.encode());
             }
         },
@@ -625,7 +627,7 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     let memory = Memory::new();
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 20 * BLOCK))).unwrap();
     fs.sync(&waiter).unwrap();
     drop(fs);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::Sector;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, VERSION};
+use zonal_fs::format::{FileKind, VERSION};
 use zonal_fs::fsck::{Options, check};
 use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
 use zonal_fs::rebuild::{RebuildOptions, rebuild};
@@ -55,11 +55,12 @@ fn text(n: u64, length: usize) -> Vec<u8> {
 fn work(fs: &FileSystem) {
     let waiter = waiter();
     let put = |parent, name: &str, data: &[u8]| {
-        let ino = fs.create(&waiter, parent, name.as_bytes(), &NewFile::new(Kind::File, 0o640)).unwrap();
+        let ino = fs.create(&waiter, parent, name.as_bytes(), &NewFile::new(FileKind::File, 0o640)).unwrap();
         fs.write(&waiter, ino, 0, Payload::Bytes(data)).unwrap();
         ino
     };
-    let directory = fs.create(&waiter, ROOT, b"directory", &NewFile::new(Kind::Directory, 0o750)).unwrap();
+    let directory =
+        fs.create(&waiter, ROOT, b"directory", &NewFile::new(FileKind::Directory, 0o750)).unwrap();
     put(directory, "long", &text(1, 200_000));
     put(directory, "short", &bytes(2, 99));
     put(ROOT, "empty", &[]);
@@ -70,7 +71,7 @@ fn work(fs: &FileSystem) {
     fs.truncate(&waiter, changed, 41_000).unwrap();
     fs.punch(&waiter, changed, 24_576..32_768).unwrap();
     fs.set_xattr(&waiter, changed, b"user.note", b"worth keeping").unwrap();
-    let link = NewFile { target: b"directory/long".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+    let link = NewFile { target: b"directory/long".to_vec(), ..NewFile::new(FileKind::Symlink, 0o777) };
     fs.create(&waiter, ROOT, b"link", &link).unwrap();
     fs.link(&waiter, changed, directory, b"second name").unwrap();
     fs.unlink(&waiter, ROOT, b"gone").unwrap();

@@ -1,7 +1,7 @@
 //! Writes out of the caller's buffer, and reads that are shown where they were read to, mixed with all others.
 
 use crate::common::{bytes, device, make, read_all, settle, volume, waiter};
-use zonal_fs::format::{HEADER_BYTES, Kind};
+use zonal_fs::format::{FileKind, HEADER_BYTES};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, SetIds};
 use zonal_io::buffer::BufferPool;
 
@@ -23,7 +23,7 @@ impl Files {
     }
 
     fn new_file(&self, name: &[u8]) -> u64 {
-        self.fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap()
+        self.fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap()
     }
 
     /// Writes `data` in place; whether the file system kept the buffer.

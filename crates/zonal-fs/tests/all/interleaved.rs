@@ -4,7 +4,7 @@ use crate::common;
 use crate::common::interleaved::Interleaved;
 use crate::common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
 use std::cell::Cell;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
@@ -15,7 +15,7 @@ fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
     let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
     let fs = make(volume(device), 8, MountOptions::default());
     let waiter = common::waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let mut data = bytes(1, 100 * BLOCK);
     fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
     fs.sync(&waiter).unwrap();
@@ -89,7 +89,7 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Interleaved<'_>, u64)) {
     let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
     let options = MountOptions::default().with_dirty_bytes(1 << 20);
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
-    let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let open = fs.open_file(ino).unwrap();
     let (data, written) = (bytes(3, 8 * BLOCK), Cell::new(0));
     let more = || {

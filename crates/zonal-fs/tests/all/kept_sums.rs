@@ -4,14 +4,14 @@ use crate::common::{bytes, device, impatient, make, read_all, settle, volume, wa
 use std::sync::Arc;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::buffer::IoBuf;
 
 const BLOCK: u64 = 4096;
 
 fn write(fs: &FileSystem, name: &[u8], data: &[u8]) -> u64 {
-    let ino = fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&impatient(), ino, 0, Payload::Bytes(data)).unwrap();
     fs.sync(&waiter()).unwrap();
     settle(fs);
@@ -29,7 +29,7 @@ fn commands_of_read(fs: &FileSystem, ino: u64, at: u64, into: &mut [u8]) -> u64 
 fn commands_of_warm_reads(length: u64, options: MountOptions) -> Vec<u64> {
     let fs = make(volume(device("ram:size=1792M,zone_size=64M,blocksize=4096")), 256, options);
     let piece = bytes(3, 1 << 20);
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     for at in (0..length).step_by(piece.len()) {
         fs.write(&impatient(), ino, at, Payload::Bytes(&piece)).unwrap();
     }

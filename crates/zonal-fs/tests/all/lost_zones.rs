@@ -4,14 +4,14 @@ use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter}
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::format::{FileKind, Superblock};
 use zonal_fs::fsck::{self, Absent, Finding, Severity, check};
 use zonal_fs::space::victims::Reason;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::device::Device;
-use zonal_io::fault::{Degraded, Effect, Fault, Ops, Place, Plan, Rule};
+use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule, RulePlace};
 use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
@@ -79,7 +79,7 @@ fn name(n: u64) -> Vec<u8> {
 fn write(fs: &FileSystem, n: u64, data: &[u8]) {
     let ino = match fs.lookup(ROOT, &name(n)) {
         Ok(ino) => ino,
-        Err(_) => fs.create(&waiter(), ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap(),
+        Err(_) => fs.create(&waiter(), ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap(),
     };
     assert_eq!(fs.write(&waiter(), ino, 0, Payload::Bytes(data)).unwrap(), data.len() as u64);
 }
@@ -88,7 +88,7 @@ fn read(fs: &FileSystem, n: u64) -> Result<Vec<u8>, FsError> {
     read_all(fs, fs.lookup(ROOT, &name(n)).unwrap())
 }
 
-fn tend(fs: &FileSystem) {
+fn maintain(fs: &FileSystem) {
     while fs.background_step(&waiter()).unwrap() {}
     settle(fs);
     fs.check();
@@ -114,7 +114,7 @@ fn zones_found_read_only_are_moved_out_of_and_may_go_offline() {
     fs.check();
     assert_eq!((fs.usage().read_only_zones, fs.usage().read_only), (2, 110));
     let free = fs.usage().free;
-    tend(&fs);
+    maintain(&fs);
     assert_eq!((fs.usage().read_only_zones, fs.usage().read_only), (2, 0));
     assert_eq!(fs.usage().free, free - 110, "what was moved takes space that users had");
     assert_eq!((fs.statistics().gc_victims, fs.statistics().reason), (2, Some(Reason::ReadOnlyZone)));
@@ -137,7 +137,7 @@ fn zone_that_becomes_read_only_while_it_is_written_is_moved_out_of() {
     }
     fs.sync(&waiter()).unwrap();
     assert_eq!(fs.usage().read_only_zones, 1);
-    tend(&fs);
+    maintain(&fs);
     assert_eq!(fs.usage().read_only, 0);
     check_all(&fs);
 }
@@ -156,7 +156,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
     // It was found out by reading; from then on no read asks the drive.
     assert_eq!((fs.usage().offline_zones, fs.usage().offline), (1, 55));
     assert!(is_told(read(&fs, 1)));
-    tend(&fs);
+    maintain(&fs);
     fs.sync(&waiter()).unwrap();
     drop(fs);
     let findings = made.findings();
@@ -169,7 +169,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
     for n in lost {
         write(&fs, n, &data(n, 40));
     }
-    tend(&fs);
+    maintain(&fs);
     check_all(&fs);
     assert_eq!(fs.usage().offline, 0);
 }
@@ -177,7 +177,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
 #[test]
 fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
     let (made, fs) = Made::new();
-    let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = data(99, ZONE);
     let mut at = 0;
     loop {
@@ -191,7 +191,7 @@ fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
     drop(fs);
     made.fall(0, Degraded::ReadOnly);
     let fs = made.open();
-    tend(&fs);
+    maintain(&fs);
     assert_eq!(
         (fs.usage().read_only, fs.statistics().gc_victims),
         (55, 0),
@@ -201,7 +201,7 @@ fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
     assert!(matches!(fs.write(&waiter(), filler, at, Payload::Bytes(&chunk)), Err(FsError::NoSpace)));
     fs.truncate(&waiter(), filler, 0).unwrap();
     fs.sync(&waiter()).unwrap();
-    tend(&fs);
+    maintain(&fs);
     assert_eq!(fs.usage().read_only, 0);
     check_all(&fs);
 }
@@ -214,9 +214,9 @@ fn lost_zone_with_damaged_data_keeps_them_and_no_others() {
     let fs = made.open();
     // The third unit of zone 0 cannot be read.
     let rule = Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::Read]));
-    let place = Place::Sectors(16 * 8..=24 * 8 - 1);
+    let place = RulePlace::Sectors(16 * 8..=24 * 8 - 1);
     made.fault.inject(rule.at(place));
-    tend(&fs);
+    maintain(&fs);
     assert_eq!(fs.usage().read_only, 7);
     assert_eq!(fs.statistics().damaged_blocks, 7);
 }

@@ -9,7 +9,7 @@ use zonal_fs::format::Superblock;
 use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_io::volume::Volume;
 
@@ -32,7 +32,7 @@ impl At {
     }
 }
 
-impl Waiter for At {
+impl Wait for At {
     fn now(&self) -> Nanos {
         self.usual.now()
     }

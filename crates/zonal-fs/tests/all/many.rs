@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::superblocks;
 use zonal_fs::waiter::polling;
@@ -62,11 +62,11 @@ fn fills_with_files(conventional: u32) {
     let mut directory = ROOT;
     for n in 0..files {
         if n % PER_DIRECTORY == 0 {
-            let new = NewFile::new(Kind::Directory, 0o755);
+            let new = NewFile::new(FileKind::Directory, 0o755);
             let path = format!("d{}", n / PER_DIRECTORY);
             directory = fs.create(&waiter, ROOT, path.as_bytes(), &new).unwrap();
         }
-        fs.create(&waiter, directory, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.create(&waiter, directory, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
     fs.sync(&waiter).unwrap();
     let made = begin.elapsed();
@@ -105,7 +105,7 @@ fn store_whose_files_were_removed_gives_its_zones_back() {
     let files = files() * 4;
     let fs = reach(&device);
     for n in 0..files {
-        fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.create(&waiter, ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
     fs.sync(&waiter).unwrap();
     drop(fs);
@@ -152,7 +152,7 @@ fn store_that_is_moved_together_survives_a_cut_at_any_call() {
         drop(drive);
         let fs = reach(&twin_of(&backing));
         for n in 0..FILES {
-            fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+            fs.create(&waiter, ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
         }
         for n in (0..FILES).filter(|n| n % 100 != 0) {
             fs.unlink(&waiter, ROOT, &name(n)).unwrap();

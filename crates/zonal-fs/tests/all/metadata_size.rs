@@ -5,7 +5,7 @@ use crate::common::{device, superblock, volume, waiter};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
@@ -38,10 +38,10 @@ fn bytes_of_file(files: u64, order: &[u64]) -> u64 {
         if within == 0 {
             let name = format!("directory-{which:04}");
             directory =
-                fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(Kind::Directory, 0o755)).unwrap();
+                fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(FileKind::Directory, 0o755)).unwrap();
         }
         let name = format!("file-{:07}", which * DIRECTORY_FILES + order[within as usize]);
-        let new = NewFile { uid: 1000, gid: 1000, ..NewFile::new(Kind::File, 0o644) };
+        let new = NewFile { uid: 1000, gid: 1000, ..NewFile::new(FileKind::File, 0o644) };
         let ino = fs.create(&waiter, directory, name.as_bytes(), &new).unwrap();
         fs.write(&waiter, ino, 0, Payload::Length(16 << 10)).unwrap();
         if n % COMMIT_FILES == COMMIT_FILES - 1 {

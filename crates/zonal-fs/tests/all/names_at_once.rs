@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Position, Superblock};
+use zonal_fs::format::{FileKind, Position, Superblock};
 use zonal_fs::fsck::{Options, check};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -31,10 +31,10 @@ fn made() -> (Arc<Volume>, Superblock, Memory, FileSystem) {
 }
 
 /// A directory that comes into memory while a name is made in it has that name, too.
-fn directory_is_opened_while_names_are_made(kind: Kind) {
+fn directory_is_opened_while_names_are_made(kind: FileKind) {
     let (volume, superblock, memory, fs) = made();
     let (waiter, is_over) = (waiter(), AtomicBool::new(false));
-    let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     let names = thread::scope(|scope| {
         for _ in 0..OPENERS {
             scope.spawn(|| {
@@ -53,7 +53,7 @@ fn directory_is_opened_while_names_are_made(kind: Kind) {
     });
     let attributes = fs.attributes(directory).unwrap();
     assert_eq!(attributes.next_position.0, names + Position::FIRST.0);
-    let subdirectories = if kind == Kind::Directory { names } else { 0 };
+    let subdirectories = if kind == FileKind::Directory { names } else { 0 };
     assert_eq!(u64::from(attributes.links), 2 + subdirectories);
     let mut listed = 0;
     fs.list_from(directory, Position::START, |_, _, _| {
@@ -72,7 +72,7 @@ fn directory_is_opened_while_names_are_made(kind: Kind) {
 
 #[test]
 fn directory_is_opened_while_names_are_made_in_it() {
-    for kind in [Kind::File, Kind::Directory] {
+    for kind in [FileKind::File, FileKind::Directory] {
         directory_is_opened_while_names_are_made(kind);
     }
 }
@@ -81,7 +81,7 @@ fn directory_is_opened_while_names_are_made_in_it() {
 fn file_that_is_renamed_to_and_fro_is_listed_once_and_is_no_damage() {
     let (_volume, _superblock, _memory, fs) = made();
     let waiter = waiter();
-    fs.create(&waiter, ROOT, b"a", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.create(&waiter, ROOT, b"a", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let listers: Vec<_> = (0..3)

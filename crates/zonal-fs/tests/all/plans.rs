@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::common::expected::Expected;
-use crate::common::{Model, Step, apply, cases_of, read_all, settle};
+use crate::common::{FsStep, Model, apply, cases_of, read_all, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
@@ -123,23 +123,23 @@ const DRIVES: [&str; 5] = [
     "ram:size=12M,zone_size=512K,blocksize=512,zone_nr_conv=4,complete=poll,zone_append_max_sectors=0",
 ];
 
-fn step(random: &mut impl Rng) -> Step {
+fn step(random: &mut impl Rng) -> FsStep {
     let (file, other) = (random.random_range(0..5u8), random.random_range(0..5u8));
     // Whole blocks: a part of one, written over what is lost though no caller asked, would mix with what was before.
     let place = random.random_range(0..60) * BLOCK;
     let length = [random.random_range(1..4) * BLOCK, random.random_range(1..70) * BLOCK];
     match random.random_range(0..100) {
-        0..10 => Step::Create(file),
-        10..60 => Step::Write(file, place, length[random.random_range(0..2)]),
-        60..64 => Step::Truncate(file, place),
-        64..68 => Step::Punch(file, place, length[1]),
-        68..73 => Step::Unlink(file),
-        73..75 => Step::Rename(file, other),
-        75..77 => Step::Link(file, other),
-        77..87 => Step::Fsync(file),
-        87..91 => Step::Sync,
-        91..96 => Step::Tend,
-        _ => Step::Collect,
+        0..10 => FsStep::Create(file),
+        10..60 => FsStep::Write(file, place, length[random.random_range(0..2)]),
+        60..64 => FsStep::Truncate(file, place),
+        64..68 => FsStep::Punch(file, place, length[1]),
+        68..73 => FsStep::Unlink(file),
+        73..75 => FsStep::Rename(file, other),
+        75..77 => FsStep::Link(file, other),
+        77..87 => FsStep::Fsync(file),
+        87..91 => FsStep::Sync,
+        91..96 => FsStep::Maintain,
+        _ => FsStep::Collect,
     }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_fs::format::{Attributes, Entry, Kind, Position, Superblock, key};
+use zonal_fs::format::{Attributes, Entry, FileKind, Position, Superblock, key};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT, Rename};
@@ -40,7 +40,7 @@ impl Made {
     }
 
     fn make(&self, parent: u64, name: &str) -> u64 {
-        self.fs().create(&waiter(), parent, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap()
+        self.fs().create(&waiter(), parent, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap()
     }
 
     fn rename(&self, from: &str, to: &str, how: Rename) {
@@ -71,7 +71,7 @@ fn positions(fs: &FileSystem) -> BTreeMap<String, Position> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum PositionStep {
     Make(u8),
     Remove(u8),
     Rename(u8, u8),
@@ -85,16 +85,16 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = PositionStep> {
     let name = || 0..24u8;
     prop_oneof![
-        8 => name().prop_map(Step::Make),
-        5 => name().prop_map(Step::Remove),
-        3 => (name(), name()).prop_map(|(a, b)| Step::Rename(a, b)),
-        2 => (name(), name()).prop_map(|(a, b)| Step::Exchange(a, b)),
-        6 => (1..5usize).prop_map(Step::List),
-        2 => Just(Step::Sync),
-        1 => any::<bool>().prop_map(|synced| Step::Reopen { synced }),
+        8 => name().prop_map(PositionStep::Make),
+        5 => name().prop_map(PositionStep::Remove),
+        3 => (name(), name()).prop_map(|(a, b)| PositionStep::Rename(a, b)),
+        2 => (name(), name()).prop_map(|(a, b)| PositionStep::Exchange(a, b)),
+        6 => (1..5usize).prop_map(PositionStep::List),
+        2 => Just(PositionStep::Sync),
+        1 => any::<bool>().prop_map(|synced| PositionStep::Reopen { synced }),
     ]
 }
 
@@ -133,31 +133,31 @@ proptest! {
         let mut lister = Lister::new(&names);
         let mut full_lists = 0;
         // At the end the lister goes through.
-        let end = [Step::List(usize::MAX), Step::List(1)];
+        let end = [PositionStep::List(usize::MAX), PositionStep::List(1)];
         for step in steps.into_iter().chain(end) {
             let name = |n: u8| format!("name-{n}");
             match step {
-                Step::Make(n) => {
+                PositionStep::Make(n) => {
                     names.entry(name(n)).or_insert_with_key(|name| made.make(ROOT, name));
                 }
-                Step::Remove(n) => {
+                PositionStep::Remove(n) => {
                     if names.remove(&name(n)).is_some() {
                         made.fs().unlink(&waiter(), ROOT, name(n).as_bytes()).unwrap();
                     }
                 }
-                Step::Rename(a, b) if a != b && names.contains_key(&name(a)) => {
+                PositionStep::Rename(a, b) if a != b && names.contains_key(&name(a)) => {
                     made.rename(&name(a), &name(b), Rename::Replace);
                     let ino = names.remove(&name(a)).unwrap();
                     names.insert(name(b), ino);
                 }
-                Step::Exchange(a, b) if names.contains_key(&name(a)) && names.contains_key(&name(b)) => {
+                PositionStep::Exchange(a, b) if names.contains_key(&name(a)) && names.contains_key(&name(b)) => {
                     made.rename(&name(a), &name(b), Rename::Exchange);
                     let (of_a, of_b) = (names[&name(a)], names[&name(b)]);
                     names.insert(name(a), of_b);
                     names.insert(name(b), of_a);
                 }
-                Step::Rename(..) | Step::Exchange(..) => {}
-                Step::List(most) => {
+                PositionStep::Rename(..) | PositionStep::Exchange(..) => {}
+                PositionStep::List(most) => {
                     let page = page(made.fs(), ROOT, lister.after, most);
                     for (position, name, entry) in &page {
                         prop_assert_eq!(names.get(name), Some(&entry.ino), "{}", name);
@@ -170,11 +170,11 @@ proptest! {
                         full_lists += 1;
                     }
                 }
-                Step::Sync => {
+                PositionStep::Sync => {
                     made.fs().sync(&waiter()).unwrap();
                     synced = names.clone();
                 }
-                Step::Reopen { synced: is_synced } => {
+                PositionStep::Reopen { synced: is_synced } => {
                     if is_synced {
                         made.fs().sync(&waiter()).unwrap();
                         synced = names.clone();
@@ -233,7 +233,7 @@ fn rename_in_a_directory_keeps_positions() {
 #[test]
 fn name_from_another_directory_gets_the_next_position_there() {
     let made = Made::new();
-    let directory = NewFile::new(Kind::Directory, 0o755);
+    let directory = NewFile::new(FileKind::Directory, 0o755);
     let directory = made.fs().create(&waiter(), ROOT, b"d", &directory).unwrap();
     let file = made.make(ROOT, "a");
     made.make(directory, "first");
@@ -261,7 +261,7 @@ fn directory_without_a_position_left_takes_no_name() {
     rows.settled(committed);
     drop(rows);
     made.reopen();
-    let new = NewFile::new(Kind::File, 0o644);
+    let new = NewFile::new(FileKind::File, 0o644);
     let refused = made.fs().create(&waiter(), ROOT, b"b", &new).unwrap_err();
     assert!(matches!(refused, FsError::Exhausted(why) if why.contains("position")));
     // It has no use for a new position.
@@ -312,7 +312,7 @@ fn reads_of_a_list(names: u64) -> u64 {
     for n in 0..names {
         // In another order than that of the names.
         let name = format!("{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
     fs.sync(&waiter()).unwrap();
     let before = counted.reads.load(Ordering::Relaxed);
@@ -342,7 +342,8 @@ fn reads_of_a_list_in_pages_grow_as_its_names_do() {
 #[test]
 fn name_that_another_file_takes_keeps_its_position() {
     let made = Made::new();
-    let directory = made.fs().create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let directory =
+        made.fs().create(&waiter(), ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     for name in ["a", "b", "c"] {
         made.make(ROOT, name);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::format::{FileKind, Superblock};
 use zonal_fs::fsck::{self, check};
 use zonal_fs::make::{Access, MakeOptions, make, make_in, open_rows, open_rows_in};
 use zonal_fs::store::{Fill, Rows};
@@ -20,7 +20,7 @@ use zonal_io::image::backing::twin::CutBacking;
 const UUID: [u8; 16] = *b"full of metadata";
 
 /// A drive whose metadata are in conventional zones, in a log, or beside, with room for some thousand files at most.
-struct Place {
+struct MetadataDrive {
     device: Arc<dyn Device>,
     /// If they are beside: what has them.
     host: Option<Arc<Host>>,
@@ -83,23 +83,23 @@ impl Backing for Host {
     }
 }
 
-impl Place {
-    fn conventional() -> Place {
-        Place::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
+impl MetadataDrive {
+    fn conventional() -> MetadataDrive {
+        MetadataDrive::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
     }
 
-    fn log() -> Place {
-        Place::on("ram:size=16M,zone_size=512K,blocksize=4096")
+    fn log() -> MetadataDrive {
+        MetadataDrive::on("ram:size=16M,zone_size=512K,blocksize=4096")
     }
 
-    fn beside() -> Place {
+    fn beside() -> MetadataDrive {
         let (file, pages) = (CutBacking::new(1), Mutex::default());
         let host = Arc::new(Host { file, quota: 3 << 20, pages });
-        Place { host: Some(host), ..Place::on("ram:size=12M,zone_size=512K,blocksize=4096") }
+        MetadataDrive { host: Some(host), ..MetadataDrive::on("ram:size=12M,zone_size=512K,blocksize=4096") }
     }
 
-    fn on(name: &str) -> Place {
-        Place { device: common::device(name), host: None }
+    fn on(name: &str) -> MetadataDrive {
+        MetadataDrive { device: common::device(name), host: None }
     }
 
     fn drive(&self) -> Arc<Drive> {
@@ -162,7 +162,7 @@ fn is_full<T: std::fmt::Debug>(result: Result<T, FsError>) -> bool {
 fn fill(fs: &FileSystem, from: u32) -> u32 {
     let waiter = waiter();
     for n in from.. {
-        let made = fs.create(&waiter, ROOT, &long_name(n), &NewFile::new(Kind::File, 0o644));
+        let made = fs.create(&waiter, ROOT, &long_name(n), &NewFile::new(FileKind::File, 0o644));
         if is_full(made) {
             return n;
         }
@@ -176,11 +176,11 @@ fn share(fs: &FileSystem) -> f64 {
 }
 
 /// Fills, empties and fills again.
-fn continues_when_full(place: &Place) {
+fn continues_when_full(place: &MetadataDrive) {
     let fs = place.make();
     let waiter = waiter();
     let data = bytes(1, 40_000);
-    let kept = fs.create(&waiter, ROOT, b"kept", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let kept = fs.create(&waiter, ROOT, b"kept", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, kept, 0, Payload::Bytes(&data)).unwrap();
     fs.set_xattr(&waiter, kept, b"user.a", &[7; 3000]).unwrap();
     let mut fewest = u32::MAX;
@@ -188,9 +188,9 @@ fn continues_when_full(place: &Place) {
         let files = fill(&fs, 0);
         fewest = fewest.min(files);
         assert!(share(&fs) > 0.9, "round {round}: {files} files, {:?}", fs.usage());
-        let new = NewFile::new(Kind::Directory, 0o755);
+        let new = NewFile::new(FileKind::Directory, 0o755);
         assert!(is_full(fs.create(&waiter, ROOT, b"directory", &new)));
-        let link = NewFile { target: b"somewhere".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+        let link = NewFile { target: b"somewhere".to_vec(), ..NewFile::new(FileKind::Symlink, 0o777) };
         assert!(is_full(fs.create(&waiter, ROOT, b"link", &link)));
         assert!(is_full(fs.link(&waiter, kept, ROOT, b"other")));
         assert!(is_full(fs.rename(&waiter, (ROOT, b"kept"), (ROOT, b"moved"), Rename::Replace)));
@@ -236,10 +236,10 @@ fn fill_attributes(fs: &FileSystem, ino: u64, letter: char, length: usize) -> u3
 /// Fills what small attributes have left here and there with the longest ones, and changes those again and again.
 #[test]
 fn longest_attributes_need_no_room_in_a_row() {
-    for place in [Place::conventional(), Place::log(), Place::beside()] {
+    for place in [MetadataDrive::conventional(), MetadataDrive::log(), MetadataDrive::beside()] {
         let fs = place.make();
         let waiter = waiter();
-        let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         for _ in 0..2 {
             let small = fill_attributes(&fs, ino, 's', 1500);
             for n in (0..small).filter(|n| n % 6 != 0) {
@@ -272,25 +272,25 @@ fn longest_attributes_need_no_room_in_a_row() {
 
 #[test]
 fn full_conventional_zones_refuse_rows_and_go_on() {
-    continues_when_full(&Place::conventional());
+    continues_when_full(&MetadataDrive::conventional());
 }
 
 #[test]
 fn full_log_refuses_rows_and_takes_others() {
-    continues_when_full(&Place::log());
+    continues_when_full(&MetadataDrive::log());
 }
 
 #[test]
 fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
-    continues_when_full(&Place::beside());
+    continues_when_full(&MetadataDrive::beside());
 }
 
 /// A thread may make some files without a look at the room, where there is plenty. Other rows take it then.
 #[test]
 fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
-    let fs = Place::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
+    let fs = MetadataDrive::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
     let waiter = waiter();
-    let new = NewFile::new(Kind::File, 0o644);
+    let new = NewFile::new(FileKind::File, 0o644);
     let file = fs.create(&waiter, ROOT, b"file", &new).unwrap();
     let attribute = |n: u32| fs.set_xattr(&waiter, file, format!("user.{n}").as_bytes(), &[7; 3000]);
     let taken = (0..).take_while(|n| !is_full(attribute(*n))).count();

@@ -4,10 +4,10 @@ use crate::common;
 use crate::common::interleaved::Interleaved;
 use crate::common::{bytes, device, make, settle, volume, waiter};
 use std::ops::ControlFlow;
-use zonal_fs::format::{Kind, key};
+use zonal_fs::format::{FileKind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Scrub};
 
 const BLOCK: usize = 4096;
@@ -17,14 +17,14 @@ fn filled() -> (FileSystem, u64) {
     let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
     let fs = make(volume(device), 8, MountOptions::default());
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 200 * BLOCK))).unwrap();
     fs.sync(&waiter).unwrap();
     (fs, ino)
 }
 
 /// Scrubs to the end; what is damaged.
-fn scrub(fs: &FileSystem, waiter: &dyn Waiter, scrub: &mut Scrub) -> Vec<String> {
+fn scrub(fs: &FileSystem, waiter: &dyn Wait, scrub: &mut Scrub) -> Vec<String> {
     let mut damaged = Vec::new();
     while scrub.ended.is_none() {
         fs.scrub_step(waiter, scrub, |error| damaged.push(error.to_string())).unwrap();
@@ -87,7 +87,7 @@ fn zone_whose_rows_are_damaged_keeps_no_other_from_being_seen() {
     let (superblock, memory) = (common::superblock(&volume, 0, 8), Memory::new());
     let options = MountOptions::default();
     let fs = common::make_with(volume.clone(), superblock.clone(), memory.clone(), options);
-    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 200 * BLOCK))).unwrap();
     fs.sync(&waiter()).unwrap();
     drop(fs);

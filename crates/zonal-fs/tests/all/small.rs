@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::ZoneCondition;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeError, MakeOptions, make, open};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
@@ -72,7 +72,7 @@ impl Made {
 /// Writes a file until no space is left; how many blocks of it there are.
 fn fill(fs: &FileSystem) -> usize {
     let waiter = common::impatient();
-    let ino = fs.create(&waiter, ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = bytes(1, 13 * BLOCK);
     let mut at = 0;
     loop {
@@ -138,7 +138,7 @@ fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
     let options = MountOptions::default().with_max_open_zones(2);
     let fs = common::make(common::volume(device), 8, options);
     let waiter = waiter();
-    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let put = |block: usize, blocks: usize| {
         let data = bytes(block as u64, blocks * BLOCK);
         fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&data)).unwrap();

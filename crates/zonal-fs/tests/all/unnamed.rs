@@ -1,7 +1,7 @@
 //! Files that have no name yet.
 
 use crate::common::{bytes, device, make_with, read_all, reopen, superblock, volume, waiter};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 
@@ -10,7 +10,7 @@ fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once
     let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
     let (superblock, memory, options) = (superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
-    let new = NewFile::new(Kind::File, 0o640);
+    let new = NewFile::new(FileKind::File, 0o640);
     let data = bytes(1, 100_000);
     let made = || {
         let file = fs.create_unnamed(&waiter(), &new).unwrap();
@@ -45,7 +45,7 @@ fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once
     assert_eq!(fs.usage().used, 25);
     fs.check();
     assert!(matches!(
-        fs.create_unnamed(&waiter(), &NewFile::new(Kind::Directory, 0o755)),
+        fs.create_unnamed(&waiter(), &NewFile::new(FileKind::Directory, 0o755)),
         Err(FsError::Invalid(_))
     ));
 }
@@ -54,8 +54,8 @@ fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once
 fn name_is_taken_over_by_a_file_and_never_from_a_directory() {
     let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
     let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
-    let new = NewFile::new(Kind::File, 0o640);
-    let directory = fs.create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let new = NewFile::new(FileKind::File, 0o640);
+    let directory = fs.create(&waiter(), ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
     let old = fs.create(&waiter(), directory, b"f", &new).unwrap();
     fs.write(&waiter(), old, 0, Payload::Bytes(&bytes(1, 9000))).unwrap();
     let file = fs.create_unnamed(&waiter(), &new).unwrap();
@@ -83,7 +83,7 @@ fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
         let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
         let options = MountOptions::default().with_lifetimes(lifetimes);
         let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), options);
-        let new = NewFile::new(Kind::File, 0o640);
+        let new = NewFile::new(FileKind::File, 0o640);
         let put = |file: &OpenFile, blocks: u64| {
             let data = bytes(1, blocks as usize * 4096);
             fs.write(&waiter(), file.ino(), 0, Payload::Bytes(&data)).unwrap();

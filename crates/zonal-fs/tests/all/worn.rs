@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::make::{Access, MakeError, MakeOptions, look, make, open, open_rows, superblock};
 use zonal_fs::superblocks;
@@ -54,7 +54,7 @@ impl Worn {
     fn put(&mut self, fs: &FileSystem, n: u64) -> Result<(), FsError> {
         let (name, data) = (format!("file-{n}"), bytes(n, 5000 + 100 * n as usize));
         let waiter = waiter();
-        let ino = fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644))?;
+        let ino = fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644))?;
         fs.write(&waiter, ino, 0, Payload::Bytes(&data))?;
         fs.sync(&waiter)?;
         self.expected.insert(format!("/{name}"), data);

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Attributes, Entry, Kind, Position, Superblock, key};
+use zonal_fs::format::{Attributes, Entry, FileKind, Position, Superblock, key};
 use zonal_fs::fsck::{Finding, Options, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -31,12 +31,12 @@ impl Made {
         let memory = Memory::new();
         let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
         let waiter = waiter();
-        let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
-        let below = fs.create(&waiter, directory, b"e", &NewFile::new(Kind::Directory, 0o755)).unwrap();
-        let link = NewFile { target: b"d/f".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+        let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
+        let below = fs.create(&waiter, directory, b"e", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
+        let link = NewFile { target: b"d/f".to_vec(), ..NewFile::new(FileKind::Symlink, 0o777) };
         fs.create(&waiter, directory, b"l", &link).unwrap();
         for (n, parent) in [ROOT, directory, below].into_iter().enumerate() {
-            let ino = fs.create(&waiter, parent, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+            let ino = fs.create(&waiter, parent, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
             fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(n as u64, 60 * BLOCK + 5))).unwrap();
             fs.fsync(&waiter, ino).unwrap();
             fs.write(&waiter, ino, 20 * BLOCK as u64, Payload::Bytes(&bytes(9, 9 * BLOCK))).unwrap();
@@ -106,9 +106,11 @@ fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
             6 => drop(fs.rename(&w, (parent, &name), (to, &new), Rename::Replace)),
             7 => drop(fs.rename(&w, (parent, &name), (to, &new), Rename::Exchange)),
             8 => drop(fs.link(&w, ino, parent, format!("n{n}").as_bytes())),
-            9 => drop(fs.create(&w, parent, format!("n{n}").as_bytes(), &NewFile::new(Kind::Directory, 0))),
+            9 => {
+                drop(fs.create(&w, parent, format!("n{n}").as_bytes(), &NewFile::new(FileKind::Directory, 0)))
+            }
             10 => drop(
-                fs.create(&w, parent, format!("n{n}").as_bytes(), &NewFile::new(Kind::File, 0))
+                fs.create(&w, parent, format!("n{n}").as_bytes(), &NewFile::new(FileKind::File, 0))
                     .map(|ino| fs.write(&w, ino, offset, Payload::Bytes(&bytes(n, 150_000)))),
             ),
             11 => drop(fs.collect(&w)),
@@ -126,7 +128,7 @@ fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
     }
     let _ = fs.sync(&w);
     // Until nothing goes in any more.
-    if let Ok(ino) = fs.create(&w, ROOT, b"filler", &NewFile::new(Kind::File, 0o644)) {
+    if let Ok(ino) = fs.create(&w, ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)) {
         for n in 0..200 {
             if fs.write(&w, ino, n * 100_000, Payload::Bytes(&bytes(n, 100_000))).is_err() {
                 break;
@@ -249,7 +251,7 @@ fn without_runs() -> Made {
 fn zone_that_does_not_know_what_is_in_it_is_collected_once() {
     let fs = without_runs().open().unwrap();
     let zones = fs.volume().info().geometry.zones() as usize;
-    let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     for n in 0..10 {
         fs.write(&impatient(), ino, n * 20 * BLOCK as u64, Payload::Bytes(&bytes(1, 20 * BLOCK))).unwrap();
         let collected = (0..=zones).take_while(|_| fs.collect(&impatient()).unwrap()).count();
@@ -262,7 +264,7 @@ fn zone_that_does_not_know_what_is_in_it_is_collected_once() {
 fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
     let fs = without_runs().open().unwrap();
     let before = contents(&fs).unwrap();
-    let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let mut at = 0;
     while let Ok(written) = fs.write(&impatient(), ino, at, Payload::Bytes(&bytes(1, 20 * BLOCK))) {
         at += written;
@@ -291,7 +293,7 @@ fn directories_that_lie_within_each_other_are_told_of() {
             rows.put(key::inode(3), Attributes { parent: 2, ..b }.encode());
         });
         let fs = made.open().unwrap();
-        let other = fs.create(&waiter(), ROOT, b"other", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+        let other = fs.create(&waiter(), ROOT, b"other", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
         assert!(other > 3);
         let moved = fs.rename(&waiter(), (ROOT, b"other"), (3, b"other"), Rename::Replace);
         assert!(moved.unwrap_err().to_string().contains("lies within itself"));
@@ -308,7 +310,7 @@ fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
         });
         let fs = made.open().unwrap();
         let before = contents(&fs).unwrap();
-        let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(b"new")).unwrap();
         fs.unlink(&waiter(), ROOT, b"new").unwrap();
         assert!(contents(&fs).unwrap() == before, "{counter:?}");
@@ -321,7 +323,7 @@ fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
     let made = Made::new();
     made.change(|rows| rows.put(key::counter("ino"), ((1u64 << 47) - 1).to_le_bytes().to_vec()));
     let fs = made.open().unwrap();
-    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644));
+    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644));
     let last = create(b"last").unwrap();
     fs.write(&waiter(), last, 0, Payload::Bytes(b"last")).unwrap();
     fs.sync(&waiter()).unwrap();

@@ -1,7 +1,7 @@
 //! What a file system may be after things went wrong: the names of some moment since the last sync, and in each file, block by
 //! block, what it had at some moment since it was synced last.
 
-use super::{Model, Step, bytes, read_all};
+use super::{FsStep, Model, bytes, read_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use zonal_fs::{FileSystem, ROOT};
@@ -32,12 +32,12 @@ impl Expected {
     }
 
     /// `step` ended well, and this is how things are.
-    pub fn done(&mut self, step: &Step, model: Model) {
+    pub fn done(&mut self, step: &FsStep, model: Model) {
         self.moments.push(model);
         let last = self.moments.len() - 1;
         match step {
-            Step::Sync => *self = Expected::new(self.now().clone()),
-            Step::Fsync(name) => {
+            FsStep::Sync => *self = Expected::new(self.now().clone()),
+            FsStep::Fsync(name) => {
                 if let Some(file) = self.now().names.get(name) {
                     self.durable.insert(*file, last);
                 }
@@ -123,10 +123,12 @@ impl Expected {
     }
 
     /// A step that was interrupted may have been done, in whole or in part.
-    pub fn interrupted(&mut self, step: &Step, seed: u64) {
+    pub fn interrupted(&mut self, step: &FsStep, seed: u64) {
         let mut model = self.now().clone();
         let Some(file) = (match step {
-            Step::Write(n, ..) | Step::Truncate(n, _) | Step::Punch(n, ..) => model.names.get(n).copied(),
+            FsStep::Write(n, ..) | FsStep::Truncate(n, _) | FsStep::Punch(n, ..) => {
+                model.names.get(n).copied()
+            }
             _ => None,
         }) else {
             return;
@@ -134,12 +136,12 @@ impl Expected {
         let old = model.files[&file].clone();
         let new = model.files.get_mut(&file).expect("it has a name");
         match *step {
-            Step::Write(_, offset, length) => {
+            FsStep::Write(_, offset, length) => {
                 let end = (offset + length) as usize;
                 new.resize(new.len().max(end), 0);
                 new[offset as usize..end].copy_from_slice(&bytes(seed, length as usize));
             }
-            Step::Truncate(_, size) => {
+            FsStep::Truncate(_, size) => {
                 // Its last block is zeroed before its size changes.
                 let mut zeroed = old.clone();
                 if (size as usize) < zeroed.len() {
@@ -150,7 +152,7 @@ impl Expected {
                 }
                 new.resize(size as usize, 0);
             }
-            Step::Punch(_, offset, length) => {
+            FsStep::Punch(_, offset, length) => {
                 let end = ((offset + length) as usize).min(new.len());
                 if (offset as usize) < end {
                     new[offset as usize..end].fill(0);

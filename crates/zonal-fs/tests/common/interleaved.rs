@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use zonal_core::Nanos;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::{Polling, Wait};
 use zonal_io::volume::Volume;
 
 /// Waits that a call takes at most, whatever others do meanwhile.
@@ -44,7 +44,7 @@ impl<'a> Interleaved<'a> {
     }
 }
 
-impl Waiter for Interleaved<'_> {
+impl Wait for Interleaved<'_> {
     fn now(&self) -> Nanos {
         self.usual.now()
     }

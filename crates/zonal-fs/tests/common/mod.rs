@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
-use zonal_fs::format::{Entry, Kind, Metadata, Position, Superblock};
+use zonal_fs::format::{Entry, FileKind, Metadata, Position, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
-use zonal_fs::waiter::{Bell, Polling, Waiter};
+use zonal_fs::waiter::{Bell, Polling, Wait};
 use zonal_fs::{
     FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Seek, SetIds,
     Target, ZeroEnd,
@@ -59,7 +59,7 @@ pub fn impatient() -> Impatient {
     Impatient { usual: waiter(), begin: Instant::now() }
 }
 
-impl Waiter for Impatient {
+impl Wait for Impatient {
     fn now(&self) -> Nanos {
         self.usual.now()
     }
@@ -157,12 +157,12 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
         for (name, entry) in entries {
             let path = format!("{path}/{name}");
             match entry.kind {
-                Kind::Directory => {
+                FileKind::Directory => {
                     todo.push((entry.ino, path.clone()));
                     found.insert(path, None);
                 }
-                Kind::File => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
-                Kind::Symlink => drop(found.insert(path, Some(fs.target(entry.ino)?))),
+                FileKind::File => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
+                FileKind::Symlink => drop(found.insert(path, Some(fs.target(entry.ino)?))),
                 _ => drop(found.insert(path, Some(Vec::new()))),
             }
         }
@@ -196,7 +196,7 @@ pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
 
 /// One thing that is done to a file system.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum FsStep {
     Create(u8),
     Write(u8, u32, u32),
     Truncate(u8, u32),
@@ -212,7 +212,7 @@ pub enum Step {
     Close(u8),
     Fsync(u8),
     Sync,
-    Tend,
+    Maintain,
     Collect,
     /// An attribute of the root, which no model has: to fill the place of the metadata.
     Load(u8),
@@ -284,12 +284,12 @@ fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> boo
 }
 
 /// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
-pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Result<bool, FsError> {
+pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Result<bool, FsError> {
     let (waiter, root) = (impatient(), model.directory);
     let ino = |n: u8| fs.lookup(root, &name(n));
     match *step {
-        Step::Create(n) => {
-            let made = fs.create(&waiter, root, &name(n), &NewFile::new(Kind::File, 0o644));
+        FsStep::Create(n) => {
+            let made = fs.create(&waiter, root, &name(n), &NewFile::new(FileKind::File, 0o644));
             match model.names.contains_key(&n) {
                 true => refused(made, |e| matches!(e, FsError::Exists) || e.is_no_space())?,
                 false => {
@@ -303,7 +303,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 }
             }
         }
-        Step::Write(n, offset, length) => {
+        FsStep::Write(n, offset, length) => {
             let Some(file) = model.file(n) else { return Ok(true) };
             let data = bytes(seed, length as usize);
             let result = fs.write(&waiter, ino(n)?, offset.into(), Payload::Bytes(&data));
@@ -319,7 +319,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             }
             return Ok(written == length as usize);
         }
-        Step::Truncate(n, size) => {
+        FsStep::Truncate(n, size) => {
             let Some(file) = model.file(n) else { return Ok(true) };
             match fs.truncate(&waiter, ino(n)?, size.into()) {
                 Ok(()) => file.resize(size as usize, 0),
@@ -327,7 +327,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 Err(other) => return Err(other),
             }
         }
-        Step::Punch(n, offset, length) => {
+        FsStep::Punch(n, offset, length) => {
             let Some(file) = model.file(n) else { return Ok(true) };
             let range = u64::from(offset)..u64::from(offset) + u64::from(length);
             match fs.punch(&waiter, ino(n)?, range.clone()) {
@@ -345,7 +345,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 Err(other) => return Err(other),
             }
         }
-        Step::Zero(n, offset, length) => {
+        FsStep::Zero(n, offset, length) => {
             let Some(file) = model.file(n) else { return Ok(true) };
             let range = u64::from(offset)..u64::from(offset) + u64::from(length);
             match fs.zero_range(&waiter, ino(n)?, range.clone(), ZeroEnd::Extend, SetIds::Clear) {
@@ -360,7 +360,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 Err(other) => return Err(other),
             }
         }
-        Step::Copy(from, from_offset, to, to_offset, length) => {
+        FsStep::Copy(from, from_offset, to, to_offset, length) => {
             let (Some(source), Some(target)) = (model.file(from).cloned(), model.file(to)) else {
                 return Ok(true);
             };
@@ -384,7 +384,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             }
             return Ok(copied == source.len());
         }
-        Step::Unlink(n) => {
+        FsStep::Unlink(n) => {
             let result = fs.unlink(&waiter, root, &name(n));
             match model.names.remove(&n) {
                 Some(file) => {
@@ -396,7 +396,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 None => refused(result, |e| matches!(e, FsError::NotFound))?,
             }
         }
-        Step::Rename(from, to) => {
+        FsStep::Rename(from, to) => {
             let result = fs.rename(&waiter, (root, &name(from)), (root, &name(to)), Rename::Replace);
             if result.as_ref().is_err_and(FsError::is_no_space) {
                 return Ok(false);
@@ -414,7 +414,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 }
             }
         }
-        Step::Link(from, to) => {
+        FsStep::Link(from, to) => {
             let Some(file) = model.names.get(&from).copied() else { return Ok(true) };
             let result = fs.link(&waiter, ino(from)?, root, &name(to));
             if result.as_ref().is_err_and(FsError::is_no_space) {
@@ -428,13 +428,13 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 }
             }
         }
-        Step::Open(n) => {
+        FsStep::Open(n) => {
             if model.names.contains_key(&n) {
                 let ino = ino(n)?;
                 model.open.borrow_mut().push(fs.open_file(ino)?);
             }
         }
-        Step::Close(n) => {
+        FsStep::Close(n) => {
             let mut open = model.open.borrow_mut();
             if !open.is_empty() {
                 let place = usize::from(n) % open.len();
@@ -443,19 +443,19 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 if n % 2 == 0 { file.close(&waiter)? } else { drop(file) }
             }
         }
-        Step::Fsync(n) => match ino(n) {
+        FsStep::Fsync(n) => match ino(n) {
             Ok(ino) => fs.fsync(&waiter, ino)?,
             Err(FsError::NotFound) => {}
             Err(other) => return Err(other),
         },
-        Step::Sync => fs.sync(&waiter)?,
-        Step::Tend => drop(fs.background_step(&waiter)?),
-        Step::Collect => drop(fs.collect(&waiter)?),
-        Step::Load(n) => match fs.set_xattr(&waiter, root, &name(n), &load(n)) {
+        FsStep::Sync => fs.sync(&waiter)?,
+        FsStep::Maintain => drop(fs.background_step(&waiter)?),
+        FsStep::Collect => drop(fs.collect(&waiter)?),
+        FsStep::Load(n) => match fs.set_xattr(&waiter, root, &name(n), &load(n)) {
             Err(error) if error.is_no_space() => return Ok(false),
             other => other?,
         },
-        Step::Unload(n) => match fs.remove_xattr(&waiter, root, &name(n)) {
+        FsStep::Unload(n) => match fs.remove_xattr(&waiter, root, &name(n)) {
             Err(FsError::NoAttribute) => {}
             other => other?,
         },
@@ -481,7 +481,7 @@ pub fn check_ranges(fs: &FileSystem, model: &Model) {
     assert_eq!(fs.files().unwrap().used, 1 + open.union(&named).count() as u64);
 }
 
-/// What [`Step::Load`] sets.
+/// What [`FsStep::Load`] sets.
 pub fn load(n: u8) -> Vec<u8> {
     bytes(n.into(), 3000)
 }

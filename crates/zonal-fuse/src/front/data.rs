@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use zerocopy::IntoBytes;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{Changes, FsError, ROOT, Seek, SetIds, SetTime, ZeroEnd};
 
 /// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.

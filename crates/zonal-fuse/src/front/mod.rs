@@ -10,8 +10,8 @@ mod directory;
 mod handles;
 pub(crate) mod names;
 
+use crate::maintenance::Changed;
 use crate::serve::{Buffer, REQUEST_AT, Serve, send};
-use crate::tend::Changed;
 use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
 use crate::wire::layout::{InHeader, OpenOut};

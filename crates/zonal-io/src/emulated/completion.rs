@@ -5,7 +5,7 @@
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
 use crate::news::Wakeups;
-use crate::sync::{AtomicU32, Brief, CachePadded, Ordering, waits_for};
+use crate::sync::{AtomicU32, CachePadded, Ordering, ShortLock, waits_for};
 use std::collections::VecDeque;
 use zonal_core::Nanos;
 
@@ -27,7 +27,7 @@ struct Queue {
     reserved: AtomicU32,
     /// Commands delivered since the beginning; wraps. Changed under `waiting` only, so without a locked operation.
     delivered: AtomicU32,
-    waiting: Brief<WaitingList>,
+    waiting: ShortLock<WaitingList>,
 }
 
 #[derive(Default)]

@@ -117,7 +117,7 @@ impl<S: Storage> Emulated<S> {
         let executed = self.execute_and_hold(command);
         let context = context.take().expect("a submitted command comes with its context");
         queues.add(now, queue, context, executed);
-        Submitted::Pending
+        Submitted::Accepted
     }
 
     #[inline(never)]

@@ -205,14 +205,14 @@ impl Drop for Ram {
 
 /// The part of a zone's byte range that lies in one chunk.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ChunkRange {
     chunk: usize,
     /// First byte, in the chunk.
     at: usize,
     len: usize,
 }
 
-impl Piece {
+impl ChunkRange {
     /// Its sectors, as bits. Sectors that it covers in part count.
     fn sectors(self) -> u128 {
         let first = self.at / SECTOR_BYTES as usize;
@@ -222,12 +222,12 @@ impl Piece {
 }
 
 /// Cuts `len` bytes from byte `at` of a zone at the boundaries of chunks. No piece is empty.
-fn pieces(at: u64, len: usize) -> impl Iterator<Item = Piece> {
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = ChunkRange> {
     let (mut at, mut left) = (at, len);
     std::iter::from_fn(move || {
         let within = (at % CHUNK as u64) as usize;
         let len = left.min(CHUNK - within);
-        let piece = Piece { chunk: (at / CHUNK as u64) as usize, at: within, len };
+        let piece = ChunkRange { chunk: (at / CHUNK as u64) as usize, at: within, len };
         at += len as u64;
         left -= len;
         (len != 0).then_some(piece)
@@ -248,13 +248,13 @@ struct ZoneChunks {
     /// The chunks whose every sector is present; null for others. All that most reads look at: of a large working set
     /// the slots are seldom in a cache close by, and their data can only be asked for once they are here.
     whole: Box<[AtomicPtr<u8>]>,
-    slots: Box<[Slot]>,
+    slots: Box<[ChunkSlot]>,
     pool: Arc<Pool>,
 }
 
 /// One chunk's place.
 #[derive(Default)]
-struct Slot {
+struct ChunkSlot {
     /// The chunk, or null. Once set it stays.
     bytes: AtomicPtr<u8>,
     /// Sectors that a writer has taken for itself.
@@ -289,12 +289,12 @@ impl Bits {
 impl ZoneChunks {
     fn new(generation: u32, chunks: usize, pool: &Arc<Pool>) -> ZoneChunks {
         let whole = (0..chunks).map(|_| AtomicPtr::default()).collect();
-        let slots = (0..chunks).map(|_| Slot::default()).collect();
+        let slots = (0..chunks).map(|_| ChunkSlot::default()).collect();
         ZoneChunks { generation, whole, slots, pool: pool.clone() }
     }
 
     /// The chunk in `slot`, allocated if need be.
-    fn allocated(&self, slot: &Slot) -> NonNull<u8> {
+    fn allocated(&self, slot: &ChunkSlot) -> NonNull<u8> {
         if let Some(chunk) = NonNull::new(slot.bytes.load(Ordering::Acquire)) {
             return chunk;
         }
@@ -360,7 +360,7 @@ impl ZoneChunks {
     }
 
     #[inline]
-    fn read_piece(&self, piece: Piece, target: &mut [u8]) {
+    fn read_piece(&self, piece: ChunkRange, target: &mut [u8]) {
         match NonNull::new(self.whole[piece.chunk].load(Ordering::Acquire)) {
             // SAFETY: all sectors of the chunk are present.
             Some(chunk) => unsafe { copy_out(chunk, piece.at, target) },
@@ -379,8 +379,8 @@ unsafe fn copy_out(chunk: NonNull<u8>, at: usize, target: &mut [u8]) {
     unsafe { chunk.add(at).copy_to_nonoverlapping(NonNull::from(&mut *target).cast(), target.len()) };
 }
 
-impl Slot {
-    fn read(&self, piece: Piece, target: &mut [u8]) {
+impl ChunkSlot {
+    fn read(&self, piece: ChunkRange, target: &mut [u8]) {
         let mask = piece.sectors();
         let present = self.present.get(mask, Ordering::Acquire);
         match NonNull::new(self.bytes.load(Ordering::Acquire)) {
@@ -394,7 +394,7 @@ impl Slot {
 
 /// Sector by sector: not all of `piece` is present.
 #[cold]
-fn read_in_part(chunk: NonNull<u8>, piece: Piece, present: u128, mut target: &mut [u8]) {
+fn read_in_part(chunk: NonNull<u8>, piece: ChunkRange, present: u128, mut target: &mut [u8]) {
     let mut at = piece.at;
     while !target.is_empty() {
         let sector = at / SECTOR_BYTES as usize;

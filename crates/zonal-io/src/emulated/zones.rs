@@ -25,7 +25,7 @@
 use super::floors::{Floor, Floors};
 use crate::device::Contention;
 use crate::sync::{CachePadded, Ordering, Tally, Watched, WordTable};
-use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
+use zonal_core::device::{self, Limits, Resources, Transition, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
 };
@@ -78,7 +78,7 @@ impl Word {
 #[derive(Clone, Copy)]
 struct Decision {
     word: Word,
-    step: Step,
+    step: Transition,
 }
 
 /// What is asked of a zone. A value and no closure, so that the one hot place where it is decided is compiled in place.
@@ -98,7 +98,7 @@ enum Ask {
 struct Change {
     before: Word,
     after: Word,
-    step: Step,
+    step: Transition,
 }
 
 /// How a write takes its place in a zone.
@@ -407,7 +407,7 @@ impl Zones {
                     device::step(self.personality, capacity, state, event)?
                 } else {
                     // Reset meanwhile: what was written is gone, and with it what failed.
-                    Step { state, placed: None, needs: device::Needs::Nothing }
+                    Transition { state, placed: None, needs: device::Needs::Nothing }
                 };
                 Ok(Decision { word: word.with(step.state), step })
             }

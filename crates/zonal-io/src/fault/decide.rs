@@ -5,7 +5,7 @@
 use super::bad::BadRange;
 use super::flight::{LateCommand, Order, scope};
 use super::rule::{Carried, Effect, InFlight, Late, Ops, Reordered};
-use super::state::{State, later};
+use super::state::{FaultState, later};
 use crate::device::{Command, CommandResult};
 use zonal_core::{DeviceError, Nanos, Op};
 
@@ -22,7 +22,7 @@ pub(super) enum Verdict {
         bad: Option<BadRange>,
     },
     /// Carried out when the window of this rule opens.
-    Gather {
+    Reorder {
         rule: usize,
         sectors: u32,
     },
@@ -36,10 +36,10 @@ enum Happens {
     Verdict(Verdict),
     /// This number of sectors is carried out.
     Part(u32),
-    Whole,
+    All,
 }
 
-impl State {
+impl FaultState {
     /// Decides about `command`, which has not been seen before or was taken back.
     pub(super) fn decide(&mut self, now: Nanos, queue: usize, command: &Command) -> (Verdict, Order) {
         let mut order = Order::at(now);
@@ -51,23 +51,23 @@ impl State {
             return (Verdict::Answer(Err(DeviceError::UnitAttention)), order);
         }
         let (how, when) = self.fire(command);
-        let mut gather = None;
+        let mut reorder = None;
         match when {
             Some((_, Effect::Delay(delay))) => order.due = later(now, delay),
-            Some((rule, Effect::Reorder { what: Reordered::Execution, .. })) => gather = Some(rule),
+            Some((rule, Effect::Reorder { what: Reordered::Execution, .. })) => reorder = Some(rule),
             Some((rule, _)) => order.reorder = Some(rule),
             None => {}
         }
         let happens = match how {
             Some((rule, effect)) => self.effect(now, queue, command, (rule, effect), &mut order),
-            None => Happens::Whole,
+            None => Happens::All,
         };
         let sectors = match happens {
             Happens::Verdict(verdict) => return (verdict, order),
             Happens::Part(part) => part,
-            Happens::Whole => command.sectors,
+            Happens::All => command.sectors,
         };
-        let verdict = self.meet_device(command, sectors, gather, &mut order);
+        let verdict = self.meet_device(command, sectors, reorder, &mut order);
         (verdict, order)
     }
 
@@ -76,13 +76,13 @@ impl State {
         &mut self,
         command: &Command,
         mut sectors: u32,
-        gather: Option<usize>,
+        reorder: Option<usize>,
         order: &mut Order,
     ) -> Verdict {
         if self.hidden.contains(command.op) {
             return Verdict::Answer(Err(DeviceError::Unsupported));
         }
-        if let Some(result) = self.answer_of_fallen(command) {
+        if let Some(result) = self.answer_of_degraded(command) {
             return Verdict::Answer(result);
         }
         // Where an append goes is known only afterwards.
@@ -92,14 +92,14 @@ impl State {
             order.error = Some(DeviceError::Medium);
             sectors = self.good_part(command, range);
         }
-        match (bad, gather) {
+        match (bad, reorder) {
             (Some(range), _) if sectors == 0 => {
                 self.bad.hit(range);
                 Verdict::Answer(Err(DeviceError::Medium))
             }
             (_, Some(rule)) => {
                 bad.into_iter().for_each(|range| self.bad.hit(range));
-                Verdict::Gather { rule, sectors }
+                Verdict::Reorder { rule, sectors }
             }
             (_, None) => Verdict::Execute { sectors, bad },
         }
@@ -156,7 +156,7 @@ impl State {
             Effect::Refuse(error) => Happens::Verdict(Verdict::Answer(Err(error))),
             Effect::Fail(error) => {
                 order.error = Some(error);
-                Happens::Whole
+                Happens::All
             }
             Effect::Torn { blocks, error } => {
                 let all = command.sectors / self.block_sectors;
@@ -173,7 +173,7 @@ impl State {
                 let error = DeviceError::TimedOut;
                 if carried == Carried::Before {
                     order.error = Some(error);
-                    return Happens::Whole;
+                    return Happens::All;
                 }
                 if let Carried::Late(when) = carried {
                     order.late = self.keep_for_later(queue, command, when);
@@ -190,7 +190,7 @@ impl State {
                     let _ = self.degrade(zone, to);
                     self.go_on(now, 0);
                 }
-                Happens::Whole
+                Happens::All
             }
             Effect::PowerCut(policy) => {
                 self.cut(policy);

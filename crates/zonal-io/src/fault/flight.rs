@@ -62,7 +62,7 @@ pub(super) struct Ready {
 pub(super) enum Whom {
     Host(Host),
     /// A reset of all zones, zone by zone.
-    Walk(Host, ResetWalk),
+    ResetAll(Host, ResetWalk),
     /// No receiver: the host was told long ago that time is over.
     Late(Scope),
     /// No receiver: the wrapper's own doing.
@@ -72,14 +72,14 @@ pub(super) enum Whom {
 impl Whom {
     fn host(&self) -> Option<&Host> {
         match self {
-            Whom::Host(host) | Whom::Walk(host, _) => Some(host),
+            Whom::Host(host) | Whom::ResetAll(host, _) => Some(host),
             Whom::Late(_) | Whom::Nobody => None,
         }
     }
 
     pub(super) fn into_host(self) -> Option<Host> {
         match self {
-            Whom::Host(host) | Whom::Walk(host, _) => Some(host),
+            Whom::Host(host) | Whom::ResetAll(host, _) => Some(host),
             Whom::Late(_) | Whom::Nobody => None,
         }
     }
@@ -97,7 +97,7 @@ impl Whom {
 
 /// A command for the wrapped device.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InnerCommand {
     pub(super) queue: usize,
     pub(super) command: Command,
     pub(super) whom: Whom,
@@ -106,14 +106,14 @@ pub(super) struct Flight {
     _copy: Option<IoBuf>,
 }
 
-impl Flight {
+impl InnerCommand {
     /// `command` as it is.
-    pub(super) fn new(queue: usize, command: Command, whom: Whom) -> Flight {
-        Flight { queue, command, whom, _pieces: None, _copy: None }
+    pub(super) fn new(queue: usize, command: Command, whom: Whom) -> InnerCommand {
+        InnerCommand { queue, command, whom, _pieces: None, _copy: None }
     }
 
     /// The first `sectors` of `command`, a host's.
-    pub(super) fn torn(queue: usize, command: Command, sectors: u32, whom: Whom) -> Flight {
+    pub(super) fn torn(queue: usize, command: Command, sectors: u32, whom: Whom) -> InnerCommand {
         let bytes = sectors as usize * zonal_core::SECTOR_BYTES as usize;
         let pieces = command.data.first(bytes);
         let data = if pieces.is_empty() {
@@ -124,7 +124,7 @@ impl Flight {
             unsafe { Data::many(&raw const *pieces) }
         };
         let command = Command { sectors, data, ..command };
-        Flight { queue, command, whom, _pieces: Some(pieces), _copy: None }
+        InnerCommand { queue, command, whom, _pieces: Some(pieces), _copy: None }
     }
 }
 
@@ -159,8 +159,8 @@ impl LateCommand {
     }
 
     /// The command, in flight.
-    pub(super) fn flight(mut self) -> Flight {
+    pub(super) fn flight(mut self) -> InnerCommand {
         let (command, copy) = (self.command, self.copy.take());
-        Flight { queue: self.queue, command, whom: Whom::Late(self.scope), _pieces: None, _copy: copy }
+        InnerCommand { queue: self.queue, command, whom: Whom::Late(self.scope), _pieces: None, _copy: copy }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::flight::{LateCommand, Scope, Whom};
 use super::rule::Late;
-use super::state::{State, later};
+use super::state::{FaultState, later};
 use crate::device::Settled;
 use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
@@ -21,14 +21,14 @@ impl Default for Settling {
     }
 }
 
-impl State {
+impl FaultState {
     /// Carries out the late commands that `is_time` picks, in the order in which they came.
     pub(super) fn run_late(&mut self, now: Nanos, is_time: impl Fn(&LateCommand) -> bool) {
         while let Some(at) = self.late.iter().position(&is_time) {
             let late = self.late.remove(at);
             let command = late.command();
-            let is_refused = self.fallen.refuses(&self.geometry, command).is_some();
-            if !is_refused && !self.reaches_fallen(command) {
+            let is_refused = self.degraded.refuses(&self.geometry, command).is_some();
+            if !is_refused && !self.reaches_degraded(command) {
                 self.send_on(now, late.flight());
             }
         }

@@ -19,7 +19,7 @@
 
 mod bad;
 mod decide;
-mod fallen;
+mod degraded;
 mod flight;
 mod late;
 mod plan;
@@ -29,9 +29,9 @@ mod state;
 mod window;
 
 pub use bad::{BadBlocks, BadRange, BadRangeError};
-pub use fallen::Degraded;
+pub use degraded::Degraded;
 pub use plan::{Plan, PlanError, PlanProblem, Settling};
-pub use rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
+pub use rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace};
 
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 
@@ -40,7 +40,7 @@ use crate::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
-use state::State;
+use state::FaultState;
 use std::error::Error;
 use std::fs::File;
 use std::io::Read;
@@ -77,8 +77,8 @@ pub fn rate_kinds() -> impl Iterator<Item = &'static str> {
 pub struct Fault {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
-    state: Mutex<State>,
-    /// [`State::is_needed`], as it was when the lock was last released.
+    state: Mutex<FaultState>,
+    /// [`FaultState::is_needed`], as it was when the lock was last released.
     is_needed: AtomicBool,
     /// What the host has not heard of: moved here when the lock is released.
     notices: Notices,
@@ -106,7 +106,7 @@ impl Fault {
     pub fn new(inner: Arc<dyn Device>, plan: Plan) -> Fault {
         let mut info = inner.info().clone();
         plan.describe(&mut info);
-        let state = State::new(inner.clone(), plan);
+        let state = FaultState::new(inner.clone(), plan);
         let is_needed = AtomicBool::new(state.is_needed());
         Fault { info, inner, state: Mutex::new(state), is_needed, notices: Notices::default() }
     }
@@ -173,7 +173,7 @@ impl Fault {
         self.state.lock().lost.len()
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut FaultState) -> R) -> R {
         let mut state = self.state.lock();
         let result = change(&mut state);
         self.leave(state);
@@ -181,7 +181,7 @@ impl Fault {
     }
 
     /// Releases the lock, and lets commands through if nothing can happen to them.
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
+    fn leave(&self, mut state: MutexGuard<'_, FaultState>) {
         let changes = std::mem::take(&mut state.changes);
         let has_changed = changes != Changes::default();
         if has_changed {
@@ -301,7 +301,7 @@ impl crate::device::Wrapper for Fault {
     }
 }
 
-impl State {
+impl FaultState {
     /// The rest of a poll of `queue`: what the wrapped device handed out has its consequences, and what is due goes to
     /// `out`. Returns when to look again.
     fn reaped(
@@ -314,7 +314,7 @@ impl State {
     ) -> Option<Nanos> {
         for Completed { context, mut result } in reaped.passed {
             if let Ok(Output::Zones(zones)) = &mut result {
-                self.fallen.describe(zones);
+                self.degraded.describe(zones);
             }
             // It went through before power was cut: the host must not hear that it succeeded.
             match self.was_cut {

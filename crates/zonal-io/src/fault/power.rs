@@ -5,11 +5,11 @@
 
 use super::flight::Whom;
 use super::rule::InFlight;
-use super::state::State;
+use super::state::FaultState;
 use crate::device::Context;
 use zonal_core::{DeviceError, Nanos};
 
-impl State {
+impl FaultState {
     /// Cuts power.
     pub(super) fn cut(&mut self, policy: InFlight) {
         self.off = Some(policy);
@@ -30,7 +30,7 @@ impl State {
             ends.extend(window.answers.into_iter().map(|r| (window.queue, r.context)));
         }
         for flight in self.flights.iter_mut() {
-            if let Whom::Host(host) | Whom::Walk(host, _) = &mut flight.whom {
+            if let Whom::Host(host) | Whom::ResetAll(host, _) = &mut flight.whom {
                 // The wrapped device may still use its bytes: it ends with the device's answer.
                 host.is_cut = true;
             }

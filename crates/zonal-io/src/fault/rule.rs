@@ -74,7 +74,7 @@ impl Ops {
 
 /// Where on the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum RulePlace {
     /// Anywhere, and commands without a place.
     Anywhere,
     /// In one of these zones. A report is in all zones that it asks for.
@@ -83,19 +83,19 @@ pub enum Place {
     Sectors(RangeInclusive<u64>),
 }
 
-impl Place {
+impl RulePlace {
     fn holds(&self, geometry: &Geometry, command: &Command) -> bool {
         let has_place = !matches!(command.op, Op::Flush | Op::ResetAll);
         let first = command.sector.0;
         match self {
-            Place::Anywhere => true,
+            RulePlace::Anywhere => true,
             _ if !has_place || first >= geometry.sectors().0 => false,
-            Place::Zones(zones) => {
+            RulePlace::Zones(zones) => {
                 let at = geometry.zone_of(command.sector).0;
                 let more = if command.op == Op::Report { command.sectors.saturating_sub(1) } else { 0 };
                 at <= *zones.end() && at.saturating_add(more) >= *zones.start()
             }
-            Place::Sectors(sectors) => {
+            RulePlace::Sectors(sectors) => {
                 let has_length = Ops::DATA.contains(command.op) || command.op == Op::Discard;
                 let more = if has_length { command.sectors.saturating_sub(1) } else { 0 };
                 first <= *sectors.end() && first.saturating_add(more.into()) >= *sectors.start()
@@ -225,7 +225,7 @@ impl Effect {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
     pub(super) ops: Ops,
-    pub(super) place: Place,
+    pub(super) place: RulePlace,
     pub(super) skip: u64,
     pub(super) every: u64,
     pub(super) count: u64,
@@ -236,7 +236,7 @@ pub struct Rule {
 impl Rule {
     /// `effect` happens to every command that it can happen to.
     pub fn new(effect: Effect) -> Rule {
-        let (ops, place) = (effect.ops(), Place::Anywhere);
+        let (ops, place) = (effect.ops(), RulePlace::Anywhere);
         Rule { ops, place, skip: 0, every: 1, count: u64::MAX, rate: 1.0, effect }
     }
 
@@ -247,14 +247,14 @@ impl Rule {
     }
 
     /// Only in this place.
-    pub fn at(mut self, place: Place) -> Rule {
+    pub fn at(mut self, place: RulePlace) -> Rule {
         self.place = place;
         self
     }
 
     /// Only in these zones.
     pub fn zones(self, zones: RangeInclusive<ZoneIndex>) -> Rule {
-        self.at(Place::Zones(zones.start().0..=zones.end().0))
+        self.at(RulePlace::Zones(zones.start().0..=zones.end().0))
     }
 
     /// Only in this zone.
@@ -415,7 +415,7 @@ mod tests {
         assert!(!zone.takes(&g, &command(Op::Flush, 0, 0)));
         assert!(zone.takes(&g, &command(Op::Report, 0, 4)));
         assert!(!zone.takes(&g, &command(Op::Report, 0, 3)));
-        let sectors = Rule::new(Effect::Busy).at(Place::Sectors(10..=20));
+        let sectors = Rule::new(Effect::Busy).at(RulePlace::Sectors(10..=20));
         assert!(sectors.takes(&g, &command(Op::Read, 8, 3)));
         assert!(!sectors.takes(&g, &command(Op::Read, 8, 2)));
         assert!(!sectors.takes(&g, &command(Op::Read, 21, 8)));

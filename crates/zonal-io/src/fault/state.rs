@@ -1,14 +1,14 @@
 //! Everything that a fault device remembers, under its one lock.
 //!
-//! [`State::submit`] decides what happens to a command and starts it, [`State::answered`] takes what the wrapped device
-//! says, [`State::hand_out`] is what the host gets. The wrapped device's `submit` runs under the lock, so that commands
+//! [`FaultState::submit`] decides what happens to a command and starts it, [`FaultState::answered`] takes what the wrapped device
+//! says, [`FaultState::hand_out`] is what the host gets. The wrapped device's `submit` runs under the lock, so that commands
 //! reach it in the order in which they were decided; it never calls back. Its `poll` does not: a device that holds a
 //! lock of its own there must not wait for ours.
 
 use super::bad::BadBlocks;
 use super::decide::Verdict;
-use super::fallen::Fallen;
-use super::flight::{Flight, Host, LateCommand, Ready, Scope, Whom, scope};
+use super::degraded::DegradedZones;
+use super::flight::{Host, InnerCommand, LateCommand, Ready, Scope, Whom, scope};
 use super::late::Settling;
 use super::plan::Plan;
 use super::rule::{InFlight, Late, Ops, Rule, Tally};
@@ -17,7 +17,7 @@ use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
 use crate::fault::Degraded;
 use crate::sync::Arc;
-use crate::wrap::{ResetWalk, Slots, Step};
+use crate::wrap::{ResetStep, ResetWalk, Slots};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use zonal_core::device::ZoneAction;
@@ -29,13 +29,13 @@ pub(super) struct Queue {
     /// Answers by the time at which they may be told, and the order in which they came.
     pub(super) ready: BTreeMap<(Nanos, u64), Ready>,
     /// Commands that met a full queue of the wrapped device.
-    pub(super) outbox: VecDeque<Flight>,
+    pub(super) outbox: VecDeque<InnerCommand>,
     /// Something was added that no poll has seen.
     pub(super) has_news: bool,
 }
 
 /// See the module.
-pub(super) struct State {
+pub(super) struct FaultState {
     pub(super) inner: Arc<dyn Device>,
     pub(super) geometry: Geometry,
     pub(super) block_sectors: u32,
@@ -53,11 +53,11 @@ pub(super) struct State {
     pub(super) cut_as: InFlight,
     /// Power has been off: commands that went through without a slot are from before.
     pub(super) was_cut: bool,
-    pub(super) fallen: Fallen,
+    pub(super) degraded: DegradedZones,
     pub(super) bad: BadBlocks,
     pub(super) settling: Settling,
     /// Commands at the wrapped device.
-    pub(super) flights: Slots<Flight>,
+    pub(super) flights: Slots<InnerCommand>,
     pub(super) queues: Box<[Queue]>,
     pub(super) windows: Vec<Window>,
     pub(super) late: Vec<LateCommand>,
@@ -72,11 +72,11 @@ pub(super) struct State {
     next: u64,
 }
 
-impl State {
-    pub(super) fn new(inner: Arc<dyn Device>, plan: Plan) -> State {
+impl FaultState {
+    pub(super) fn new(inner: Arc<dyn Device>, plan: Plan) -> FaultState {
         let info = inner.info();
         let (geometry, block_sectors, queues) = (info.geometry, info.block_sectors, info.queues);
-        let mut state = State {
+        let mut state = FaultState {
             inner,
             geometry,
             block_sectors,
@@ -88,7 +88,7 @@ impl State {
             off: None,
             cut_as: InFlight::Fail,
             was_cut: false,
-            fallen: Fallen::default(),
+            degraded: DegradedZones::default(),
             bad: plan.bad_blocks,
             settling: plan.settling,
             flights: Slots::default(),
@@ -119,7 +119,7 @@ impl State {
         self.was_cut
             || self.attention > 0
             || !self.hidden.is_empty()
-            || !self.fallen.is_empty()
+            || !self.degraded.is_empty()
             || !self.bad.ranges().is_empty()
             || !self.flights.is_empty()
             || !self.windows.is_empty()
@@ -172,7 +172,7 @@ impl State {
                 *context = Some(mine);
                 Submitted::Done(result)
             }
-            Started::Held => Submitted::Pending,
+            Started::Held => Submitted::Accepted,
             Started::Busy(mine) => {
                 self.undo();
                 *context = Some(mine);
@@ -191,24 +191,24 @@ impl State {
                 None
             }
             Verdict::Answer(result) => self.hold(now, host, result),
-            Verdict::Gather { rule, sectors } => {
+            Verdict::Reorder { rule, sectors } => {
                 let flight = self.flight(command, sectors, host);
-                self.gather(now, rule, flight);
+                self.hold_command(now, rule, flight);
                 None
             }
-            Verdict::Execute { .. } if self.reaches_fallen(command) => {
-                let walk = self.walk_around_fallen();
+            Verdict::Execute { .. } if self.reaches_degraded(command) => {
+                let walk = self.reset_around_degraded();
                 self.walk(now, host, walk)
             }
             Verdict::Execute { sectors, bad } => {
                 let flight = self.flight(command, sectors, host);
                 let issued = self.issue(now, flight);
-                if let (Some(range), Issued::Done(..) | Issued::Pending) = (bad, &issued) {
+                if let (Some(range), Issued::Done(..) | Issued::Accepted) = (bad, &issued) {
                     self.bad.hit(range);
                 }
                 match issued {
                     Issued::Done(flight, result) => self.finish(now, flight.whom, result),
-                    Issued::Pending => None,
+                    Issued::Accepted => None,
                     Issued::Busy(flight) => {
                         let host = flight.whom.into_host().expect("it was put there above");
                         return Started::Busy(host.context);
@@ -220,19 +220,19 @@ impl State {
     }
 
     /// The first `sectors` of a command, in flight.
-    fn flight(&self, command: &Command, sectors: u32, host: Host) -> Flight {
+    fn flight(&self, command: &Command, sectors: u32, host: Host) -> InnerCommand {
         let queue = host.queue;
         let whom = Whom::Host(host);
         if sectors < command.sectors && Ops::DATA.contains(command.op) {
-            Flight::torn(queue, *command, sectors, whom)
+            InnerCommand::torn(queue, *command, sectors, whom)
         } else {
-            Flight::new(queue, *command, whom)
+            InnerCommand::new(queue, *command, whom)
         }
     }
 
     /// Lets a zone fall.
     pub(super) fn degrade(&mut self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
-        if self.fallen.fall(&self.geometry, zone, to)? {
+        if self.degraded.fall(&self.geometry, zone, to)? {
             self.changes.add_zone(zone);
             // Its resources go back to the wrapped device, whose refusal does not matter.
             let command = Command {
@@ -242,14 +242,14 @@ impl State {
                 sector: self.geometry.start_of(zone),
                 data: crate::data::Data::NONE,
             };
-            self.queues[0].outbox.push_back(Flight::new(0, command, Whom::Nobody));
+            self.queues[0].outbox.push_back(InnerCommand::new(0, command, Whom::Nobody));
         }
         Ok(())
     }
 
     /// [`Device::set_zone`]: a zone that has fallen here, or whose device cannot make it fall, falls and rises here.
     pub(super) fn set_zone(&mut self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
-        if !self.fallen.holds(zone) {
+        if !self.degraded.holds(zone) {
             match self.inner.set_zone(zone, to) {
                 Err(DeviceError::Unsupported) => {}
                 done => return done,
@@ -261,8 +261,8 @@ impl State {
         match to {
             ZoneSetting::ReadOnly => self.degrade(zone, Degraded::ReadOnly)?,
             ZoneSetting::Offline => self.degrade(zone, Degraded::Offline)?,
-            ZoneSetting::Restored if self.fallen.holds(zone) => {
-                self.fallen.restore(zone);
+            ZoneSetting::Restored if self.degraded.holds(zone) => {
+                self.degraded.restore(zone);
                 self.changes.add_zone(zone);
             }
             ZoneSetting::Restored => {}
@@ -271,8 +271,8 @@ impl State {
     }
 
     /// What the zone of `command` answers in the device's place, if it has fallen.
-    pub(super) fn answer_of_fallen(&mut self, command: &Command) -> Option<CommandResult> {
-        let error = self.fallen.refuses(&self.geometry, command)?;
+    pub(super) fn answer_of_degraded(&mut self, command: &Command) -> Option<CommandResult> {
+        let error = self.degraded.refuses(&self.geometry, command)?;
         if command.op != Op::ZoneOffline {
             return Some(Err(error));
         }
@@ -281,7 +281,7 @@ impl State {
         }
         let zone = self.geometry.zone_of(command.sector);
         Some(
-            self.fallen
+            self.degraded
                 .fall(&self.geometry, zone, Degraded::Offline)
                 .map(|_| Output::Done)
                 .map_err(Into::into),
@@ -289,13 +289,13 @@ impl State {
     }
 
     /// Sends a command to the wrapped device.
-    fn issue(&mut self, now: Nanos, flight: Flight) -> Issued {
+    fn issue(&mut self, now: Nanos, flight: InnerCommand) -> Issued {
         let (queue, command) = (flight.queue, flight.command);
         let slot = self.flights.put(flight);
         match self.inner.submit(now, queue, &command, &mut Some(Context::token(slot))) {
-            Submitted::Pending => {
+            Submitted::Accepted => {
                 self.has_sent = true;
-                Issued::Pending
+                Issued::Accepted
             }
             Submitted::Done(result) => Issued::Done(self.flights.take(slot), result),
             Submitted::Busy => Issued::Busy(self.flights.take(slot)),
@@ -303,22 +303,22 @@ impl State {
     }
 
     /// Sends a command that waited here, in whose zone much may have happened since; gives it back if there is no room.
-    fn send(&mut self, now: Nanos, flight: Flight) -> Option<Flight> {
+    fn send(&mut self, now: Nanos, flight: InnerCommand) -> Option<InnerCommand> {
         if let Whom::Host(_) = flight.whom
-            && let Some(result) = self.answer_of_fallen(&flight.command)
+            && let Some(result) = self.answer_of_degraded(&flight.command)
         {
             self.ended(now, flight.whom, result);
             return None;
         }
         let flight = match flight {
-            Flight { whom: Whom::Host(host), command, .. } if self.reaches_fallen(&command) => {
+            InnerCommand { whom: Whom::Host(host), command, .. } if self.reaches_degraded(&command) => {
                 self.walk_and_tell(now, host);
                 return None;
             }
             other => other,
         };
         match self.issue(now, flight) {
-            Issued::Pending => None,
+            Issued::Accepted => None,
             Issued::Done(flight, result) => {
                 self.ended(now, flight.whom, result);
                 None
@@ -328,7 +328,7 @@ impl State {
     }
 
     /// Sends a command that waited here, now or when there is room.
-    pub(super) fn send_on(&mut self, now: Nanos, flight: Flight) {
+    pub(super) fn send_on(&mut self, now: Nanos, flight: InnerCommand) {
         if let Some(flight) = self.send(now, flight) {
             self.queues[flight.queue].outbox.push_back(flight);
         }
@@ -378,8 +378,8 @@ impl State {
     ) -> Option<(Context, CommandResult)> {
         let host = match whom {
             Whom::Late(_) | Whom::Nobody => return None,
-            Whom::Walk(host, _) if host.is_cut => host,
-            Whom::Walk(host, mut walk) => {
+            Whom::ResetAll(host, _) if host.is_cut => host,
+            Whom::ResetAll(host, mut walk) => {
                 walk.answered(result);
                 return self.walk(now, host, walk);
             }
@@ -390,7 +390,7 @@ impl State {
             return None;
         }
         match &mut result {
-            Ok(Output::Zones(zones)) => self.fallen.describe(zones),
+            Ok(Output::Zones(zones)) => self.degraded.describe(zones),
             Ok(Output::Appended(at)) => {
                 if let Some(range) = self.bad.met_by(at.0, host.sectors) {
                     self.bad.hit(range);
@@ -412,19 +412,19 @@ impl State {
     }
 
     /// Whether `command` as it is would change zones that have fallen.
-    pub(super) fn reaches_fallen(&self, command: &Command) -> bool {
-        command.op == Op::ResetAll && !self.fallen.is_empty()
+    pub(super) fn reaches_degraded(&self, command: &Command) -> bool {
+        command.op == Op::ResetAll && !self.degraded.is_empty()
     }
 
     /// A reset of all zones that leaves the fallen ones alone.
-    fn walk_around_fallen(&self) -> ResetWalk {
+    fn reset_around_degraded(&self) -> ResetWalk {
         let zones = self.geometry.conventional_zones()..self.geometry.zones();
-        ResetWalk::new(zones, self.fallen.zones())
+        ResetWalk::new(zones, self.degraded.zones())
     }
 
     /// The same for a host that has been told to wait.
     fn walk_and_tell(&mut self, now: Nanos, host: Host) {
-        let (queue, about, walk) = (host.queue, host.scope, self.walk_around_fallen());
+        let (queue, about, walk) = (host.queue, host.scope, self.reset_around_degraded());
         if let Some((context, result)) = self.walk(now, host, walk) {
             self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
         }
@@ -435,23 +435,23 @@ impl State {
         let (queue, mut host) = (host.queue, host);
         loop {
             let (op, zone, sectors) = match walk.step() {
-                Step::Report(zone, zones) => (Op::Report, zone, zones),
-                Step::Reset(zone) => (Op::ZoneReset, zone, 0),
-                Step::End(result) => {
+                ResetStep::Report(zone, zones) => (Op::Report, zone, zones),
+                ResetStep::Reset(zone) => (Op::ZoneReset, zone, 0),
+                ResetStep::End(result) => {
                     let result = result.map(|()| Output::Done);
                     return self.finish(now, Whom::Host(host), result);
                 }
             };
             let sector = self.geometry.start_of(zone);
             let command = Command { op, fua: false, sectors, sector, data: crate::data::Data::NONE };
-            match self.issue(now, Flight::new(queue, command, Whom::Walk(host, walk))) {
-                Issued::Pending => return None,
+            match self.issue(now, InnerCommand::new(queue, command, Whom::ResetAll(host, walk))) {
+                Issued::Accepted => return None,
                 Issued::Busy(flight) => {
                     self.queues[queue].outbox.push_back(flight);
                     return None;
                 }
                 Issued::Done(flight, result) => {
-                    let Whom::Walk(same, mut next) = flight.whom else { unreachable!("put there above") };
+                    let Whom::ResetAll(same, mut next) = flight.whom else { unreachable!("put there above") };
                     next.answered(result);
                     (host, walk) = (same, next);
                 }
@@ -464,7 +464,7 @@ impl State {
         let Host { context, queue, scope, order, .. } = host;
         let ready = Ready { context, result, scope, late: order.late };
         if let Some(rule) = order.reorder {
-            self.gather_answer(now, rule, queue, ready);
+            self.hold_answer(now, rule, queue, ready);
             return None;
         }
         if order.due > now || ready.late.is_some() {
@@ -531,9 +531,9 @@ enum Started {
 }
 
 enum Issued {
-    Pending,
-    Done(Flight, CommandResult),
-    Busy(Flight),
+    Accepted,
+    Done(InnerCommand, CommandResult),
+    Busy(InnerCommand),
 }
 
 pub(super) fn later(now: Nanos, by: Nanos) -> Nanos {

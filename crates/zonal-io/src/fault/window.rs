@@ -1,8 +1,8 @@
 //! Windows: commands, or answers, of one rule and queue that are gathered to continue in another order.
 
-use super::flight::{Flight, Ready};
+use super::flight::{InnerCommand, Ready};
 use super::rule::{Effect, shuffle};
-use super::state::{State, later};
+use super::state::{FaultState, later};
 use zonal_core::Nanos;
 
 /// See the module.
@@ -13,7 +13,7 @@ pub(super) struct Window {
     due: Nanos,
     size: u32,
     seed: u64,
-    pub(super) commands: Vec<Flight>,
+    pub(super) commands: Vec<InnerCommand>,
     pub(super) answers: Vec<Ready>,
 }
 
@@ -23,16 +23,16 @@ impl Window {
     }
 }
 
-impl State {
+impl FaultState {
     /// Keeps a command until its window is full.
-    pub(super) fn gather(&mut self, now: Nanos, rule: usize, flight: Flight) {
+    pub(super) fn hold_command(&mut self, now: Nanos, rule: usize, flight: InnerCommand) {
         let at = self.window(now, rule, flight.queue);
         self.windows[at].commands.push(flight);
         self.open_if_full(now, at);
     }
 
     /// Keeps an answer until its window is full.
-    pub(super) fn gather_answer(&mut self, now: Nanos, rule: usize, queue: usize, ready: Ready) {
+    pub(super) fn hold_answer(&mut self, now: Nanos, rule: usize, queue: usize, ready: Ready) {
         let at = self.window(now, rule, queue);
         self.windows[at].answers.push(ready);
         self.open_if_full(now, at);

@@ -6,7 +6,7 @@
 //! write to the zone.
 //!
 //! # Invariants
-//! - A write's data is in the file before anything that a flush makes durable includes it ([`Flights`]).
+//! - A write's data is in the file before anything that a flush makes durable includes it ([`WritesInFlight`]).
 //! - After a failed flush nothing can be changed until the image is opened again; reads continue.
 //!
 //! # What `submit` reads
@@ -22,7 +22,7 @@ use crate::emulated::check::{self, Payload};
 use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
 use crate::image::backing::Backing;
 use crate::image::error::{Failure, errno};
-use crate::image::flight::{self, Answer, Flights, Start};
+use crate::image::flight::{self, Answer, Start, WritesInFlight};
 use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
@@ -35,7 +35,7 @@ use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors
 pub(super) struct Engine {
     info: DeviceInfo,
     zones: Zones,
-    flights: Flights,
+    flights: WritesInFlight,
     ledger: Ledger,
     backing: Arc<dyn Backing>,
     layout: Layout,
@@ -111,7 +111,7 @@ impl Engine {
             zones: Zones::new(header.geometry, header.personality, limits, |z| states[z.0 as usize]),
             queues: Queues::new(info.queues, queue_depth, Nanos(0)),
             info,
-            flights: Flights::new(),
+            flights: WritesInFlight::new(),
             ledger,
             backing,
             layout: header.layout(),
@@ -193,7 +193,7 @@ impl Engine {
             Inline::No => {
                 self.jobs.lock().waiting.push_back(job);
                 self.job_added.notify_one();
-                Submitted::Pending
+                Submitted::Accepted
             }
             Inline::Yes => self.submit_inline(job, ticket, context),
         }
@@ -215,7 +215,7 @@ impl Engine {
                 Submitted::Done(ended.result)
             }
             // A write of another thread lies before it; the thread that ends it completes this one too.
-            None => Submitted::Pending,
+            None => Submitted::Accepted,
         }
     }
 
@@ -407,10 +407,10 @@ impl Engine {
         };
         let note =
             |state| self.noted(self.ledger.current().wrote(placed.zone, self.restarted(placed.zone, state)));
-        let landed = self.flights.end(&self.zones, &placed, answer, result, note);
+        let ended = self.flights.end(&self.zones, &placed, answer, result, note);
         self.ledger.changed(placed.zone);
         let mut durable = None;
-        for write in landed {
+        for write in ended {
             let result = write.result.and_then(|()| match write.answer.fua {
                 true => *durable.get_or_insert_with(|| self.flush()),
                 false => Ok(()),
@@ -538,7 +538,7 @@ impl Engine {
         budget: usize,
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
-        self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes land"), done)
+        self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes arrive"), done)
     }
 
     pub(super) fn contention(&self) -> Contention {

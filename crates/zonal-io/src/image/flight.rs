@@ -1,18 +1,18 @@
 //! Writes in flight to the file: which there are in each zone, and how far the zone's data is known to be there.
 //!
 //! [`Zones`] moves a zone's pointer when a write gets its place. The image may promise, and a read may look for, only
-//! data that has arrived: the *landed* pointer, which this module knows.
+//! data that has arrived: the *arrived* pointer, which this module knows.
 //!
 //! # Invariants
-//! - The writes of a zone are kept in the order of their places. A write lands when its transfer has ended and every
-//!   write before it has landed; only then is it answered. So what was answered lies below the landed pointer, and a
+//! - The writes of a zone are kept in the order of their places. A write has arrived when its transfer has ended and every
+//!   write before it has arrived; only then is it answered. So what was answered lies below the arrived pointer, and a
 //!   flush need not ask who else is still writing.
 //! - A reset makes the writes in flight *stale*. A stale write whose transfer has not begun is answered without one
 //!   (it was written and then reset); one in the midst of it is waited for by the first transfer of the new generation,
-//!   so that it never lands on newer bytes.
+//!   so that it never ends up on newer bytes.
 //!
 //! # Who waits
-//! Only [`Flights::start`], and only for transfers that other threads are in the midst of: no cycle is possible.
+//! Only [`WritesInFlight::start`], and only for transfers that other threads are in the midst of: no cycle is possible.
 
 use crate::device::Context;
 use crate::emulated::{Happened, Placed, WriteKind, Zones};
@@ -35,9 +35,9 @@ pub(super) struct Answer {
     pub(super) fua: bool,
 }
 
-/// A write that landed, or failed, and can be answered.
+/// A write that has arrived, or failed, and can be answered.
 #[derive(Debug)]
-pub(super) struct Landed {
+pub(super) struct EndedWrite {
     pub(super) placed: Placed,
     pub(super) answer: Answer,
     pub(super) result: Result<(), DeviceError>,
@@ -51,7 +51,7 @@ pub(super) enum Start {
 }
 
 /// See the module.
-pub(super) struct Flights {
+pub(super) struct WritesInFlight {
     shards: Box<[CachePadded<Shard>]>,
 }
 
@@ -65,10 +65,10 @@ struct Shard {
 #[derive(Default)]
 struct Zone {
     /// In the order of their places.
-    writes: VecDeque<Flight>,
+    writes: VecDeque<WriteInFlight>,
 }
 
-struct Flight {
+struct WriteInFlight {
     placed: Placed,
     is_stale: bool,
     phase: Phase,
@@ -81,7 +81,7 @@ enum Phase {
 }
 
 impl Zone {
-    fn flight(&mut self, placed: &Placed) -> &mut Flight {
+    fn flight(&mut self, placed: &Placed) -> &mut WriteInFlight {
         self.writes.iter_mut().find(|f| f.placed == *placed).expect("a write in flight is in its zone's list")
     }
 
@@ -90,9 +90,9 @@ impl Zone {
     }
 }
 
-impl Flights {
-    pub(super) fn new() -> Flights {
-        Flights { shards: (0..SHARDS).map(|_| CachePadded::default()).collect() }
+impl WritesInFlight {
+    pub(super) fn new() -> WritesInFlight {
+        WritesInFlight { shards: (0..SHARDS).map(|_| CachePadded::default()).collect() }
     }
 
     fn shard(&self, zone: ZoneIndex) -> &Shard {
@@ -113,7 +113,7 @@ impl Flights {
     ) -> Result<Placed, ZoneError> {
         let mut shard = self.lock(zone);
         let placed = zones.begin_transfer(kind, zone, offset, sectors)?;
-        let flight = Flight { placed, is_stale: false, phase: Phase::Placed };
+        let flight = WriteInFlight { placed, is_stale: false, phase: Phase::Placed };
         shard.entry(zone).or_default().writes.push_back(flight);
         Ok(placed)
     }
@@ -135,7 +135,7 @@ impl Flights {
         }
     }
 
-    /// The transfer of `placed` has ended. Returns every write that lands by it, in the order of their places. Before that, `note`
+    /// The transfer of `placed` has ended. Returns every write that has arrived by it, in the order of their places. Before that, `note`
     /// is told what the zone has come to; if it fails, so do they.
     pub(super) fn end(
         &self,
@@ -144,7 +144,7 @@ impl Flights {
         answer: Answer,
         result: Result<(), DeviceError>,
         note: impl FnOnce(ZoneState) -> Result<(), DeviceError>,
-    ) -> Vec<Landed> {
+    ) -> Vec<EndedWrite> {
         let shard = self.shard(placed.zone);
         let mut listed = shard.zones.lock();
         let zone = listed.get_mut(&placed.zone).expect("a zone with writes in flight is listed");
@@ -156,11 +156,11 @@ impl Flights {
         if flight.is_stale {
             shard.stale_ended.notify_all();
         }
-        let mut landed = Vec::new();
+        let mut ended = Vec::new();
         while let Some(flight) = zone.writes.pop_front_if(|f| matches!(f.phase, Phase::Ended(..))) {
             let Phase::Ended(answer, result) = flight.phase else { unreachable!("just matched") };
             zones.release(flight.placed);
-            landed.push(Landed { placed: flight.placed, answer, result });
+            ended.push(EndedWrite { placed: flight.placed, answer, result });
         }
         if zone.writes.iter().all(|f| f.is_stale) {
             zones.apply(placed.zone, ZoneEvent::EndWrite).expect("the end of writes is never refused");
@@ -168,12 +168,12 @@ impl Flights {
         if zone.writes.is_empty() {
             listed.remove(&placed.zone);
         }
-        if !landed.is_empty()
-            && let Err(e) = note(landed_state(zones, listed.get(&placed.zone), placed.zone))
+        if !ended.is_empty()
+            && let Err(e) = note(arrived_state(zones, listed.get(&placed.zone), placed.zone))
         {
-            landed.iter_mut().for_each(|write| write.result = write.result.and(Err(e)));
+            ended.iter_mut().for_each(|write| write.result = write.result.and(Err(e)));
         }
-        landed
+        ended
     }
 
     /// Lets `event` happen to a zone, and says whether that changes it. `losing` is told, before anything changes, how much
@@ -197,14 +197,14 @@ impl Flights {
             in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
         }
         if has_changed {
-            note(landed_state(zones, shard.get(&zone), zone))?;
+            note(arrived_state(zones, shard.get(&zone), zone))?;
         }
         Ok(has_changed)
     }
 
-    /// State of `zone`, counting only data that has landed.
+    /// State of `zone`, counting only data that has arrived.
     pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
-        landed_state(zones, self.lock(zone).get(&zone), zone)
+        arrived_state(zones, self.lock(zone).get(&zone), zone)
     }
 }
 
@@ -215,8 +215,8 @@ pub(super) fn restarted(personality: Personality, capacity: u32, state: ZoneStat
         .state
 }
 
-/// State of `zone`, whose writes in flight are `listed`, counting only data that has landed.
-fn landed_state(zones: &Zones, listed: Option<&Zone>, zone: ZoneIndex) -> ZoneState {
+/// State of `zone`, whose writes in flight are `listed`, counting only data that has arrived.
+fn arrived_state(zones: &Zones, listed: Option<&Zone>, zone: ZoneIndex) -> ZoneState {
     let state = zones.state(zone);
     let first = listed.and_then(|z| z.writes.iter().find(|f| !f.is_stale));
     let written = first.map_or(state.written, |f| f.placed.offset.min(state.written));

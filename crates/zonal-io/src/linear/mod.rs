@@ -24,7 +24,7 @@ use crate::device::{
 use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use crate::wrap::Slots;
-pub(crate) use stack::Piece;
+pub(crate) use stack::LinearPiece;
 use std::collections::VecDeque;
 use std::ops::Range;
 use task::{After, Task};
@@ -44,7 +44,7 @@ use zonal_core::{DeviceError, GeometryError, Nanos, Op, Sectors, ZoneError, Zone
 /// ```
 pub struct Linear {
     info: DeviceInfo,
-    pieces: Box<[Piece]>,
+    pieces: Box<[LinearPiece]>,
     tasks: Mutex<Tasks>,
     /// The piece that is polled first: each in turn, so that none starves the others.
     turn: AtomicUsize,
@@ -89,7 +89,7 @@ impl Linear {
     /// # Errors
     /// [`LinearError`] with what does not fit.
     pub fn range(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Linear, LinearError> {
-        let (piece, info) = Piece::alone(device, zones)?;
+        let (piece, info) = LinearPiece::alone(device, zones)?;
         Ok(Linear::with(with_sequential_zones(info)?, vec![piece]))
     }
 
@@ -103,17 +103,17 @@ impl Linear {
         for device in devices {
             name += &format!("[{}]", device.info().name);
             let zones = 0..device.info().geometry.zones();
-            pieces.push(Piece::new(device, zones)?);
+            pieces.push(LinearPiece::new(device, zones)?);
         }
         Linear::of(&name, pieces)
     }
 
-    fn of(name: &str, mut pieces: Vec<Piece>) -> Result<Linear, LinearError> {
+    fn of(name: &str, mut pieces: Vec<LinearPiece>) -> Result<Linear, LinearError> {
         let info = stack::stack(name, &mut pieces)?;
         Ok(Linear::with(with_sequential_zones(info)?, pieces))
     }
 
-    fn with(info: DeviceInfo, pieces: Vec<Piece>) -> Linear {
+    fn with(info: DeviceInfo, pieces: Vec<LinearPiece>) -> Linear {
         let queues = (0..info.queues).map(|_| Queue::default()).collect();
         let tasks = Mutex::new(Tasks { under_way: Slots::default(), has_sent: false, queues });
         let theirs = pieces.iter().map(|piece| piece.device.wakeups().clone());
@@ -154,7 +154,7 @@ impl Linear {
     }
 
     /// Whether the answer to `command` at `piece` is the host's as it is.
-    fn passes(&self, piece: &Piece, command: &Command) -> bool {
+    fn passes(&self, piece: &LinearPiece, command: &Command) -> bool {
         match command.op {
             Op::Read | Op::Write | Op::WriteZeroes | Op::Verify | Op::Discard => true,
             Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => true,
@@ -173,7 +173,7 @@ impl Linear {
             let slot = tasks.under_way.put(task);
             let mut context = Some(Context::token(slot));
             match self.pieces[piece].device.submit(now, queue, &command, &mut context) {
-                Submitted::Pending => {
+                Submitted::Accepted => {
                     tasks.has_sent = true;
                     return Driven::UnderWay;
                 }
@@ -215,14 +215,14 @@ impl Linear {
         let mine = context.take().expect("a submitted command comes with its context");
         let task = Task::new(mine, queue, piece, *command, &self.pieces);
         match self.drive(&mut tasks, now, task) {
-            Driven::UnderWay => Submitted::Pending,
+            Driven::UnderWay => Submitted::Accepted,
             Driven::Ended(mine, result) => {
                 *context = Some(mine);
                 Submitted::Done(result)
             }
             Driven::Busy(task) if task.has_begun => {
                 tasks.queues[queue].outbox.push_back(task);
-                Submitted::Pending
+                Submitted::Accepted
             }
             Driven::Busy(task) => {
                 *context = Some(task.context);

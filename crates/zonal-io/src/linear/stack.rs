@@ -82,7 +82,7 @@ pub enum LinearError {
 }
 
 /// Zones of a device that follow each other, and where they are here.
-pub(crate) struct Piece {
+pub(crate) struct LinearPiece {
     pub(super) device: Arc<dyn Device>,
     /// On the device.
     pub(crate) zones: Range<u32>,
@@ -91,8 +91,8 @@ pub(crate) struct Piece {
     zone_shift: u32,
 }
 
-impl Piece {
-    pub(super) fn new(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Piece, LinearError> {
+impl LinearPiece {
+    pub(super) fn new(device: Arc<dyn Device>, zones: Range<u32>) -> Result<LinearPiece, LinearError> {
         let info = device.info();
         let has = info.geometry.zones();
         if zones.is_empty() || zones.end > has {
@@ -100,16 +100,16 @@ impl Piece {
             return Err(LinearError::Range { device, first, end, zones: has });
         }
         let zone_shift = info.geometry.zone_size().0.trailing_zeros();
-        Ok(Piece { device, zones, first: 0, zone_shift })
+        Ok(LinearPiece { device, zones, first: 0, zone_shift })
     }
 
     /// These zones alone, and the device that they make.
     pub(crate) fn alone(
         device: Arc<dyn Device>,
         zones: Range<u32>,
-    ) -> Result<(Piece, DeviceInfo), LinearError> {
+    ) -> Result<(LinearPiece, DeviceInfo), LinearError> {
         let name = format!("linear:zone={},zones={}+{}", zones.start, zones.len(), device.info().name);
-        let mut piece = Piece::new(device, zones)?;
+        let mut piece = LinearPiece::new(device, zones)?;
         let info = stack(&name, std::slice::from_mut(&mut piece))?;
         Ok((piece, info))
     }
@@ -193,7 +193,7 @@ impl Piece {
 }
 
 /// Puts pieces one after the other and describes what they make, as `name`.
-pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, LinearError> {
+pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo, LinearError> {
     check_alike(pieces)?;
     let mut sectors = 0;
     let mut zones = 0u32;
@@ -205,9 +205,9 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
     }
     let one = pieces[0].info();
     let (zone_size, capacity) = (one.geometry.zone_size(), one.geometry.zone_capacity());
-    let conventional = pieces.iter().map(Piece::conventional).sum();
+    let conventional = pieces.iter().map(LinearPiece::conventional).sum();
     let geometry = Geometry::of_part(Sectors(sectors), zone_size, capacity, conventional)?;
-    let infos = || pieces.iter().map(Piece::info);
+    let infos = || pieces.iter().map(LinearPiece::info);
     let least = |of: fn(&DeviceInfo) -> u32| infos().map(of).min().unwrap_or(0);
     // Blocks are powers of two: the largest one holds whole ones of all.
     let block_sectors = infos().map(|i| i.block_sectors).max().unwrap_or(1);
@@ -241,7 +241,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
 }
 
 /// Whether pieces can stand one after the other.
-fn check_alike(pieces: &[Piece]) -> Result<(), LinearError> {
+fn check_alike(pieces: &[LinearPiece]) -> Result<(), LinearError> {
     let one = pieces.first().ok_or(LinearError::Nothing)?.info();
     let first = || one.name.clone();
     let mut has_sequential = false;

@@ -2,10 +2,10 @@
 //!
 //! A task visits the pieces that its command is about one after the other; at each it is one command, or a walk.
 
-use super::stack::Piece;
+use super::stack::LinearPiece;
 use crate::data::Data;
 use crate::device::{Command, CommandResult, Context, Output};
-use crate::wrap::{ResetWalk, Step};
+use crate::wrap::{ResetStep, ResetWalk};
 use zonal_core::{Op, Sector, ZoneDescriptor};
 
 /// A host's command, the piece that it is at, and what it has brought together.
@@ -36,7 +36,7 @@ impl Task {
         queue: usize,
         piece: usize,
         command: Command,
-        pieces: &[Piece],
+        pieces: &[LinearPiece],
     ) -> Task {
         let (zones, walk) = (Vec::new(), None);
         let mut task = Task { context, queue, piece, command, zones, walk, has_begun: false };
@@ -45,21 +45,21 @@ impl Task {
     }
 
     /// Gets ready for the piece that it is at.
-    fn arrive(&mut self, pieces: &[Piece]) {
+    fn arrive(&mut self, pieces: &[LinearPiece]) {
         let piece = &pieces[self.piece];
         let walks = self.command.op == Op::ResetAll && !piece.is_whole();
         self.walk = walks.then(|| ResetWalk::new(piece.zones.clone(), []));
     }
 
     /// The command for the piece's device.
-    pub(super) fn command(&self, pieces: &[Piece]) -> Command {
+    pub(super) fn command(&self, pieces: &[LinearPiece]) -> Command {
         let piece = &pieces[self.piece];
         let start = |zone| piece.device.info().geometry.start_of(zone);
         let own = |op, sectors, sector| Command { op, fua: false, sectors, sector, data: Data::NONE };
         match (self.command.op, self.walk.as_ref().map(ResetWalk::step)) {
-            (_, Some(Step::Report(zone, zones))) => own(Op::Report, zones, start(zone)),
-            (_, Some(Step::Reset(zone))) => own(Op::ZoneReset, 0, start(zone)),
-            (_, Some(Step::End(_))) => unreachable!("a walk that has ended leaves its piece"),
+            (_, Some(ResetStep::Report(zone, zones))) => own(Op::Report, zones, start(zone)),
+            (_, Some(ResetStep::Reset(zone))) => own(Op::ZoneReset, 0, start(zone)),
+            (_, Some(ResetStep::End(_))) => unreachable!("a walk that has ended leaves its piece"),
             (Op::Flush | Op::ResetAll, None) => self.command,
             (Op::Report, None) => {
                 let first = self.report_from(piece);
@@ -72,7 +72,7 @@ impl Task {
     }
 
     /// Where a report begins at the piece: where the host wants it to, then at each piece's start.
-    fn report_from(&self, piece: &Piece) -> Sector {
+    fn report_from(&self, piece: &LinearPiece) -> Sector {
         match self.zones.is_empty() {
             true => piece.there(self.command.sector),
             false => piece.device.info().geometry.start_of(zonal_core::ZoneIndex(piece.zones.start)),
@@ -85,15 +85,15 @@ impl Task {
     }
 
     /// The piece's device has answered.
-    pub(super) fn answered(mut self, result: CommandResult, pieces: &[Piece]) -> After {
+    pub(super) fn answered(mut self, result: CommandResult, pieces: &[LinearPiece]) -> After {
         self.has_begun = true;
         let piece = &pieces[self.piece];
         if let Some(mut walk) = self.walk.take() {
             walk.answered(result);
             return match walk.step() {
-                Step::End(Ok(())) => self.leave(pieces),
-                Step::End(Err(error)) => After::End(self.context, Err(error)),
-                Step::Report(..) | Step::Reset(_) => {
+                ResetStep::End(Ok(())) => self.leave(pieces),
+                ResetStep::End(Err(error)) => After::End(self.context, Err(error)),
+                ResetStep::Report(..) | ResetStep::Reset(_) => {
                     self.walk = Some(walk);
                     After::Goes(self)
                 }
@@ -118,7 +118,7 @@ impl Task {
     }
 
     /// Continues with the next piece.
-    fn leave(mut self, pieces: &[Piece]) -> After {
+    fn leave(mut self, pieces: &[LinearPiece]) -> After {
         self.piece += 1;
         if self.piece == pieces.len() {
             return self.end();

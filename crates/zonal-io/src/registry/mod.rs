@@ -37,7 +37,7 @@ pub type Open = Box<dyn FnOnce(OpenMode) -> Result<Arc<dyn Device>, Box<dyn Erro
 pub type Wrap =
     Box<dyn FnOnce(Arc<dyn Device>) -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
 
-type Kind = Box<dyn Fn(&Part<'_>) -> Result<Open, NameError> + Send + Sync>;
+type DeviceKind = Box<dyn Fn(&Part<'_>) -> Result<Open, NameError> + Send + Sync>;
 type Wrapper = Box<dyn Fn(&Part<'_>) -> Result<Wrap, NameError> + Send + Sync>;
 
 /// Most wrappers in one name: deeper is a mistake, and would end at the stack.
@@ -172,7 +172,7 @@ fn bracketed(text: &str) -> Option<usize> {
 
 /// What device names can begin with.
 pub struct Registry {
-    kinds: BTreeMap<&'static str, Kind>,
+    kinds: BTreeMap<&'static str, DeviceKind>,
     wrappers: BTreeMap<&'static str, Wrapper>,
     path_kind: Option<&'static str>,
 }
@@ -242,7 +242,7 @@ impl Registry {
         let mut from = at.start;
         loop {
             match self.piece(name, from, depth).map_err(|e| e.inside(whole))? {
-                Piece::Wrapper(wrapper, part, next) => {
+                NamePiece::Wrapper(wrapper, part, next) => {
                     if wrappers.len() == WRAPPERS_MAX {
                         let problem = format!("more than {WRAPPERS_MAX} wrappers");
                         return Err(part.refused(problem).inside(whole));
@@ -250,7 +250,7 @@ impl Registry {
                     wrappers.push((part.whole.clone(), wrapper(&part).map_err(|e| e.inside(whole))?));
                     from = next;
                 }
-                Piece::Device(kind, part) => {
+                NamePiece::Device(kind, part) => {
                     let device = (part.whole.clone(), kind(&part).map_err(|e| e.inside(whole))?);
                     return Ok(Plan { name: whole.to_owned(), wrappers, device });
                 }
@@ -288,7 +288,7 @@ impl Registry {
     }
 
     /// The first piece of what follows byte `from`.
-    fn piece<'n>(&'n self, name: &'n str, from: usize, depth: usize) -> Result<Piece<'n, 'n>, NameError> {
+    fn piece<'n>(&'n self, name: &'n str, from: usize, depth: usize) -> Result<NamePiece<'n, 'n>, NameError> {
         let registry = self;
         let rest = &name[from..];
         let error = |at, problem| Err(NameError::new(name, at, problem));
@@ -305,18 +305,18 @@ impl Registry {
             let part = Part { registry, depth, name, whole: from..plus, at: (after + 1).min(plus)..plus };
             return match plus + 1 == name.len() {
                 true => error(from..plus + 1, NameProblem::NothingWrapped),
-                false => Ok(Piece::Wrapper(wrapper, part, plus + 1)),
+                false => Ok(NamePiece::Wrapper(wrapper, part, plus + 1)),
             };
         }
         let has_colon = rest[word.len()..].starts_with(':');
         if let Some(kind) = self.kinds.get(word).filter(|_| has_colon || after == name.len()) {
             let text = (after + 1).min(name.len())..name.len();
-            return Ok(Piece::Device(kind, Part { registry, depth, name, whole: to_end, at: text }));
+            return Ok(NamePiece::Device(kind, Part { registry, depth, name, whole: to_end, at: text }));
         }
         let looks_like_path = rest.starts_with(['/', '.']) || !has_colon;
         match self.path_kind.and_then(|kind| self.kinds.get(kind)) {
             Some(kind) if looks_like_path => {
-                Ok(Piece::Device(kind, Part { registry, depth, name, whole: to_end.clone(), at: to_end }))
+                Ok(NamePiece::Device(kind, Part { registry, depth, name, whole: to_end.clone(), at: to_end }))
             }
             _ => {
                 let known: Vec<_> = self.kinds.keys().chain(self.wrappers.keys()).copied().collect();
@@ -327,10 +327,10 @@ impl Registry {
     }
 }
 
-enum Piece<'r, 'n> {
+enum NamePiece<'r, 'n> {
     /// A wrapper, its part, and where the rest begins.
     Wrapper(&'r Wrapper, Part<'n>, usize),
-    Device(&'r Kind, Part<'n>),
+    Device(&'r DeviceKind, Part<'n>),
 }
 
 /// A name that has been understood.

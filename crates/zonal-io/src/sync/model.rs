@@ -1,9 +1,9 @@
 //! The stand-ins that a model checker is given: `loom`, which goes through every schedule of a small program, or `shuttle`,
 //! which goes through many random ones of a larger program.
 //!
-//! What is theirs is passed on as it is; what they lack has a small stand-in here: [`Brief`] and the queues are a lock of
-//! theirs, so a model sees what is done under them and in which order, and not how they do it. [`SpinBrief`] is the
-//! [`Brief`] that ships, for a model of its own.
+//! What is theirs is passed on as it is; what they lack has a small stand-in here: [`ShortLock`] and the queues are a lock of
+//! theirs, so a model sees what is done under them and in which order, and not how they do it. [`SpinShortLock`] is the
+//! [`ShortLock`] that ships, for a model of its own.
 //!
 //! # Canaries
 //! A model that cannot fail proves nothing. [`with_canary`] breaks one of these stand-ins in a known way for the time of a
@@ -23,7 +23,7 @@ use shuttle as checker;
 pub use atomics::{AtomicBool, AtomicU64};
 pub use cell::Single;
 pub use checker::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
-pub use locks::{Brief, Condvar, Mutex, MutexGuard, RwLock, SpinBrief, waits_for};
+pub use locks::{Condvar, Mutex, MutexGuard, RwLock, ShortLock, SpinShortLock, waits_for};
 pub use queues::{ArrayQueue, SegQueue};
 pub use std::sync::Arc;
 pub use thread::{Local, pause};
@@ -48,7 +48,7 @@ pub enum Canary {
     Exchange,
     /// What is stored is not ordered after what was stored before.
     Relaxed,
-    /// A [`Brief`] lets every thread in.
+    /// A [`ShortLock`] lets every thread in.
     Open,
     /// What is given to a queue while another thread is at it is lost.
     LostPush,

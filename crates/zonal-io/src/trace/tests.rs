@@ -64,7 +64,7 @@ fn polled_commands_count_until_they_are_handed_out() {
     let (d, log) = traced(&polled());
     for (token, sector) in [(1, 64), (2, 128), (3, 64)] {
         let (submitted, context) = submit(&d, 0, command(Op::Read, sector, 8), token);
-        assert!(matches!(submitted, Submitted::Pending));
+        assert!(matches!(submitted, Submitted::Accepted));
         assert_eq!(context, None);
     }
     assert_eq!(poll(&d, 9, 2), [1, 2]);
@@ -166,7 +166,7 @@ fn threads_that_wait_for_their_answers_are_counted_exactly() {
         }
     });
     assert_eq!(log.max_in_flight(|r| r.op.is_write(), |r| r.sector.0 / 64), 1);
-    assert!(log.records().iter().all(|r| r.in_flight <= 1 && !matches!(r.event, Event::Failed(_))));
+    assert!(log.records().iter().all(|r| r.in_flight <= 1 && !matches!(r.event, TraceEvent::Failed(_))));
     assert_eq!(log.commands(Op::Write), 32);
 }
 
@@ -182,7 +182,7 @@ proptest! {
             match step {
                 Some(zone) => {
                     let (submitted, _) = submit(&d, 0, command(Op::Read, zone * 64, 8), zone);
-                    if matches!(submitted, Submitted::Pending) {
+                    if matches!(submitted, Submitted::Accepted) {
                         flying.push(zone);
                     }
                     let last = log.records().pop().unwrap();

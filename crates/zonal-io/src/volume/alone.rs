@@ -46,7 +46,7 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
     loop {
         match device.submit(now, 0, command, &mut context) {
             Submitted::Done(result) => return Some(result),
-            Submitted::Pending => break,
+            Submitted::Accepted => break,
             // No command is there whose end makes room.
             Submitted::Busy if device.is_idle(0) => {
                 if refused == RETRIES_MAX {

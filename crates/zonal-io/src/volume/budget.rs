@@ -22,18 +22,20 @@
 
 use super::channel::TURN_MAX;
 use super::counters::{Counter, Counters};
-use super::event::Event;
-use super::pending::{Owner, Pending};
+use super::event::PlugEvent;
+use super::pending::{Owner, PendingRequest};
 use super::plugs::Plugs;
 use super::request::Request;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
-use crate::sync::{AtomicBool, Brief, Ordering};
+use crate::sync::{AtomicBool, Ordering, ShortLock};
 use std::collections::BTreeMap;
-use zonal_core::budget::{Acquired, Budget, BudgetError, Class, Fill, Options, Policy, Refusal, Seen, Step};
+use zonal_core::budget::{
+    Acquired, Budget, BudgetError, BudgetStep, Fill, Options, Policy, Refusal, Seen, WriterClass,
+};
 use zonal_core::device::{Limits, Rules as DeviceRules};
-use zonal_core::plug::{Class as ZoneClass, Item, Kind, Queue, Word};
+use zonal_core::plug::{Item, Queue, RequestKind, Word, ZoneClass};
 use zonal_core::{Geometry, Nanos, Op, RequestError, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Classes of writers that a budget keeps apart.
@@ -83,12 +85,12 @@ struct Book {
     /// Whether a close of a zone that was never written makes it empty.
     close_empties: bool,
     counters: Counters,
-    state: Brief<State>,
+    state: ShortLock<BudgetState>,
     /// A zone waits, or is to be woken: polls have to look.
     attention: AtomicBool,
 }
 
-struct State {
+struct BudgetState {
     budget: Budget,
     /// Memory for the next look.
     looked_at: Vec<ZoneIndex>,
@@ -96,7 +98,7 @@ struct State {
     moved: BTreeMap<ZoneIndex, (u32, Nanos)>,
 }
 
-impl State {
+impl BudgetState {
     /// Whether a zone that has nothing under way has stood still for less than `grace`. Closing it under a writer that is
     /// between two writes costs it a moment, finishing it costs it the rest of the zone.
     fn is_fresh(&mut self, zone: ZoneIndex, fill: Fill, now: Nanos, grace: Nanos) -> bool {
@@ -109,7 +111,7 @@ impl State {
 }
 
 /// What a zone that needs a slot is told.
-pub(super) enum Slot {
+pub(super) enum SlotAnswer {
     /// It has one, and this is its word.
     Has(Word),
     /// Its word has changed meanwhile.
@@ -174,7 +176,7 @@ impl Slots {
             geometry: info.geometry,
             close_empties: DeviceRules::of(info.personality).close_unwritten_empties,
             counters: counters.clone(),
-            state: Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() }),
+            state: ShortLock::new(BudgetState { budget, looked_at: Vec::new(), moved: BTreeMap::new() }),
             attention: AtomicBool::new(false),
         })))
     }
@@ -206,18 +208,18 @@ impl Slots {
         now: Nanos,
         zone: ZoneIndex,
         word: Word,
-        class: Class,
-    ) -> Slot {
-        let Some(book) = &self.0 else { return Slot::Has(word.with_slot()) };
+        class: WriterClass,
+    ) -> SlotAnswer {
+        let Some(book) = &self.0 else { return SlotAnswer::Has(word.with_slot()) };
         let mut state = book.state.lock();
         match book.ask(plugs, &mut state, now, zone, class) {
             Acquired::Granted => {
                 let fill = book.fill(zone, word);
                 state.budget.observe(zone, Seen::Busy, fill);
-                Slot::Has(word.with_slot())
+                SlotAnswer::Has(word.with_slot())
             }
-            Acquired::Wait => Slot::Waits,
-            Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
+            Acquired::Wait => SlotAnswer::Waits,
+            Acquired::Fail(refusal) => SlotAnswer::Denied(no_slot(&refusal)),
         }
     }
 
@@ -230,9 +232,9 @@ impl Slots {
         now: Nanos,
         zone: ZoneIndex,
         word: Word,
-        request: &Pending,
-    ) -> Slot {
-        let Some(book) = &self.0 else { return Slot::Waits };
+        request: &PendingRequest,
+    ) -> SlotAnswer {
+        let Some(book) = &self.0 else { return SlotAnswer::Waits };
         debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
         let mut state = book.state.lock();
         match book.ask(plugs, &mut state, now, zone, request.class()) {
@@ -241,18 +243,18 @@ impl Slots {
                 Ok(()) => {
                     let fill = book.fill(zone, word);
                     state.budget.observe(zone, Seen::Busy, fill);
-                    Slot::Has(word.with_slot())
+                    SlotAnswer::Has(word.with_slot())
                 }
                 // It stays granted for the thread that was faster.
-                Err(seen) => Slot::Raced(seen),
+                Err(seen) => SlotAnswer::Raced(seen),
             },
             Acquired::Wait => {
                 if request.nowait {
                     state.budget.cancel(zone);
                 }
-                Slot::Waits
+                SlotAnswer::Waits
             }
-            Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
+            Acquired::Fail(refusal) => SlotAnswer::Denied(no_slot(&refusal)),
         }
     }
 
@@ -373,7 +375,14 @@ impl Book {
         self.attention.store(true, Ordering::Release);
     }
 
-    fn ask(&self, plugs: &Plugs, state: &mut State, now: Nanos, zone: ZoneIndex, class: Class) -> Acquired {
+    fn ask(
+        &self,
+        plugs: &Plugs,
+        state: &mut BudgetState,
+        now: Nanos,
+        zone: ZoneIndex,
+        class: WriterClass,
+    ) -> Acquired {
         if state.budget.is_short(zone, class) {
             self.look(plugs, state, Some(now));
         }
@@ -390,7 +399,7 @@ impl Book {
 
     /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
     /// last look: nothing else may bring news of it.
-    fn look(&self, plugs: &Plugs, state: &mut State, now: Option<Nanos>) -> bool {
+    fn look(&self, plugs: &Plugs, state: &mut BudgetState, now: Option<Nanos>) -> bool {
         let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
         looked_at.extend(state.budget.holders().filter(|h| h.open).map(|h| h.zone));
@@ -435,9 +444,9 @@ impl Book {
                 && let Some(step) = budget.next()
             {
                 due.push(match step {
-                    Step::Wake(zone) => Due::Wake(zone),
-                    Step::Close(zone) => Due::Evict(zone, Op::ZoneClose),
-                    Step::Finish(zone) => Due::Evict(zone, Op::ZoneFinish),
+                    BudgetStep::Wake(zone) => Due::Wake(zone),
+                    BudgetStep::Close(zone) => Due::Evict(zone, Op::ZoneClose),
+                    BudgetStep::Finish(zone) => Due::Evict(zone, Op::ZoneFinish),
                 });
             }
         };
@@ -488,7 +497,7 @@ impl Volume {
                 Due::Evict(zone, op) => self.evict(now, zone, op),
                 Due::Refuse(zone, error) => {
                     let mut turn = Turn::default();
-                    self.go_on(now, zone, Event::NoSlot(error), &mut turn);
+                    self.go_on(now, zone, PlugEvent::NoSlot(error), &mut turn);
                     turn.tell(self);
                 }
             }
@@ -506,8 +515,8 @@ impl Volume {
             drop(shard);
             return self.slots.spare(zone, self.plugs.load(zone));
         }
-        let pending = Pending::new(Owner::Volume, Request::zone(op, sector));
-        let item = Item { kind: Kind::Manage(op), mergeable: false, token: pending };
+        let pending = PendingRequest::new(Owner::Volume, Request::zone(op, sector));
+        let item = Item { kind: RequestKind::Manage(op), mergeable: false, token: pending };
         shard.queue(zone).push(word.without_slot(), item);
         drop(shard);
         self.counters.line().add(Counter::Evicted, 1);
@@ -541,7 +550,7 @@ impl Volume {
         book.look(&self.plugs, &mut state, None);
         let budget = &state.budget;
         let Limits { open_max, active_max } = budget.limits();
-        let status = |zone: ZoneIndex, class: Class| SlotStatus { zone: zone.0, class: class.0 };
+        let status = |zone: ZoneIndex, class: WriterClass| SlotStatus { zone: zone.0, class: class.0 };
         let holders = |open| {
             budget.holders().filter(move |h| h.open == open).map(|h| status(h.zone, h.class)).collect()
         };
@@ -582,7 +591,7 @@ impl Volume {
 
 /// The slot that a queue's head was to get is denied to it, and to all that wait after it.
 #[cold]
-pub(super) fn deny(queue: &mut Queue<Box<Pending>>, error: RequestError, turn: &mut Turn) {
+pub(super) fn deny(queue: &mut Queue<Box<PendingRequest>>, error: RequestError, turn: &mut Turn) {
     let mut denied = Vec::new();
     queue.deny(&mut denied);
     denied.into_iter().for_each(|pending| turn.end(pending, Err(error)));

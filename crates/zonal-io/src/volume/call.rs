@@ -1,6 +1,6 @@
 //! Requests that a thread waits for.
 
-use super::watch::Waiter;
+use super::watch::ThreadWait;
 use super::{Completion, Inbox, Request, Volume};
 use crate::clock::Clock;
 use zonal_core::{RequestError, Sector, ZoneDescriptor};
@@ -31,7 +31,7 @@ impl Volume {
     /// The same with an empty inbox of the caller.
     pub(super) fn call_with(&self, clock: &Clock, inbox: &Inbox, request: Request) -> Completion {
         self.submit(clock.now(), inbox.channel(), request);
-        let mut waiter = Waiter::new(self);
+        let mut waiter = ThreadWait::new(self);
         loop {
             if let Some(completion) = inbox.take() {
                 return completion;

@@ -2,7 +2,7 @@
 //!
 //! A request that waits ends with [`RequestError::Cancelled`]: in its zone's queue, parked, in the scheduler, for room in
 //! the device's queue, or for a retry. A request at the device ends as it does there, and no further command of it goes
-//! out, but for the flush that makes a write durable which has landed. A cancelled write leaves the pointer where it stands.
+//! out, but for the flush that makes a write durable which was carried out. A cancelled write leaves the pointer where it stands.
 //!
 //! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
 //! channel's mark when it would go out ([`Volume::cancel_queued`]). Steps look at marks only while a cancelled channel has
@@ -10,11 +10,11 @@
 //! away.
 
 use super::channel::{Channel, Withdrawal, begin_call, end_call};
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::turn::{Turn, Work};
 use super::{Shard, Volume};
 use crate::device::{Context, ContextKind};
-use crate::sync::{Brief, Ordering};
+use crate::sync::{Ordering, ShortLock};
 use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, RequestError, Sectors, ZoneIndex};
 
@@ -82,8 +82,8 @@ impl Volume {
     ) -> bool {
         let mut cancelled = Vec::new();
         shard.queue(zone).cancel(word, |pending| pending.is_cancelled(), &mut cancelled);
-        if let Some(lot) = shard.lots.get_mut(&zone.0) {
-            lot.cancel(|pending| pending.is_cancelled(), &mut cancelled);
+        if let Some(parked_writes) = shard.parked_writes.get_mut(&zone.0) {
+            parked_writes.cancel(|pending| pending.is_cancelled(), &mut cancelled);
         }
         let is_any = !cancelled.is_empty();
         cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
@@ -92,11 +92,11 @@ impl Volume {
 
     /// Ends a request that would continue and is cancelled.
     #[cold]
-    pub(super) fn end_cancelled(&self, pending: Box<Pending>, turn: &mut Turn) {
+    pub(super) fn end_cancelled(&self, pending: Box<PendingRequest>, turn: &mut Turn) {
         let error = match pending.done {
-            landed if landed > 0 && pending.op.is_write() => RequestError::InPart {
-                sector: pending.sector + Sectors(landed.into()),
-                landed,
+            written if written > 0 && pending.op.is_write() => RequestError::InPart {
+                sector: pending.sector + Sectors(written.into()),
+                written,
                 error: DeviceError::Aborted,
             },
             _ => RequestError::Cancelled,
@@ -104,7 +104,7 @@ impl Volume {
         turn.end(pending, Err(error));
     }
 
-    fn cancel_in_shard(&self, now: Nanos, shard: &Brief<Shard>, turn: &mut Turn) {
+    fn cancel_in_shard(&self, now: Nanos, shard: &ShortLock<Shard>, turn: &mut Turn) {
         let mut moved = Vec::new();
         let mut shard = shard.lock();
         for zone in shard.zones() {

@@ -9,13 +9,13 @@
 //! about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
 
 use super::channel::TURN_MAX;
-use super::event::Event;
-use super::pending::Pending;
+use super::event::PlugEvent;
+use super::pending::PendingRequest;
 use super::turn::{Stack, Turn};
 use super::{Shard, Volume};
 use crate::device::Context;
 use crate::sync::IS_MODEL;
-use zonal_core::plug::{Item, Kind, Rules, Word};
+use zonal_core::plug::{Item, RequestKind, Rules, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 /// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
@@ -29,7 +29,7 @@ impl Volume {
         mut word: Word,
         rules: &Rules,
         shard: &mut Shard,
-        first: &mut Pending,
+        first: &mut PendingRequest,
     ) -> Word {
         let queue = shard.queue(rules.zone);
         let mut last = first;
@@ -52,13 +52,13 @@ impl Volume {
         &self,
         now: Nanos,
         zone: ZoneIndex,
-        behind: Box<Pending>,
+        behind: Box<PendingRequest>,
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
         let is_cancelled = self.is_cancelling() && behind.is_cancelled();
         if !self.plugs.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
-            return self.serve(now, zone, Event::Broken(behind), turn, stack);
+            return self.serve(now, zone, PlugEvent::Broken(behind), turn, stack);
         }
         turn.issued += 1;
         let mut slot = Some(Context::one(behind));
@@ -71,7 +71,7 @@ impl Volume {
         &self,
         zone: ZoneIndex,
         word: Word,
-        behind: Box<Pending>,
+        behind: Box<PendingRequest>,
         shard: &mut Shard,
         turn: &mut Turn,
     ) -> Word {
@@ -85,7 +85,7 @@ impl Volume {
                 pending.sector = self.terms.info.geometry.start_of(zone);
             }
             let kind = self.terms.with_company(self.terms.write_kind(&pending), &pending);
-            let kind = Kind::Write(kind, pending.sectors);
+            let kind = RequestKind::Write(kind, pending.sectors);
             rest.push(Item { kind, mergeable: false, token: pending });
         }
         let mut aborted = Vec::new();

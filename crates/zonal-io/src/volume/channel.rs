@@ -18,7 +18,7 @@
 use super::alarm::Alarm;
 use super::budget::CLASSES;
 use super::inbox::Mail;
-use super::part::Place;
+use super::part::PartPlace;
 use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use zonal_core::RequestError;
-use zonal_core::budget::Class;
+use zonal_core::budget::WriterClass;
 
 /// Completions that one call of a volume delivers, and commands that one thread completes for one zone, before others get
 /// a turn.
@@ -60,7 +60,7 @@ pub(crate) struct ChannelInner {
     /// cancelled.
     taken_by: AtomicPtr<Backlog>,
     /// The part of the volume that it was opened for.
-    part: Option<Arc<Place>>,
+    part: Option<Arc<PartPlace>>,
     /// The thread that has last submitted to it: it is woken when another one completes its requests.
     owner: AtomicUsize,
     /// Of the writers that use it.
@@ -108,7 +108,7 @@ pub struct Channel {
 impl Channel {
     /// The part of its volume that it was opened for.
     #[inline]
-    pub(super) fn part(&self) -> Option<&Place> {
+    pub(super) fn part(&self) -> Option<&PartPlace> {
         self.inner.part.as_deref()
     }
 
@@ -125,7 +125,7 @@ impl Channel {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn of_class(self, class: Class) -> Channel {
+    pub fn of_class(self, class: WriterClass) -> Channel {
         assert!(usize::from(class.0) < CLASSES, "there is no class {}", class.0);
         self.inner.class.store(class.0.into(), Ordering::Relaxed);
         self
@@ -184,8 +184,8 @@ impl ChannelRef {
     }
 
     #[cold]
-    pub(super) fn class(&self) -> Class {
-        Class(self.get().class.load(Ordering::Relaxed) as u8)
+    pub(super) fn class(&self) -> WriterClass {
+        WriterClass(self.get().class.load(Ordering::Relaxed) as u8)
     }
 
     fn get(&self) -> &ChannelInner {
@@ -476,21 +476,21 @@ impl Channels {
     }
 
     /// A channel that calls `complete` inside any call of the volume.
-    pub(super) fn open(&self, complete: Box<CompletionFn>, part: Option<Arc<Place>>) -> Channel {
+    pub(super) fn open(&self, complete: Box<CompletionFn>, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::AtOnce(complete), part)
     }
 
     /// A channel that calls `complete` inside polls only.
-    pub(super) fn open_deferred(&self, complete: Box<CompletionFn>, part: Option<Arc<Place>>) -> Channel {
+    pub(super) fn open_deferred(&self, complete: Box<CompletionFn>, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::InPolls(complete), part)
     }
 
     /// The channel of an inbox of the calling thread.
-    pub(super) fn open_inbox(&self, part: Option<Arc<Place>>) -> Channel {
+    pub(super) fn open_inbox(&self, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::InInbox(Mail::new()), part)
     }
 
-    fn open_for(&self, ends: Ends, part: Option<Arc<Place>>) -> Channel {
+    fn open_for(&self, ends: Ends, part: Option<Arc<PartPlace>>) -> Channel {
         let takes = match &part {
             None => Arc::as_ptr(&self.backlog).cast_mut(),
             Some(part) => Arc::as_ptr(part).cast_mut().cast(),
@@ -526,7 +526,7 @@ impl Channels {
 
     /// The part of this volume that `channel` was opened for, if it is not cancelled.
     #[cold]
-    pub(super) fn part_of<'a>(&self, channel: &'a Channel) -> Option<&'a Place> {
+    pub(super) fn part_of<'a>(&self, channel: &'a Channel) -> Option<&'a PartPlace> {
         let is_taken = Arc::ptr_eq(&self.backlog, &channel.inner.backlog) && !channel.inner.is_cancelled();
         channel.part().filter(|_| is_taken)
     }

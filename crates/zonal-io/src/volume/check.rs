@@ -1,7 +1,7 @@
 //! What can be checked of a request without its zone's state, and which way it goes.
 
 use super::mode::WriteMode;
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::submit::Route;
 use super::terms::Terms;
 use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
@@ -9,7 +9,7 @@ use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sector, Sectors, Z
 impl Terms {
     /// Checks what can be checked without the zone's state, and finds the way.
     #[inline(always)]
-    pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
+    pub(super) fn check(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
             Op::Append => self.check_append(request),
@@ -19,7 +19,7 @@ impl Terms {
 
     /// Apart, so that reads and writes are checked in the place where they are submitted.
     #[inline(never)]
-    fn check_rare(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_rare(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         match request.op {
             Op::Verify | Op::Discard => self.check_without_data(request),
             Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
@@ -32,8 +32,8 @@ impl Terms {
     }
 
     #[inline(always)]
-    fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
-        let Pending { op, sector, sectors, .. } = *request;
+    fn check_positional(&self, request: &PendingRequest) -> Result<Route, RequestError> {
+        let PendingRequest { op, sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
         if matches!(op, Op::Read | Op::Write) {
@@ -53,7 +53,7 @@ impl Terms {
     }
 
     /// A verify or a discard, which not every device has.
-    fn check_without_data(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_without_data(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         let route = self.check_positional(request)?;
         let end = Sector(request.sector.0 + u64::from(request.sectors) - 1);
         let geometry = &self.info.geometry;
@@ -78,8 +78,8 @@ impl Terms {
     }
 
     #[inline(always)]
-    fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
-        let Pending { sector, sectors, .. } = *request;
+    fn check_append(&self, request: &PendingRequest) -> Result<Route, RequestError> {
+        let PendingRequest { sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
         check_buffer(request)?;
@@ -96,7 +96,7 @@ impl Terms {
         Ok(if is_direct { Route::Plain } else { Route::Plug(zone) })
     }
 
-    fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn check_management(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
         // Opens and closes are the device's alone, unless a budget keeps account of them.
@@ -141,13 +141,13 @@ impl Terms {
     }
 
     /// Whether it is a write that begins in a sequential zone.
-    pub(super) fn begins_in_sequential(&self, request: &Pending) -> bool {
+    pub(super) fn begins_in_sequential(&self, request: &PendingRequest) -> bool {
         let geometry = &self.info.geometry;
         request.op.is_write() && !geometry.is_conventional(geometry.zone_of(request.sector))
     }
 }
 
-fn check_buffer(request: &Pending) -> Result<(), RequestError> {
+fn check_buffer(request: &PendingRequest) -> Result<(), RequestError> {
     if (request.buf.len() as u64) < u64::from(request.sectors) * SECTOR_BYTES {
         return Err(RequestError::Invalid("the buffer is shorter than the request"));
     }

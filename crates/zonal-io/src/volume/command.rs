@@ -1,6 +1,6 @@
 //! Commands for the device: what a request's next one is.
 
-use super::pending::{Merged, Pending, ReadBack, Stage};
+use super::pending::{Merged, PendingRequest, ReadBack, RequestStage};
 use super::terms::Terms;
 use crate::data::{Data, Segment};
 use crate::device::{Command, Context, ContextKind};
@@ -12,7 +12,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 impl Terms {
     /// Gives a write of zeroes its payload.
     #[cold]
-    pub(super) fn with_zeroes(&self, p: Box<Pending>) -> Context {
+    pub(super) fn with_zeroes(&self, p: Box<PendingRequest>) -> Context {
         let sectors = self.next_sectors(&p);
         let mut left = sectors as usize * SECTOR_BYTES as usize;
         let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));
@@ -46,15 +46,15 @@ impl Terms {
 
     /// Sectors of the request's next command.
     #[inline]
-    pub(super) fn next_sectors(&self, p: &Pending) -> u32 {
-        let op = if p.stage == Stage::ZeroesAsWrites { Op::Write } else { p.op };
+    pub(super) fn next_sectors(&self, p: &PendingRequest) -> u32 {
+        let op = if p.stage == RequestStage::ZeroesAsWrites { Op::Write } else { p.op };
         (p.sectors - p.done).min(self.command_max(op))
     }
 
     #[inline(always)]
     pub(super) fn command(&self, context: &mut Context) -> Command {
         match &mut context.0 {
-            ContextKind::One(p) if p.stage == Stage::FlushBehind => {
+            ContextKind::One(p) if p.stage == RequestStage::FlushBehind => {
                 Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE }
             }
             ContextKind::One(p) => {
@@ -91,7 +91,7 @@ impl Terms {
     }
 
     /// Durability with the write itself, where the device has a cache and knows how to pass it.
-    pub(super) fn fua(&self, p: &Pending) -> bool {
+    pub(super) fn fua(&self, p: &PendingRequest) -> bool {
         p.fua && p.op.is_write() && self.info.volatile_cache && self.info.fua
     }
 

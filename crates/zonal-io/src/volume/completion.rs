@@ -1,6 +1,6 @@
 //! What follows from the end of a request's command: decisions, without a zone or a device.
 
-use super::pending::{Pending, Stage};
+use super::pending::{PendingRequest, RequestStage};
 use super::retry::{RETRIES_MAX, may_pass, request_may_pass};
 use super::terms::Terms;
 use zonal_core::{DeviceError, Op};
@@ -33,8 +33,8 @@ pub(super) enum Cure {
 
 impl Terms {
     /// A command of `pending` has succeeded; while some request `is_cancelling`, its mark is looked at.
-    pub(super) fn after(&self, pending: &mut Pending, is_cancelling: bool) -> After {
-        let in_main = pending.stage != Stage::FlushBehind;
+    pub(super) fn after(&self, pending: &mut PendingRequest, is_cancelling: bool) -> After {
+        let in_main = pending.stage != RequestStage::FlushBehind;
         if in_main && (pending.op.has_range() || pending.op == Op::Append) {
             pending.done += self.next_sectors(pending);
             if pending.op.is_read() {
@@ -51,11 +51,11 @@ impl Terms {
 }
 
 /// A command of `pending` has failed with `error`; while some request `is_cancelling`, its mark is looked at.
-pub(super) fn cure(pending: &mut Pending, error: DeviceError, is_cancelling: bool) -> Cure {
-    let is_first = pending.stage == Stage::Main && pending.done == 0;
+pub(super) fn cure(pending: &mut PendingRequest, error: DeviceError, is_cancelling: bool) -> Cure {
+    let is_first = pending.stage == RequestStage::Main && pending.done == 0;
     if error == DeviceError::Unsupported && pending.op == Op::WriteZeroes && is_first {
         // Nothing was executed, so the same request goes out as writes of zeroes.
-        pending.stage = Stage::ZeroesAsWrites;
+        pending.stage = RequestStage::ZeroesAsWrites;
         return Cure::Send;
     }
     if pending.plugged {
@@ -79,7 +79,7 @@ mod tests {
     fn request_longer_than_a_command_has_a_next_one_until_all_is_done() {
         let terms = Terms::of_drive(|_| {});
         for op in [Op::Read, Op::Write] {
-            let mut pending = Pending::unused();
+            let mut pending = PendingRequest::unused();
             (pending.op, pending.sectors, pending.rounds) = (op, 96, 3);
             assert_eq!((terms.after(&mut pending, true), pending.done), (After::Next, 64));
             // Each piece of a read has retries of its own, a write's rounds are those of all of it.
@@ -90,21 +90,21 @@ mod tests {
 
     #[test]
     fn durable_write_is_flushed_once_where_the_drive_has_a_cache_and_no_fua() {
-        let after = |cache: bool, fua: bool, stage: Stage| {
+        let after = |cache: bool, fua: bool, stage: RequestStage| {
             let terms = Terms::of_drive(|info| (info.volatile_cache, info.fua) = (cache, fua));
-            let mut pending = Pending::unused();
+            let mut pending = PendingRequest::unused();
             (pending.op, pending.sectors, pending.fua, pending.stage) = (Op::Write, 8, true, stage);
             (terms.after(&mut pending, false), pending.done)
         };
-        assert_eq!(after(true, false, Stage::Main), (After::Flush, 8));
-        assert_eq!(after(true, false, Stage::FlushBehind), (After::End, 0));
-        assert_eq!(after(true, true, Stage::Main), (After::End, 8));
-        assert_eq!(after(false, false, Stage::Main), (After::End, 8));
+        assert_eq!(after(true, false, RequestStage::Main), (After::Flush, 8));
+        assert_eq!(after(true, false, RequestStage::FlushBehind), (After::End, 0));
+        assert_eq!(after(true, true, RequestStage::Main), (After::End, 8));
+        assert_eq!(after(false, false, RequestStage::Main), (After::End, 8));
     }
 
     /// What becomes of a request of `op` after `error`.
-    fn cure_of(op: Op, error: DeviceError, change: impl FnOnce(&mut Pending)) -> (Cure, Stage) {
-        let mut pending = Pending::unused();
+    fn cure_of(op: Op, error: DeviceError, change: impl FnOnce(&mut PendingRequest)) -> (Cure, RequestStage) {
+        let mut pending = PendingRequest::unused();
         pending.op = op;
         change(&mut pending);
         (cure(&mut pending, error, false), pending.stage)
@@ -113,17 +113,20 @@ mod tests {
     #[test]
     fn zeroes_that_the_drive_does_not_know_go_out_as_writes_once() {
         let unsupported =
-            |change: fn(&mut Pending)| cure_of(Op::WriteZeroes, DeviceError::Unsupported, change);
-        assert_eq!(unsupported(|_| {}), (Cure::Send, Stage::ZeroesAsWrites));
-        assert_eq!(unsupported(|p| p.plugged = true), (Cure::Send, Stage::ZeroesAsWrites));
-        assert_eq!(unsupported(|p| p.done = 8), (Cure::End, Stage::Main));
-        assert_eq!(unsupported(|p| p.stage = Stage::ZeroesAsWrites), (Cure::End, Stage::ZeroesAsWrites));
+            |change: fn(&mut PendingRequest)| cure_of(Op::WriteZeroes, DeviceError::Unsupported, change);
+        assert_eq!(unsupported(|_| {}), (Cure::Send, RequestStage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.plugged = true), (Cure::Send, RequestStage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.done = 8), (Cure::End, RequestStage::Main));
+        assert_eq!(
+            unsupported(|p| p.stage = RequestStage::ZeroesAsWrites),
+            (Cure::End, RequestStage::ZeroesAsWrites)
+        );
         assert_eq!(cure_of(Op::Write, DeviceError::Unsupported, |_| {}).0, Cure::End);
     }
 
     #[test]
     fn read_is_sent_again_a_few_times_and_a_zones_write_never() {
-        let busy = |op, change: fn(&mut Pending)| cure_of(op, DeviceError::Busy, change).0;
+        let busy = |op, change: fn(&mut PendingRequest)| cure_of(op, DeviceError::Busy, change).0;
         assert_eq!(busy(Op::Read, |_| {}), Cure::Later(1));
         assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX - 1), Cure::Later(RETRIES_MAX));
         assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX), Cure::End);

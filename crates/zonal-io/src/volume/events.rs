@@ -118,11 +118,11 @@ impl Events {
 pub(super) struct Watch {
     /// Zones wait to be asked for: the one thing that polls read while none do.
     has_to_ask: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<EventsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct EventsState {
     /// Zones that were told, or found at the opening, to be read-only or offline.
     told: HashMap<ZoneIndex, ZoneCondition>,
     /// Zones that have changed several times since they were told of: their next report is told whatever it says.
@@ -136,7 +136,7 @@ struct State {
     readers: Vec<Weak<Reader>>,
 }
 
-impl State {
+impl EventsState {
     /// Tells every reader; whether it concerns any of them.
     fn tell(&mut self, event: DeviceEvent) -> bool {
         let mut is_heard = false;

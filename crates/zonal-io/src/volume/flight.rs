@@ -11,14 +11,14 @@ use zonal_core::ZoneIndex;
 use zonal_core::plug::{Queue, Rules};
 
 /// Where records go.
-struct Place {
+struct RecordDirectory {
     directory: PathBuf,
     files_max: u32,
 }
 
 #[derive(Default)]
 pub(super) struct Recorder {
-    place: Option<Place>,
+    place: Option<RecordDirectory>,
     /// Kept, and not yet written.
     losses: Mutex<Vec<(ZoneIndex, String)>>,
     has_losses: AtomicBool,
@@ -72,7 +72,7 @@ impl Volume {
     /// Writes a flight record into `directory` for every zone that loses a write for good, up to `files_max` files. To be
     /// asked for before the volume is shared; [`zonal_core::plug::flight::replay`] plays one.
     pub fn recording(mut self, directory: PathBuf, files_max: u32) -> Volume {
-        self.recorder.place = Some(Place { directory, files_max });
+        self.recorder.place = Some(RecordDirectory { directory, files_max });
         self
     }
 

@@ -14,7 +14,7 @@ use super::Volume;
 use super::alarm::Alarm;
 use super::channel::TURN_MAX;
 use super::counters::Counter;
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::submit::{Route, take_one};
 use super::turn::Turn;
 use crate::device::{Context, DeviceInfo};
@@ -34,7 +34,7 @@ pub(crate) struct Front {
     geometry: Geometry,
     /// Of the volume.
     alarm: Arc<Alarm>,
-    state: Mutex<State>,
+    state: Mutex<FrontState>,
     /// Something may be dispatched or waits for a tag: what a poll reads.
     has_work: AtomicBool,
     /// Something was passed over for what has no tag, so that no thread tells when it ends: every poll looks.
@@ -43,10 +43,10 @@ pub(crate) struct Front {
     waits_for_room: AtomicBool,
 }
 
-struct State {
-    scheduler: Scheduler<Box<Pending>>,
+struct FrontState {
+    scheduler: Scheduler<Box<PendingRequest>>,
     /// Without a tag, in order of arrival.
-    outside: VecDeque<Box<Pending>>,
+    outside: VecDeque<Box<PendingRequest>>,
     tags_used: u32,
     /// Zones that a write has locked, and how many requests its command carries.
     locked: HashMap<ZoneIndex, u32>,
@@ -59,7 +59,7 @@ impl Front {
             sectors_max: Sectors(info.command_sectors_max.into()),
             rotational: info.rotational,
         };
-        let state = State {
+        let state = FrontState {
             scheduler: Scheduler::new(Options::default(), limits),
             outside: VecDeque::new(),
             tags_used: 0,
@@ -77,7 +77,7 @@ impl Front {
 
     /// Whether a request goes through the scheduler.
     #[inline(never)]
-    pub(super) fn takes(&self, route: &Route, request: &Pending) -> bool {
+    pub(super) fn takes(&self, route: &Route, request: &PendingRequest) -> bool {
         let waits = (request.op.has_range() || request.op == Op::Append) && !request.nowait;
         waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
     }
@@ -89,7 +89,7 @@ impl Front {
     }
 
     /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
-    pub(super) fn cancel(&self) -> VecDeque<Box<Pending>> {
+    pub(super) fn cancel(&self) -> VecDeque<Box<PendingRequest>> {
         let mut state = self.state.lock();
         let (cancelled, left) =
             std::mem::take(&mut state.outside).into_iter().partition(|p| p.is_cancelled());
@@ -149,7 +149,7 @@ impl Front {
     }
 
     /// The next request that may go, with its zone locked.
-    fn next(self: &Arc<Front>, volume: &Volume, now: Nanos) -> Option<Dispatched<Box<Pending>>> {
+    fn next(self: &Arc<Front>, volume: &Volume, now: Nanos) -> Option<Dispatched<Box<PendingRequest>>> {
         let mut state = self.state.lock();
         self.admit(&mut state, volume, now);
         // What a full queue has turned away goes first: the device has no room for more.
@@ -158,7 +158,7 @@ impl Front {
         if waits_for_room {
             return None;
         }
-        let State { scheduler, locked, .. } = &mut *state;
+        let FrontState { scheduler, locked, .. } = &mut *state;
         let watches = Cell::new(false);
         let is_locked = |zone: ZoneIndex| {
             let word = volume.plugs.load(zone);
@@ -179,7 +179,7 @@ impl Front {
     }
 
     /// Gives free tags to those that came first.
-    fn admit(self: &Arc<Front>, state: &mut State, volume: &Volume, now: Nanos) {
+    fn admit(self: &Arc<Front>, state: &mut FrontState, volume: &Volume, now: Nanos) {
         let tags = volume.terms.settings.nr_requests();
         while state.tags_used < tags
             && let Some(mut pending) = state.outside.pop_front()
@@ -192,12 +192,12 @@ impl Front {
 
     /// Takes the writes of these zones that have not left the scheduler; each has a tag to end with.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    pub(super) fn take(self: &Arc<Front>, zones: std::ops::Range<u32>) -> Vec<Box<Pending>> {
+    pub(super) fn take(self: &Arc<Front>, zones: std::ops::Range<u32>) -> Vec<Box<PendingRequest>> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
         zones.clone().for_each(|zone| taken.extend(state.scheduler.remove_zone(ZoneIndex(zone))));
         let is_concerned =
-            |p: &Pending| plugged_zone(&self.geometry, p).is_some_and(|z| zones.contains(&z.0));
+            |p: &PendingRequest| plugged_zone(&self.geometry, p).is_some_and(|z| zones.contains(&z.0));
         let (gone, stay): (Vec<_>, _) =
             std::mem::take(&mut state.outside).into_iter().partition(|p| is_concerned(p));
         state.outside = stay.into();
@@ -251,16 +251,16 @@ impl Scheduled for Front {
 }
 
 /// The zone whose plug a read or write meets, if it meets one.
-pub(super) fn plugged_zone(geometry: &Geometry, pending: &Pending) -> Option<ZoneIndex> {
+pub(super) fn plugged_zone(geometry: &Geometry, pending: &PendingRequest) -> Option<ZoneIndex> {
     let zone = geometry.zone_of(pending.sector);
     (!pending.op.is_read() && !geometry.is_conventional(zone)).then_some(zone)
 }
 
 impl Volume {
     /// Takes what leaves the scheduler: its cancelled requests end here, the others go out.
-    fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<Pending>>) {
+    fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<PendingRequest>>) {
         let Dispatched { zone, sectors, parts, .. } = dispatched;
-        let is_cancelled = |p: &Pending| self.is_cancelling() && p.is_cancelled();
+        let is_cancelled = |p: &PendingRequest| self.is_cancelling() && p.is_cancelled();
         let (mut cancelled, mut parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|p| is_cancelled(p));
         parts.iter_mut().chain(&mut cancelled).for_each(|p| p.locks_zone = zone.is_some());
         match zone {
@@ -281,7 +281,7 @@ impl Volume {
 
     /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    fn take_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<Pending>>) {
+    fn take_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<PendingRequest>>) {
         let kind = WriteKind::At(self.terms.info.geometry.offset_of(parts[0].sector));
         let word = self.plugs.load(zone);
         let admitted = match word.admit(kind, sectors, &self.terms.rules(zone)) {

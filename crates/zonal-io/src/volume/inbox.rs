@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
 use zonal_core::RequestError;
-use zonal_core::budget::Class;
+use zonal_core::budget::WriterClass;
 
 /// What has ended of an inbox's requests and was not taken.
 pub(super) struct Mail {
@@ -142,7 +142,7 @@ impl Inbox {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn of_class(self, class: Class) -> Inbox {
+    pub fn of_class(self, class: WriterClass) -> Inbox {
         Inbox { channel: self.channel.of_class(class), ..self }
     }
 

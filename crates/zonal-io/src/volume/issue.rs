@@ -3,9 +3,9 @@
 
 use super::Volume;
 use super::counters::Counter;
-use super::event::Event;
+use super::event::PlugEvent;
 use super::mode::WriteMode;
-use super::pending::Stage;
+use super::pending::RequestStage;
 use super::submit::take_one;
 use super::turn::{Stack, Turn, Work};
 use crate::device::{CommandResult, Context, ContextKind, Output, Submitted};
@@ -42,7 +42,7 @@ impl Volume {
         match self.offer(now, queue, slot) {
             Submitted::Done(Ok(Output::Done)) => Some(Ok(Output::Done)),
             Submitted::Done(result) => Some(result),
-            Submitted::Pending => None,
+            Submitted::Accepted => None,
             Submitted::Busy => {
                 self.turned_away(now, queue, slot);
                 None
@@ -54,7 +54,7 @@ impl Volume {
     #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
-            && p.stage == Stage::ZeroesAsWrites
+            && p.stage == RequestStage::ZeroesAsWrites
         {
             *slot = Some(self.terms.with_zeroes(take_one(slot)));
         }
@@ -62,7 +62,7 @@ impl Volume {
         let submitted = self.device.submit(now, queue, &command, slot);
         debug_assert_eq!(
             slot.is_none(),
-            matches!(submitted, Submitted::Pending),
+            matches!(submitted, Submitted::Accepted),
             "a device keeps the context of what it answers later"
         );
         // Made again where it has no content: copying it would read back in one piece what was written in several.
@@ -71,9 +71,9 @@ impl Volume {
                 self.counters.line().add(Counter::Busy, 1);
                 Submitted::Busy
             }
-            Submitted::Pending => {
+            Submitted::Accepted => {
                 self.counters.line().add(Counter::Commands, 1);
-                Submitted::Pending
+                Submitted::Accepted
             }
             Submitted::Done(Ok(Output::Done)) => {
                 self.counters.line().add(Counter::Commands, 1);
@@ -90,12 +90,12 @@ impl Volume {
     #[cold]
     pub(super) fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
         match slot.take().expect("a command that was turned away has its context").0 {
-            ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
+            ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == RequestStage::Main => {
                 let mut turn = Turn::default();
                 // Management has lost its `nowait` on the way: what is plugged here is a write.
                 if std::mem::take(&mut p.plugged) {
                     let zone = self.terms.info.geometry.zone_of(p.sector);
-                    self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
+                    self.go_on(now, zone, PlugEvent::Withdrawn(p.sectors), &mut turn);
                 }
                 turn.end(p, Err(RequestError::WouldWait));
                 turn.tell(self);

@@ -3,7 +3,7 @@
 use super::Volume;
 use std::fmt;
 use std::ops::Range;
-use zonal_core::plug::{Class, Word};
+use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{Sector, ZoneIndex};
 
 /// A write is at the device or waits.
@@ -122,15 +122,15 @@ impl Volume {
     /// While writes are in flight this is ahead of the device's pointer.
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
         let word = self.plugs.load(zone);
-        (word.class() == Class::Sequential)
+        (word.class() == ZoneClass::Sequential)
             .then(|| self.terms.info.geometry.start_of(zone) + zonal_core::Sectors(word.pointer().into()))
     }
 }
 
 fn condition(word: Word, capacity: u32) -> Condition {
     match word.class() {
-        Class::ReadOnly => Condition::ReadOnly,
-        Class::Offline => Condition::Offline,
+        ZoneClass::ReadOnly => Condition::ReadOnly,
+        ZoneClass::Offline => Condition::Offline,
         _ if word.pointer() == 0 => Condition::Empty,
         _ if word.pointer() >= capacity => Condition::Full,
         _ => Condition::Active,

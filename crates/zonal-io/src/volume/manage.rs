@@ -6,9 +6,9 @@
 use super::Volume;
 use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::submit::Fate;
-use zonal_core::plug::{Item, Kind, Word};
+use zonal_core::plug::{Item, RequestKind, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 /// A reset or finish in its zone's queue. See [`Volume::queue_management`].
@@ -17,19 +17,19 @@ pub(super) struct Queued {
     zone: ZoneIndex,
     /// The zone's, as it was then.
     word: Word,
-    aborted: Vec<Box<Pending>>,
+    aborted: Vec<Box<PendingRequest>>,
 }
 
 impl Volume {
     /// Queues a reset or finish; with a budget, an open or close.
-    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<Pending>) -> Fate {
+    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<PendingRequest>) -> Fate {
         let queued = self.queue_management(zone, pending);
         self.begin_management(now, queued);
         Fate::Later
     }
 
     /// Puts it into its zone's queue, and takes out what it aborts. From here on writes to the zone wait for it.
-    pub(super) fn queue_management(&self, zone: ZoneIndex, mut pending: Box<Pending>) -> Queued {
+    pub(super) fn queue_management(&self, zone: ZoneIndex, mut pending: Box<PendingRequest>) -> Queued {
         // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
         pending.nowait = false;
         let op = pending.op;
@@ -46,7 +46,9 @@ impl Volume {
             word
         } else {
             let word = self.plugs.update(zone, Word::waiting);
-            shard.queue(zone).push(word, Item { kind: Kind::Manage(op), mergeable: false, token: pending })
+            shard
+                .queue(zone)
+                .push(word, Item { kind: RequestKind::Manage(op), mergeable: false, token: pending })
         };
         drop(shard);
         Queued { zone, word, aborted }
@@ -62,7 +64,7 @@ impl Volume {
     }
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    pub(super) fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<Pending>>) {
+    pub(super) fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<PendingRequest>>) {
         let failed = aborted.iter().filter(|p| p.is_first_to_fail()).count();
         self.counters.line().add(Counter::Failed, failed as u64);
         for p in aborted {

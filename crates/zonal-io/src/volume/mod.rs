@@ -14,7 +14,7 @@
 //! # Parts
 //! Each owns its state, and is handed what it needs of the others: the terms (`terms`, with what is refused at once in `check` and the
 //! commands in `command`), the plugs (`plugs`), the gates of a waiting write (`step`), the slots (`budget`), the token of mode `qd1`
-//! (`token`), what concerns all zones (`quiesce`), zones whose recovery waits (`patients`), and in front of all the scheduler of mode
+//! (`token`), what concerns all zones (`quiesce`), zones whose recovery waits (`recovering`), and in front of all the scheduler of mode
 //! `zone-lock` (`front`). What follows from a command's end is decided without a drive: in `completion` if it succeeded or may be sent
 //! again, in `verdict` if its zone has to say what became of it.
 //!
@@ -49,12 +49,12 @@ mod mode;
 mod options;
 mod park;
 mod part;
-mod patients;
 mod pending;
 mod pipelined;
 mod plugs;
 mod quiesce;
 mod reaper;
+mod recovering;
 mod recovery;
 mod request;
 mod retry;
@@ -81,7 +81,7 @@ pub use listing::{Condition, PlugStatus};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub use part::{Part, PartKind, PartStatistics};
-use pending::Pending;
+use pending::PendingRequest;
 pub use request::{Completion, Request};
 pub use settings::SetError;
 pub use token::Qd1Quantum;
@@ -102,10 +102,10 @@ use front::Front;
 use handover::Home;
 use mode::Policy;
 use park::Parking;
-use patients::Patients;
 use plugs::Plugs;
 use quiesce::Quiesce;
 use reaper::Reapers;
+use recovering::RecoveringZones;
 use retry::Retries;
 use settings::Settings;
 use shard::Shard;
@@ -114,7 +114,7 @@ use std::time::Duration;
 use terms::Terms;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, Word};
+use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Zones asked for in one report.
@@ -191,7 +191,7 @@ pub struct Volume {
     parking: Parking,
     /// The scheduler of mode `zone-lock`, for a volume that was opened in that mode.
     front: Option<Arc<Front>>,
-    patients: Patients,
+    recovering: RecoveringZones,
     /// Commands that wait for their next retry.
     delayed: Retries,
     recorder: Recorder,
@@ -251,7 +251,7 @@ impl Volume {
             slots,
             parking: Parking::default(),
             front: (mode == WriteMode::ZoneLock).then(|| Front::new(&info, alarm.clone())),
-            patients: Patients::default(),
+            recovering: RecoveringZones::default(),
             delayed: Retries::default(),
             recorder: Recorder::default(),
             alarm,
@@ -347,10 +347,10 @@ impl Volume {
         self.reap_queues(now, &mut progress, &mut deadline);
         let progress =
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
-        let patients = self.look_after_patients(now, &mut deadline);
+        let looked = self.look_after_recovering(now, &mut deadline);
         self.recorder.write();
         self.look_after_cancelled();
-        let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
+        let moved = progress.contains(&Progress::Some) || looked == Progress::Some;
         let front = self.front.as_ref().filter(|front| front.is_to_be_seen());
         let sent = front.is_some_and(|front| front.dispatch(self, now));
         self.channels.backlog().deliver();
@@ -421,7 +421,7 @@ impl Volume {
             || self.has_strays()
             || self.device.has_changes()
             || self.watch.has_work()
-            || self.patients.are_fresh()
+            || self.recovering.are_fresh()
             || self.quiesce.is_due()
             || self.token.is_parked()
             || !self.ready.is_empty()
@@ -494,7 +494,7 @@ impl Volume {
                     self.let_others_follow(now, zone);
                 }
                 match submitted {
-                    Submitted::Pending => {}
+                    Submitted::Accepted => {}
                     Submitted::Done(mut result) => {
                         self.completed(now, &mut slot, &mut result);
                     }
@@ -552,17 +552,17 @@ fn word_of(info: &DeviceInfo, zone: &ZoneDescriptor) -> Result<Word, OpenError> 
 }
 
 /// What a described zone is to its plug, or `None` if its pointer lies outside.
-fn plug_state(info: &DeviceInfo, zone: &ZoneDescriptor) -> Option<(Class, u32)> {
+fn plug_state(info: &DeviceInfo, zone: &ZoneDescriptor) -> Option<(ZoneClass, u32)> {
     let capacity = info.geometry.capacity_of(zone.zone);
     Some(match zone.condition {
-        ZoneCondition::NotWp => (Class::Conventional, 0),
-        ZoneCondition::ReadOnly => (Class::ReadOnly, capacity),
-        ZoneCondition::Offline => (Class::Offline, capacity),
-        ZoneCondition::Full => (Class::Sequential, capacity),
-        ZoneCondition::Empty => (Class::Sequential, 0),
+        ZoneCondition::NotWp => (ZoneClass::Conventional, 0),
+        ZoneCondition::ReadOnly => (ZoneClass::ReadOnly, capacity),
+        ZoneCondition::Offline => (ZoneClass::Offline, capacity),
+        ZoneCondition::Full => (ZoneClass::Sequential, capacity),
+        ZoneCondition::Empty => (ZoneClass::Sequential, 0),
         _ => {
             let offset = zone.write_pointer?.0.checked_sub(zone.start.0)?;
-            (Class::Sequential, u32::try_from(offset).ok().filter(|&o| o <= capacity)?)
+            (ZoneClass::Sequential, u32::try_from(offset).ok().filter(|&o| o <= capacity)?)
         }
     })
 }

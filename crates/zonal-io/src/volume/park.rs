@@ -1,6 +1,6 @@
 //! Parking: a positional write ahead of its zone's pointer waits for those before it, instead of failing.
 //!
-//! [`zonal_core::plug::Lot`] keeps such writes of a zone; it is the shard's, beside the zone's queue, and exists only while
+//! [`zonal_core::plug::ParkedWrites`] keeps such writes of a zone; it is the shard's, beside the zone's queue, and exists only while
 //! something is in it. The zone's word says so ([`Word::has_parked`]) and has the zone wait, so that the threads that
 //! complete its writes or bring new ones come by. A write to a zone without parked writes goes its usual way.
 //!
@@ -8,16 +8,16 @@
 //! Not in mode `zone-lock`, which is there to be compared with, nor in `direct`.
 
 use super::counters::Counter;
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::plugs::Plugs;
 use super::submit::Fate;
 use super::terms::Terms;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::Context;
-use crate::sync::{AtomicU64, AtomicUsize, Brief, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, ShortLock};
 use std::collections::BTreeSet;
-use zonal_core::plug::{Lot, ParkOptions, Word, WriteKind};
+use zonal_core::plug::{ParkOptions, ParkedWrites, Word, WriteKind};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
 /// No zone has to be looked at.
@@ -25,8 +25,8 @@ const NEVER: u64 = u64::MAX;
 
 /// What polls know of parked writes.
 pub(super) struct Parking {
-    /// Zones with a lot. Taken inside a shard's lock.
-    zones: Brief<BTreeSet<ZoneIndex>>,
+    /// Zones with parked writes. Taken inside a shard's lock.
+    zones: ShortLock<BTreeSet<ZoneIndex>>,
     /// When one of them has to be looked at.
     next: AtomicU64,
     /// Threads that go over the zones: until they have, `next` knows only of some.
@@ -36,7 +36,7 @@ pub(super) struct Parking {
 impl Default for Parking {
     fn default() -> Parking {
         Parking {
-            zones: Brief::new(BTreeSet::new()),
+            zones: ShortLock::new(BTreeSet::new()),
             next: AtomicU64::new(NEVER),
             looking: AtomicUsize::new(0),
         }
@@ -49,22 +49,22 @@ impl Parking {
         self.next.store(0, Ordering::Release);
     }
 
-    /// The lot of a zone for a write that is parked at `now`, for the holder of its shard. Polls look at it after `time`.
-    fn lot<'a>(
+    /// The parked writes of a zone for a write that is parked at `now`, for the holder of its shard. Polls look at it after `time`.
+    fn parked_writes<'a>(
         &self,
         now: Nanos,
         zone: ZoneIndex,
         word: Word,
         shard: &'a mut Shard,
         time: Nanos,
-    ) -> &'a mut Lot<Box<Pending>> {
-        let lot = shard.lots.entry(zone.0).or_insert_with(|| {
+    ) -> &'a mut ParkedWrites<Box<PendingRequest>> {
+        let parked_writes = shard.parked_writes.entry(zone.0).or_insert_with(|| {
             self.zones.lock().insert(zone);
-            Box::new(Lot::new(now, word.pointer()))
+            Box::new(ParkedWrites::new(now, word.pointer()))
         });
         // Last: a poll that has just begun to look forgets the time, and may not have seen the zone.
         self.next.fetch_min(now.0.saturating_add(time.0), Ordering::AcqRel);
-        lot
+        parked_writes
     }
 
     /// Whether a poll has to go over the zones at `now`; until then it need not look again.
@@ -90,7 +90,7 @@ impl Parking {
         deadline: &mut Option<Nanos>,
         plugs: &Plugs,
         options: &ParkOptions,
-        mut over: impl FnMut(ZoneIndex, Vec<Box<Pending>>),
+        mut over: impl FnMut(ZoneIndex, Vec<Box<PendingRequest>>),
     ) {
         self.looking.fetch_add(1, Ordering::AcqRel);
         self.next.store(NEVER, Ordering::Release);
@@ -113,18 +113,18 @@ impl Parking {
         zone: ZoneIndex,
         plugs: &Plugs,
         options: &ParkOptions,
-    ) -> Vec<Box<Pending>> {
+    ) -> Vec<Box<PendingRequest>> {
         let mut shard = plugs.shard(zone).lock();
         let word = plugs.load(zone);
-        if !shard.lots.contains_key(&zone.0) {
+        if !shard.parked_writes.contains_key(&zone.0) {
             self.zones.lock().remove(&zone);
             return Vec::new();
         }
         let is_waiting = !shard.queue(zone).is_empty();
         let goes_on = word.is_busy() || word.frozen() || word.recovers() || is_waiting;
-        let Some(lot) = shard.lots.get_mut(&zone.0) else { return Vec::new() };
-        let over = lot.overdue(now, word.pointer(), goes_on, options);
-        if let Some(next) = lot.deadline(options) {
+        let Some(parked_writes) = shard.parked_writes.get_mut(&zone.0) else { return Vec::new() };
+        let over = parked_writes.overdue(now, word.pointer(), goes_on, options);
+        if let Some(next) = parked_writes.deadline(options) {
             self.next.fetch_min(next.0, Ordering::AcqRel);
         }
         over
@@ -134,15 +134,15 @@ impl Parking {
 impl Shard {
     /// What is parked in `zone` goes to `aborted`.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    pub(super) fn abort_parked(&mut self, zone: ZoneIndex, aborted: &mut Vec<Box<Pending>>) {
-        if let Some(lot) = self.lots.remove(&zone.0) {
-            lot.abort(aborted);
+    pub(super) fn abort_parked(&mut self, zone: ZoneIndex, aborted: &mut Vec<Box<PendingRequest>>) {
+        if let Some(parked_writes) = self.parked_writes.remove(&zone.0) {
+            parked_writes.abort(aborted);
         }
     }
 
     /// Number of requests parked in `zone`.
     pub(super) fn parked(&self, zone: ZoneIndex) -> usize {
-        self.lots.get(&zone.0).map_or(0, |lot| lot.len())
+        self.parked_writes.get(&zone.0).map_or(0, |parked_writes| parked_writes.len())
     }
 }
 
@@ -150,17 +150,19 @@ impl Terms {
     /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
     #[cold]
     pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
-        let Some(mut lot) = shard.lots.remove(&zone.0) else { return word.without_parked() };
+        let Some(mut parked_writes) = shard.parked_writes.remove(&zone.0) else {
+            return word.without_parked();
+        };
         let queue = shard.queue(zone);
         if !word.is_busy() && !word.frozen() && !word.recovers() {
             // What continues the write at the head goes out with it.
-            let leads = |p: &Pending| {
+            let leads = |p: &PendingRequest| {
                 let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
                 is_new && self.write_kind(p) == WriteKind::At(word.pointer())
             };
             let leads = queue.front().filter(|p| leads(p)).map(|p| p.sectors);
             let leader = leads.map(|_| queue.pop());
-            let due = lot.take(now, word.pointer() + leads.unwrap_or(0));
+            let due = parked_writes.take(now, word.pointer() + leads.unwrap_or(0));
             for item in due.into_iter().rev() {
                 queue.push_front(word, item);
             }
@@ -169,13 +171,13 @@ impl Terms {
                 queue.push_front(word, item);
             }
         }
-        while lot.has_writes() && queue.head_append(word) {
-            lot.park(now, self.item(queue.pop()));
+        while parked_writes.has_writes() && queue.head_append(word) {
+            parked_writes.park(now, self.item(queue.pop()));
         }
-        if lot.is_empty() {
+        if parked_writes.is_empty() {
             return word.without_parked();
         }
-        shard.lots.insert(zone.0, lot);
+        shard.parked_writes.insert(zone.0, parked_writes);
         word
     }
 }
@@ -212,12 +214,12 @@ impl Volume {
         let request = shard.queue(zone).front()?;
         let options = self.terms.parks(error, request)?;
         let sectors = request.sectors;
-        if shard.lots.get(&zone.0).is_some_and(|lot| !lot.has_room(sectors, &options)) {
+        if shard.parked_writes.get(&zone.0).is_some_and(|parked| !parked.has_room(sectors, &options)) {
             return None;
         }
         let request = shard.queue(zone).pop();
-        let lot = self.parking.lot(now, zone, word, shard, options.time);
-        lot.park(now, self.terms.item(request));
+        let parked_writes = self.parking.parked_writes(now, zone, word, shard, options.time);
+        parked_writes.park(now, self.terms.item(request));
         self.counters.line().add(Counter::Parked, 1);
         turn.leaves_work();
         Some(word.with_parked())
@@ -240,7 +242,7 @@ impl Volume {
     }
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    fn give_up_parked(&self, zone: ZoneIndex, over: Vec<Box<Pending>>) {
+    fn give_up_parked(&self, zone: ZoneIndex, over: Vec<Box<PendingRequest>>) {
         let write_pointer = self.plugs.load(zone).pointer();
         let mut turn = Turn::default();
         for request in over {

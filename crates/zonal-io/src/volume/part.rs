@@ -14,16 +14,16 @@ use super::events::Events;
 use super::inbox::Inbox;
 use super::listing::PlugStatus;
 use super::mode::WriteMode;
-use super::pending::{Owner, Pending, Split};
+use super::pending::{Owner, PendingRequest, Split};
 use super::request::{Completion, Request};
 use super::submit::{Fate, Route};
 use crate::buffer::IoBufs;
 use crate::clock::Clock;
 use crate::device::{Context, DeviceInfo, Output};
-use crate::linear::{LinearError, Piece};
+use crate::linear::{LinearError, LinearPiece};
 use crate::sync::Arc;
 use std::ops::Range;
-use zonal_core::plug::{Admission, Class, WriteKind};
+use zonal_core::plug::{Admission, WriteKind, ZoneClass};
 use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
 /// A range of a volume's zones. See the module.
@@ -47,12 +47,12 @@ use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneDescriptor, ZoneI
 pub struct Part {
     volume: Arc<Volume>,
     info: DeviceInfo,
-    place: Arc<Place>,
+    place: Arc<PartPlace>,
 }
 
 /// Where a part lies, how it takes writes, and what was counted of it.
-pub(super) struct Place {
-    piece: Piece,
+pub(super) struct PartPlace {
+    piece: LinearPiece,
     sectors: Sectors,
     kind: PartKind,
     counters: Counters,
@@ -95,8 +95,8 @@ impl Part {
     /// # Errors
     /// As [`Part::new`].
     pub fn with(volume: Arc<Volume>, zones: Range<u32>, kind: PartKind) -> Result<Part, LinearError> {
-        let (piece, info) = Piece::alone(volume.device().clone(), zones)?;
-        let place = Place { sectors: info.geometry.sectors(), piece, kind, counters: Counters::new() };
+        let (piece, info) = LinearPiece::alone(volume.device().clone(), zones)?;
+        let place = PartPlace { sectors: info.geometry.sectors(), piece, kind, counters: Counters::new() };
         Ok(Part { volume, info, place: Arc::new(place) })
     }
 
@@ -184,7 +184,7 @@ impl Part {
     }
 }
 
-impl Place {
+impl PartPlace {
     /// Whether its users take it for a drive.
     pub(super) fn is_drive(&self) -> bool {
         self.kind == PartKind::Drive
@@ -200,7 +200,7 @@ impl Place {
     }
 
     /// Gives a request the volume's addresses.
-    fn place(&self, request: &mut Pending) -> Result<(), RequestError> {
+    fn place(&self, request: &mut PendingRequest) -> Result<(), RequestError> {
         self.counters.line().add_request(if request.op == Op::Report { 0 } else { request.sectors });
         if matches!(request.op, Op::Flush | Op::ResetAll) {
             return Ok(());
@@ -246,7 +246,7 @@ impl Volume {
     pub(super) fn check_of_part(
         &self,
         channel: &Channel,
-        request: &mut Pending,
+        request: &mut PendingRequest,
     ) -> Result<Route, RequestError> {
         let Some(place) = self.channels.part_of(channel) else {
             return Err(self.channels.refusal(channel));
@@ -264,7 +264,7 @@ impl Volume {
 
     /// Refuses a write that goes beyond its zone, with the reason that comes first: the zone's condition, its pointer, its
     /// capacity.
-    fn refuse_spanning(&self, request: &Pending) -> Result<Route, RequestError> {
+    fn refuse_spanning(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         if self.terms.policy.is(WriteMode::Direct) {
             // Here the plug knows nothing, and the device has its say.
             return Ok(Route::Plain);
@@ -285,10 +285,12 @@ impl Volume {
 
     /// Resets the sequential zones among `zones`, each by a command of its own: one for all would reach the others.
     #[cold]
-    pub(super) fn reset_part(&self, now: Nanos, zones: Range<u32>, whole: Box<Pending>) -> Fate {
+    pub(super) fn reset_part(&self, now: Nanos, zones: Range<u32>, whole: Box<PendingRequest>) -> Fate {
         // Also an empty one, which may be open.
-        let zones: Vec<ZoneIndex> =
-            zones.map(ZoneIndex).filter(|&zone| self.plugs.load(zone).class() == Class::Sequential).collect();
+        let zones: Vec<ZoneIndex> = zones
+            .map(ZoneIndex)
+            .filter(|&zone| self.plugs.load(zone).class() == ZoneClass::Sequential)
+            .collect();
         if zones.is_empty() {
             return self.end_submitted(whole);
         }
@@ -297,7 +299,7 @@ impl Volume {
         let resets = zones.into_iter().map(|zone| {
             let start = self.terms.info.geometry.start_of(zone);
             let part = Request::zone(Op::ZoneReset, start).token(token);
-            (zone, Pending::new(Owner::Split(split.clone()), part))
+            (zone, PendingRequest::new(Owner::Split(split.clone()), part))
         });
         if self.terms.policy.is(WriteMode::Direct) {
             resets.for_each(|(_, part)| _ = self.take(now, Route::Plain, &mut Some(Context::one(part))));

@@ -5,18 +5,18 @@ use super::request::Request;
 use crate::buffer::IoBufs;
 use crate::device::Output;
 use crate::pending::SplitState;
-pub(super) use crate::pending::{Merged, Owner, Pending, ReadBack, Split, Stage};
+pub(super) use crate::pending::{Merged, Owner, PendingRequest, ReadBack, RequestStage, Split};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::mem;
-use zonal_core::budget::Class;
+use zonal_core::budget::WriterClass;
 use zonal_core::{RequestError, Sector};
 
-impl Pending {
+impl PendingRequest {
     /// Inlined into the caller, so that the request is built where it will stay: reading back in one piece what was just
     /// written in several costs a stall.
     #[inline(always)]
-    pub(super) fn new(owner: Owner, request: Request) -> Box<Pending> {
-        let mut p = Pending::unused();
+    pub(super) fn new(owner: Owner, request: Request) -> Box<PendingRequest> {
+        let mut p = PendingRequest::unused();
         debug_assert!(
             matches!(p.owner, Owner::Unused) && p.buf.is_empty(),
             "an unused request holds nothing"
@@ -29,7 +29,7 @@ impl Pending {
         p.sectors = request.sectors;
         p.done = 0;
         p.op = request.op;
-        p.stage = Stage::Main;
+        p.stage = RequestStage::Main;
         p.rounds = 0;
         p.plugged = false;
         p.fua = request.fua;
@@ -69,17 +69,17 @@ impl Pending {
 
     /// The class of the caller that made this request.
     #[cold]
-    pub(super) fn class(&self) -> Class {
+    pub(super) fn class(&self) -> WriterClass {
         match &self.owner {
             Owner::Channel(channel) => channel.class(),
             Owner::Split(split) => split.class,
-            Owner::Volume | Owner::Unused => Class::default(),
+            Owner::Volume | Owner::Unused => WriterClass::default(),
         }
     }
 
     /// Ends the request and tells the caller, unless it is a part of one whose other parts have not ended.
     #[inline(always)]
-    pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
+    pub(super) fn end(mut self: Box<PendingRequest>, result: Result<Output, RequestError>, counted: Counted) {
         if self.tag.is_some() {
             return self.end_with_tag(result);
         }
@@ -97,11 +97,11 @@ impl Pending {
     }
 }
 
-impl Pending {
+impl PendingRequest {
     /// Ends a request that has been scheduled: its submit has counted it, whichever thread sees its end.
     #[cold]
     #[inline(never)]
-    fn end_with_tag(mut self: Box<Pending>, result: Result<Output, RequestError>) {
+    fn end_with_tag(mut self: Box<PendingRequest>, result: Result<Output, RequestError>) {
         if let Some(scheduler) = self.tag.take() {
             let locked = std::mem::take(&mut self.locks_zone);
             scheduler.ended(locked.then_some(self.sector));
@@ -111,7 +111,7 @@ impl Pending {
 }
 
 impl Split {
-    pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBufs) -> Split {
+    pub(super) fn new(parts: u32, whole: Box<PendingRequest>, buf: IoBufs) -> Split {
         let (class, token) = (whole.class(), whole.token);
         let channel = match &whole.owner {
             Owner::Channel(channel) => Some(*channel),
@@ -119,7 +119,7 @@ impl Split {
         };
         let whole = Some((whole, buf));
         let state =
-            Mutex::new(SplitState { parts_left: parts, landed: 0, is_uncertain: false, error: None, whole });
+            Mutex::new(SplitState { parts_left: parts, written: 0, is_uncertain: false, error: None, whole });
         Split { state, has_failed: AtomicBool::new(false), class, channel, token }
     }
 
@@ -127,9 +127,9 @@ impl Split {
     fn end_part(&self, at: Sector, sectors: u32, result: Result<Output, RequestError>) {
         let mut state = self.state.lock();
         match result {
-            Ok(_) => state.landed += sectors,
+            Ok(_) => state.written += sectors,
             Err(error) => {
-                state.landed += error.landed();
+                state.written += error.sectors_written();
                 state.is_uncertain |= error.is_uncertain();
                 if state.error.is_none_or(|(lowest, _)| at < lowest) {
                     state.error = Some((at, error));
@@ -143,8 +143,8 @@ impl Split {
         let (mut whole, buf) = state.whole.take().expect("the last part ends once");
         let result = match state.error {
             None => Ok(Output::Done),
-            Some((sector, error)) if whole.op.is_write() && (state.landed > 0 || state.is_uncertain) => {
-                Err(RequestError::InPart { sector, landed: state.landed, error: error.as_device() })
+            Some((sector, error)) if whole.op.is_write() && (state.written > 0 || state.is_uncertain) => {
+                Err(RequestError::InPart { sector, written: state.written, error: error.as_device() })
             }
             Some((_, error)) => Err(error),
         };

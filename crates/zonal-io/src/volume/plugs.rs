@@ -5,7 +5,7 @@
 //! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
 
 use super::shard::Shard;
-use crate::sync::{Brief, CachePadded, IS_MODEL, Ordering, Tally, WordTable, shard_of, waits_for};
+use crate::sync::{CachePadded, IS_MODEL, Ordering, ShortLock, Tally, WordTable, shard_of, waits_for};
 use std::ops::Range;
 use zonal_core::plug::{Admission, Word};
 use zonal_core::{Geometry, RequestError, ZoneIndex};
@@ -16,7 +16,7 @@ const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 pub(super) struct Plugs {
     geometry: Geometry,
     words: WordTable,
-    shards: Box<[CachePadded<Brief<Shard>>]>,
+    shards: Box<[CachePadded<ShortLock<Shard>>]>,
     /// Exchanges of words that failed.
     retries: Tally,
 }
@@ -71,7 +71,7 @@ impl Plugs {
 
     /// Bytes that they take, whether they are in use or not.
     pub(super) fn bytes(&self) -> usize {
-        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Brief<Shard>>>()
+        self.words.bytes() + self.shards.len() * size_of::<CachePadded<ShortLock<Shard>>>()
     }
 
     /// Times that a shard was found locked.
@@ -84,7 +84,7 @@ impl Plugs {
         self.retries.sum()
     }
 
-    pub(super) fn shards(&self) -> impl Iterator<Item = &Brief<Shard>> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = &ShortLock<Shard>> {
         self.shards.iter().map(|shard| &**shard)
     }
 
@@ -108,7 +108,7 @@ impl Plugs {
         }
     }
 
-    pub(super) fn shard(&self, zone: ZoneIndex) -> &Brief<Shard> {
+    pub(super) fn shard(&self, zone: ZoneIndex) -> &ShortLock<Shard> {
         &self.shards[shard_of(zone.0, SHARD_BITS)]
     }
 

@@ -8,31 +8,31 @@
 
 use super::Volume;
 use super::mode::{SwitchError, WriteMode};
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::submit::Fate;
 use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::collections::VecDeque;
-use zonal_core::plug::{Class, Next, Word};
+use zonal_core::plug::{Next, Word, ZoneClass};
 use zonal_core::{Nanos, ZoneIndex};
 
 /// What the zones are made quiet for.
 pub(super) enum Purpose {
-    Reset(Box<Pending>),
+    Reset(Box<PendingRequest>),
     Switch(WriteMode),
 }
 
 /// Who has the zones to itself, or is about to. Its own lock is taken with no other, and not under a shard's.
 #[derive(Default)]
 pub(super) struct Quiesce {
-    state: Mutex<State>,
+    state: Mutex<QuiesceState>,
     /// A switch waits and nothing is under way: what a poll reads.
     is_due: AtomicBool,
 }
 
 /// The one under way, and the switches that wait for it.
 #[derive(Default)]
-struct State {
+struct QuiesceState {
     /// Taken when every zone is quiet.
     purpose: Option<Purpose>,
     under_way: bool,
@@ -107,7 +107,7 @@ impl Quiesce {
 impl Volume {
     /// Begins a reset of all zones. While the zones are made quiet for something else, each is reset by a command of its own: it goes
     /// before the writes that come after it, which a reset that waited in line would erase.
-    pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
+    pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<PendingRequest>) -> Fate {
         pending.nowait = false;
         match self.quiesce(now, Purpose::Reset(pending)) {
             Some(Purpose::Reset(pending)) => self.reset_part(now, self.plugs.sequential_range(), pending),
@@ -196,7 +196,7 @@ impl Volume {
 
     /// Holds every zone; what waited there, if that is to be aborted.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    fn hold_zones(&self, aborts: bool) -> Vec<(ZoneIndex, Vec<Box<Pending>>)> {
+    fn hold_zones(&self, aborts: bool) -> Vec<(ZoneIndex, Vec<Box<PendingRequest>>)> {
         let mut all = Vec::new();
         for zone in self.plugs.sequential_zones() {
             let mut aborted = Vec::new();
@@ -222,7 +222,7 @@ impl Volume {
 
     /// Ends what is aborted, and sees which of the zones that are held are quiet.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    fn begin_quiet(&self, now: Nanos, aborted: Vec<(ZoneIndex, Vec<Box<Pending>>)>) {
+    fn begin_quiet(&self, now: Nanos, aborted: Vec<(ZoneIndex, Vec<Box<PendingRequest>>)>) {
         aborted.into_iter().for_each(|(zone, aborted)| self.abort(zone, aborted));
         self.plugs.sequential_zones().for_each(|zone| self.kick(now, zone));
         // The walk's own share: what it was for continues here if every zone was quiet at once.
@@ -262,7 +262,7 @@ impl Volume {
             self.slots.all_reset();
         }
         self.release_zones(|word| match result {
-            Ok(_) if word.class() == Class::Sequential => Release::Reset,
+            Ok(_) if word.class() == ZoneClass::Sequential => Release::Reset,
             Ok(_) => Release::AsItWas,
             // A reset that failed may have reset some zones.
             Err(e) if e.may_come_late() => Release::Unsettled,

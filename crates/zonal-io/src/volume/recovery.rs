@@ -4,10 +4,10 @@
 //! [`zonal_core::plug::plan`] and `verdict` decide; this module carries it out. A failed command is taken apart into its requests,
 //! which go to the zone's queue as [`Failed`](zonal_core::plug::Failed). The queue asks for what recovery needs as it does for
 //! everything else, one step at a time: that timed-out commands are settled, a report, the read-backs. Each is a command like any
-//! other or a question that polls repeat, so only the zone waits. Zones that wait for polls are in `patients`.
+//! other or a question that polls repeat, so only the zone waits. Zones that wait for polls are in `recovering`.
 
-use super::event::Event;
-use super::pending::{Pending, ReadBack, Stage};
+use super::event::PlugEvent;
+use super::pending::{PendingRequest, ReadBack, RequestStage};
 use super::turn::{Stack, Turn};
 use super::verdict::{Read, end_all};
 use super::{Progress, Shard, Volume, counters::Counter};
@@ -17,7 +17,7 @@ use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
 /// The writes of a command that failed, and the device's word on it.
 pub(super) struct Lost {
-    pub(super) writes: Vec<Box<Pending>>,
+    pub(super) writes: Vec<Box<PendingRequest>>,
     pub(super) error: DeviceError,
 }
 
@@ -60,7 +60,7 @@ impl Volume {
                 let decided = self.terms.decide(zone, word, resync, shard.queue(zone), turn);
                 self.counters.line().add(Counter::Redriven, decided.sent_again);
                 if decided.starves {
-                    self.patients.starve(zone);
+                    self.recovering.wait_for_slot(zone);
                     turn.leaves_work();
                 }
                 self.slots.described(zone, decided.word, condition, turn)
@@ -92,14 +92,14 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let zone = self.terms.info.geometry.zone_of(read_back.write.token.sector);
-        let found = |lost, rest| Event::ReadBack { lost, rest };
+        let found = |lost, rest| PlugEvent::ReadBack { lost, rest };
         match self.terms.compare(zone, self.plugs.load(zone), read_back, result) {
             Read::Again(r) => {
                 let retries = r.retries;
                 self.retry_later(now, Context(ContextKind::ReadBack(r)), retries, stack);
             }
             Read::Next(r) => self.issue_and_stack(now, &mut Some(Context(ContextKind::ReadBack(r))), stack),
-            Read::Whole(pending) => {
+            Read::All(pending) => {
                 self.counters.line().add(Counter::Verified, 1);
                 self.serve(now, zone, found(false, None), turn, stack);
                 self.end_verified(now, pending, turn, stack);
@@ -116,9 +116,9 @@ impl Volume {
     }
 
     /// A write that turned out to be there is as good as a successful write, up to durability.
-    fn end_verified(&self, now: Nanos, mut pending: Box<Pending>, turn: &mut Turn, stack: &mut Stack) {
+    fn end_verified(&self, now: Nanos, mut pending: Box<PendingRequest>, turn: &mut Turn, stack: &mut Stack) {
         if pending.fua && self.terms.info.volatile_cache {
-            pending.stage = Stage::FlushBehind;
+            pending.stage = RequestStage::FlushBehind;
             return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
         }
         let output = self.output(&pending, Output::Done);
@@ -127,15 +127,15 @@ impl Volume {
 
     /// Looks after the zones whose recovery waits for what only polls can see.
     #[inline]
-    pub(super) fn look_after_patients(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        match self.patients.begin_look() {
-            true => self.treat_patients(now, deadline),
+    pub(super) fn look_after_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        match self.recovering.begin_look() {
+            true => self.serve_recovering(now, deadline),
             false => Progress::None,
         }
     }
 
     #[cold]
-    fn treat_patients(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+    fn serve_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         let mut progress = Progress::None;
         let mut treat = |zone, event| {
             let mut turn = Turn::default();
@@ -143,9 +143,9 @@ impl Volume {
             turn.tell(self);
             progress = Progress::Some;
         };
-        self.patients
-            .ask_device(&*self.device, now, deadline, |zone, answer| treat(zone, Event::Settled(answer)));
-        self.patients.feed(&self.plugs, |zone, counts| treat(zone, Event::Fed { counts }));
+        self.recovering
+            .ask_device(&*self.device, now, deadline, |zone, answer| treat(zone, PlugEvent::Settled(answer)));
+        self.recovering.try_again(&self.plugs, |zone, counts| treat(zone, PlugEvent::TryAgain { counts }));
         progress
     }
 

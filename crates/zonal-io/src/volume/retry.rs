@@ -4,7 +4,7 @@
 //! once: a device that was reset refuses one command and takes the next. Before each later retry the pause doubles, and a
 //! poll sends the command when the pause is over. After [`RETRIES_MAX`] retries the error counts.
 
-use super::pending::Pending;
+use super::pending::PendingRequest;
 use super::turn::Stack;
 use super::{Progress, Volume, earliest};
 use crate::device::{CommandResult, Context, ContextKind};
@@ -27,7 +27,7 @@ pub(super) struct Retries {
 
 impl Retries {
     /// Takes the requests out whose command fits.
-    pub(super) fn cancel(&self, fits: impl Fn(&Context) -> bool) -> Vec<Box<Pending>> {
+    pub(super) fn cancel(&self, fits: impl Fn(&Context) -> bool) -> Vec<Box<PendingRequest>> {
         let taken: Vec<_> = self.waiting.lock().extract_if(.., |(_, context)| fits(context)).collect();
         self.len.fetch_sub(taken.len(), Ordering::Release);
         let pending = taken.into_iter().filter_map(|(_, context)| match context.0 {

@@ -4,11 +4,11 @@
 //! parked writes beside them; a queue exists only while its zone waits. Queues are used again by other zones of the shard,
 //! empty: a new one for each zone that waits would cost an allocation a write.
 
-use super::Pending;
+use super::PendingRequest;
 use hashbrown::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use zonal_core::ZoneIndex;
-use zonal_core::plug::{Lot, Queue};
+use zonal_core::plug::{ParkedWrites, Queue};
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
@@ -18,12 +18,13 @@ pub(super) struct Shard {
     /// Where in `queues` a zone's is.
     index: HashMap<u32, u32, BuildHasherDefault<ZoneHasher>>,
     /// Queues in use and, empty, to be used again.
-    queues: Vec<Queue<Box<Pending>>>,
+    queues: Vec<Queue<Box<PendingRequest>>>,
     unused: Vec<u32>,
     /// The zone asked for last, and where its queue is: the usual next one too.
     last: (ZoneIndex, u32),
     /// Writes that came before their predecessors.
-    pub(super) lots: HashMap<u32, Box<Lot<Box<Pending>>>, BuildHasherDefault<ZoneHasher>>,
+    pub(super) parked_writes:
+        HashMap<u32, Box<ParkedWrites<Box<PendingRequest>>>, BuildHasherDefault<ZoneHasher>>,
 }
 
 /// No zone has this index: a device's zones are counted in 32 bits.
@@ -36,7 +37,7 @@ impl Default for Shard {
             queues: Vec::new(),
             unused: Vec::new(),
             last: (NO_ZONE, 0),
-            lots: HashMap::default(),
+            parked_writes: HashMap::default(),
         }
     }
 }
@@ -44,7 +45,7 @@ impl Default for Shard {
 impl Shard {
     /// The queue of `zone`, an empty one if it has none.
     #[inline]
-    pub(super) fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Box<Pending>> {
+    pub(super) fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Box<PendingRequest>> {
         if self.last.0 != zone {
             self.last = (zone, self.find(zone));
         }
@@ -54,7 +55,7 @@ impl Shard {
     /// The zones that have a queue or parked writes.
     pub(super) fn zones(&self) -> Vec<ZoneIndex> {
         let mut zones: Vec<_> =
-            self.index.keys().chain(self.lots.keys()).map(|&zone| ZoneIndex(zone)).collect();
+            self.index.keys().chain(self.parked_writes.keys()).map(|&zone| ZoneIndex(zone)).collect();
         zones.sort_unstable();
         zones.dedup();
         zones

@@ -1,16 +1,16 @@
 //! What a zone does next, under its shard's lock.
 //!
-//! An [`Event`] has changed the zone's word. Now the head of its queue passes the gates, one after the other: parking, the turn of
+//! A [`PlugEvent`] has changed the zone's word. Now the head of its queue passes the gates, one after the other: parking, the turn of
 //! the thread, the slot, the token of mode `qd1`, and last the queue itself ([`zonal_core::plug::Queue::next`]). A gate lets it
 //! through, ends it, or stops the step: then what the gate waits for brings the zone on again.
 //!
 //! The order of the gates matters. A turn that is over takes nothing with it that others wait for. A zone without a slot does not
 //! keep the token from others.
 
-use super::budget::{Slot, deny};
+use super::budget::{SlotAnswer, deny};
 use super::channel::TURN_MAX;
 use super::counters::Counter;
-use super::event::Event;
+use super::event::PlugEvent;
 use super::mode::WriteMode;
 use super::submit::one;
 use super::token::Qd1Quantum;
@@ -22,7 +22,7 @@ use zonal_core::plug::{Next, Rules, Word};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
 /// A zone that waits, while its shard is locked.
-struct Step<'a> {
+struct ZoneStep<'a> {
     volume: &'a Volume,
     now: Nanos,
     zone: ZoneIndex,
@@ -66,12 +66,12 @@ impl Volume {
         &self,
         now: Nanos,
         zone: ZoneIndex,
-        event: Event,
+        event: PlugEvent,
         turn: &mut Turn,
         slot: &mut Option<Context>,
         has_token: &mut bool,
     ) {
-        let (continues, decides) = (!matches!(event, Event::Turn), event.decides());
+        let (continues, decides) = (!matches!(event, PlugEvent::Turn), event.decides());
         let mut shard = self.plugs.shard(zone).lock();
         let word = self.apply(zone, event, &mut shard, turn);
         if decides && turn.has_lost_write() {
@@ -85,7 +85,7 @@ impl Volume {
         }
         // Under the lock, so that they are those of the mode that the zone is in.
         let (rules, is_qd1) = (self.terms.rules(zone), self.terms.policy.is(WriteMode::Qd1));
-        let mut step = Step {
+        let mut step = ZoneStep {
             volume: self,
             now,
             zone,
@@ -108,7 +108,7 @@ impl Volume {
     }
 }
 
-impl Step<'_> {
+impl ZoneStep<'_> {
     /// Goes through the heads of the queue up to the first that becomes a command.
     #[inline]
     fn run(&mut self, slot: &mut Option<Context>) -> Head {
@@ -165,15 +165,15 @@ impl Step<'_> {
         let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
         let (slots, plugs) = (&self.volume.slots, &self.volume.plugs);
         match slots.for_head(plugs, self.now, self.zone, self.word, class) {
-            Slot::Has(granted) => {
+            SlotAnswer::Has(granted) => {
                 self.word = granted;
                 Gate::Open
             }
-            Slot::Denied(error) => {
+            SlotAnswer::Denied(error) => {
                 deny(queue, error, self.turn);
                 Gate::Again
             }
-            Slot::Waits | Slot::Raced(_) => {
+            SlotAnswer::Waits | SlotAnswer::Raced(_) => {
                 self.turn.leaves_work();
                 Gate::Shut
             }
@@ -233,7 +233,7 @@ impl Step<'_> {
             }
             // Nothing goes to the drive: polls ask it whether what timed out may still come.
             Next::Settle => {
-                volume.patients.settle(self.zone);
+                volume.recovering.settle(self.zone);
                 self.turn.leaves_work();
             }
             Next::ReadBack => {

@@ -3,15 +3,15 @@
 use super::channel::{Channel, ChannelRef, Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::mode::WriteMode;
-use super::pending::{Owner, Pending, Split};
+use super::pending::{Owner, PendingRequest, Split};
 use super::plugs::{Admitted, Look};
 use super::request::Request;
-use super::{Volume, budget::Slot, turn::Work};
+use super::{Volume, budget::SlotAnswer, turn::Work};
 use crate::buffer::IoBufs;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
 use std::ops::Range;
-use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
+use zonal_core::plug::{Admission, Item, RequestKind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// Which way a checked request goes.
@@ -50,10 +50,10 @@ impl Volume {
     #[inline(always)]
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
         let owner = Owner::Channel(ChannelRef::of(channel));
-        self.submit_pending(now, channel, Pending::new(owner, request));
+        self.submit_pending(now, channel, PendingRequest::new(owner, request));
     }
 
-    fn submit_pending(&self, now: Nanos, channel: &Channel, mut pending: Box<Pending>) {
+    fn submit_pending(&self, now: Nanos, channel: &Channel, mut pending: Box<PendingRequest>) {
         begin_call();
         // A report's length is a number of zones.
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
@@ -94,7 +94,7 @@ impl Volume {
     }
 
     /// Ends a request for which there is nothing to do.
-    pub(super) fn end_submitted(&self, pending: Box<Pending>) -> Fate {
+    pub(super) fn end_submitted(&self, pending: Box<PendingRequest>) -> Fate {
         pending.end(Ok(Output::Done), Counted::No);
         Fate::Ended
     }
@@ -168,7 +168,7 @@ impl Volume {
         if !word.has_slot()
             && !word.waits()
             && matches!(word.admit(kind, pending.sectors, &self.terms.rules(zone)), Admission::Wait)
-            && let Slot::Has(next) = self.slots.claim(&self.plugs, now, zone, word, pending)
+            && let SlotAnswer::Has(next) = self.slots.claim(&self.plugs, now, zone, word, pending)
         {
             word = next;
         }
@@ -287,7 +287,7 @@ impl Volume {
         }
         self.terms.prefer_writes_of_zeroes(pending);
         let mergeable = self.terms.is_mergeable(pending);
-        let kind = Kind::Write(kind, pending.sectors);
+        let kind = RequestKind::Write(kind, pending.sectors);
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
         self.ring_for_slot(asked_for_slot);
@@ -315,7 +315,7 @@ impl Volume {
         zone: ZoneIndex,
         kind: WriteKind,
         word: Word,
-        pending: &Pending,
+        pending: &PendingRequest,
     ) -> Again {
         // With a token it is not this thread that issues.
         let may_issue = !self.terms.policy.is(WriteMode::Qd1);
@@ -330,10 +330,10 @@ impl Volume {
                 Admission::Issue(next, at) if may_issue => Look::Change(next, Again::Issue(at)),
                 Admission::Wait if !word.has_slot() => {
                     match self.slots.claim(&self.plugs, now, zone, word, pending) {
-                        Slot::Has(next) | Slot::Raced(next) => Look::Again(next),
-                        Slot::Denied(e) => Look::Leave(Again::Refuse(e)),
-                        Slot::Waits if pending.nowait => Look::Leave(Again::Wait(word)),
-                        Slot::Waits => wait,
+                        SlotAnswer::Has(next) | SlotAnswer::Raced(next) => Look::Again(next),
+                        SlotAnswer::Denied(e) => Look::Leave(Again::Refuse(e)),
+                        SlotAnswer::Waits if pending.nowait => Look::Leave(Again::Wait(word)),
+                        SlotAnswer::Waits => wait,
                     }
                 }
                 _ if pending.nowait => Look::Leave(Again::Wait(word)),
@@ -344,9 +344,9 @@ impl Volume {
 
     /// Sends a request that spans zones as one part a zone, in ascending order.
     #[cold]
-    fn split(&self, now: Nanos, mut whole: Box<Pending>) -> Fate {
+    fn split(&self, now: Nanos, mut whole: Box<PendingRequest>) -> Fate {
         let geometry = self.terms.info.geometry;
-        let Pending { op, fua, sector, sectors, token, .. } = *whole;
+        let PendingRequest { op, fua, sector, sectors, token, .. } = *whole;
         let end = sector.0 + u64::from(sectors);
         let zones = geometry.zone_of(sector).0..=geometry.zone_of(Sector(end - 1)).0;
         let buf = std::mem::take(&mut whole.buf);
@@ -370,7 +370,7 @@ impl Volume {
         let split = Arc::new(Split::new(parts.len() as u32, whole, buf));
         for part in parts {
             let route = self.terms.way_of_one_zone(op, geometry.zone_of(part.sector));
-            let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
+            let mut slot = Some(Context::one(PendingRequest::new(Owner::Split(split.clone()), part)));
             self.take(now, route, &mut slot);
         }
         Fate::Later
@@ -393,7 +393,7 @@ enum Again {
 
 /// The request in `slot`, unless it became something else on the way to the device.
 #[inline(always)]
-fn single(slot: &Option<Context>) -> Option<&Pending> {
+fn single(slot: &Option<Context>) -> Option<&PendingRequest> {
     match slot {
         Some(Context(ContextKind::One(pending))) => Some(pending),
         _ => None,
@@ -402,7 +402,7 @@ fn single(slot: &Option<Context>) -> Option<&Pending> {
 
 /// The request in `slot`, which the caller knows to be there.
 #[inline(always)]
-pub(super) fn one(slot: &mut Option<Context>) -> &mut Pending {
+pub(super) fn one(slot: &mut Option<Context>) -> &mut PendingRequest {
     match slot {
         Some(Context(ContextKind::One(pending))) => pending,
         _ => unreachable!("the slot holds a single request until it is issued"),
@@ -411,7 +411,7 @@ pub(super) fn one(slot: &mut Option<Context>) -> &mut Pending {
 
 /// Takes the request out of `slot`.
 #[inline(always)]
-pub(super) fn take_one(slot: &mut Option<Context>) -> Box<Pending> {
+pub(super) fn take_one(slot: &mut Option<Context>) -> Box<PendingRequest> {
     match slot.take() {
         Some(Context(ContextKind::One(pending))) => pending,
         _ => unreachable!("the slot holds a single request until it is issued"),

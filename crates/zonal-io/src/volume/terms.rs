@@ -4,10 +4,10 @@
 //! once, `command` what goes to the drive.
 
 use super::mode::{Policy, WriteMode};
-use super::pending::{Pending, Stage};
+use super::pending::{PendingRequest, RequestStage};
 use super::settings::Settings;
 use crate::device::{Context, ContextKind, DeviceInfo};
-use zonal_core::plug::{Item, Kind, ParkOptions, Rules, WriteKind};
+use zonal_core::plug::{Item, ParkOptions, RequestKind, Rules, WriteKind};
 use zonal_core::scheduler::{Direction, Request};
 use zonal_core::{Op, RequestError, Sectors, ZoneIndex};
 
@@ -56,30 +56,30 @@ impl Terms {
     }
 
     #[inline]
-    pub(super) fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
+    pub(super) fn prefer_writes_of_zeroes(&self, pending: &mut PendingRequest) {
         if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
-            pending.stage = Stage::ZeroesAsWrites;
+            pending.stage = RequestStage::ZeroesAsWrites;
         }
     }
 
     /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
     #[inline(always)]
-    pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
+    pub(super) fn ends_with_this_command(&self, p: &PendingRequest) -> bool {
         !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
             && self.transfer_ends_with_this_command(p)
     }
 
     /// The same for reads and writes.
     #[inline(always)]
-    pub(super) fn transfer_ends_with_this_command(&self, p: &Pending) -> bool {
-        p.stage == Stage::Main
+    pub(super) fn transfer_ends_with_this_command(&self, p: &PendingRequest) -> bool {
+        p.stage == RequestStage::Main
             && p.done == 0
             && !p.fua
             && (p.op == Op::Append || p.sectors <= self.command_max(p.op))
     }
 
     #[inline]
-    pub(super) fn write_kind(&self, pending: &Pending) -> WriteKind {
+    pub(super) fn write_kind(&self, pending: &PendingRequest) -> WriteKind {
         match pending.op {
             Op::Append => WriteKind::Append,
             _ => WriteKind::At(self.info.geometry.offset_of(pending.sector)),
@@ -88,13 +88,13 @@ impl Terms {
 
     /// Whether a waiting write may share a command with its neighbours.
     #[inline]
-    pub(super) fn is_mergeable(&self, pending: &Pending) -> bool {
+    pub(super) fn is_mergeable(&self, pending: &PendingRequest) -> bool {
         pending.op == Op::Write && !pending.fua && pending.sectors <= self.settings.merge_sectors_max()
     }
 
     /// Notes where the plug has put a write.
     #[inline]
-    pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
+    pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut PendingRequest) {
         pending.plugged = true;
         pending.at = at;
         if pending.op == Op::Append && self.policy.appends_in_flight_max() == 0 {
@@ -120,7 +120,7 @@ impl Terms {
 
     /// What a write that is queued, or goes into a window, is to the plug.
     #[inline]
-    pub(super) fn with_company(&self, kind: WriteKind, pending: &Pending) -> WriteKind {
+    pub(super) fn with_company(&self, kind: WriteKind, pending: &PendingRequest) -> WriteKind {
         let left = pending.sectors - pending.done;
         let alone = pending.op == Op::WriteZeroes || left > self.info.command_sectors_max;
         match kind {
@@ -131,7 +131,7 @@ impl Terms {
 
     /// The options under which a write that `error` refuses may be parked.
     #[cold]
-    pub(super) fn parks(&self, error: &RequestError, request: &Pending) -> Option<ParkOptions> {
+    pub(super) fn parks(&self, error: &RequestError, request: &PendingRequest) -> Option<ParkOptions> {
         let &RequestError::NotAtWritePointer { zone, write_pointer, offset } = error else { return None };
         let capacity = self.info.geometry.capacity_of(zone);
         let fits = u64::from(offset) + u64::from(request.sectors) <= u64::from(capacity);
@@ -142,14 +142,14 @@ impl Terms {
     }
 
     /// A write as it waits.
-    pub(super) fn item(&self, request: Box<Pending>) -> Item<Box<Pending>> {
+    pub(super) fn item(&self, request: Box<PendingRequest>) -> Item<Box<PendingRequest>> {
         let kind = self.with_company(self.write_kind(&request), &request);
-        let kind = Kind::Write(kind, request.sectors);
+        let kind = RequestKind::Write(kind, request.sectors);
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
     /// A request as it waits in the scheduler.
-    pub(super) fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
+    pub(super) fn scheduled(&self, pending: Box<PendingRequest>) -> Request<Box<PendingRequest>> {
         let zone = super::front::plugged_zone(&self.info.geometry, &pending);
         Request {
             direction: if pending.op.is_read() { Direction::Read } else { Direction::Write },

@@ -17,7 +17,7 @@
 //! - Taken, there is exactly one of: a write at the device, a step that holds it, a zone parked with it.
 //! - Free, no zone stands in line.
 
-use crate::sync::{AtomicBool, Brief, Ordering, waits_for};
+use crate::sync::{AtomicBool, Ordering, ShortLock, waits_for};
 use std::collections::{HashSet, VecDeque};
 use zonal_core::{Nanos, SECTOR_BYTES, ZoneIndex};
 
@@ -46,7 +46,7 @@ impl Default for Qd1Quantum {
 
 #[derive(Default)]
 pub(super) struct Token {
-    state: Brief<State>,
+    state: ShortLock<TokenState>,
     /// Zones stand in line: what the holder reads before it takes the lock.
     has_line: AtomicBool,
     /// There is something in `parked`: what a poll reads.
@@ -54,7 +54,7 @@ pub(super) struct Token {
 }
 
 #[derive(Default)]
-struct State {
+struct TokenState {
     taken: bool,
     line: VecDeque<ZoneIndex>,
     in_line: HashSet<ZoneIndex>,
@@ -66,7 +66,7 @@ struct State {
     bytes: u64,
 }
 
-impl State {
+impl TokenState {
     fn enlist(&mut self, now: Nanos, zone: ZoneIndex) {
         if self.line.is_empty() {
             (self.since, self.bytes) = (now, 0);

@@ -8,10 +8,10 @@ use super::Volume;
 use super::channel::Counted;
 use super::completion::{After, Cure, cure};
 use super::counters::Counter;
-use super::event::Event;
+use super::event::PlugEvent;
 use super::handover;
 use super::mode::WriteMode;
-use super::pending::{Merged, Pending, Stage};
+use super::pending::{Merged, PendingRequest, RequestStage};
 use super::recovery::Lost;
 use super::retry::is_retried;
 use super::submit::{one, take_one};
@@ -43,7 +43,7 @@ pub(super) enum Work {
 /// Callers hear of an end only after the zone's next command has been issued.
 #[derive(Default)]
 pub(super) struct Turn {
-    ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
+    ended: Vec<(Box<PendingRequest>, Result<Output, RequestError>)>,
     pub(super) issued: usize,
     /// Polls have to look at what it has left.
     leaves_work: bool,
@@ -53,7 +53,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// A request has ended.
-    pub(super) fn end(&mut self, pending: Box<Pending>, result: Result<Output, RequestError>) {
+    pub(super) fn end(&mut self, pending: Box<PendingRequest>, result: Result<Output, RequestError>) {
         self.ended.push((pending, result));
     }
 
@@ -99,7 +99,7 @@ impl Turn {
 
 /// Ends a request whose command answered just that it is done.
 #[inline]
-fn end_done(p: Box<Pending>) {
+fn end_done(p: Box<PendingRequest>) {
     if p.op == Op::Append {
         let sector = p.sector;
         p.end(Ok(Output::Appended(sector)), Counted::Yes);
@@ -139,7 +139,7 @@ impl Volume {
                         self.empty(now, &mut stack, &mut turn);
                     // In mode qd1 the token has to be passed on, also by a zone where no write waits.
                     } else if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                        self.go_on(now, zone, Event::Completed, &mut turn);
+                        self.go_on(now, zone, PlugEvent::Completed, &mut turn);
                     }
                 }
                 end_done(take_one(slot));
@@ -152,7 +152,7 @@ impl Volume {
                 let (zone, at) = (self.terms.info.geometry.zone_of(p.sector), *at);
                 let mut turn = Turn::default();
                 if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                    self.go_on(now, zone, Event::Completed, &mut turn);
+                    self.go_on(now, zone, PlugEvent::Completed, &mut turn);
                 }
                 take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
                 turn.tell(self)
@@ -161,7 +161,7 @@ impl Volume {
                 let zone = self.terms.info.geometry.zone_of(m.parts[0].sector);
                 let mut turn = Turn::default();
                 if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                    self.go_on(now, zone, Event::Completed, &mut turn);
+                    self.go_on(now, zone, PlugEvent::Completed, &mut turn);
                 }
                 if let Some(Context(ContextKind::Merged(mut m))) = slot.take() {
                     m.parts.drain(..).for_each(|p| p.end(Ok(Output::Done), Counted::Yes));
@@ -189,7 +189,7 @@ impl Volume {
 
     /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
     #[inline(always)]
-    pub(super) fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
+    pub(super) fn go_on(&self, now: Nanos, zone: ZoneIndex, event: PlugEvent, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
         self.empty(now, &mut stack, turn);
@@ -199,9 +199,9 @@ impl Volume {
     pub(super) fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
         while let Some(work) = stack.pop() {
             match work {
-                Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
-                Work::Turn(zone) => self.serve(now, zone, Event::Turn, turn, stack),
-                Work::Arrived(zone) => self.serve(now, zone, Event::Arrived, turn, stack),
+                Work::Kick(zone) => self.serve(now, zone, PlugEvent::Kick, turn, stack),
+                Work::Turn(zone) => self.serve(now, zone, PlugEvent::Turn, turn, stack),
+                Work::Arrived(zone) => self.serve(now, zone, PlugEvent::Arrived, turn, stack),
                 Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
             }
         }
@@ -224,7 +224,7 @@ impl Volume {
                     return self.retry_later(now, again, retries + 1, stack);
                 }
                 self.zone_described(zone, &result);
-                self.serve(now, zone, Event::Resynced(result), turn, stack);
+                self.serve(now, zone, PlugEvent::Resynced(result), turn, stack);
             }
             ContextKind::ReadBack(r) => self.piece_read(now, r, &result, turn, stack),
             ContextKind::Token(token) => handover::leave_answer(token, result),
@@ -234,7 +234,7 @@ impl Volume {
     fn finished_one(
         &self,
         now: Nanos,
-        mut pending: Box<Pending>,
+        mut pending: Box<PendingRequest>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -243,7 +243,7 @@ impl Volume {
         match pending.op {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
-                self.patients.zone_closed();
+                self.recovering.zone_closed();
                 return turn.end(pending, result.map_err(RequestError::Device));
             }
             op if op.is_zone_management() && pending.plugged => {
@@ -257,14 +257,14 @@ impl Volume {
         };
         match self.terms.after(&mut pending, self.is_cancelling()) {
             After::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
-            // Its zone's pointer tells how much of it landed.
+            // Its zone's pointer tells how much of it was written.
             After::Cancelled if pending.plugged => {
                 self.failed(now, pending, DeviceError::Aborted, turn, stack);
             }
             After::Cancelled => self.end_cancelled(pending, turn),
             After::Flush => {
                 self.leave_zone(now, &mut pending, turn, stack);
-                pending.stage = Stage::FlushBehind;
+                pending.stage = RequestStage::FlushBehind;
                 if let Output::Appended(sector) = output {
                     pending.sector = sector;
                 }
@@ -279,27 +279,27 @@ impl Volume {
     }
 
     /// What a command's answer says of zones, beyond the command.
-    fn learn(&self, pending: &Pending, result: &CommandResult) {
+    fn learn(&self, pending: &PendingRequest, result: &CommandResult) {
         match (pending.op, result) {
             (Op::ZoneOffline, Ok(_)) => {
                 self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector));
             }
             (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
             // Frees a slot: writes that failed for want of one may be sent again.
-            (Op::ZoneClose, _) => self.patients.zone_closed(),
+            (Op::ZoneClose, _) => self.recovering.zone_closed(),
             _ => {}
         }
     }
 
     /// A write's commands for its zone have ended: the next one's turn.
-    fn leave_zone(&self, now: Nanos, pending: &mut Pending, turn: &mut Turn, stack: &mut Stack) {
+    fn leave_zone(&self, now: Nanos, pending: &mut PendingRequest, turn: &mut Turn, stack: &mut Stack) {
         let was_plugged = std::mem::take(&mut pending.plugged);
         let behind = pending.behind.take();
         if was_plugged {
             let zone = self.terms.info.geometry.zone_of(pending.sector);
             match behind {
                 Some(next) => self.follow(now, zone, next, turn, stack),
-                None => self.serve(now, zone, Event::Completed, turn, stack),
+                None => self.serve(now, zone, PlugEvent::Completed, turn, stack),
             }
         }
     }
@@ -307,7 +307,7 @@ impl Volume {
     fn finished_management(
         &self,
         now: Nanos,
-        pending: Box<Pending>,
+        pending: Box<PendingRequest>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -322,11 +322,11 @@ impl Volume {
         }
         let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
-            Ok(_) if pending.op == Op::ZoneOffline => Event::TakenOffline,
-            Ok(_) => Event::Managed(Some(pointer).filter(|_| moves_pointer)),
+            Ok(_) if pending.op == Op::ZoneOffline => PlugEvent::TakenOffline,
+            Ok(_) => PlugEvent::Managed(Some(pointer).filter(|_| moves_pointer)),
             // With a budget, what the zone holds has to be known.
-            Err(e) if e.is_uncertain() || self.slots.are_counted() => Event::ManagedInDoubt(e),
-            Err(_) => Event::Managed(None),
+            Err(e) if e.is_uncertain() || self.slots.are_counted() => PlugEvent::ManagedInDoubt(e),
+            Err(_) => PlugEvent::Managed(None),
         };
         self.serve(now, zone, event, turn, stack);
         turn.end(pending, result.map_err(RequestError::Device));
@@ -348,9 +348,9 @@ impl Volume {
         let zone = self.terms.info.geometry.zone_of(merged.parts[0].sector);
         if let Err(error) = result {
             let lost = Lost { writes: merged.parts, error };
-            return self.serve(now, zone, Event::Failed(lost), turn, stack);
+            return self.serve(now, zone, PlugEvent::Failed(lost), turn, stack);
         }
-        self.serve(now, zone, Event::Completed, turn, stack);
+        self.serve(now, zone, PlugEvent::Completed, turn, stack);
         for part in merged.parts {
             turn.end(part, result.clone().map_err(RequestError::Device));
         }
@@ -359,7 +359,7 @@ impl Volume {
     fn failed(
         &self,
         now: Nanos,
-        mut pending: Box<Pending>,
+        mut pending: Box<PendingRequest>,
         error: DeviceError,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -369,11 +369,11 @@ impl Volume {
         }
         let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
         match (cure(&mut pending, error, self.is_cancelling()), zone) {
-            (Cure::Send, Some(zone)) => self.serve(now, zone, Event::Retry(pending), turn, stack),
+            (Cure::Send, Some(zone)) => self.serve(now, zone, PlugEvent::Retry(pending), turn, stack),
             (Cure::Send, None) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (_, Some(zone)) => {
                 let lost = Lost { writes: vec![pending], error };
-                self.serve(now, zone, Event::Failed(lost), turn, stack);
+                self.serve(now, zone, PlugEvent::Failed(lost), turn, stack);
             }
             (Cure::Cancelled, None) => self.end_cancelled(pending, turn),
             (Cure::Later(retries), None) => self.retry_later(now, Context::one(pending), retries, stack),
@@ -383,7 +383,7 @@ impl Volume {
 
     /// A successful request's output: an append's address, wherever it comes from.
     #[inline]
-    pub(super) fn output(&self, pending: &Pending, output: Output) -> Output {
+    pub(super) fn output(&self, pending: &PendingRequest, output: Output) -> Output {
         match (pending.op, output) {
             (Op::Append, Output::Done) => Output::Appended(pending.sector),
             (_, output) => output,
@@ -396,13 +396,13 @@ impl Volume {
         &self,
         now: Nanos,
         zone: ZoneIndex,
-        event: Event,
+        event: PlugEvent,
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        let is_turn = matches!(event, Event::Turn);
+        let is_turn = matches!(event, PlugEvent::Turn);
         let mut has_token = is_turn || self.terms.policy.is(WriteMode::Qd1) && event.brings_token();
-        if matches!(event, Event::Completed) && self.plugs.complete_unqueued(zone) {
+        if matches!(event, PlugEvent::Completed) && self.plugs.complete_unqueued(zone) {
             return self.leave_token(now, has_token, stack);
         }
         if let Some(front) = self.front.as_ref().filter(|_| event.decides()) {
@@ -437,7 +437,7 @@ impl Volume {
     /// One command of `sectors` at offset `at`, of writes that share it.
     pub(super) fn merge(
         &self,
-        writes: impl Iterator<Item = Box<Pending>>,
+        writes: impl Iterator<Item = Box<PendingRequest>>,
         mut at: u32,
         sectors: u32,
     ) -> Context {

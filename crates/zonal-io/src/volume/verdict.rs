@@ -1,6 +1,6 @@
 //! What recovery makes of failed writes: decisions, on a zone's word and queue, without a drive. `recovery` carries them out.
 
-use super::pending::{Pending, ReadBack};
+use super::pending::{PendingRequest, ReadBack};
 use super::plug_state;
 use super::retry::is_retried;
 use super::terms::Terms;
@@ -8,12 +8,12 @@ use super::turn::Turn;
 use crate::buffer::IoBuf;
 use crate::device::{CommandResult, Output};
 use zonal_core::plug::{
-    Addressed, Class, Decision, ErrorClass, Failed, Item, Kind, Queue, ROUNDS_MAX, Resync, Verdict, Word,
-    WriteKind,
+    Addressed, Decision, ErrorClass, Failed, Item, Queue, ROUNDS_MAX, RequestKind, Resync, Verdict, Word,
+    WriteKind, ZoneClass,
 };
 use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sectors, ZoneCondition, ZoneIndex};
 
-pub(super) type FailedWrite = Failed<Box<Pending>>;
+pub(super) type FailedWrite = Failed<Box<PendingRequest>>;
 
 /// What has become of a zone whose failed writes are decided.
 pub(super) struct Decided {
@@ -31,11 +31,11 @@ pub(super) enum Read {
     /// It is the write's: the next piece is read.
     Next(Box<ReadBack>),
     /// All of the write is there.
-    Whole(Box<Pending>),
+    All(Box<PendingRequest>),
     /// Its beginning is there: the rest is sent again.
-    InPart(Item<Box<Pending>>),
+    InPart(Item<Box<PendingRequest>>),
     /// It ends, and the writes after it may lack it.
-    Lost(Box<Pending>, RequestError),
+    Lost(Box<PendingRequest>, RequestError),
 }
 
 impl Terms {
@@ -58,7 +58,7 @@ impl Terms {
         zone: ZoneIndex,
         word: Word,
         resync: Resync,
-        queue: &mut Queue<Box<Pending>>,
+        queue: &mut Queue<Box<PendingRequest>>,
         turn: &mut Turn,
     ) -> Decided {
         let (word, decided) = queue.resynced(word, resync, &self.rules(zone));
@@ -94,7 +94,7 @@ impl Terms {
         &self,
         word: Word,
         again: Vec<FailedWrite>,
-        queue: &mut Queue<Box<Pending>>,
+        queue: &mut Queue<Box<PendingRequest>>,
         turn: &mut Turn,
     ) -> (u64, bool) {
         let sent_again = again.len() as u64;
@@ -114,7 +114,7 @@ impl Terms {
         // Sent again at once they would be refused at once: they wait until a zone was filled, reset, finished or closed.
         let starves = starves.filter(|_| denied.is_empty());
         if let Some(error) = starves {
-            queue.starve(error);
+            queue.wait_for_slot(error);
         }
         (sent_again, starves.is_some())
     }
@@ -179,10 +179,10 @@ impl Terms {
         if write.addressed == Addressed::Native {
             write.token.sector = self.info.geometry.start_of(zone) + Sectors(write.at.into());
         }
-        Read::Whole(write.token)
+        Read::All(write.token)
     }
 
-    pub(super) fn failed_write(&self, pending: Box<Pending>, error: DeviceError) -> FailedWrite {
+    pub(super) fn failed_write(&self, pending: Box<PendingRequest>, error: DeviceError) -> FailedWrite {
         let native = self.policy.appends_in_flight_max() > 0;
         // The rest of a torn append has a place, which others count on, in every mode.
         let addressed = match pending.op {
@@ -196,7 +196,7 @@ impl Terms {
     }
 
     /// A failed write as it waits to be sent again.
-    fn again(&self, write: FailedWrite) -> Item<Box<Pending>> {
+    fn again(&self, write: FailedWrite) -> Item<Box<PendingRequest>> {
         let mut pending = write.token;
         // It was admitted once: what it waits for now, a full queue included, it has to wait for.
         pending.nowait = false;
@@ -209,7 +209,7 @@ impl Terms {
             _ => self.with_company(WriteKind::At(pending.at + pending.done), &pending),
         };
         let sectors = pending.sectors - pending.done;
-        Item { kind: Kind::Write(kind, sectors), mergeable: false, token: pending }
+        Item { kind: RequestKind::Write(kind, sectors), mergeable: false, token: pending }
     }
 
     fn verdict_error(
@@ -227,8 +227,8 @@ impl Terms {
             }
             Decision::Lost => RequestError::PredecessorLost { zone, lost_at, offset },
             Decision::Refuse => match resync.class {
-                Class::ReadOnly => RequestError::ZoneReadOnly { zone },
-                Class::Offline => RequestError::ZoneOffline { zone },
+                ZoneClass::ReadOnly => RequestError::ZoneReadOnly { zone },
+                ZoneClass::Offline => RequestError::ZoneOffline { zone },
                 _ => RequestError::ZoneFull { zone },
             },
             Decision::Unknown => {
@@ -237,7 +237,7 @@ impl Terms {
             Decision::GiveUp => RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error },
             // The rest of a torn append lies where it has to: what was written of it before is garbage, too.
             Decision::Fail if write.token.op == Op::Append && self.is_spoilt_rest(write, resync) => {
-                let Pending { at: offset, done, .. } = *write.token;
+                let PendingRequest { at: offset, done, .. } = *write.token;
                 RequestError::TornAppend { zone, offset, sectors: done + verdict.covered, error }
             }
             Decision::Fail | Decision::Redrive | Decision::Verify => RequestError::Device(error),
@@ -260,7 +260,7 @@ impl Terms {
 
     /// Takes the place of a write that goes out again: a partly done write has its own already.
     #[inline]
-    pub(super) fn place_again(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
+    pub(super) fn place_again(&self, zone: ZoneIndex, at: u32, pending: &mut PendingRequest) {
         if pending.done == 0 {
             self.place(zone, at, pending);
         } else {
@@ -284,7 +284,7 @@ pub(super) fn end_all(
     zone: ZoneIndex,
     word: Word,
     failed: Vec<FailedWrite>,
-    waiting: Vec<Box<Pending>>,
+    waiting: Vec<Box<PendingRequest>>,
     error: DeviceError,
     turn: &mut Turn,
 ) {
@@ -302,21 +302,21 @@ pub(super) fn end_all(
 }
 
 /// The failed writes of a zone that is about to be reset or finished end with what the device said.
-pub(super) fn abandon(queue: &mut Queue<Box<Pending>>, turn: &mut Turn) {
+pub(super) fn abandon(queue: &mut Queue<Box<PendingRequest>>, turn: &mut Turn) {
     for write in queue.abandon_for_management() {
         turn.end(write.token, Err(write.error.into()));
     }
 }
 
 /// The first write of `zone` may try again for a slot, unless it has often enough: each try that nothing else could end `counts`.
-pub(super) fn feed(
+pub(super) fn try_again_for_slot(
     zone: ZoneIndex,
     word: Word,
     counts: bool,
-    queue: &mut Queue<Box<Pending>>,
+    queue: &mut Queue<Box<PendingRequest>>,
     turn: &mut Turn,
 ) {
-    let Some(error) = queue.feed() else { return };
+    let Some(error) = queue.try_again() else { return };
     let Some(first) = queue.front_mut().filter(|p| counts && p.op.is_write()) else { return };
     first.rounds += 1;
     if first.rounds > ROUNDS_MAX {
@@ -339,7 +339,7 @@ mod tests {
 
     /// 96 sectors of zeroes at the beginning of the first zone, which failed with `error`.
     fn failed(error: DeviceError) -> FailedWrite {
-        let mut token = Pending::unused();
+        let mut token = PendingRequest::unused();
         (token.op, token.sectors) = (Op::WriteZeroes, 96);
         Failed { addressed: Addressed::Positional, at: 0, sectors: 96, error, rounds: 1, token }
     }
@@ -347,7 +347,7 @@ mod tests {
     /// Reads `write` back from a zone that stands at `pointer` and holds zeroes; `found` says of each piece whether it is read.
     fn read_back(write: FailedWrite, pointer: u32, mut found: impl FnMut(u32) -> bool) -> Read {
         let terms = Terms::of_drive(|_| {});
-        let word = Word::new(Class::Sequential, pointer);
+        let word = Word::new(ZoneClass::Sequential, pointer);
         let mut r = terms.begin_read_back(word, write);
         loop {
             if found(r.compared) {
@@ -367,7 +367,7 @@ mod tests {
             pieces.push(at);
             true
         });
-        assert!(matches!(end, Read::Whole(pending) if pending.done == 96));
+        assert!(matches!(end, Read::All(pending) if pending.done == 96));
         assert_eq!(pieces, [0, 64]);
     }
 
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn rest_of_a_write_that_is_there_in_part_is_sent_again_a_few_times() {
         let end = |rounds| read_back(Failed { rounds, ..failed(DeviceError::Aborted) }, 40, |_| true);
-        let rest = Kind::Write(WriteKind::Alone(40), 56);
+        let rest = RequestKind::Write(WriteKind::Alone(40), 56);
         assert!(matches!(end(ROUNDS_MAX), Read::InPart(item) if item.kind == rest && item.token.done == 40));
         assert!(matches!(end(ROUNDS_MAX + 1), Read::Lost(_, RequestError::GaveUp { .. })));
     }
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn read_back_that_is_refused_is_tried_again_a_few_times() {
         let terms = Terms::of_drive(|_| {});
-        let word = Word::new(Class::Sequential, 96);
+        let word = Word::new(ZoneClass::Sequential, 96);
         let mut r = terms.begin_read_back(word, failed(DeviceError::Aborted));
         for retry in 1..=RETRIES_MAX {
             let Read::Again(again) = terms.compare(ZONE, word, r, &Err(DeviceError::Busy)) else {
@@ -426,7 +426,7 @@ mod tests {
     fn decided(error: DeviceError, pointer: u32) -> (Decided, Vec<u32>, bool) {
         let terms = Terms::of_drive(|_| {});
         let mut queue = Queue::default();
-        let word = Word::new(Class::Sequential, 96).waiting().recovering();
+        let word = Word::new(ZoneClass::Sequential, 96).waiting().recovering();
         for at in [48, 0] {
             let mut write = Failed { at, sectors: 48, ..failed(error) };
             write.token.sector = Sector(at.into());
@@ -436,7 +436,7 @@ mod tests {
         let (word, next) = queue.next(word, &terms.rules(ZONE));
         assert!(matches!(next, Next::Resync));
         let mut turn = Turn::default();
-        let resync = Resync { class: Class::Sequential, pointer };
+        let resync = Resync { class: ZoneClass::Sequential, pointer };
         let decided = terms.decide(ZONE, word, resync, &mut queue, &mut turn);
         let again = std::iter::from_fn(|| (!queue.is_empty()).then(|| queue.pop().at)).collect();
         (decided, again, turn.has_lost_write())

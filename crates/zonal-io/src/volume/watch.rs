@@ -35,11 +35,11 @@ pub(super) struct Watches(Box<[CachePadded<Watch>]>);
 struct Watch {
     /// The one thing that a completion reads while all are awake.
     asleep: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     is_kept: bool,
     /// The thread that has the watch sleeps, and this is when it looks again at the latest.
     looks_at: Option<Nanos>,
@@ -50,7 +50,7 @@ struct State {
     has_guard: bool,
 }
 
-impl State {
+impl WatchState {
     /// Leaves a deadline to the thread that has the watch. Returns whether it sleeps past that time, and has to be woken.
     fn tell(&mut self, due: Option<Nanos>) -> bool {
         let Some(due) = due.filter(|_| self.is_kept) else { return false };
@@ -148,7 +148,7 @@ impl Watches {
         let heir = state.sleepers.pop_front();
         match &heir {
             Some(heir) => heir.set_woken(true),
-            None => *state = State::default(),
+            None => *state = WatchState::default(),
         }
         drop(state);
         if let Some(heir) = heir {
@@ -223,7 +223,7 @@ impl Watches {
 }
 
 /// The wait of one thread for what it has submitted.
-pub(super) struct Waiter<'a> {
+pub(super) struct ThreadWait<'a> {
     volume: &'a Volume,
     queue: usize,
     backoff: Backoff,
@@ -232,10 +232,10 @@ pub(super) struct Waiter<'a> {
     due: Option<Nanos>,
 }
 
-impl<'a> Waiter<'a> {
+impl<'a> ThreadWait<'a> {
     /// The wait of the calling thread.
-    pub(super) fn new(volume: &'a Volume) -> Waiter<'a> {
-        Waiter {
+    pub(super) fn new(volume: &'a Volume) -> ThreadWait<'a> {
+        ThreadWait {
             volume,
             queue: volume.reapers.own(),
             backoff: Backoff::default(),
@@ -281,7 +281,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for ThreadWait<'_> {
     fn drop(&mut self) {
         let alarm = &self.volume.alarm;
         match self.has_watch {

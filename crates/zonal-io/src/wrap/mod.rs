@@ -7,7 +7,7 @@
 
 mod reset;
 
-pub(crate) use reset::{ResetWalk, Step};
+pub(crate) use reset::{ResetStep, ResetWalk};
 
 /// Things in numbered places: what the device inside knows by those numbers.
 pub(crate) struct Slots<T> {

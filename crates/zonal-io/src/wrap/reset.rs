@@ -25,7 +25,7 @@ pub(crate) struct ResetWalk {
 
 /// What a walk does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ResetStep {
     /// Describe this number of zones from this one.
     Report(ZoneIndex, u32),
     /// Reset this one.
@@ -41,13 +41,13 @@ impl ResetWalk {
     }
 
     /// The command that is next, again and again until [`ResetWalk::answered`].
-    pub(crate) fn step(&self) -> Step {
+    pub(crate) fn step(&self) -> ResetStep {
         match (self.error, self.found.front()) {
-            (Some(error), _) => Step::End(Err(error)),
-            (None, Some(zone)) => Step::Reset(*zone),
-            (None, None) if self.rest.is_empty() => Step::End(Ok(())),
+            (Some(error), _) => ResetStep::End(Err(error)),
+            (None, Some(zone)) => ResetStep::Reset(*zone),
+            (None, None) if self.rest.is_empty() => ResetStep::End(Ok(())),
             (None, None) => {
-                Step::Report(ZoneIndex(self.rest.start), REPORT_ZONES.min(self.rest.len() as u32))
+                ResetStep::Report(ZoneIndex(self.rest.start), REPORT_ZONES.min(self.rest.len() as u32))
             }
         }
     }
@@ -96,15 +96,15 @@ mod tests {
     fn walk_resets_what_holds_data_and_stays_inside_its_range() {
         use ZoneCondition::{Closed, Empty, Full, ImpOpen, Offline, ReadOnly};
         let mut walk = ResetWalk::new(2..8, [ZoneIndex(6)]);
-        assert_eq!(walk.step(), Step::Report(ZoneIndex(2), 6));
+        assert_eq!(walk.step(), ResetStep::Report(ZoneIndex(2), 6));
         walk.answered(zones(2, &[Full, Empty, ReadOnly, Offline]));
-        assert_eq!(walk.step(), Step::Reset(ZoneIndex(2)));
+        assert_eq!(walk.step(), ResetStep::Reset(ZoneIndex(2)));
         walk.answered(Ok(Output::Done));
-        assert_eq!(walk.step(), Step::Report(ZoneIndex(6), 2));
+        assert_eq!(walk.step(), ResetStep::Report(ZoneIndex(6), 2));
         walk.answered(zones(6, &[Closed, ImpOpen, Full, Full]));
-        assert_eq!(walk.step(), Step::Reset(ZoneIndex(7)));
+        assert_eq!(walk.step(), ResetStep::Reset(ZoneIndex(7)));
         walk.answered(Err(ZoneError::InvalidTransition.into()));
-        assert_eq!(walk.step(), Step::End(Ok(())));
+        assert_eq!(walk.step(), ResetStep::End(Ok(())));
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         let mut walk = ResetWalk::new(0..8, []);
         walk.answered(zones(0, &[ZoneCondition::Full; 8]));
         walk.answered(Err(DeviceError::Medium));
-        assert_eq!(walk.step(), Step::End(Err(DeviceError::Medium)));
+        assert_eq!(walk.step(), ResetStep::End(Err(DeviceError::Medium)));
         let mut walk = ResetWalk::new(0..8, []);
         walk.answered(zones(0, &[]));
-        assert_eq!(walk.step(), Step::End(Err(DeviceError::InvalidField)));
+        assert_eq!(walk.step(), ResetStep::End(Err(DeviceError::InvalidField)));
     }
 }

@@ -59,7 +59,7 @@ struct Queue {
     has_news: bool,
 }
 
-struct State {
+struct HeldState {
     queues: Vec<Queue>,
     answer: Answer,
     sent: Vec<Op>,
@@ -73,7 +73,7 @@ struct State {
 pub struct Held {
     inner: Emulated<Null>,
     wakeups: Wakeups,
-    state: Mutex<State>,
+    state: Mutex<HeldState>,
 }
 
 impl Held {
@@ -83,7 +83,7 @@ impl Held {
             .with_size(256 << 20)
             .with_zone_size(ZONE * 512)
             .with_submit_queues(queues as u32);
-        let state = State {
+        let state = HeldState {
             queues: std::iter::repeat_with(Queue::default).take(queues).collect(),
             answer,
             sent: Vec::new(),
@@ -220,7 +220,7 @@ impl Device for Held {
         if due.is_some() {
             self.wakeups.ring(queue);
         }
-        Submitted::Pending
+        Submitted::Accepted
     }
 
     fn poll(

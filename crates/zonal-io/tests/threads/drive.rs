@@ -27,7 +27,7 @@ struct Zone {
     writes: u32,
 }
 
-struct State {
+struct DriveState {
     zones: Vec<Zone>,
     /// By queue.
     finished: Vec<VecDeque<(Op, ZoneIndex, Context, CommandResult)>>,
@@ -40,7 +40,7 @@ pub struct Drive {
     info: DeviceInfo,
     answers: Answers,
     wakeups: Wakeups,
-    state: Mutex<State>,
+    state: Mutex<DriveState>,
 }
 
 impl Drive {
@@ -73,7 +73,7 @@ impl Drive {
             WriteMode::Qd1 => (1, 1),
             _ => (u32::MAX, 1),
         };
-        let state = State { zones, finished: vec![VecDeque::new()], writes_max };
+        let state = DriveState { zones, finished: vec![VecDeque::new()], writes_max };
         Drive { info, answers, wakeups: Wakeups::new(1), state: Mutex::new(state) }
     }
 
@@ -86,7 +86,7 @@ impl Drive {
     }
 }
 
-impl State {
+impl DriveState {
     fn execute(&mut self, info: &DeviceInfo, command: &Command) -> CommandResult {
         let zone = info.geometry.zone_of(command.sector);
         match command.op {
@@ -176,7 +176,7 @@ impl Device for Drive {
         state.finished[queue].push_back((command.op, zone, context, result));
         drop(state);
         self.wakeups.ring(queue);
-        Submitted::Pending
+        Submitted::Accepted
     }
 
     fn poll(

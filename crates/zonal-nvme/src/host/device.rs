@@ -255,7 +255,7 @@ impl Device for RemoteDevice {
             }
             shared.listen(queue, &state);
         }
-        Submitted::Pending
+        Submitted::Accepted
     }
 
     fn poll(

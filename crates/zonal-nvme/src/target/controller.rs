@@ -105,12 +105,12 @@ pub struct Controller {
     pub(super) has_aborts: AtomicBool,
     /// Taken under `state`, or alone.
     pub(super) aborts: Mutex<Aborts>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ControllerState>,
 }
 
-pub(super) struct State {
+pub(super) struct ControllerState {
     pub(super) cc: u32,
-    /// As commands see it. What a host reads is [`State::status`].
+    /// As commands see it. What a host reads is [`ControllerState::status`].
     pub(super) csts: u32,
     /// Shutdowns that the host has asked for.
     pub(super) shutdowns: u32,
@@ -138,7 +138,7 @@ impl Controller {
         events: Vec<Events>,
     ) -> Controller {
         let has_cache = target.volume().info().volatile_cache;
-        let state = State {
+        let state = ControllerState {
             cc: 0,
             csts: 0,
             shutdowns: 0,
@@ -321,7 +321,7 @@ impl Controller {
         if let Some(cid) = state.withdrawn.pop_front() {
             return Some((cid, Err(Status::ABORT_REQUESTED)));
         }
-        let State { notices, features, .. } = &mut *state;
+        let ControllerState { notices, features, .. } = &mut *state;
         notices.next(&self.target, features).map(|(cid, event)| (cid, Ok(event)))
     }
 

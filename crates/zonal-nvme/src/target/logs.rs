@@ -1,6 +1,6 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::identify::{NVM, ZNS};
 use super::{DISCOVERY_NQN, HostCounts, Target};
 use crate::status::Status;
@@ -59,7 +59,7 @@ impl ChangedZones {
 }
 
 impl Controller {
-    pub(super) fn log_page(&self, sqe: &Sqe, state: &mut State) -> Result<Vec<u8>, Status> {
+    pub(super) fn log_page(&self, sqe: &Sqe, state: &mut ControllerState) -> Result<Vec<u8>, Status> {
         let GetLogPage { lid, len, offset, csi, retains, nsid } = GetLogPage::parse(sqe);
         if offset % 4 != 0 || len > u64::from(self.target().transfer_max()) {
             return Err(Status::INVALID_FIELD);
@@ -120,7 +120,7 @@ fn supported() -> Vec<u8> {
 
 impl Controller {
     /// SMART / Health Information (Base 5.1.12.1.3): what hosts have moved since the target was made.
-    fn health(&self, state: &State) -> Vec<u8> {
+    fn health(&self, state: &ControllerState) -> Vec<u8> {
         const KELVIN: u16 = 273 + 30;
         const HOUR: u64 = 3_600_000_000_000;
         /// Thousands of 512 bytes.

@@ -1,7 +1,7 @@
 //! Properties (Base 3.1.4): what a host reads and sets of its controller before there are queues for commands.
 
 use super::QUEUE_ENTRIES;
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use crate::status::Status;
 use std::sync::atomic::Ordering;
 
@@ -122,11 +122,11 @@ impl Controller {
     }
 
     /// A controller level reset (Base 3.7.2): I/O queues are gone, and what waits for events ends.
-    fn reset(&self, state: &mut State) {
+    fn reset(&self, state: &mut ControllerState) {
         state.csts = 0;
         state.draining.clear();
         self.is_draining.store(false, Ordering::Release);
-        let State { notices, withdrawn, .. } = state;
+        let ControllerState { notices, withdrawn, .. } = state;
         withdrawn.extend(notices.waiting.drain(..));
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
@@ -147,14 +147,14 @@ impl Controller {
         self.set_ready(&state);
     }
 
-    fn set_ready(&self, state: &State) {
+    fn set_ready(&self, state: &ControllerState) {
         let is_ready = state.csts & (READY | FATAL | SHUTDOWN_STATUS) == READY;
         self.has_zones.store(state.cc >> 4 & 7 == ALL_SETS, Ordering::Release);
         self.is_ready.store(is_ready, Ordering::Release);
     }
 }
 
-impl State {
+impl ControllerState {
     /// `CSTS`. A reset is over once the queues from before have ended what waited in them.
     fn status(&self) -> u32 {
         let is_resetting = self.cc & ENABLE == 0 && !self.queues.is_empty();

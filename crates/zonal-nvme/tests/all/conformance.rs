@@ -425,8 +425,8 @@ fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
         // It may be there: sent again it would be there twice.
         (RequestError::FateUnknown { zone, offset: 0, write_pointer: 8, error: busy }, 0x4006),
         (RequestError::TornAppend { zone, offset: 0, sectors: 8, error: busy }, 0x4006),
-        (RequestError::InPart { sector: at, landed: 8, error: busy }, 0x4006),
-        (RequestError::InPart { sector: at, landed: 8, error }, 0x4280),
+        (RequestError::InPart { sector: at, written: 8, error: busy }, 0x4006),
+        (RequestError::InPart { sector: at, written: 8, error }, 0x4280),
         (RequestError::Device(error), 0x4280),
     ];
     for (error, status) in table {

@@ -201,7 +201,7 @@ pub struct Stopped {
 
 /// What a task is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State<C> {
+enum TaskState<C> {
     /// It is in the queue.
     Ready,
     Answer,
@@ -209,12 +209,12 @@ enum State<C> {
     Or(C, u64),
     Until(Nanos),
     Look,
-    Over,
+    Ended,
 }
 
 struct Fibre<C, R> {
     task: Task<C, R>,
-    state: State<C>,
+    state: TaskState<C>,
     /// The timer that it has in the heap.
     timer: Option<Nanos>,
     /// Whether it is on the list of those that wait for more than an answer.
@@ -271,7 +271,8 @@ impl<'a, H: Host> Executor<'a, H> {
         signals: Signals,
         host: &'a mut H,
     ) -> Executor<'a, H> {
-        let fibre = |task| Fibre { task, state: State::Ready, timer: None, is_listed: false, glance: None };
+        let fibre =
+            |task| Fibre { task, state: TaskState::Ready, timer: None, is_listed: false, glance: None };
         let fibres: Vec<_> = tasks.into_iter().map(fibre).collect();
         Executor {
             now: timeline.now(),
@@ -348,17 +349,17 @@ impl<'a, H: Host> Executor<'a, H> {
         };
         self.have_left |= fibre.is_listed && !matches!(pause, Pause::Or(_));
         match pause {
-            Pause::Answer => fibre.state = State::Answer,
+            Pause::Answer => fibre.state = TaskState::Answer,
             Pause::Or(condition) => self.list(n, condition),
             Pause::Until(time) => {
-                fibre.state = State::Until(time);
+                fibre.state = TaskState::Until(time);
                 if fibre.timer != Some(time) {
                     fibre.timer = Some(time);
                     self.timers.push(Reverse((time, n)));
                 }
             }
             Pause::Look => {
-                fibre.state = State::Look;
+                fibre.state = TaskState::Look;
                 let got_on = self.signals.happenings.count() != happened;
                 let Lookers { waiting, got_on: last, .. } = &mut self.lookers;
                 if got_on { last.push(n) } else { waiting.push(n) }
@@ -374,7 +375,7 @@ impl<'a, H: Host> Executor<'a, H> {
     /// Lets a task wait for more than an answer.
     fn list(&mut self, n: usize, condition: H::Condition) {
         let fibre = &mut self.fibres[n];
-        fibre.state = State::Or(condition, self.signals.happenings.count());
+        fibre.state = TaskState::Or(condition, self.signals.happenings.count());
         if !std::mem::replace(&mut fibre.is_listed, true) {
             self.others.push(n);
         }
@@ -382,7 +383,7 @@ impl<'a, H: Host> Executor<'a, H> {
 
     fn over(&mut self, n: usize, left: H::Left) {
         self.have_left |= self.fibres[n].is_listed;
-        self.fibres[n].state = State::Over;
+        self.fibres[n].state = TaskState::Ended;
         self.alive -= 1;
         self.signals.happenings.one_more();
         let resume = self.host.over(n, left, self.now);
@@ -402,8 +403,8 @@ impl<'a, H: Host> Executor<'a, H> {
         let fibre = &mut self.fibres[n];
         fibre.glance = None;
         // A fibre that looks does so after each poll.
-        if !matches!(fibre.state, State::Ready | State::Over | State::Look) {
-            fibre.state = State::Ready;
+        if !matches!(fibre.state, TaskState::Ready | TaskState::Ended | TaskState::Look) {
+            fibre.state = TaskState::Ready;
             self.ready.push_back(n);
         }
     }
@@ -431,15 +432,15 @@ impl<'a, H: Host> Executor<'a, H> {
         let mut is_for_any = false;
         for &n in &self.listed {
             match self.fibres[n].state {
-                State::Or(_, seen) if seen == happened => self.others.push(n),
-                State::Or(condition, _) => is_for_any |= self.host.is_there(n, condition),
+                TaskState::Or(_, seen) if seen == happened => self.others.push(n),
+                TaskState::Or(condition, _) => is_for_any |= self.host.is_there(n, condition),
                 _ => self.fibres[n].is_listed = false,
             }
         }
         for at in 0..self.listed.len() {
             let n = self.listed[at];
             match self.fibres[n].state {
-                State::Or(condition, seen) if seen != happened => self.let_look(n, condition, is_for_any),
+                TaskState::Or(condition, seen) if seen != happened => self.let_look(n, condition, is_for_any),
                 _ => {}
             }
         }
@@ -473,7 +474,7 @@ impl<'a, H: Host> Executor<'a, H> {
         lookers.quiet += 1;
         for list in [&mut lookers.waiting, &mut lookers.got_on] {
             for n in list.drain(..) {
-                self.fibres[n].state = State::Ready;
+                self.fibres[n].state = TaskState::Ready;
                 self.ready.push_back(n);
             }
         }
@@ -523,7 +524,7 @@ impl<'a, H: Host> Executor<'a, H> {
             if self.fibres[n].timer == Some(time) {
                 self.fibres[n].timer = None;
             }
-            if matches!(self.fibres[n].state, State::Until(until) if until <= self.now) {
+            if matches!(self.fibres[n].state, TaskState::Until(until) if until <= self.now) {
                 self.wake(n);
             }
         }
@@ -542,12 +543,12 @@ impl<'a, H: Host> Executor<'a, H> {
         let mut tasks: Vec<String> = Vec::new();
         for Fibre { task, state, .. } in &self.fibres {
             let waits = match state {
-                State::Over => continue,
-                State::Ready => "runs",
-                State::Answer => "waits for its requests",
-                State::Or(..) => "waits for another job",
-                State::Until(_) => "waits for its time",
-                State::Look => "waits",
+                TaskState::Ended => continue,
+                TaskState::Ready => "runs",
+                TaskState::Answer => "waits for its requests",
+                TaskState::Or(..) => "waits for another job",
+                TaskState::Until(_) => "waits for its time",
+                TaskState::Look => "waits",
             };
             tasks.push(format!("{} {waits}", task.name));
         }

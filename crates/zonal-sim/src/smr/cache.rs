@@ -3,7 +3,7 @@
 //! The order of destaging is firmware's secret, and differs between drives. So there are several policies under one name;
 //! in each of them the writes of a zone keep their order.
 
-use super::mechanics::{Mechanics, Place};
+use super::mechanics::{DiskPlace, Mechanics};
 use crate::model::{Span, Tag};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ pub(super) struct Head {
 pub(super) struct Entry {
     pub(super) sector: Sector,
     pub(super) sectors: u32,
-    pub(super) place: Place,
+    pub(super) place: DiskPlace,
     pub(super) arrived: Nanos,
     /// Number in order of arrival.
     pub(super) sequence: u64,
@@ -323,7 +323,7 @@ pub(super) fn positioning(
     mechanics: &Mechanics,
     head: &Head,
     sector: Sector,
-    place: &Place,
+    place: &DiskPlace,
 ) -> Span {
     match sector == head.next {
         true if head.at == now => 0,

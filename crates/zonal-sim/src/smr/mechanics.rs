@@ -42,7 +42,7 @@ pub struct Mechanics {
 
 /// A place on the disk that is to be read or written.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Place {
+pub struct DiskPlace {
     /// Of the stroke, from the outer edge: 0 to 1.
     pub cylinder: f64,
     /// When the place comes round, from the beginning of each turn.
@@ -81,7 +81,7 @@ impl Mechanics {
 
     /// Where `sectors` from `sector` on are, all of one zone.
     #[inline]
-    pub fn place(&self, sector: Sector, sectors: u32) -> Place {
+    pub fn place(&self, sector: Sector, sectors: u32) -> DiskPlace {
         let zone = self.geometry.zone_of(sector);
         let share = self.share(zone);
         let nanos_a_sector = SECTOR_BYTES as f64 * 1e9 / (self.options.outer_rate * share);
@@ -91,7 +91,7 @@ impl Mechanics {
         let end = (f64::from(offset + sectors) * nanos_a_sector) as u64;
         let turn = self.options.turn.max(1);
         let begin = hash(self.options.seed ^ u64::from(zone.0)) % turn;
-        Place {
+        DiskPlace {
             cylinder: (1.0 - share) / (1.0 - self.options.inner_ratio),
             phase: (begin + start) % turn,
             transfer: end - start,
@@ -110,14 +110,14 @@ impl Mechanics {
 
     /// Time from `now`, with the arm at `cylinder`, until `place` is under the head.
     #[inline]
-    pub fn positioning(&self, now: Nanos, cylinder: f64, place: &Place) -> Span {
+    pub fn positioning(&self, now: Nanos, cylinder: f64, place: &DiskPlace) -> Span {
         let seek = self.seek((place.cylinder - cylinder).abs());
         seek + self.rotation(Nanos(now.0 + seek), place)
     }
 
     /// Time from `now`, with the arm where it has to be, until `place` is under the head.
     #[inline]
-    pub fn rotation(&self, now: Nanos, place: &Place) -> Span {
+    pub fn rotation(&self, now: Nanos, place: &DiskPlace) -> Span {
         let turn = self.options.turn;
         if turn == 0 {
             return 0;

@@ -14,13 +14,13 @@ mod options;
 mod queue;
 
 pub use cache::{CacheLimits, Order, Policy};
-pub use mechanics::{Mechanics, MechanicsOptions, Place};
+pub use mechanics::{DiskPlace, Mechanics, MechanicsOptions};
 pub use options::SmrOptions;
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use cache::{Cache, Entry, Head, Pressure, Stream};
-use queue::{Queue, Stage, Waiting};
+use queue::{CommandStage, Queue, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// See the module.
@@ -29,7 +29,7 @@ pub struct SmrDisk {
     geometry: Geometry,
     options: SmrOptions,
     mechanics: Mechanics,
-    events: Agenda<Event>,
+    events: Agenda<SmrEvent>,
     /// Commands that the link has not carried yet.
     queue: Queue,
     /// What the link carries.
@@ -52,7 +52,7 @@ pub struct SmrDisk {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum SmrEvent {
     /// The link has carried its command.
     Carried,
     /// The head is through with its task.
@@ -109,7 +109,7 @@ impl SmrDisk {
         if waiting.is_write() {
             self.cache.reserve(waiting.zone, bytes(waiting.job.sectors));
         }
-        self.events.push(Nanos(now.0 + waiting.link_time), Event::Carried);
+        self.events.push(Nanos(now.0 + waiting.link_time), SmrEvent::Carried);
         self.link = Some(waiting);
     }
 
@@ -135,7 +135,7 @@ impl SmrDisk {
             | Op::ResetAll
             | Op::Report
             | Op::Discard => {
-                self.events.push(Nanos(now.0 + self.options.manage), Event::Managed(tag));
+                self.events.push(Nanos(now.0 + self.options.manage), SmrEvent::Managed(tag));
             }
         }
     }
@@ -239,7 +239,7 @@ impl SmrDisk {
         self.reads_in_a_row += 1;
         let ahead = self.read_ahead(now, job.sector);
         // What went past the head meanwhile is in the buffer.
-        let place = Place { transfer: place.transfer.saturating_sub(ahead), ..place };
+        let place = DiskPlace { transfer: place.transfer.saturating_sub(ahead), ..place };
         self.move_head(now, positioning, job.sector, job.sectors, &place);
         self.medium = Some(Task::Read(tag));
         true
@@ -255,20 +255,20 @@ impl SmrDisk {
         }
     }
 
-    fn read_positioning(&self, now: Nanos, sector: Sector, place: &Place) -> Span {
+    fn read_positioning(&self, now: Nanos, sector: Sector, place: &DiskPlace) -> Span {
         let is_ahead = sector == self.head.next
             && self.reads_in_a_row > 0
             && now.0 - self.head.at.0 <= self.options.read_ahead;
         if is_ahead { 0 } else { cache::positioning(now, &self.mechanics, &self.head, sector, place) }
     }
 
-    fn move_head(&mut self, now: Nanos, positioning: Span, sector: Sector, sectors: u32, place: &Place) {
+    fn move_head(&mut self, now: Nanos, positioning: Span, sector: Sector, sectors: u32, place: &DiskPlace) {
         let end = Nanos(now.0 + positioning + place.transfer);
         self.totals.positionings += u64::from(positioning > 0);
         self.totals.positioning += positioning;
         self.totals.transferring += place.transfer;
         self.head = Head { cylinder: place.cylinder, next: Sector(sector.0 + u64::from(sectors)), at: end };
-        self.events.push(end, Event::Medium);
+        self.events.push(end, SmrEvent::Medium);
     }
 
     /// The head is through.
@@ -325,16 +325,16 @@ impl Model for SmrDisk {
             self.totals.submitted += u64::from(job.sectors);
         }
         let (zone, link_time) = (self.zone_of(job.sector), self.link_time(job));
-        self.queue.push(Waiting { tag, job: *job, since: now, zone, stage: Stage::New, link_time });
+        self.queue.push(Waiting { tag, job: *job, since: now, zone, stage: CommandStage::New, link_time });
         self.start(now);
     }
 
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
         while let Some((at, event)) = self.events.pop(now) {
             match event {
-                Event::Carried => self.carried(at, answered),
-                Event::Medium => self.passed(at, answered),
-                Event::Managed(tag) => answered(at, tag),
+                SmrEvent::Carried => self.carried(at, answered),
+                SmrEvent::Medium => self.passed(at, answered),
+                SmrEvent::Managed(tag) => answered(at, tag),
             }
             self.start(at);
         }
@@ -351,8 +351,8 @@ impl Model for SmrDisk {
                 break;
             }
             let answers = match event {
-                Event::Carried | Event::Managed(_) => Some(*at),
-                Event::Medium => self.answers_from_medium(*at),
+                SmrEvent::Carried | SmrEvent::Managed(_) => Some(*at),
+                SmrEvent::Medium => self.answers_from_medium(*at),
             };
             from = from.into_iter().chain(answers).min();
         }

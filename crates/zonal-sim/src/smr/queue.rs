@@ -17,13 +17,13 @@ pub(super) struct Waiting {
     pub(super) job: Job,
     pub(super) since: Nanos,
     pub(super) zone: ZoneIndex,
-    pub(super) stage: Stage,
+    pub(super) stage: CommandStage,
     /// How long the link takes to carry it.
     pub(super) link_time: Span,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum CommandStage {
     New,
     /// A read that the head is at.
     Reading,
@@ -107,7 +107,7 @@ impl Queue {
             *is_held_up = self.admits_in_order && !has_room;
             return has_room && !self.waits_for_one_of(w.zone, at);
         }
-        !reads(&w.job) || w.stage == Stage::HasData
+        !reads(&w.job) || w.stage == CommandStage::HasData
     }
 
     /// Whether a write of `zone` waits before the place `at`: a small one would fit where that does not.
@@ -140,13 +140,13 @@ impl Queue {
     /// Reads that wait for the head, with their places.
     pub(super) fn new_reads(&self) -> impl Iterator<Item = (usize, &Job)> {
         let all = self.waiting.iter().enumerate();
-        all.filter(|(_, w)| reads(&w.job) && w.stage == Stage::New).map(|(at, w)| (at, &w.job))
+        all.filter(|(_, w)| reads(&w.job) && w.stage == CommandStage::New).map(|(at, w)| (at, &w.job))
     }
 
     /// The head begins the read at this place.
     pub(super) fn read_begins(&mut self, at: usize) -> (Tag, Job) {
         let waiting = &mut self.waiting[at];
-        waiting.stage = Stage::Reading;
+        waiting.stage = CommandStage::Reading;
         self.new_reads -= 1;
         (waiting.tag, waiting.job)
     }
@@ -154,7 +154,7 @@ impl Queue {
     /// What this read asked for is in the drive's buffer.
     pub(super) fn read_ends(&mut self, tag: Tag) {
         if let Some(waiting) = self.waiting.iter_mut().find(|w| w.tag == tag) {
-            waiting.stage = Stage::HasData;
+            waiting.stage = CommandStage::HasData;
         }
     }
 

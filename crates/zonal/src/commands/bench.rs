@@ -139,7 +139,7 @@ enum Order {
 
 /// Where the metadata are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-enum Place {
+enum FsMetadata {
     /// In memory, where they take no time of the drive
     Memory,
     /// On the drive, which has to keep data: a simulated one does with keep=data in its name
@@ -166,7 +166,7 @@ struct Files {
     fs_fill: Option<u8>,
     /// Where the metadata of the file system are
     #[arg(long, value_name = "PLACE", value_enum, default_value = "memory")]
-    fs_metadata: Place,
+    fs_metadata: FsMetadata,
     /// Although there is a file system on the device, which is lost: --target=fs empties the device
     #[arg(long)]
     fs_overwrite: bool,
@@ -185,8 +185,8 @@ impl Files {
             fill_percent: self.fs_fill,
             overwrite: self.fs_overwrite,
             metadata: match self.fs_metadata {
-                Place::Memory => MetadataPlace::Memory,
-                Place::Drive => MetadataPlace::Drive,
+                FsMetadata::Memory => MetadataPlace::Memory,
+                FsMetadata::Drive => MetadataPlace::Drive,
             },
         }
     }

@@ -1,8 +1,8 @@
 //! `zonal calibrate`: the profile of a drive from a few short runs on it.
 
+use crate::atomic_file::{AtomicFile, directory};
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::whole::{Whole, directory};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal, Write};
@@ -199,7 +199,7 @@ fn text(found: &Calibrated, table: &str) -> String {
 
 /// Writes the profile, which is whole or not there.
 fn write_profile(output: &Path, text: &str) -> Result<(), Failure> {
-    let written = Whole::create(output, 0o666).and_then(|mut whole| {
+    let written = AtomicFile::create(output, 0o666).and_then(|mut whole| {
         whole.file().write_all(text.as_bytes())?;
         whole.commit()
     });

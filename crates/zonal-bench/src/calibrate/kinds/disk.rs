@@ -2,7 +2,7 @@
 
 use crate::calibrate::Residual;
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Run, Runs, ZoneSpread};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_io::volume::WriteMode;
@@ -136,7 +136,7 @@ impl Span {
 /// The runs on a disk whose zones are many enough, with no limit of active ones: before those whose jobs share zones, and after.
 fn runs_of_wide(
     span: &Span,
-    run: &dyn Fn(&'static str, u64, u64, Vec<Place>) -> Run,
+    run: &dyn Fn(&'static str, u64, u64, Vec<ZoneSpread>) -> Run,
 ) -> (Vec<Run>, Option<Run>) {
     let two = |(n, (name, zones)): (usize, (&'static str, u32))| {
         let use_of = APART_USE + 2 * n as u32;
@@ -145,13 +145,14 @@ fn runs_of_wide(
         let apart = if strides == 0 { zones } else { strides.min(span.many - 1) * span.stride + 1 };
         let room = span.many - strides.min(span.many - 1);
         let count = APART_PLACES.min(room);
-        let places = (0..count).map(|n| Place::of(span.at(n * room / count, use_of), apart, 2)).collect();
+        let places =
+            (0..count).map(|n| ZoneSpread::of(span.at(n * room / count, use_of), apart, 2)).collect();
         run(name, MIB, 32 * MIB, places)
     };
     let over_all = |use_of: u32, zones: u32| {
-        vec![Place::of(span.at(0, FAR_USE + use_of), span.many / zones * span.stride, zones)]
+        vec![ZoneSpread::of(span.at(0, FAR_USE + use_of), span.many / zones * span.stride, zones)]
     };
-    let all = Place::of(span.at(0, FAR_USE + 3), span.stride, span.many);
+    let all = ZoneSpread::of(span.at(0, FAR_USE + 3), span.stride, span.many);
     let mut runs: Vec<Run> = APART.into_iter().enumerate().map(two).collect();
     runs.push(run(FAR_16, MIB, 24 * MIB, over_all(0, 16)));
     runs.push(run(FAR_16_SMALL, MIB / 4, 6 * MIB, over_all(1, 16)));
@@ -169,7 +170,7 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         name,
         block,
         bytes: (2 * capacity).min(512 * MIB) / block * block,
-        places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
+        places: vec![ZoneSpread { in_a_row: 2, ..ZoneSpread::of(span.at(n, 0), 2, 1) }],
         order: Order::Sequential,
         mode: WriteMode::PerZone,
     };
@@ -186,21 +187,25 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         let count = count.min(room);
         (0..count).map(move |n| n * room / count)
     };
-    let pairs = spread(PAIRS, 1).map(|n| Place::of(span.at(n, 2), 1, 2)).collect();
+    let pairs = spread(PAIRS, 1).map(|n| ZoneSpread::of(span.at(n, 2), 1, 2)).collect();
     let third = span.many / 3;
-    let far =
-        spread(FARS.min(third), third).map(|n| Place::of(span.at(n, 4), third * span.stride, 2)).collect();
+    let far = spread(FARS.min(third), third)
+        .map(|n| ZoneSpread::of(span.at(n, 4), third * span.stride, 2))
+        .collect();
     let eighth = span.many / 8;
-    let eight =
-        (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
-    let half = |n| Place::of(span.at(n, 7 + CLUSTER), 2 * span.stride, span.many / 2);
-    let many = || vec![Place::of(span.at(0, 6 + CLUSTER), span.stride, span.many)];
-    let clusters =
-        Place { in_a_row: CLUSTER, ..Place::of(span.at(0, 6), CLUSTER * span.stride, span.many / CLUSTER) };
+    let eight = (0..EIGHTS)
+        .map(|n| ZoneSpread::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8))
+        .collect();
+    let half = |n| ZoneSpread::of(span.at(n, 7 + CLUSTER), 2 * span.stride, span.many / 2);
+    let many = || vec![ZoneSpread::of(span.at(0, 6 + CLUSTER), span.stride, span.many)];
+    let clusters = ZoneSpread {
+        in_a_row: CLUSTER,
+        ..ZoneSpread::of(span.at(0, 6), CLUSTER * span.stride, span.many / CLUSTER)
+    };
     let at_random =
         Run { order: Order::Random { depth: CLUSTER }, ..run(MANY_1M, block, 12 * block, vec![clusters]) };
     let at_random = Run { bytes: at_random.bytes * u64::from(CLUSTER), ..at_random };
-    let side_by_side = Place { in_a_row: span.many, ..Place::of(span.first - span.many, 0, 1) };
+    let side_by_side = ZoneSpread { in_a_row: span.many, ..ZoneSpread::of(span.first - span.many, 0, 1) };
     let shared = Run {
         order: Order::Shared { jobs: SHARERS, depth: SHARERS_DEPTH },
         mode: WriteMode::Qd1,

@@ -1,7 +1,7 @@
 //! A flash drive: what a command and a byte cost in one zone, and in all.
 
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Run, Runs, ZoneSpread};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_io::volume::WriteMode;
@@ -34,7 +34,7 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
             name,
             block,
             bytes,
-            places: vec![Place::of(geometry.conventional_zones(), 1, zones)],
+            places: vec![ZoneSpread::of(geometry.conventional_zones(), 1, zones)],
             order: Order::Sequential,
             mode: WriteMode::PerZone,
         }

@@ -13,23 +13,23 @@ use zonal_sim::profile::TimingValues;
 
 /// A kind of drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum DriveKind {
     Disk,
     Flash,
 }
 
-impl Kind {
-    pub(super) fn of(profile: &Profile) -> Kind {
+impl DriveKind {
+    pub(super) fn of(profile: &Profile) -> DriveKind {
         match profile.timing {
-            TimingValues::SmrDisk(_) => Kind::Disk,
-            TimingValues::Flash(_) => Kind::Flash,
+            TimingValues::SmrDisk(_) => DriveKind::Disk,
+            TimingValues::Flash(_) => DriveKind::Flash,
         }
     }
 
     pub(super) fn runs(self, info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         match self {
-            Kind::Disk => disk::runs(info),
-            Kind::Flash => flash::runs(info),
+            DriveKind::Disk => disk::runs(info),
+            DriveKind::Flash => flash::runs(info),
         }
     }
 
@@ -43,15 +43,15 @@ impl Kind {
 
     /// Indices of the runs that the search is about.
     pub(super) fn searched(self, runs: &Runs) -> Vec<usize> {
-        let is_searched = |run: &Run| !(self == Kind::Disk && disk::POSITIONS.contains(&run.name));
+        let is_searched = |run: &Run| !(self == DriveKind::Disk && disk::POSITIONS.contains(&run.name));
         (0..runs.list().len()).filter(|&at| is_searched(&runs.list()[at])).collect()
     }
 
     /// How much a run's error counts.
     pub(super) fn weight(self, run: &str) -> f64 {
         match self {
-            Kind::Disk => disk::weight(run),
-            Kind::Flash => 1.0,
+            DriveKind::Disk => disk::weight(run),
+            DriveKind::Flash => 1.0,
         }
     }
 
@@ -59,15 +59,15 @@ impl Kind {
     /// which a profile cannot have in common with its drive, and makes runs differ by about as much.
     pub(super) fn error_enough(self) -> f64 {
         match self {
-            Kind::Disk => 0.015,
-            Kind::Flash => 0.002,
+            DriveKind::Disk => 0.015,
+            DriveKind::Flash => 0.002,
         }
     }
 
     pub(super) fn axes(self) -> Vec<Axis> {
         match self {
-            Kind::Disk => disk::axes(),
-            Kind::Flash => flash::axes(),
+            DriveKind::Disk => disk::axes(),
+            DriveKind::Flash => flash::axes(),
         }
     }
 
@@ -84,8 +84,8 @@ impl Kind {
     /// Makes points equal that are the same drive, and drives out of those that are none.
     pub(super) fn normalise(self, point: &mut Point) {
         match self {
-            Kind::Disk => disk::normalise(point),
-            Kind::Flash => {}
+            DriveKind::Disk => disk::normalise(point),
+            DriveKind::Flash => {}
         }
     }
 
@@ -111,10 +111,10 @@ impl Runs {
     /// # Errors
     /// [`CalibrateError::TooSmall`], or [`CalibrateError::OtherKind`].
     pub fn new(info: &DeviceInfo, base: &Profile) -> Result<Runs, CalibrateError> {
-        let kind = Kind::of(base);
-        if (kind == Kind::Disk) != info.rotational {
+        let kind = DriveKind::of(base);
+        if (kind == DriveKind::Disk) != info.rotational {
             let name = |rotational| if rotational { "a disk" } else { "flash" };
-            let (of, is) = (name(kind == Kind::Disk), name(info.rotational));
+            let (of, is) = (name(kind == DriveKind::Disk), name(info.rotational));
             return Err(CalibrateError::OtherKind { profile: base.name.clone(), of, is });
         }
         Ok(Runs::of(kind.runs(info)?))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Where a clone stands among all.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ClonePlace {
     /// Index of the job in its file.
     pub(crate) job: usize,
     /// Which clone of it, from 0.
@@ -30,7 +30,7 @@ impl<W> Schedule<W> {
     /// Resolves each clone of `jobs`; the first that does not fit, and why.
     pub(crate) fn new(
         jobs: &[Job],
-        mut resolve: impl FnMut(&Arc<JobSpec>, Place) -> Result<W, PlanError>,
+        mut resolve: impl FnMut(&Arc<JobSpec>, ClonePlace) -> Result<W, PlanError>,
     ) -> Result<Schedule<W>, Misfit> {
         let (mut clones, mut rounds) = (Vec::new(), Vec::new());
         let (mut group, mut begin) = (0, 0);
@@ -44,7 +44,7 @@ impl<W> Schedule<W> {
             // A drawn seed is drawn once a job, so that its clones differ by their number only.
             let seed = spec.seed().unwrap_or_else(fresh_seed);
             for clone in 0..spec.numjobs {
-                let place = Place { job, clone, number: clones.len(), group, seed };
+                let place = ClonePlace { job, clone, number: clones.len(), group, seed };
                 clones.push(resolve(&spec, place).map_err(|error| (spec.name.clone(), error))?);
             }
         }

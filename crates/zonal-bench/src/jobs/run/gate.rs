@@ -10,7 +10,7 @@ pub(super) enum Entry {
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     ready: usize,
     entry: Option<Entry>,
 }
@@ -18,7 +18,7 @@ struct State {
 /// Holds workers until all are ready, or until one cannot be.
 #[derive(Default)]
 pub(super) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 

@@ -32,11 +32,11 @@ mod options;
 pub(crate) mod prepare;
 mod progress;
 mod round;
+mod runner;
 mod threads;
 mod virtual_time;
 mod watcher;
 mod worker;
-mod world;
 mod zones;
 
 pub use options::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, as_a_kernel};
@@ -48,7 +48,7 @@ use mode::{Site, Start};
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::volume::WriteMode;
-use zones::Ground;
+use zones::PreparedZones;
 
 /// Runs jobs on the device that `open` opens.
 ///
@@ -107,12 +107,14 @@ fn run_mode(
         Some(files) => {
             let volume = files::ready(&site, mode, &files)?;
             let device = site.bare.clone();
-            site.run(open, device, volume, |site, volume, world| FileRounds::new(site, files, volume, world))
+            site.run(open, device, volume, |site, volume, runner| {
+                FileRounds::new(site, files, volume, runner)
+            })
         }
         None => {
-            let ground = Ground::new(&site, mode, start)?;
-            let (device, volume) = ground.volume(&site);
-            site.run(open, device, volume, |site, volume, world| ground.begin(site, volume, world))
+            let prepared = PreparedZones::new(&site, mode, start)?;
+            let (device, volume) = prepared.volume(&site);
+            site.run(open, device, volume, |site, volume, runner| prepared.begin(site, volume, runner))
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::around::Control;
 use super::options::{BenchOptions, Opener, Reopen};
 use super::prepare::mode_series;
-use super::world::World;
+use super::runner::TaskRunner;
 use crate::error::BenchError;
 use crate::jobs::verify::check::check_device;
 use crate::jobs::verify::{Recorder, VerifyReport};
@@ -106,11 +106,11 @@ impl<'a> Site<'a> {
         open: &Opener<'_>,
         device: Arc<dyn Device>,
         volume: VolumeOptions,
-        begin: impl FnOnce(&Site<'_>, &Arc<Volume>, World) -> Result<R, BenchError>,
+        begin: impl FnOnce(&Site<'_>, &Arc<Volume>, TaskRunner) -> Result<R, BenchError>,
     ) -> Result<ModeReport, BenchError> {
         let volume = Arc::new(Volume::open(device, volume)?);
         let errands = Errands::default();
-        let mut rounds = begin(&self, &volume, World::of(&volume, &errands))?;
+        let mut rounds = begin(&self, &volume, TaskRunner::of(&volume, &errands))?;
         let control = Control::start(self.options.control, &volume, rounds.status(), errands);
         let mut notes = rounds.notes();
         if self.bare.insight().virtual_time {

@@ -3,9 +3,9 @@
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
 use super::round::{Ran, Ready, Round};
+use super::runner::thread;
 use super::watcher::{Watcher, WorkerSamples};
 use super::worker::{Environment, Real, Worker};
-use super::world::thread;
 use crate::error::BenchError;
 use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
 use quanta::Clock;
@@ -32,7 +32,7 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
         for ((plan, watch), job) in round.workers().iter().zip(watches.iter()).zip(jobs) {
             let (environment, results, watcher, gate) = (&environment, &results, watcher.clone(), &gate);
             let work = move || {
-                let _over = Over { watch, watcher };
+                let _over = WorkerEnd { watch, watcher };
                 let worker =
                     Worker::new(Real::default(), environment, plan, watch, job.workload, job.recorder);
                 let worker = worker.with_log(job.log);
@@ -76,12 +76,12 @@ fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progr
 }
 
 /// Tells the watcher that a worker is over, however it ends: the watcher must not wait for a worker that panicked.
-struct Over<'a> {
+struct WorkerEnd<'a> {
     watch: &'a Watch,
     watcher: Thread,
 }
 
-impl Drop for Over<'_> {
+impl Drop for WorkerEnd<'_> {
     fn drop(&mut self) {
         self.watch.is_over.store(true, Ordering::Release);
         self.watcher.unpark();

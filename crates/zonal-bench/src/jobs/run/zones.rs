@@ -6,10 +6,10 @@ use super::options::BenchOptions;
 use super::prepare;
 use super::progress::Progress;
 use super::round::{Ran, Ready, ReadyJob, Round};
+use super::runner::TaskRunner;
 use super::threads;
 use super::virtual_time;
 use super::worker::IoLog;
-use super::world::World;
 use crate::error::BenchError;
 use crate::job::Verify;
 use crate::jobs::plan::{Plan, WorkerPlan, default_of_jobs, sequential};
@@ -31,7 +31,7 @@ use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 const REPORT_ZONES: u32 = 1 << 16;
 
 /// The zones as the jobs find them.
-pub(super) struct Ground {
+pub(super) struct PreparedZones {
     plan: Plan,
     zones: Arc<Zones>,
     faults: Option<Arc<Fault>>,
@@ -41,9 +41,13 @@ pub(super) struct Ground {
     chosen: Option<(WriteMode, &'static str)>,
 }
 
-impl Ground {
+impl PreparedZones {
     /// Fits the jobs to the device, and brings its zones to where they begin.
-    pub(super) fn new(site: &Site<'_>, mode: Option<WriteMode>, start: Start) -> Result<Ground, BenchError> {
+    pub(super) fn new(
+        site: &Site<'_>,
+        mode: Option<WriteMode>,
+        start: Start,
+    ) -> Result<PreparedZones, BenchError> {
         let Site { options, bare, info, has_data } = site;
         let chosen = if mode.is_none() { default_of_jobs(options.jobs.jobs(), info) } else { None };
         let mode = mode.or(chosen.map(|(mode, _)| mode));
@@ -68,7 +72,7 @@ impl Ground {
         }
         let zones_options = plan.zones_options(in_effect);
         let zones = Arc::new(prepare::zones(&**bare, &mut plan, zones_options)?);
-        Ok(Ground { plan, zones, faults, mode, in_effect, chosen })
+        Ok(PreparedZones { plan, zones, faults, mode, in_effect, chosen })
     }
 }
 
@@ -86,7 +90,7 @@ fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), Be
     }
 }
 
-impl Ground {
+impl PreparedZones {
     /// What the volume is on, and how it is opened.
     pub(super) fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
         let device: Arc<dyn Device> = match &self.faults {
@@ -101,9 +105,9 @@ impl Ground {
         self,
         site: &Site<'_>,
         volume: &Arc<Volume>,
-        world: World,
+        runner: TaskRunner,
     ) -> Result<ZoneRounds, BenchError> {
-        let Ground { mut plan, zones, faults, in_effect, chosen, .. } = self;
+        let PreparedZones { mut plan, zones, faults, in_effect, chosen, .. } = self;
         plan.notes.extend(without_effect(site.options, in_effect));
         let host_nanos = || host_nanos(&*site.bare, in_effect);
         Ok(ZoneRounds {
@@ -113,7 +117,7 @@ impl Ground {
             faults,
             chosen,
             volume: volume.clone(),
-            world,
+            runner,
             has_data: site.has_data,
             series: site.options.series,
             host_nanos_per_io: site.options.host_nanos_per_io.unwrap_or_else(host_nanos),
@@ -149,7 +153,7 @@ pub(super) struct ZoneRounds {
     faults: Option<Arc<Fault>>,
     chosen: Option<(WriteMode, &'static str)>,
     volume: Arc<Volume>,
-    world: World,
+    runner: TaskRunner,
     has_data: bool,
     series: bool,
     /// What a request costs its worker in virtual time.
@@ -245,9 +249,9 @@ impl ZoneRounds {
             host_nanos_per_io: self.host_nanos_per_io,
             interrupt: self.interrupt.as_deref(),
         };
-        match &self.world {
-            World::Real(_) => threads::run(&round, ready, &mut self.progress),
-            World::Virtual(clock) => virtual_time::run(&round, clock, ready, &mut self.progress),
+        match &self.runner {
+            TaskRunner::Real(_) => threads::run(&round, ready, &mut self.progress),
+            TaskRunner::Virtual(clock) => virtual_time::run(&round, clock, ready, &mut self.progress),
         }
     }
 
@@ -271,10 +275,10 @@ impl ZoneRounds {
         let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let end = ranges().map(|range| range.end).max().unwrap_or(0);
-        let before = match self.world {
-            World::Real(_) => done.elapsed,
+        let before = match self.runner {
+            TaskRunner::Real(_) => done.elapsed,
             // This clock continues from round to round.
-            World::Virtual(_) => Nanos(0),
+            TaskRunner::Virtual(_) => Nanos(0),
         };
         Frame { before, sectors: Sector(start)..Sector(end) }
     }
@@ -324,7 +328,7 @@ impl ZoneRounds {
                 geometry.start_of(ZoneIndex(next)),
                 REPORT_ZONES.min(geometry.zones() - next),
             );
-            let zones = match self.world.call(&self.volume, request) {
+            let zones = match self.runner.call(&self.volume, request) {
                 Ok(Output::Zones(zones)) if !zones.is_empty() => zones,
                 Ok(_) => return Err(self.no_zones(RequestError::Device(DeviceError::InvalidField))),
                 Err(error) => return Err(self.no_zones(error)),
@@ -343,7 +347,7 @@ impl ZoneRounds {
     fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
         let sector = self.zones.geometry().start_of(zone);
         let device = || self.volume.info().name.clone();
-        let reset = self.world.call(&self.volume, Request::zone(Op::ZoneReset, sector));
+        let reset = self.runner.call(&self.volume, Request::zone(Op::ZoneReset, sector));
         reset.map(|_| ()).map_err(|error| BenchError::Reset { device: device(), sector, error })
     }
 }

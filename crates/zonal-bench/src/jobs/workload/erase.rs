@@ -1,6 +1,6 @@
 //! Resets of a worker's zones before a pass whose data is to be verified, so that none comes in between.
 
-use super::Step;
+use super::WorkerStep;
 use super::zones::{Locking, Room, Zones};
 use std::ops::Range;
 use zonal_core::ZoneIndex;
@@ -9,11 +9,11 @@ use zonal_core::ZoneIndex;
 pub(super) struct Erase {
     /// The zones that are left; the first is the one at hand.
     zones: Range<u32>,
-    stage: Stage,
+    stage: EraseStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum EraseStage {
     Look,
     Locked,
     Under,
@@ -21,42 +21,42 @@ enum Stage {
 
 impl Erase {
     pub(super) fn new(zones: Range<u32>) -> Erase {
-        Erase { zones, stage: Stage::Look }
+        Erase { zones, stage: EraseStage::Look }
     }
 
     /// The next step; `None` when all is done.
-    pub(super) fn next(&mut self, is_alone: bool, zones: &Zones) -> Option<Step> {
+    pub(super) fn next(&mut self, is_alone: bool, zones: &Zones) -> Option<WorkerStep> {
         loop {
             if self.zones.is_empty() {
                 return None;
             }
             let zone = ZoneIndex(self.zones.start);
             match self.stage {
-                Stage::Look if !is_wanted(zone, zones) => self.zones.start += 1,
-                Stage::Look => match zones.lock(zone, is_alone) {
-                    Locking::Taken => return Some(Step::Wait),
-                    Locking::Locked => self.stage = Stage::Locked,
+                EraseStage::Look if !is_wanted(zone, zones) => self.zones.start += 1,
+                EraseStage::Look => match zones.lock(zone, is_alone) {
+                    Locking::Taken => return Some(WorkerStep::Wait),
+                    Locking::Locked => self.stage = EraseStage::Locked,
                 },
-                Stage::Locked if !zones.is_quiet(zone) => return Some(Step::Wait),
-                Stage::Locked => {
-                    self.stage = Stage::Under;
+                EraseStage::Locked if !zones.is_quiet(zone) => return Some(WorkerStep::Wait),
+                EraseStage::Locked => {
+                    self.stage = EraseStage::Under;
                     zones.will_be_reset(zone);
-                    return Some(Step::Reset(zone));
+                    return Some(WorkerStep::Reset(zone));
                 }
-                Stage::Under => return Some(Step::Wait),
+                EraseStage::Under => return Some(WorkerStep::Wait),
             }
         }
     }
 
     /// The reset has ended.
     pub(super) fn managed(&mut self) {
-        self.stage = Stage::Look;
+        self.stage = EraseStage::Look;
         self.zones.start += 1;
     }
 
     /// Gives up a lock it may hold.
     pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
-        if self.stage != Stage::Look && !self.zones.is_empty() {
+        if self.stage != EraseStage::Look && !self.zones.is_empty() {
             zones.unlock(ZoneIndex(self.zones.start), is_alone);
         }
     }

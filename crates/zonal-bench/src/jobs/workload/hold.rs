@@ -5,7 +5,7 @@ use zonal_core::ZoneIndex;
 
 /// Whether a worker waits for the zone that its next I/O will go to, or has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Stage {
+enum HoldStage {
     #[default]
     Apart,
     /// Lets its own I/O end before it waits for this zone.
@@ -30,28 +30,28 @@ pub(super) struct Hold {
     /// Whether it keeps to fio's rule at all.
     is_kept: bool,
     worker: u32,
-    stage: Stage,
+    stage: HoldStage,
 }
 
 impl Hold {
     pub(super) fn new(is_kept: bool, worker: u32) -> Hold {
-        Hold { is_kept, worker, stage: Stage::Apart }
+        Hold { is_kept, worker, stage: HoldStage::Apart }
     }
 
     /// What ends its wait.
     pub(super) fn awaits(&self) -> Awaits {
         match self.stage {
-            Stage::Draining(_) => Awaits::Nothing,
-            Stage::InLine(zone) => Awaits::Zone(zone),
-            Stage::Apart | Stage::Has(_) => Awaits::Others,
+            HoldStage::Draining(_) => Awaits::Nothing,
+            HoldStage::InLine(zone) => Awaits::Zone(zone),
+            HoldStage::Apart | HoldStage::Has(_) => Awaits::Others,
         }
     }
 
     /// The zone that it waits for or has.
     pub(super) fn zone(&self) -> Option<ZoneIndex> {
         match self.stage {
-            Stage::Apart => None,
-            Stage::Draining(zone) | Stage::InLine(zone) | Stage::Has(zone) => Some(zone),
+            HoldStage::Apart => None,
+            HoldStage::Draining(zone) | HoldStage::InLine(zone) | HoldStage::Has(zone) => Some(zone),
         }
     }
 
@@ -64,29 +64,29 @@ impl Hold {
     pub(super) fn take(&mut self, zone: ZoneIndex, in_flight: u32, zones: &Zones) -> bool {
         let Some(holds) = zones.holds().filter(|_| self.is_kept) else { return true };
         match self.stage {
-            Stage::Apart => {}
-            Stage::Has(held) | Stage::Draining(held) | Stage::InLine(held) if held == zone => {}
+            HoldStage::Apart => {}
+            HoldStage::Has(held) | HoldStage::Draining(held) | HoldStage::InLine(held) if held == zone => {}
             _ => self.give_up(zones),
         }
-        if self.stage == Stage::Apart {
+        if self.stage == HoldStage::Apart {
             let is_free = holds.take(zone, self.worker);
-            self.stage = if is_free { Stage::Has(zone) } else { Stage::Draining(zone) };
+            self.stage = if is_free { HoldStage::Has(zone) } else { HoldStage::Draining(zone) };
         }
-        if self.stage == Stage::Draining(zone) && in_flight == 0 {
+        if self.stage == HoldStage::Draining(zone) && in_flight == 0 {
             holds.line_up(zone, self.worker);
-            self.stage = Stage::InLine(zone);
+            self.stage = HoldStage::InLine(zone);
         }
-        if self.stage == Stage::InLine(zone) && holds.take_in_turn(zone, self.worker) {
-            self.stage = Stage::Has(zone);
+        if self.stage == HoldStage::InLine(zone) && holds.take_in_turn(zone, self.worker) {
+            self.stage = HoldStage::Has(zone);
         }
-        self.stage == Stage::Has(zone)
+        self.stage == HoldStage::Has(zone)
     }
 
     /// The I/O that goes out now keeps the zone; whether there is one.
     pub(super) fn hand_over(&mut self) -> bool {
-        let has_one = matches!(self.stage, Stage::Has(_));
+        let has_one = matches!(self.stage, HoldStage::Has(_));
         if has_one {
-            self.stage = Stage::Apart;
+            self.stage = HoldStage::Apart;
         }
         has_one
     }
@@ -95,9 +95,9 @@ impl Hold {
     pub(super) fn give_up(&mut self, zones: &Zones) {
         let Some(holds) = zones.holds() else { return };
         match std::mem::take(&mut self.stage) {
-            Stage::Has(zone) => holds.give_back(zone),
-            Stage::InLine(zone) => holds.leave(zone, self.worker),
-            Stage::Apart | Stage::Draining(_) => {}
+            HoldStage::Has(zone) => holds.give_back(zone),
+            HoldStage::InLine(zone) => holds.leave(zone, self.worker),
+            HoldStage::Apart | HoldStage::Draining(_) => {}
         }
     }
 }

@@ -1,14 +1,14 @@
 //! What a worker does next: the pure part of a benchmark.
 //!
-//! A [`Workload`] is one worker's generator. It is asked for a [`Step`] and told what became of it; it owns no clock,
+//! A [`Workload`] is one worker's generator. It is asked for a [`WorkerStep`] and told what became of it; it owns no clock,
 //! no payload, no thread and no device, so that a runner in real time and a simulation in virtual time draw the same
 //! requests from it. The zones that workers share are in [`Zones`].
 //!
 //! # Driving contract
 //! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
-//!    [`Step::Wait`], and the driver asks again after a completion or after a moment.
-//! 2. An [`Step::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
-//! 3. After [`Step::NotBefore`] and [`Step::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
+//!    [`WorkerStep::Wait`], and the driver asks again after a completion or after a moment.
+//! 2. An [`WorkerStep::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
+//! 3. After [`WorkerStep::NotBefore`] and [`WorkerStep::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
 //!    come. Where nothing depends on time, it never asks.
 //! 4. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
 //!
@@ -100,7 +100,7 @@ pub enum Ended {
 
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum WorkerStep {
     /// Submit this.
     Io(Io),
     /// Submit this and log it, at [`Workload::place_of`].
@@ -124,7 +124,7 @@ pub enum Step {
 }
 
 /// What has its direction and draw, but no place yet.
-enum Pending {
+enum UnplacedIo {
     /// Here, of this number of sectors.
     Read(Sector, u32),
     Write(ZbdWrite),
@@ -162,7 +162,7 @@ pub struct Workload {
     mix: Mix,
     /// Resets before a pass whose data is to be verified.
     erase: Option<Erase>,
-    pending: Option<Pending>,
+    pending: Option<UnplacedIo>,
     stalled: bool,
     /// A pass ended because no zone could be written.
     lacked_zone: bool,
@@ -256,9 +256,9 @@ impl Workload {
     }
 
     /// What to do next.
-    pub fn next(&mut self, zones: &Zones) -> Step {
+    pub fn next(&mut self, zones: &Zones) -> WorkerStep {
         match self.next_io(zones) {
-            Some(io) => Step::Io(io),
+            Some(io) => WorkerStep::Io(io),
             None => self.next_unusual(zones),
         }
     }
@@ -284,7 +284,7 @@ impl Workload {
     #[inline(always)]
     fn io_of(&mut self, dir: Dir, zones: &Zones) -> Option<Io> {
         let Some(sector) = self.sequence.next(dir, &self.plan, zones) else {
-            self.pending = Some(Pending::PassOver);
+            self.pending = Some(UnplacedIo::PassOver);
             return None;
         };
         let io = match self.is_zbd {
@@ -310,23 +310,23 @@ impl Workload {
     }
 
     #[inline(never)]
-    fn to_be_placed(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Pending {
+    fn to_be_placed(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> UnplacedIo {
         let zone = zones.geometry().zone_of(sector);
         match dir {
-            Dir::Read => Pending::Read(sector, sectors),
-            Dir::Write if zones.geometry().is_conventional(zone) => Pending::Conventional(sector, sectors),
-            Dir::Write => Pending::Write(ZbdWrite::new(sector, sectors, zone)),
+            Dir::Read => UnplacedIo::Read(sector, sectors),
+            Dir::Write if zones.geometry().is_conventional(zone) => UnplacedIo::Conventional(sector, sectors),
+            Dir::Write => UnplacedIo::Write(ZbdWrite::new(sector, sectors, zone)),
         }
     }
 
     /// What to do next after [`Workload::next_io`] gave nothing.
     #[inline(never)]
-    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> Step {
+    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> WorkerStep {
         let step = match self.pending.take() {
             Some(pending) => self.go_on(pending, zones),
             None => self.next_without_pending(zones),
         };
-        let Step::Io(io) = &step else { return step };
+        let WorkerStep::Io(io) = &step else { return step };
         if let Some(varied) = &mut self.varied {
             let end = if io.is_claimed { self.end } else { io.sector.0 + u64::from(io.sectors) };
             varied.issued(io, end, &self.plan);
@@ -334,7 +334,7 @@ impl Workload {
         if let Some(pace) = &mut self.pace {
             pace.issued(io.dir, io.sectors);
         }
-        if self.plan.iolog.is_some() { Step::Logged(*io) } else { step }
+        if self.plan.iolog.is_some() { WorkerStep::Logged(*io) } else { step }
     }
 
     /// Where the I/O of the last step is, or of an append, the place that is kept for it.
@@ -346,7 +346,7 @@ impl Workload {
         }
     }
 
-    /// The time that [`Step::NotBefore`] or [`Step::SpinUntil`] asked for.
+    /// The time that [`WorkerStep::NotBefore`] or [`WorkerStep::SpinUntil`] asked for.
     #[cold]
     pub fn time_is(&mut self, now: Nanos) {
         if let Some(pace) = &mut self.pace {
@@ -354,9 +354,9 @@ impl Workload {
         }
     }
 
-    fn next_without_pending(&mut self, zones: &Zones) -> Step {
+    fn next_without_pending(&mut self, zones: &Zones) -> WorkerStep {
         if let Some(step) = self.pace.as_mut().and_then(|pace| pace.hold(self.in_flight)) {
-            if step == Step::RampOver {
+            if step == WorkerStep::RampOver {
                 self.end_ramp();
             }
             return step;
@@ -368,10 +368,10 @@ impl Workload {
             self.erase = None;
         } else if self.flush_is_due() {
             self.since_flush = false;
-            return Step::Flush;
+            return WorkerStep::Flush;
         }
         if self.left == 0 {
-            return Step::PassOver;
+            return WorkerStep::PassOver;
         }
         let dir = match self.turn() {
             Ok(dir) => self.adjusted(dir, zones),
@@ -392,7 +392,7 @@ impl Workload {
     }
 
     /// The next direction that the rates allow, or when they will.
-    fn turn(&mut self) -> Result<Dir, Step> {
+    fn turn(&mut self) -> Result<Dir, WorkerStep> {
         let waiting = self.pace.as_ref().and_then(|pace| pace.waiting());
         let wanted = waiting.unwrap_or_else(|| self.drawn_direction());
         let Some(pace) = &mut self.pace else { return Ok(wanted) };
@@ -402,28 +402,28 @@ impl Workload {
     }
 
     /// The next of this direction, of the size that jobs without drawn sizes have.
-    fn next_of(&mut self, dir: Dir, zones: &Zones) -> Step {
+    fn next_of(&mut self, dir: Dir, zones: &Zones) -> WorkerStep {
         match self.io_of(dir, zones) {
-            Some(io) => Step::Io(io),
+            Some(io) => WorkerStep::Io(io),
             None => self.go_on_with_pending(zones),
         }
     }
 
-    fn next_varied(&mut self, dir: Dir, zones: &Zones) -> Step {
+    fn next_varied(&mut self, dir: Dir, zones: &Zones) -> WorkerStep {
         let drawn = self.varied.as_mut().and_then(|varied| varied.next(dir, &self.plan, zones));
-        let Some((sector, sectors)) = drawn else { return Step::PassOver };
+        let Some((sector, sectors)) = drawn else { return WorkerStep::PassOver };
         if !self.is_zbd {
             let io = self.plain(dir, sector, sectors, zones);
-            return Step::Io(self.issue(io, zones));
+            return WorkerStep::Io(self.issue(io, zones));
         }
         let pending = self.to_be_placed(dir, sector, sectors, zones);
         self.go_on(pending, zones)
     }
 
-    fn go_on_with_pending(&mut self, zones: &Zones) -> Step {
+    fn go_on_with_pending(&mut self, zones: &Zones) -> WorkerStep {
         match self.pending.take() {
             Some(pending) => self.go_on(pending, zones),
-            None => Step::PassOver,
+            None => WorkerStep::PassOver,
         }
     }
 
@@ -483,60 +483,62 @@ impl Workload {
 
     /// Finds a place for what has none yet.
     #[inline(never)]
-    fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
+    fn go_on(&mut self, pending: UnplacedIo, zones: &Zones) -> WorkerStep {
         match pending {
-            Pending::Read(sector, sectors) => match self.held_read(sector, sectors, zones) {
-                Some(Held::Now(io)) => Step::Io(self.issue(io, zones)),
+            UnplacedIo::Read(sector, sectors) => match self.held_read(sector, sectors, zones) {
+                Some(Held::Now(io)) => WorkerStep::Io(self.issue(io, zones)),
                 Some(Held::Later) => {
-                    self.pending = Some(Pending::Read(sector, sectors));
-                    Step::Wait
+                    self.pending = Some(UnplacedIo::Read(sector, sectors));
+                    WorkerStep::Wait
                 }
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
-                    self.pending = Some(Pending::Read(sector, sectors));
-                    Step::Wait
+                    self.pending = Some(UnplacedIo::Read(sector, sectors));
+                    WorkerStep::Wait
                 }
                 None => {
                     self.lacked_data = true;
-                    Step::PassOver
+                    WorkerStep::PassOver
                 }
             },
-            Pending::Write(mut write) => match self.way(&mut write, zones) {
+            UnplacedIo::Write(mut write) => match self.way(&mut write, zones) {
                 Way::Io(io, end) => {
                     self.end = end;
                     self.sequence.moved(Dir::Write, end);
                     let io = Io { is_held: self.hold.hand_over(), ..io };
-                    Step::Io(self.issue(io, zones))
+                    WorkerStep::Io(self.issue(io, zones))
                 }
                 Way::Step(step) => {
-                    self.pending = Some(Pending::Write(write));
+                    self.pending = Some(UnplacedIo::Write(write));
                     step
                 }
                 Way::NoZone if self.stall(zones) => {
                     self.lacked_zone = true;
-                    Step::PassOver
+                    WorkerStep::PassOver
                 }
                 Way::NoZone => {
-                    self.pending = Some(Pending::Write(write));
-                    Step::Wait
+                    self.pending = Some(UnplacedIo::Write(write));
+                    WorkerStep::Wait
                 }
             },
-            Pending::Conventional(sector, sectors) => {
+            UnplacedIo::Conventional(sector, sectors) => {
                 match zbd::write_conventional(&self.plan, zones.geometry(), sector, sectors) {
-                    Some(io) => Step::Io(self.issue(io, zones)),
-                    None => Step::PassOver,
+                    Some(io) => WorkerStep::Io(self.issue(io, zones)),
+                    None => WorkerStep::PassOver,
                 }
             }
-            Pending::PassOver => Step::PassOver,
+            UnplacedIo::PassOver => WorkerStep::PassOver,
         }
     }
 
-    /// What ends the wait of the last step, if that was [`Step::Wait`].
+    /// What ends the wait of the last step, if that was [`WorkerStep::Wait`].
     pub fn awaits(&self, zones: &Zones) -> Awaits {
         match self.pending {
-            Some(Pending::Write(_)) => self.hold.awaits(),
+            Some(UnplacedIo::Write(_)) => self.hold.awaits(),
             // Other reads are judged again from the zone that they were drawn in.
-            Some(Pending::Read(sector, _)) if self.hold.zone() == Some(zones.geometry().zone_of(sector)) => {
+            Some(UnplacedIo::Read(sector, _))
+                if self.hold.zone() == Some(zones.geometry().zone_of(sector)) =>
+            {
                 self.hold.awaits()
             }
             _ => Awaits::Others,
@@ -650,7 +652,7 @@ impl Workload {
     }
 
     fn managed(&mut self) {
-        if let Some(Pending::Write(write)) = &mut self.pending {
+        if let Some(UnplacedIo::Write(write)) = &mut self.pending {
             write.managed();
         }
         if let Some(erase) = &mut self.erase {
@@ -662,7 +664,7 @@ impl Workload {
     ///
     /// Each worker counts as moving ([`Zones::moving_more`]) from before its round until this.
     pub fn end(&mut self, zones: &Zones) {
-        if let Some(Pending::Write(write)) = self.pending.take() {
+        if let Some(UnplacedIo::Write(write)) = self.pending.take() {
             write.abandon(zones, self.claimant.is_alone);
         }
         if let Some(erase) = self.erase.take() {

@@ -1,6 +1,6 @@
 //! When a worker may continue: rates, pauses, and the end of the time that does not count.
 //!
-//! Owns no clock. Asked before each I/O, it answers with a [`Step`] that names a time, and is told the time once that
+//! Owns no clock. Asked before each I/O, it answers with a [`WorkerStep`] that names a time, and is told the time once that
 //! is reached; so it works in virtual time as well. All times count from the worker's first step, and again from the
 //! end of `ramp_time`.
 //!
@@ -19,7 +19,7 @@
 //! - The mean gap of `rate_process=poisson` has fractions; fio does not limit rates above a million a second.
 
 use super::random::{Purpose, Stream};
-use super::{Dir, Step};
+use super::{Dir, WorkerStep};
 use crate::job::{PerDirection, RateProcess, ThinkBlocks};
 use crate::jobs::plan::WorkerPlan;
 use std::time::Duration;
@@ -79,16 +79,18 @@ impl Pace {
     }
 
     /// What to do before the next I/O, with `in_flight` I/Os in flight; `None` if nothing.
-    pub(super) fn hold(&mut self, in_flight: u32) -> Option<Step> {
-        let (Some(now), Some(begun)) = (self.now, self.begun) else { return Some(Step::NotBefore(Nanos(0))) };
+    pub(super) fn hold(&mut self, in_flight: u32) -> Option<WorkerStep> {
+        let (Some(now), Some(begun)) = (self.now, self.begun) else {
+            return Some(WorkerStep::NotBefore(Nanos(0)));
+        };
         if self.ramp.is_some_and(|ramp| now.0 >= begun.0.saturating_add(ramp)) {
             self.ramp = None;
             self.begun = Some(now);
             self.rates.iter_mut().flatten().for_each(Rate::restart);
-            return Some(Step::RampOver);
+            return Some(WorkerStep::RampOver);
         }
         let step = self.pauses.as_mut()?.hold(now, begun, in_flight);
-        if step == Some(Step::Wait) {
+        if step == Some(WorkerStep::Wait) {
             // What ends the wait takes time.
             self.now = None;
         }
@@ -102,9 +104,9 @@ impl Pace {
 
     /// The direction to continue with instead of `wanted`, or when one can. `other_percent` is the share of the other
     /// direction.
-    pub(super) fn turn(&mut self, wanted: Dir, other_percent: u8) -> Result<Dir, Step> {
+    pub(super) fn turn(&mut self, wanted: Dir, other_percent: u8) -> Result<Dir, WorkerStep> {
         let (Some(now), Some(begun)) = (self.now, self.begun) else {
-            return Err(Step::NotBefore(Nanos(0)));
+            return Err(WorkerStep::NotBefore(Nanos(0)));
         };
         let at = |dir: Dir| self.rates[dir as usize].as_ref().map_or(begun.0, |rate| rate.next_after(begun));
         let other = wanted.other();
@@ -120,7 +122,7 @@ impl Pace {
         self.waiting = Some(dir);
         // The rates start again where the ramp ends.
         let ramp_end = self.ramp.map_or(u64::MAX, |ramp| begun.0.saturating_add(ramp));
-        Err(Step::NotBefore(Nanos(next.min(ramp_end))))
+        Err(WorkerStep::NotBefore(Nanos(next.min(ramp_end))))
     }
 }
 
@@ -206,11 +208,11 @@ struct Pauses {
     /// What was counted at the last pause, and when it was due.
     last: u64,
     last_at: Option<u64>,
-    stage: Stage,
+    stage: PaceStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PaceStage {
     /// No I/O went out since it was asked last.
     Idle,
     Issued,
@@ -243,31 +245,31 @@ impl Pauses {
             ios: 0,
             last: 0,
             last_at: None,
-            stage: Stage::Idle,
+            stage: PaceStage::Idle,
         })
     }
 
     fn issued(&mut self) {
         self.ios += 1;
-        self.stage = Stage::Issued;
+        self.stage = PaceStage::Issued;
     }
 
-    fn hold(&mut self, now: Nanos, begun: Nanos, in_flight: u32) -> Option<Step> {
-        if self.stage == Stage::Issued {
-            self.stage = if self.is_due(now, begun, in_flight) { Stage::Due } else { Stage::Idle };
+    fn hold(&mut self, now: Nanos, begun: Nanos, in_flight: u32) -> Option<WorkerStep> {
+        if self.stage == PaceStage::Issued {
+            self.stage = if self.is_due(now, begun, in_flight) { PaceStage::Due } else { PaceStage::Idle };
         }
-        if self.stage == Stage::Due {
+        if self.stage == PaceStage::Due {
             if in_flight > 0 {
-                return Some(Step::Wait);
+                return Some(WorkerStep::Wait);
             }
             let until = |length: u64| now.0.saturating_add(length);
-            self.stage = Stage::Pausing { spin: until(self.spin), end: until(self.pause) };
+            self.stage = PaceStage::Pausing { spin: until(self.spin), end: until(self.pause) };
         }
         match self.stage {
-            Stage::Pausing { spin, .. } if now.0 < spin => Some(Step::SpinUntil(Nanos(spin))),
-            Stage::Pausing { end, .. } if now.0 < end => Some(Step::NotBefore(Nanos(end))),
+            PaceStage::Pausing { spin, .. } if now.0 < spin => Some(WorkerStep::SpinUntil(Nanos(spin))),
+            PaceStage::Pausing { end, .. } if now.0 < end => Some(WorkerStep::NotBefore(Nanos(end))),
             _ => {
-                self.stage = Stage::Idle;
+                self.stage = PaceStage::Idle;
                 None
             }
         }

@@ -87,11 +87,11 @@ impl Bench {
     }
 
     /// Asks worker `w` for a step and takes it.
-    fn step(&mut self, w: usize) -> Step {
+    fn step(&mut self, w: usize) -> WorkerStep {
         let step = self.workloads[w].next(&self.zones);
         let geometry = *self.zones.geometry();
         match step {
-            Step::Io(io) => {
+            WorkerStep::Io(io) => {
                 self.workloads[w].submitted(&io, &self.zones);
                 self.running[w].push_back(Ended::Io(io));
                 let zone = geometry.zone_of(io.sector);
@@ -103,18 +103,21 @@ impl Bench {
                 };
                 self.log.push(what);
             }
-            Step::Reset(zone) => {
+            WorkerStep::Reset(zone) => {
                 self.running[w].push_back(Ended::Reset(zone, true));
                 self.log.push(format!("reset{zone}"));
             }
-            Step::Finish(zone) => {
+            WorkerStep::Finish(zone) => {
                 self.running[w].push_back(Ended::Finish(zone, true));
                 self.log.push(format!("finish{zone}"));
             }
-            Step::Flush => self.log.push("flush".to_owned()),
-            Step::Wait => self.log.push("wait".to_owned()),
-            Step::PassOver => self.log.push("over".to_owned()),
-            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver | Step::Logged(_) => {
+            WorkerStep::Flush => self.log.push("flush".to_owned()),
+            WorkerStep::Wait => self.log.push("wait".to_owned()),
+            WorkerStep::PassOver => self.log.push("over".to_owned()),
+            WorkerStep::NotBefore(_)
+            | WorkerStep::SpinUntil(_)
+            | WorkerStep::RampOver
+            | WorkerStep::Logged(_) => {
                 unreachable!("nothing is paced here")
             }
         }
@@ -138,7 +141,7 @@ impl Bench {
         for _ in 0..steps {
             let step = self.step(w);
             self.end_all(w);
-            if step == Step::PassOver {
+            if step == WorkerStep::PassOver {
                 break;
             }
         }
@@ -283,14 +286,14 @@ fn reset_waits_for_writes_in_flight() {
     for _ in 0..12 {
         bench.step(0);
     }
-    assert_eq!(bench.step(0), Step::PassOver);
+    assert_eq!(bench.step(0), WorkerStep::PassOver);
     assert!(bench.next_pass(0));
-    assert_eq!(bench.step(0), Step::Wait);
+    assert_eq!(bench.step(0), WorkerStep::Wait);
     (0..11).for_each(|_| bench.end(0));
-    assert_eq!(bench.step(0), Step::Wait);
+    assert_eq!(bench.step(0), WorkerStep::Wait);
     bench.end(0);
-    assert_eq!(bench.step(0), Step::Reset(ZoneIndex(1)));
-    assert_eq!(bench.step(0), Step::Wait, "nothing goes out while the reset is on its way");
+    assert_eq!(bench.step(0), WorkerStep::Reset(ZoneIndex(1)));
+    assert_eq!(bench.step(0), WorkerStep::Wait, "nothing goes out while the reset is on its way");
     bench.end(0);
     bench.log();
     assert_eq!(bench.run(0, 3).log(), "w1.0-2");
@@ -318,7 +321,7 @@ fn open_limit_holds_and_a_full_zone_makes_room() {
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..80 {
-        if let Step::Io(io) = bench.step(0) {
+        if let WorkerStep::Io(io) = bench.step(0) {
             seen.insert(bench.zones.geometry().zone_of(io.sector).0);
         }
         let open = (1..8).filter(|&z| bench.zones.is_open(ZoneIndex(z))).count();
@@ -336,7 +339,7 @@ fn limit_of_a_job_holds_for_each_clone() {
     let mut seen = std::collections::BTreeSet::new();
     for turn in 0..400 {
         let worker = turn % 2;
-        if let Step::Io(io) = bench.step(worker) {
+        if let WorkerStep::Io(io) = bench.step(worker) {
             seen.insert(bench.zones.geometry().zone_of(io.sector).0);
         }
         bench.end_all(worker);
@@ -364,7 +367,7 @@ fn zone_filled_by_writes_in_flight_stays_open_until_they_end() {
     for _ in 0..12 {
         bench.step(0);
     }
-    assert_eq!(bench.step(0), Step::Wait, "the next zone may not be opened yet");
+    assert_eq!(bench.step(0), WorkerStep::Wait, "the next zone may not be opened yet");
     bench.end_all(0);
     bench.log();
     assert_eq!(bench.run(0, 2).log(), "w2.0-1");
@@ -475,10 +478,10 @@ fn mixed_job_on_empty_zones_writes_first() {
     let job = "--rw=randrw --rwmixread=99 --zonemode=zbd --offset=1z --size=6z --norandommap --io_size=200k";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     let step = bench.step(0);
-    assert!(matches!(step, Step::Io(Io { dir: Dir::Write, .. })), "{step:?}");
-    assert_eq!(bench.step(0), Step::Wait, "a read waits for what is in flight");
+    assert!(matches!(step, WorkerStep::Io(Io { dir: Dir::Write, .. })), "{step:?}");
+    assert_eq!(bench.step(0), WorkerStep::Wait, "a read waits for what is in flight");
     bench.end_all(0);
-    assert!(matches!(bench.step(0), Step::Io(Io { dir: Dir::Read, .. })));
+    assert!(matches!(bench.step(0), WorkerStep::Io(Io { dir: Dir::Read, .. })));
 }
 
 #[test]
@@ -503,10 +506,10 @@ fn appends_take_room_and_leave_the_place_to_the_device() {
 fn one_write_in_flight_where_nothing_orders() {
     let mut bench =
         Bench::new(&options(), Ordering::OneInFlight, "--rw=write --zonemode=zbd --offset=1z --size=1z");
-    assert!(matches!(bench.step(0), Step::Io(_)));
-    assert_eq!(bench.step(0), Step::Wait);
+    assert!(matches!(bench.step(0), WorkerStep::Io(_)));
+    assert_eq!(bench.step(0), WorkerStep::Wait);
     bench.end(0);
-    assert!(matches!(bench.step(0), Step::Io(_)));
+    assert!(matches!(bench.step(0), WorkerStep::Io(_)));
 }
 
 #[test]
@@ -523,10 +526,10 @@ fn workers_that_share_a_zone_take_places_in_turn() {
 fn place_is_held_until_the_write_is_submitted() {
     let job = "--rw=write --zonemode=zbd --offset=1z --size=1z --numjobs=2";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
-    let Step::Io(io) = bench.workloads[0].next(&bench.zones) else { panic!() };
-    assert_eq!(bench.workloads[1].next(&bench.zones), Step::Wait);
+    let WorkerStep::Io(io) = bench.workloads[0].next(&bench.zones) else { panic!() };
+    assert_eq!(bench.workloads[1].next(&bench.zones), WorkerStep::Wait);
     bench.workloads[0].submitted(&io, &bench.zones);
-    assert!(matches!(bench.workloads[1].next(&bench.zones), Step::Io(_)));
+    assert!(matches!(bench.workloads[1].next(&bench.zones), WorkerStep::Io(_)));
 }
 
 #[test]
@@ -582,11 +585,11 @@ fn worker_without_a_zone_waits_for_others_and_ends_when_nobody_moves() {
     // The first worker takes the one open zone; the second one's range does not reach it.
     let job = "--rw=write --zonemode=zbd --offset=1z --size=2z --offset_increment=2z --numjobs=2 --max_open_zones=1";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
-    assert!(matches!(bench.step(0), Step::Io(_)));
-    assert_eq!(bench.step(1), Step::Wait);
+    assert!(matches!(bench.step(0), WorkerStep::Io(_)));
+    assert_eq!(bench.step(1), WorkerStep::Wait);
     bench.end_all(0);
     bench.workloads[0].end(&bench.zones);
-    assert_eq!(bench.step(1), Step::PassOver);
+    assert_eq!(bench.step(1), WorkerStep::PassOver);
 }
 
 #[test]

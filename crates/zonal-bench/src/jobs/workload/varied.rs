@@ -15,12 +15,12 @@ use zonal_core::{SECTOR_BYTES, Sector};
 /// Generator of offsets and sizes.
 pub(super) struct Varied {
     sizes: [Sizes; 2],
-    place: Place,
+    place: AddressPattern,
     /// The offset that the I/O at hand was drawn at.
     drawn: u64,
 }
 
-enum Place {
+enum AddressPattern {
     /// Each direction continues where its last I/O ended.
     Sequential { next: [u64; 2] },
     /// Multiples of the direction's smallest block.
@@ -40,8 +40,10 @@ impl Varied {
     /// [`PlanError::RandomMap`].
     pub(super) fn new(plan: &WorkerPlan) -> Result<Varied, PlanError> {
         let place = match plan.spec.pattern.random {
-            false => Place::Sequential { next: [plan.range.start; 2] },
-            true => Place::Random { stream: stream(plan, 0, Purpose::Offsets), map: Map::new(plan)? },
+            false => AddressPattern::Sequential { next: [plan.range.start; 2] },
+            true => {
+                AddressPattern::Random { stream: stream(plan, 0, Purpose::Offsets), map: Map::new(plan)? }
+            }
         };
         let sizes = [Sizes::new(plan, Dir::Read), Sizes::new(plan, Dir::Write)];
         Ok(Varied { sizes, place, drawn: 0 })
@@ -52,8 +54,8 @@ impl Varied {
             sizes.stream = stream(plan, pass, purpose);
         }
         match &mut self.place {
-            Place::Sequential { next } => *next = [plan.range.start; 2],
-            Place::Random { stream: offsets, map } => {
+            AddressPattern::Sequential { next } => *next = [plan.range.start; 2],
+            AddressPattern::Random { stream: offsets, map } => {
                 *offsets = stream(plan, pass, Purpose::Offsets);
                 if let Some(map) = map {
                     map.hits.clear();
@@ -66,7 +68,7 @@ impl Varied {
     pub(super) fn next(&mut self, dir: Dir, plan: &WorkerPlan, zones: &Zones) -> Option<(Sector, u32)> {
         let sizes = &mut self.sizes[dir as usize];
         let at = match &mut self.place {
-            Place::Sequential { next } => {
+            AddressPattern::Sequential { next } => {
                 let mut at = next[dir as usize];
                 if dir == Dir::Write && plan.spec.zonemode == ZoneMode::Zbd {
                     at = past_capacity(at, sizes.block.into(), zones);
@@ -77,7 +79,7 @@ impl Varied {
                     _ => return None,
                 }
             }
-            Place::Random { stream, map } => {
+            AddressPattern::Random { stream, map } => {
                 let block = u64::from(sizes.block);
                 let blocks = (plan.range.end - plan.range.start) / block;
                 let mut at = stream.below(blocks) * block;
@@ -88,7 +90,7 @@ impl Varied {
             }
         };
         let mut sectors = sizes.draw(plan.range.end - at)?;
-        if let Place::Random { map: Some(map), .. } = &self.place {
+        if let AddressPattern::Random { map: Some(map), .. } = &self.place {
             sectors = map.cut(at - plan.range.start, sectors, sizes.block);
         }
         self.drawn = at;
@@ -98,9 +100,11 @@ impl Varied {
     /// The I/O that was drawn last goes out, wherever and however long, and ends there.
     pub(super) fn issued(&mut self, io: &Io, end: u64, plan: &WorkerPlan) {
         match &mut self.place {
-            Place::Sequential { next } => next[io.dir as usize] = end,
-            Place::Random { map: Some(map), .. } => map.hit(self.drawn - plan.range.start, io.sectors),
-            Place::Random { map: None, .. } => {}
+            AddressPattern::Sequential { next } => next[io.dir as usize] = end,
+            AddressPattern::Random { map: Some(map), .. } => {
+                map.hit(self.drawn - plan.range.start, io.sectors)
+            }
+            AddressPattern::Random { map: None, .. } => {}
         }
     }
 }

@@ -18,7 +18,7 @@
 
 use super::hold::Hold;
 use super::zones::{Claim, Claimant, Locking, Room, Zones};
-use super::{Dir, Io, Opener, Ordering, Placing, Step};
+use super::{Dir, Io, Opener, Ordering, Placing, WorkerStep};
 use crate::job::{Direction, Verify};
 use crate::jobs::plan::WorkerPlan;
 use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
@@ -31,13 +31,13 @@ pub(super) struct ZbdWrite {
     sectors: u32,
     /// The zone it tries.
     zone: ZoneIndex,
-    stage: Stage,
+    stage: ZbdStage,
     /// Whether this write was counted towards a reset by `zone_reset_frequency`.
     is_counted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum ZbdStage {
     /// Take room in the zone.
     Claim,
     /// Find another zone.
@@ -80,7 +80,7 @@ pub(super) enum Way {
     /// As this I/O, which ends at this sector or would, if it were placed in order.
     Io(Io, u64),
     /// With this step first.
-    Step(Step),
+    Step(WorkerStep),
     /// Not at all, unless another worker makes room.
     NoZone,
 }
@@ -95,7 +95,7 @@ impl Choice {
 
 impl ZbdWrite {
     pub(super) fn new(drawn: Sector, sectors: u32, zone: ZoneIndex) -> ZbdWrite {
-        ZbdWrite { drawn, sectors, zone, stage: Stage::Claim, is_counted: false }
+        ZbdWrite { drawn, sectors, zone, stage: ZbdStage::Claim, is_counted: false }
     }
 
     /// Continues, with `in_flight` I/Os of its worker in flight.
@@ -110,47 +110,51 @@ impl ZbdWrite {
         // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
         loop {
             match self.stage {
-                Stage::Claim if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
-                Stage::Claim => {
+                ZbdStage::Claim if !hold.take(self.zone, in_flight, zones) => {
+                    return Way::Step(WorkerStep::Wait);
+                }
+                ZbdStage::Claim => {
                     if let Some(way) = self.take_room(plan, claimant, zones) {
                         return way;
                     }
                 }
-                Stage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
-                Stage::Take(choice) => {
+                ZbdStage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
+                ZbdStage::Take(choice) => {
                     if !hold.take(choice.zone(), in_flight, zones) {
-                        return Way::Step(Step::Wait);
+                        return Way::Step(WorkerStep::Wait);
                     }
                     self.judge(choice, plan, claimant, zones);
                 }
-                Stage::OpenOther(from) => {
+                ZbdStage::OpenOther(from) => {
                     // What of its own is in flight may fill an open zone.
                     if in_flight > 0 && !zones.may_open(opener(plan, claimant)) {
-                        return Way::Step(Step::Wait);
+                        return Way::Step(WorkerStep::Wait);
                     }
                     if let Some(way) = self.open_other(from, plan, claimant, zones) {
-                        self.stage = Stage::Claim;
+                        self.stage = ZbdStage::Claim;
                         return way;
                     }
                 }
-                Stage::Convert => {
+                ZbdStage::Convert => {
                     if let Some(way) = self.convert(plan, claimant, zones) {
                         // By then its own zone may be open to it.
-                        self.stage = Stage::Claim;
+                        self.stage = ZbdStage::Claim;
                         return way;
                     }
                 }
-                Stage::Lock(_) if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
-                Stage::Lock(manage) => {
+                ZbdStage::Lock(_) if !hold.take(self.zone, in_flight, zones) => {
+                    return Way::Step(WorkerStep::Wait);
+                }
+                ZbdStage::Lock(manage) => {
                     if !self.lock(manage, claimant, zones) {
-                        return Way::Step(Step::Wait);
+                        return Way::Step(WorkerStep::Wait);
                     }
                 }
-                Stage::Drain(_) if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 => {
-                    return Way::Step(Step::Wait);
+                ZbdStage::Drain(_) if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 => {
+                    return Way::Step(WorkerStep::Wait);
                 }
-                Stage::Drain(manage) => return self.manage(manage, zones),
-                Stage::Under(_) => return Way::Step(Step::Wait),
+                ZbdStage::Drain(manage) => return self.manage(manage, zones),
+                ZbdStage::Under(_) => return Way::Step(WorkerStep::Wait),
             }
         }
     }
@@ -158,7 +162,7 @@ impl ZbdWrite {
     /// Takes room in its zone, which is held where it has to be. `None`: the stage has changed.
     fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
         if self.reset_is_due(plan, zones) {
-            self.stage = Stage::Lock(Manage::ResetDue);
+            self.stage = ZbdStage::Lock(Manage::ResetDue);
             return None;
         }
         let (claim, sectors) = zones.claim_up_to(self.zone, claimant, self.sectors);
@@ -167,11 +171,11 @@ impl ZbdWrite {
                 let (io, end) = placed(self.zone, offset, sectors, zones);
                 return Some(Way::Io(io, end));
             }
-            Claim::Later => return Some(Way::Step(Step::Wait)),
+            Claim::Later => return Some(Way::Step(WorkerStep::Wait)),
             // The zone is claimed once more, now that it is open.
             Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
-            Claim::Full if plan.spec.verify == Verify::None => self.stage = Stage::Lock(Manage::ResetFull),
-            Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => self.stage = Stage::Convert,
+            Claim::Full if plan.spec.verify == Verify::None => self.stage = ZbdStage::Lock(Manage::ResetFull),
+            Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => self.stage = ZbdStage::Convert,
         }
         None
     }
@@ -180,10 +184,12 @@ impl ZbdWrite {
     fn lock(&mut self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
         match zones.lock(self.zone, claimant.is_alone) {
             Locking::Taken => return false,
-            Locking::Locked if self.is_needed(manage, claimant, zones) => self.stage = Stage::Drain(manage),
+            Locking::Locked if self.is_needed(manage, claimant, zones) => {
+                self.stage = ZbdStage::Drain(manage)
+            }
             Locking::Locked => {
                 zones.unlock(self.zone, claimant.is_alone);
-                self.stage = Stage::Claim;
+                self.stage = ZbdStage::Claim;
             }
         }
         true
@@ -191,25 +197,25 @@ impl ZbdWrite {
 
     /// The step that resets or finishes its zone, which is locked and quiet.
     fn manage(&mut self, manage: Manage, zones: &Zones) -> Way {
-        self.stage = Stage::Under(manage);
+        self.stage = ZbdStage::Under(manage);
         if manage == Manage::Finish {
-            return Way::Step(Step::Finish(self.zone));
+            return Way::Step(WorkerStep::Finish(self.zone));
         }
         zones.will_be_reset(self.zone);
-        Way::Step(Step::Reset(self.zone))
+        Way::Step(WorkerStep::Reset(self.zone))
     }
 
     /// The reset or finish has ended, well or not.
     pub(super) fn managed(&mut self) {
         self.stage = match self.stage {
-            Stage::Under(Manage::Finish) => Stage::Convert,
-            _ => Stage::Claim,
+            ZbdStage::Under(Manage::Finish) => ZbdStage::Convert,
+            _ => ZbdStage::Claim,
         };
     }
 
     /// Gives up a lock it may hold.
     pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
-        if let Stage::Drain(_) | Stage::Under(_) = self.stage {
+        if let ZbdStage::Drain(_) | ZbdStage::Under(_) = self.stage {
             zones.unlock(self.zone, is_alone);
         }
     }
@@ -265,7 +271,7 @@ impl ZbdWrite {
             return self.claim(zone);
         }
         if candidate.is_some_and(|zone| zones.is_filling(zone)) {
-            return Some(Way::Step(Step::Wait));
+            return Some(Way::Step(WorkerStep::Wait));
         }
         if let Some(zone) = zones.find_open(&plan.zones, share, has_room) {
             return self.claim(zone);
@@ -273,7 +279,7 @@ impl ZbdWrite {
         let remainder = |zone| zones.has_remainder(zone, sectors) && zones.is_quiet(zone);
         if let Some(zone) = zones.find_open(&plan.zones, share, remainder) {
             self.zone = zone;
-            self.stage = Stage::Lock(Manage::Finish);
+            self.stage = ZbdStage::Lock(Manage::Finish);
             return None;
         }
         Some(Way::NoZone)
@@ -288,10 +294,10 @@ impl ZbdWrite {
     }
 
     /// Another zone than its own, where zones have to be held.
-    fn pick(&self, plan: &WorkerPlan, zones: &Zones) -> Stage {
+    fn pick(&self, plan: &WorkerPlan, zones: &Zones) -> ZbdStage {
         match self.picked(plan, zones) {
-            Some(zone) => Stage::Take(Choice::Picked(zone)),
-            None => Stage::OpenOther(self.zone),
+            Some(zone) => ZbdStage::Take(Choice::Picked(zone)),
+            None => ZbdStage::OpenOther(self.zone),
         }
     }
 
@@ -300,10 +306,10 @@ impl ZbdWrite {
         let zone = choice.zone();
         let has_room = zones.can_take(zone, claimant.sectors, Room::Now);
         let (suits, otherwise) = match choice {
-            Choice::Picked(_) if self.picked(plan, zones) != Some(zone) => (false, Stage::Convert),
-            Choice::Picked(_) => (has_room, Stage::OpenOther(zone)),
-            Choice::Closed(_) => (!zones.is_open(zone), Stage::OpenOther(zone)),
-            Choice::Fitting(_) => (has_room && zones.is_open(zone), Stage::Convert),
+            Choice::Picked(_) if self.picked(plan, zones) != Some(zone) => (false, ZbdStage::Convert),
+            Choice::Picked(_) => (has_room, ZbdStage::OpenOther(zone)),
+            Choice::Closed(_) => (!zones.is_open(zone), ZbdStage::OpenOther(zone)),
+            Choice::Fitting(_) => (has_room && zones.is_open(zone), ZbdStage::Convert),
         };
         self.stage = otherwise;
         if suits {
@@ -323,18 +329,18 @@ impl ZbdWrite {
         if zones.may_open(opener(plan, claimant))
             && let Some(zone) = closed_zones(from, plan, claimant, zones).next()
         {
-            self.stage = Stage::Take(Choice::Closed(zone));
+            self.stage = ZbdStage::Take(Choice::Closed(zone));
             return None;
         }
         let has_room = |zone| zones.can_take(zone, claimant.sectors, Room::Now);
         if let Some(zone) = zones.find_open(&plan.zones, |_| 0, has_room) {
-            self.stage = Stage::Take(Choice::Fitting(zone));
+            self.stage = ZbdStage::Take(Choice::Fitting(zone));
             return None;
         }
         let remainder = |zone| zones.has_remainder(zone, claimant.sectors) && zones.is_quiet(zone);
         if let Some(zone) = zones.find_open(&plan.zones, |_| 0, remainder) {
             self.zone = zone;
-            self.stage = Stage::Lock(Manage::Finish);
+            self.stage = ZbdStage::Lock(Manage::Finish);
             return None;
         }
         Some(Way::NoZone)
@@ -342,7 +348,7 @@ impl ZbdWrite {
 
     fn claim(&mut self, zone: ZoneIndex) -> Option<Way> {
         self.zone = zone;
-        self.stage = Stage::Claim;
+        self.stage = ZbdStage::Claim;
         None
     }
 

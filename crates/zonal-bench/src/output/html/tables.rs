@@ -29,7 +29,7 @@ impl Cell {
 
 /// What a row is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum TableRowKind {
     Job,
     /// Several jobs that ran in one group.
     Group,
@@ -77,7 +77,7 @@ struct Counted<'a> {
 
 /// A label with its modes.
 struct Entry<'a> {
-    kind: Kind,
+    kind: TableRowKind,
     label: String,
     dir: Dir,
     counted: Vec<Option<Counted<'a>>>,
@@ -119,11 +119,13 @@ impl<'a> Table<'a> {
             let which = if several { format!("group {group}: ") } else { String::new() };
             if jobs > 1 {
                 let label = format!("{which}all {jobs} jobs");
-                add(&mut entries, report, (Kind::Group, &label), |mode, _| Tally::of_group(mode, group));
+                add(&mut entries, report, (TableRowKind::Group, &label), |mode, _| {
+                    Tally::of_group(mode, group)
+                });
             }
         }
         for (n, label) in labels(longest).iter().enumerate() {
-            add(&mut entries, report, (Kind::Job, label), |mode, before| {
+            add(&mut entries, report, (TableRowKind::Job, label), |mode, before| {
                 mode.jobs.get(n).map(|job| Tally::of_job(job, Some(before + n)))
             });
         }
@@ -131,7 +133,7 @@ impl<'a> Table<'a> {
     }
 
     /// Rows of all jobs, or of all groups.
-    pub(super) fn rows(&self, kind: Kind) -> Vec<Row> {
+    pub(super) fn rows(&self, kind: TableRowKind) -> Vec<Row> {
         let mut rows = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.kind == kind) {
             let mut is_first = true;
@@ -156,7 +158,7 @@ impl<'a> Table<'a> {
         if modes < 2 {
             return Vec::new();
         }
-        let kinds = [(Kind::Group, "Groups"), (Kind::Job, "Jobs")];
+        let kinds = [(TableRowKind::Group, "Groups"), (TableRowKind::Job, "Jobs")];
         let tables = kinds.map(|(kind, label)| {
             let entries = self.entries.iter().filter(|entry| entry.kind == kind);
             Matrix { label: label.to_owned(), lines: entries.map(ratio).collect() }
@@ -212,7 +214,7 @@ impl Tally {
 fn add<'a>(
     entries: &mut Vec<Entry<'a>>,
     report: &'a Report,
-    (kind, label): (Kind, &str),
+    (kind, label): (TableRowKind, &str),
     of: impl Fn(&'a ModeReport, usize) -> Option<Tally>,
 ) {
     let mut before = 0;

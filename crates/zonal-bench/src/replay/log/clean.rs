@@ -1,6 +1,6 @@
 //! Cleaning: which zone, what is left in it, and when it is free again.
 
-use super::{Home, Log, NOBODY, Room, State, Stream};
+use super::{Home, Log, LogZoneState, NOBODY, Room, Stream};
 use zonal_core::ZoneIndex;
 
 /// The cleaner's work at hand.
@@ -45,7 +45,7 @@ impl Log {
     pub(crate) fn next_run(&mut self, max: u32) -> Option<Run> {
         if self.cleaner.victim.is_none() && self.is_short() {
             let zone = self.choose()?;
-            self.zone(zone).state = State::Cleaning;
+            self.zone(zone).state = LogZoneState::Cleaning;
             self.cleaner.victim = Some(Victim { zone, next: 0, moves: 0, is_reset: false });
         }
         let victim = self.cleaner.victim.as_ref()?;
@@ -70,8 +70,9 @@ impl Log {
 
     /// The full zone with least left, if that frees anything.
     fn choose(&self) -> Option<ZoneIndex> {
-        let can_be =
-            |zone: &super::Zone| zone.state == State::Full && zone.writes == 0 && zone.live < self.capacity;
+        let can_be = |zone: &super::Zone| {
+            zone.state == LogZoneState::Full && zone.writes == 0 && zone.live < self.capacity
+        };
         let zones = self.zones.iter().enumerate().filter(|(_, zone)| can_be(zone));
         zones.min_by_key(|(_, zone)| zone.live).map(|(n, _)| ZoneIndex(n as u32))
     }
@@ -127,7 +128,7 @@ impl Log {
     pub(crate) fn end_reset(&mut self, zone: ZoneIndex) {
         self.cleaner.victim = None;
         let entry = self.zone(zone);
-        entry.state = State::Free;
+        entry.state = LogZoneState::Free;
         (entry.given, entry.blocks) = (0, Box::default());
         self.free.insert(0, zone);
         self.account.cleaned += 1;

@@ -93,7 +93,7 @@ pub enum LogError {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum LogZoneState {
     /// Nobody's business: conventional, or with data of others.
     Foreign,
     Free,
@@ -106,7 +106,7 @@ enum State {
 
 /// A zone of the log.
 struct Zone {
-    state: State,
+    state: LogZoneState,
     /// Blocks given to writes.
     given: u32,
     live: u32,
@@ -134,7 +134,7 @@ pub(crate) struct Room {
 
 /// A write of the trace, or a piece of one, under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct WritePiece {
     number: u64,
     /// First block of the disk.
     pub(crate) block: u64,
@@ -225,7 +225,8 @@ impl Log {
         if open_max != 0 && open_max < open + 1 || open_max == 0 && is_limited(info) {
             return Err(LogError::Limit { open, left: open_max });
         }
-        let state_of = |z: &ZoneDescriptor| if is_free(&z) { State::Free } else { State::Foreign };
+        let state_of =
+            |z: &ZoneDescriptor| if is_free(&z) { LogZoneState::Free } else { LogZoneState::Foreign };
         let zone =
             |z| Zone { state: state_of(z), given: 0, live: 0, writes: 0, reads: 0, blocks: Box::default() };
         let capacity = (geometry.zone_capacity().0 / u64::from(info.block_sectors)) as u32;
@@ -282,7 +283,7 @@ impl Log {
         entry.given += blocks;
         entry.writes += 1;
         if entry.given == capacity {
-            entry.state = State::Full;
+            entry.state = LogZoneState::Full;
             *self.end_of(stream) = None;
         }
         Some(room)
@@ -304,7 +305,7 @@ impl Log {
         let zone = self.free.pop()?;
         let capacity = self.capacity as usize;
         let entry = self.zone(zone);
-        entry.state = State::Open;
+        entry.state = LogZoneState::Open;
         entry.blocks = vec![NOBODY; capacity].into();
         *self.end_of(stream) = Some(zone);
         self.open += 1;
@@ -312,7 +313,7 @@ impl Log {
     }
 
     /// Begins to write up to `blocks` blocks of the disk. `None`: there is no room now.
-    pub(crate) fn begin_write(&mut self, stream: u32, block: u64, blocks: u32) -> Option<Piece> {
+    pub(crate) fn begin_write(&mut self, stream: u32, block: u64, blocks: u32) -> Option<WritePiece> {
         let room = self.room(Stream::Trace(stream % self.streams.len() as u32), blocks)?;
         let number = self.next_number;
         self.next_number += 1;
@@ -321,7 +322,7 @@ impl Log {
             self.leave(old);
         }
         self.account.written += u64::from(room.blocks);
-        Some(Piece { number, block, room })
+        Some(WritePiece { number, block, room })
     }
 
     /// What was there is garbage.
@@ -333,7 +334,7 @@ impl Log {
     }
 
     /// The piece has been written, from this offset of its zone on; its number, for the tasks that wait for it.
-    pub(crate) fn end_write(&mut self, piece: &Piece, offset: u32) -> u64 {
+    pub(crate) fn end_write(&mut self, piece: &WritePiece, offset: u32) -> u64 {
         let Room { zone, blocks, .. } = piece.room;
         for n in 0..blocks {
             let block = piece.block + u64::from(n);
@@ -354,7 +355,7 @@ impl Log {
     fn ended_in(&mut self, zone: ZoneIndex) {
         let entry = self.zone(zone);
         entry.writes -= 1;
-        let is_closed = entry.state == State::Full && entry.writes == 0;
+        let is_closed = entry.state == LogZoneState::Full && entry.writes == 0;
         self.open -= u32::from(is_closed);
     }
 
@@ -414,7 +415,7 @@ impl Log {
             };
             let live = zone.blocks.iter().enumerate().filter(|b| is_live(*b)).count();
             assert_eq!(live, zone.live as usize, "live blocks of zone {n}");
-            assert_eq!(zone.state == State::Free, self.free.contains(&zone_of(n)), "zone {n} is free");
+            assert_eq!(zone.state == LogZoneState::Free, self.free.contains(&zone_of(n)), "zone {n} is free");
         }
     }
 }

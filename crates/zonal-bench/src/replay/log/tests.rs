@@ -83,7 +83,7 @@ fn zone_is_not_reset_while_it_is_read() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum LogStep {
     Write(u64, u32),
     Discard(u64, u64),
     /// Of the writes under way, this one ends, modulo their number.
@@ -91,12 +91,12 @@ enum Step {
     Clean,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LogStep> {
     prop_oneof![
-        6 => (0..11u64 * 64 - 20, 1..20u32).prop_map(|(block, blocks)| Step::Write(block, blocks)),
-        1 => (0..11u64 * 64 - 20, 1..20u64).prop_map(|(block, blocks)| Step::Discard(block, blocks)),
-        6 => any::<usize>().prop_map(Step::End),
-        2 => Just(Step::Clean),
+        6 => (0..11u64 * 64 - 20, 1..20u32).prop_map(|(block, blocks)| LogStep::Write(block, blocks)),
+        1 => (0..11u64 * 64 - 20, 1..20u64).prop_map(|(block, blocks)| LogStep::Discard(block, blocks)),
+        6 => any::<usize>().prop_map(LogStep::End),
+        2 => Just(LogStep::Clean),
     ]
 }
 
@@ -105,7 +105,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     flash: HashMap<(u32, u32), (u64, u64)>,
     newest: HashMap<u64, u64>,
-    under_way: Vec<(Piece, u64)>,
+    under_way: Vec<(WritePiece, u64)>,
 }
 
 impl Model {
@@ -196,16 +196,16 @@ proptest! {
         }
         for (version, step) in (1..).zip(steps) {
             match step {
-                Step::Write(block, blocks) => {
+                LogStep::Write(block, blocks) => {
                     let block = block.min(log.disk_blocks - u64::from(blocks));
                     model.write(&mut log, version, block, blocks);
                 }
-                Step::Discard(block, blocks) => {
+                LogStep::Discard(block, blocks) => {
                     log.discard(block, blocks);
                     (block..block + blocks).for_each(|block| { model.newest.remove(&block); });
                 }
-                Step::End(which) => { model.end(&mut log, which); }
-                Step::Clean => { model.clean(&mut log); }
+                LogStep::End(which) => { model.end(&mut log, which); }
+                LogStep::Clean => { model.clean(&mut log); }
             }
             model.check(&log);
         }

@@ -1,6 +1,6 @@
 //! What becomes of a record when its requests end.
 
-use super::{Layout, Player, Purpose, Sent, Stage, Task};
+use super::{Layout, Player, Purpose, Sent, Task, TaskStage};
 use crate::measure::Dir;
 use crate::replay::buffers::misplaced;
 use crate::replay::error::ReplayError;
@@ -126,7 +126,7 @@ impl Player<'_> {
     fn go_on(&mut self, key: u64) -> Result<(), ReplayError> {
         let is_log = matches!(self.layout, Layout::Log(_));
         let Some(task) = self.tasks.get_mut(key) else { return Ok(()) };
-        let has_more = task.in_flight == 0 && task.stage == Stage::Main && task.next < task.total;
+        let has_more = task.in_flight == 0 && task.stage == TaskStage::Main && task.next < task.total;
         // As it is, a write that waits for its resets is in line already. On a log a write that waited for the rest of
         // its blocks joins the line, unless it is there because zones ran out.
         if is_log && has_more && !self.blocked.contains(&key) {
@@ -140,7 +140,7 @@ impl Player<'_> {
     pub(super) fn end_if_done(&mut self, key: u64) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let is_waiting =
-            task.stage == Stage::Before && matches!(task.record.op, TraceOp::Read | TraceOp::Write);
+            task.stage == TaskStage::Before && matches!(task.record.op, TraceOp::Read | TraceOp::Write);
         let is_log = matches!(self.layout, Layout::Log(_));
         if task.in_flight > 0 || task.done < task.total || is_log && is_waiting {
             return;

@@ -1,6 +1,6 @@
 //! What a record asks of the write path, and where.
 
-use super::{Flow, Layout, Player, Purpose, Sent, Stage, Task};
+use super::{Flow, Layout, Player, Purpose, Sent, Task, TaskStage};
 use crate::replay::as_is::Misfit;
 use crate::replay::buffers::stamp;
 use crate::replay::error::ReplayError;
@@ -134,12 +134,12 @@ impl Player<'_> {
     fn write_as_is(&mut self, key: u64, record: &Record) -> Flow {
         let Record { sector, sectors, .. } = *record;
         let Layout::AsIs(as_is) = &self.layout else { unreachable!("the caller looked") };
-        if self.tasks.get_mut(key).is_some_and(|task| task.stage == Stage::Before) {
+        if self.tasks.get_mut(key).is_some_and(|task| task.stage == TaskStage::Before) {
             let zones = as_is.to_be_reset(sector, sectors.0);
             if !zones.is_empty() && !as_is.is_quiet(sector, sectors.0) {
                 return Flow::Blocked;
             }
-            self.task(key).stage = Stage::Main;
+            self.task(key).stage = TaskStage::Main;
             for zone in zones {
                 let start = self.volume.info().geometry.start_of(zone);
                 self.measured.counts.resets_added += 1;
@@ -213,7 +213,7 @@ impl Player<'_> {
                 }
             }
         }
-        self.task(key).stage = Stage::Main;
+        self.task(key).stage = TaskStage::Main;
         for extent in extents {
             match extent.at {
                 Some(_) => self.read_extent(key, extent, is_edge),
@@ -254,11 +254,11 @@ impl Player<'_> {
 
     /// Appends a write to the log. What it covers in part is read first.
     fn write_on_log(&mut self, key: u64, record: &Record) -> Flow {
-        if self.task(key).stage == Stage::Before {
+        if self.task(key).stage == TaskStage::Before {
             let edges = self.edges_of(key, record);
             self.read_blocks(key, &edges, true);
             let task = self.task(key);
-            if task.stage == Stage::Before || task.in_flight > 0 {
+            if task.stage == TaskStage::Before || task.in_flight > 0 {
                 return Flow::GoesOn;
             }
         }

@@ -59,7 +59,7 @@ impl Blkparse {
             return Ok(Parsed::Skipped);
         }
         let flags = next("flags")?;
-        let Some(kind) = Kind::of(flags)? else { return Ok(Parsed::Skipped) };
+        let Some(kind) = RequestFlags::of(flags)? else { return Ok(Parsed::Skipped) };
         if !self.one.takes(device)? {
             return Ok(Parsed::Skipped);
         }
@@ -69,14 +69,14 @@ impl Blkparse {
 }
 
 /// What the flags of a request say.
-struct Kind {
+struct RequestFlags {
     flush_before: bool,
     op: TraceOp,
     fua: bool,
 }
 
-impl Kind {
-    fn of(flags: &str) -> Result<Option<Kind>, String> {
+impl RequestFlags {
+    fn of(flags: &str) -> Result<Option<RequestFlags>, String> {
         let (flush_before, rest) = match flags.strip_prefix('F') {
             Some(rest) => (true, rest),
             None => (false, flags),
@@ -95,12 +95,12 @@ impl Kind {
             [] if flush_before => (TraceOp::Flush, rest),
             _ => return Err(format!("{:?} is no kind of request", short(flags))),
         };
-        Ok(Some(Kind { flush_before, op, fua: op == TraceOp::Write && marks.contains('F') }))
+        Ok(Some(RequestFlags { flush_before, op, fua: op == TraceOp::Write && marks.contains('F') }))
     }
 
     /// With what follows the flags: `SECTOR + SECTORS`, or something else where a request has no place.
     fn parsed(self, at: u128, rest: &[&str]) -> Result<Parsed, String> {
-        let Kind { flush_before, op, fua } = self;
+        let RequestFlags { flush_before, op, fua } = self;
         let raw = Raw { at, op, fua, sector: 0, sectors: 0 };
         let has_place = rest.len() == 3 && rest[1] == "+";
         if !has_place {

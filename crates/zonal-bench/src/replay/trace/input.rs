@@ -1,6 +1,6 @@
 //! What parsers read from: bytes that know where they stand.
 
-use super::{Fault, Parsed, Place};
+use super::{Fault, Parsed, TracePlace};
 use std::io::{BufRead, Read};
 
 /// Longest line: what no writer of traces prints, and little enough to hold.
@@ -23,14 +23,14 @@ impl Input {
     pub(super) fn line(
         &mut self,
         parse: impl FnOnce(&str) -> Result<Parsed, String>,
-    ) -> Result<Option<(Place, Parsed)>, Fault> {
+    ) -> Result<Option<(TracePlace, Parsed)>, Fault> {
         self.line.clear();
         let mut bounded = self.reader.by_ref().take(LINE_BYTES_MAX as u64);
         if bounded.read_until(b'\n', &mut self.line).map_err(Fault::Io)? == 0 {
             return Ok(None);
         }
         self.at += 1;
-        let place = Place::Line(self.at);
+        let place = TracePlace::Line(self.at);
         if self.line.len() == LINE_BYTES_MAX && !self.line.ends_with(b"\n") {
             return Err(Fault::Malformed(place, format!("a line of more than {LINE_BYTES_MAX} bytes")));
         }
@@ -41,8 +41,8 @@ impl Input {
     }
 
     /// Fills `record` from the trace; where it began, and how many bytes there were.
-    pub(super) fn record(&mut self, record: &mut [u8]) -> Result<(Place, usize), Fault> {
-        let place = Place::Byte(self.at);
+    pub(super) fn record(&mut self, record: &mut [u8]) -> Result<(TracePlace, usize), Fault> {
+        let place = TracePlace::Byte(self.at);
         let mut filled = 0;
         while filled < record.len() {
             match self.reader.read(&mut record[filled..]) {

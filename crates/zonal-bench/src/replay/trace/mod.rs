@@ -130,18 +130,18 @@ impl TraceOp {
 
 /// Where in a trace something stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum TracePlace {
     /// Line, from 1.
     Line(u64),
     /// Offset in bytes.
     Byte(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TracePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(n) => write!(f, "line {n}"),
-            Place::Byte(n) => write!(f, "byte {n}"),
+            TracePlace::Line(n) => write!(f, "line {n}"),
+            TracePlace::Byte(n) => write!(f, "byte {n}"),
         }
     }
 }
@@ -160,7 +160,7 @@ pub struct Record {
     /// Its length; 0 where the operation has none. The end fits 64 bits, in bytes too.
     pub sectors: Sectors,
     /// Where it stands.
-    pub place: Place,
+    pub place: TracePlace,
 }
 
 /// Why a trace cannot be read.
@@ -189,7 +189,7 @@ pub enum TraceError {
         /// The trace.
         trace: String,
         /// Where.
-        place: Place,
+        place: TracePlace,
         /// What is wrong.
         what: String,
     },
@@ -232,7 +232,7 @@ enum Parsed {
 /// Why a line or record was not read.
 enum Fault {
     Io(io::Error),
-    Malformed(Place, String),
+    Malformed(TracePlace, String),
 }
 
 enum Parser {
@@ -243,7 +243,7 @@ enum Parser {
 }
 
 impl Parser {
-    fn next(&mut self, input: &mut Input) -> Result<Option<(Place, Parsed)>, Fault> {
+    fn next(&mut self, input: &mut Input) -> Result<Option<(TracePlace, Parsed)>, Fault> {
         match self {
             Parser::Vscsi(vscsi) => vscsi.next(input),
             Parser::Blkparse(blkparse) => input.line(|line| blkparse.line(line)),
@@ -260,7 +260,7 @@ pub struct Trace {
     input: Input,
     parser: Parser,
     /// The second record of a place.
-    held: Option<(Place, Raw)>,
+    held: Option<(TracePlace, Raw)>,
     origin: Option<u128>,
     last: Nanos,
     skipped: u64,
@@ -360,7 +360,7 @@ impl Trace {
         }
     }
 
-    fn record(&mut self, place: Place, raw: Raw) -> Result<Record, Fault> {
+    fn record(&mut self, place: TracePlace, raw: Raw) -> Result<Record, Fault> {
         let Raw { at, op, fua, sector, sectors } = raw;
         let bad = |what: &str| Fault::Malformed(place, what.to_owned());
         let end = sector.checked_add(sectors).filter(|end| *end <= u64::MAX / SECTOR_BYTES);

@@ -8,7 +8,7 @@
 //! that tells the two apart, so it has to be right in every record. Commands are those of SCSI.
 
 use super::input::Input;
-use super::{Fault, Parsed, Place, Raw, TraceOp, sectors_of};
+use super::{Fault, Parsed, Raw, TraceOp, TracePlace, sectors_of};
 
 /// Records that have to agree on the version.
 const RECORDS_LOOKED_AT: usize = 2;
@@ -62,7 +62,7 @@ impl Vscsi {
         Vscsi { version: Version::of_head(head).unwrap_or(Version::One) }
     }
 
-    pub(super) fn next(&mut self, input: &mut Input) -> Result<Option<(Place, Parsed)>, Fault> {
+    pub(super) fn next(&mut self, input: &mut Input) -> Result<Option<(TracePlace, Parsed)>, Fault> {
         let mut buffer = [0; RECORD_BYTES_MAX];
         let record = &mut buffer[..self.version.bytes()];
         let (place, filled) = input.record(record)?;

@@ -3,7 +3,7 @@
 use super::super::Effort;
 use super::super::measure::Samples;
 use super::super::report::{Bound, Report};
-use crate::program::mounted::Place;
+use crate::program::mounted::MountPlace;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::Instant;
 
 /// A file system in an image.
-fn place() -> Place {
-    Place::with_zones("4G", "64M")
+fn place() -> MountPlace {
+    MountPlace::with_zones("4G", "64M")
 }
 
 /// Has the file system of this directory write all that it has.

@@ -7,7 +7,7 @@ use super::super::files::PIECE;
 use super::super::measure::Samples;
 use super::super::report::{Bound, Report};
 use super::aligned;
-use crate::program::mounted::{Mounted, Place};
+use crate::program::mounted::{MountPlace, Mounted};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -28,13 +28,13 @@ const STREAM: u64 = 2 << 30;
 pub fn rows(effort: Effort, report: &mut Report) {
     let is_short = effort.operations < 100_000;
     let directories = if is_short { 2 } else { 1000 };
-    let place = Place::in_memory("14T", "256M");
+    let place = MountPlace::in_memory("14T", "256M");
     make(&place, directories, report);
     search(&place, directories, is_short, report);
 }
 
 /// Makes the files, each of a few bytes. The kernel knows them all then.
-fn make(place: &Place, directories: u64, report: &mut Report) {
+fn make(place: &MountPlace, directories: u64, report: &mut Report) {
     let mounted = place.mount("");
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn make(place: &Place, directories: u64, report: &mut Report) {
 }
 
 /// A search that looks at all files, beside a program that streams, on a disk in its own time.
-fn search(place: &Place, directories: u64, is_short: bool, report: &mut Report) {
+fn search(place: &MountPlace, directories: u64, is_short: bool, report: &mut Report) {
     let mounted = place.mount_device(DISK, "");
     let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let synced = if is_short { 1 } else { 64 };

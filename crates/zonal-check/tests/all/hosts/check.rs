@@ -2,7 +2,7 @@
 
 use crate::hosts::book::{Entry, QueueId};
 use crate::hosts::setup::Profile;
-use crate::hosts::world::World;
+use crate::hosts::world::HostsRun;
 use crate::random::tap::{Tag, ZERO};
 use crate::random::truth::History;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ impl std::ops::AddAssign for Counts {
 }
 
 struct Judge<'a> {
-    world: &'a World,
+    world: &'a HostsRun,
     history: &'a History,
     /// Sectors of a block.
     block: u64,
@@ -42,7 +42,7 @@ struct Judge<'a> {
 }
 
 /// Checks a run that is over: all of its commands have ended, or their connections are gone.
-pub fn check(world: &mut World) -> Result<Counts, String> {
+pub fn check(world: &mut HostsRun) -> Result<Counts, String> {
     check_final(world)?;
     let history = world.truth.history()?;
     let judge = Judge::new(world, &history);
@@ -68,7 +68,7 @@ fn count(entry: &Entry) -> Counts {
 }
 
 /// What a new host sees, once all others have gone, is what the drive has.
-fn check_final(world: &mut World) -> Result<(), String> {
+fn check_final(world: &mut HostsRun) -> Result<(), String> {
     let line = world.begin_observer()?;
     let history = world.truth.history()?;
     let geometry = world.target.volume().info().geometry;
@@ -110,7 +110,7 @@ fn read(nsid: u32, lba: u32, blocks: u32, bytes: u32) -> Sqe {
 }
 
 impl Judge<'_> {
-    fn new<'a>(world: &'a World, history: &'a History) -> Judge<'a> {
+    fn new<'a>(world: &'a HostsRun, history: &'a History) -> Judge<'a> {
         let geometry = world.target.volume().info().geometry;
         let zone_sectors = geometry.zone_size().0;
         let conventional = u64::from(geometry.conventional_zones()) * zone_sectors;

@@ -25,7 +25,7 @@ mod world;
 use crate::random::canary::Lie;
 use check::Counts;
 use rand::random;
-use world::World;
+use world::HostsRun;
 
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 1_000;
@@ -37,9 +37,10 @@ const TWICE: u64 = 50;
 const OPERATIONS: usize = 1500;
 
 fn run(seed: u64, operations: usize, lie: Option<Lie>) -> Result<(u64, Counts), String> {
-    let mut world = World::new(seed, lie);
-    let with =
-        |what| format!("seed {seed} of {operations} operations: {what}\n{:?}", World::new(seed, None).setup);
+    let mut world = HostsRun::new(seed, lie);
+    let with = |what| {
+        format!("seed {seed} of {operations} operations: {what}\n{:?}", HostsRun::new(seed, None).setup)
+    };
     world.play(operations).map_err(with)?;
     let counts = check::check(&mut world).map_err(with)?;
     Ok((world.digest(), counts))

@@ -65,7 +65,7 @@ pub struct Line {
 }
 
 /// A run. See the module.
-pub struct World {
+pub struct HostsRun {
     pub setup: Setup,
     pub book: Book,
     pub truth: Arc<Truth>,
@@ -101,9 +101,9 @@ fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
     }
 }
 
-impl World {
+impl HostsRun {
     /// A target on a watched, faulty, watched drive, which may lie.
-    pub fn new(seed: u64, lie: Option<Lie>) -> World {
+    pub fn new(seed: u64, lie: Option<Lie>) -> HostsRun {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let setup = Setup::draw(&mut rng);
         let steps = Steps::default();
@@ -128,7 +128,7 @@ impl World {
         let options = TargetOptions::new(identity);
         let target = Arc::new(Target::new(volume, options).expect("zones that hosts take"));
         let zones = (geometry.zones() - geometry.conventional_zones()) as usize;
-        World {
+        HostsRun {
             setup,
             book: Book::default(),
             truth,

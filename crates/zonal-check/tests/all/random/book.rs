@@ -67,7 +67,7 @@ pub struct Asked {
 }
 
 #[derive(Default)]
-struct State {
+struct BookState {
     entries: Vec<Entry>,
     open: usize,
     log: DefaultHasher,
@@ -81,7 +81,7 @@ pub struct Book {
     steps: Steps,
     /// Requests and ends are shown.
     is_shown: bool,
-    state: Mutex<State>,
+    state: Mutex<BookState>,
 }
 
 impl Book {

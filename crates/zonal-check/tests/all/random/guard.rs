@@ -17,7 +17,7 @@ struct Zone {
 }
 
 #[derive(Default)]
-struct State {
+struct GuardState {
     zones: BTreeMap<u32, Zone>,
     wrong: Option<String>,
     failures: BTreeMap<u64, Failures>,
@@ -37,7 +37,7 @@ pub struct Guard {
     geometry: Geometry,
     /// Knows the mode. Set once the volume is open.
     volume: OnceLock<Weak<Volume>>,
-    state: Mutex<State>,
+    state: Mutex<GuardState>,
 }
 
 impl Guard {

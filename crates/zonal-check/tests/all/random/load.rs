@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_core::budget::Class;
+use zonal_core::budget::WriterClass;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Ram};
@@ -285,5 +285,5 @@ fn channel(
         (Some(part), false) => part.channel(note),
         (Some(part), true) => part.deferred_channel(note),
     };
-    channel.of_class(Class((n % 2) as u8))
+    channel.of_class(WriterClass((n % 2) as u8))
 }

@@ -56,13 +56,13 @@ const INTERFERED_OPERATIONS: u64 = 400;
 
 /// What seeds are drawn for, and the test that draws them.
 #[derive(Clone, Copy)]
-struct Kind {
+struct SeedKind {
     test: &'static str,
     draw: Draw,
 }
 
-const PLAIN: Kind = Kind { test: "random_runs", draw: Setup::draw };
-const INTERFERED: Kind = Kind { test: "interference", draw: Setup::draw_interfered };
+const PLAIN: SeedKind = SeedKind { test: "random_runs", draw: Setup::draw };
+const INTERFERED: SeedKind = SeedKind { test: "interference", draw: Setup::draw_interfered };
 
 /// What a run came to.
 #[derive(PartialEq, Eq, Debug)]
@@ -147,8 +147,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a seed twice, and says how to run it again if a promise is broken, or the two runs are not the same.
-fn passes(seed: u64, operations: u64, kind: Kind) -> Outcome {
-    let Kind { test, draw } = kind;
+fn passes(seed: u64, operations: u64, kind: SeedKind) -> Outcome {
+    let SeedKind { test, draw } = kind;
     let again = || {
         let first = run(seed, operations, draw, None)?;
         match run(seed, operations, draw, None)? == first {
@@ -164,7 +164,7 @@ fn passes(seed: u64, operations: u64, kind: Kind) -> Outcome {
 
 /// Runs the seeds that the environment names, or else the first ones: of the two numbers the first with `ZONAL_WHOLE`. Requests, and of
 /// the writes how many succeeded.
-fn passes_seeds((whole, sample): (u64, u64), operations: u64, kind: Kind) -> (usize, (usize, usize)) {
+fn passes_seeds((whole, sample): (u64, u64), operations: u64, kind: SeedKind) -> (usize, (usize, usize)) {
     let seeds = if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample };
     let operations = number("ZONAL_OPS").unwrap_or(operations);
     let (first, seeds) = match number("ZONAL_SEED") {

@@ -110,7 +110,7 @@ impl<O: Observer> Wrapper for Tap<O> {
         match &submitted {
             Submitted::Done(result) => self.ended(now, &seen, result),
             Submitted::Busy => self.observer.is_busy(&seen),
-            Submitted::Pending => {
+            Submitted::Accepted => {
                 self.taken.lock().insert(number, (seen, context.take()));
             }
         }

@@ -28,7 +28,7 @@ trait Play {
     fn end(&mut self, zone: u32, written: u32);
     fn is_now(&mut self, zone: u32, condition: ZoneCondition);
     /// Everything that is to be done.
-    fn steps(&mut self) -> Vec<Step>;
+    fn steps(&mut self) -> Vec<BudgetStep>;
     fn failed(&mut self, now: u64) -> Vec<(u32, Vec<u32>)>;
 }
 
@@ -38,7 +38,7 @@ fn zones(of: impl IntoIterator<Item = ZoneIndex>) -> Vec<u32> {
 
 impl Play for Budget {
     fn ask(&mut self, zone: u32) -> Acquired {
-        let answer = self.acquire(ZoneIndex(zone), Class(0), Nanos(0));
+        let answer = self.acquire(ZoneIndex(zone), WriterClass(0), Nanos(0));
         assert_eq!(self.check(), Ok(()));
         answer
     }
@@ -62,7 +62,7 @@ impl Play for Budget {
         assert_eq!(self.check(), Ok(()));
     }
 
-    fn steps(&mut self) -> Vec<Step> {
+    fn steps(&mut self) -> Vec<BudgetStep> {
         let steps = std::iter::from_fn(|| self.next()).collect();
         assert_eq!(self.check(), Ok(()));
         steps
@@ -76,16 +76,16 @@ impl Play for Budget {
     }
 }
 
-fn wake(zone: u32) -> Step {
-    Step::Wake(ZoneIndex(zone))
+fn wake(zone: u32) -> BudgetStep {
+    BudgetStep::Wake(ZoneIndex(zone))
 }
 
-fn close(zone: u32) -> Step {
-    Step::Close(ZoneIndex(zone))
+fn close(zone: u32) -> BudgetStep {
+    BudgetStep::Close(ZoneIndex(zone))
 }
 
-fn finish(zone: u32) -> Step {
-    Step::Finish(ZoneIndex(zone))
+fn finish(zone: u32) -> BudgetStep {
+    BudgetStep::Finish(ZoneIndex(zone))
 }
 
 fn refused(zone: u32, holders: &[u32]) -> Acquired {

@@ -222,7 +222,7 @@ impl Naive {
         if active { finish_closed.or(finish_open) } else { close.or(finish_open) }
     }
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<BudgetStep> {
         if !self.woken.is_empty() {
             return Some(wake(self.woken.remove(0)));
         }
@@ -298,7 +298,7 @@ impl Naive {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum BudgetEvent {
     Acquire(u32, u8),
     Start(u32),
     End(u32, u32),
@@ -311,7 +311,7 @@ enum Event {
     Expire,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = BudgetEvent> {
     let zone = || 0..ZONES;
     let written = || prop_oneof![Just(10u32), Just(95), Just(96), Just(100)];
     let condition = prop_oneof![
@@ -323,15 +323,15 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let seen = prop_oneof![2 => Just(Seen::Busy), 3 => Just(Seen::Idle), 1 => Just(Seen::Stuck)];
     prop_oneof![
-        8 => (zone(), 0..2u8).prop_map(|(z, c)| Event::Acquire(z, c)),
-        6 => zone().prop_map(Event::Start),
-        6 => (zone(), written()).prop_map(|(z, w)| Event::End(z, w)),
-        4 => (zone(), condition, written()).prop_map(|(z, c, w)| Event::Became(z, c, w)),
-        1 => zone().prop_map(Event::Cancel),
-        6 => (zone(), seen, written()).prop_map(|(z, s, w)| Event::Look(z, s, w)),
-        2 => zone().prop_map(Event::Quiet),
-        6 => Just(Event::Steps),
-        1 => Just(Event::Expire),
+        8 => (zone(), 0..2u8).prop_map(|(z, c)| BudgetEvent::Acquire(z, c)),
+        6 => zone().prop_map(BudgetEvent::Start),
+        6 => (zone(), written()).prop_map(|(z, w)| BudgetEvent::End(z, w)),
+        4 => (zone(), condition, written()).prop_map(|(z, c, w)| BudgetEvent::Became(z, c, w)),
+        1 => zone().prop_map(BudgetEvent::Cancel),
+        6 => (zone(), seen, written()).prop_map(|(z, s, w)| BudgetEvent::Look(z, s, w)),
+        2 => zone().prop_map(BudgetEvent::Quiet),
+        6 => Just(BudgetEvent::Steps),
+        1 => Just(BudgetEvent::Expire),
     ]
 }
 
@@ -356,60 +356,60 @@ fn pair(limits: Limits, options: &Options) -> (Budget, Naive) {
 }
 
 /// Does to both what the event says if the rules allow it, and compares the answers.
-fn apply(ours: &mut Budget, naive: &mut Naive, event: Event) -> Result<(), TestCaseError> {
+fn apply(ours: &mut Budget, naive: &mut Naive, event: BudgetEvent) -> Result<(), TestCaseError> {
     let may_start = |z: &Zone| z.open() && z.leaving.is_none();
     match event {
-        Event::Acquire(zone, class) => {
+        BudgetEvent::Acquire(zone, class) => {
             let theirs = naive.acquire(zone as usize, class.into());
-            prop_assert_eq!(ours.acquire(ZoneIndex(zone), Class(class), Nanos(0)), theirs);
+            prop_assert_eq!(ours.acquire(ZoneIndex(zone), WriterClass(class), Nanos(0)), theirs);
         }
-        Event::Start(zone) if may_start(&naive.zones[zone as usize]) => {
+        BudgetEvent::Start(zone) if may_start(&naive.zones[zone as usize]) => {
             ours.write_started(ZoneIndex(zone));
             let used = naive.tick();
             let z = &mut naive.zones[zone as usize];
             (z.writes, z.promised, z.used) = (z.writes + 1, None, used);
         }
-        Event::End(zone, written) if naive.zones[zone as usize].writes > 0 => {
+        BudgetEvent::End(zone, written) if naive.zones[zone as usize].writes > 0 => {
             ours.write_ended(ZoneIndex(zone), fill(written));
             let used = naive.tick();
             let z = &mut naive.zones[zone as usize];
             (z.writes, z.nearly_full, z.used) = (z.writes - 1, written * 20 > CAPACITY * 19, used);
             z.written = written;
             if written == CAPACITY && z.writes == 0 {
-                return apply(ours, naive, Event::Became(zone, ZoneCondition::Full, written));
+                return apply(ours, naive, BudgetEvent::Became(zone, ZoneCondition::Full, written));
             }
         }
-        Event::Became(zone, condition, written)
+        BudgetEvent::Became(zone, condition, written)
             if naive.zones[zone as usize].writes == 0 || condition.is_open() =>
         {
             ours.became(ZoneIndex(zone), condition, fill(written));
             naive.became(zone as usize, condition, written);
         }
-        Event::Cancel(zone) => {
+        BudgetEvent::Cancel(zone) => {
             ours.cancel(ZoneIndex(zone));
             naive.cancel(zone as usize);
         }
-        Event::Look(zone, seen, written) => {
+        BudgetEvent::Look(zone, seen, written) => {
             let theirs = naive.look(zone as usize, seen, written);
             prop_assert_eq!(ours.observe(ZoneIndex(zone), seen, fill(written)), theirs);
         }
-        Event::Quiet(zone) => {
+        BudgetEvent::Quiet(zone) => {
             ours.quiet(ZoneIndex(zone));
             naive.zones[zone as usize].writes = 0;
         }
-        Event::Steps => {
+        BudgetEvent::Steps => {
             for _ in 0..2 * ZONES {
                 let theirs = naive.next();
                 prop_assert_eq!(ours.next(), theirs);
             }
         }
-        Event::Expire => {
+        BudgetEvent::Expire => {
             for _ in 0..2 * ZONES {
                 let theirs = naive.expire();
                 prop_assert_eq!(ours.expire(Nanos(0)), theirs);
             }
         }
-        Event::Start(_) | Event::End(..) | Event::Became(..) => {}
+        BudgetEvent::Start(_) | BudgetEvent::End(..) | BudgetEvent::Became(..) => {}
     }
     Ok(())
 }
@@ -450,7 +450,7 @@ proptest! {
     ) {
         let (mut ours, mut naive) = pair(limits, &options);
         for event in events {
-            if let Event::Became(zone, condition, _) = event {
+            if let BudgetEvent::Became(zone, condition, _) = event {
                 let from = naive.zones[zone as usize].level;
                 let is_taken = condition.is_open() && from != Level::Open;
                 let is_adopted = condition.is_active() && from == Level::Nothing;
@@ -478,7 +478,7 @@ proptest! {
         let (mut b, _) = pair(limits, &Options { minimums: vec![0, 0], ..options.clone() });
         for (zone, class) in asks {
             let zone = ZoneIndex(zone);
-            match b.acquire(zone, Class(class), Nanos(0)) {
+            match b.acquire(zone, WriterClass(class), Nanos(0)) {
                 Acquired::Granted => b.write_started(zone),
                 Acquired::Wait => {}
                 Acquired::Fail(_) => prop_assert_eq!(options.policy, Policy::Fail),
@@ -494,7 +494,7 @@ proptest! {
             b.became(zone, ZoneCondition::Full, fill(CAPACITY));
             prop_assert!(waiting == 0 || b.waiting().count() < waiting, "a slot came free for nobody");
             while let Some(step) = b.next() {
-                let Step::Wake(zone) = step else { return Err(TestCaseError::fail("nobody is idle")) };
+                let BudgetStep::Wake(zone) = step else { return Err(TestCaseError::fail("nobody is idle")) };
                 b.write_started(zone);
             }
         }

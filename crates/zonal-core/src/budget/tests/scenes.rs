@@ -223,10 +223,10 @@ fn class_gets_its_minimum_however_much_others_want() {
     b.write(0);
     assert_eq!(b.ask(1), Acquired::Wait, "two are kept");
     for zone in [10, 11] {
-        assert_eq!(b.acquire(ZoneIndex(zone), Class(1), Nanos(0)), Acquired::Granted);
+        assert_eq!(b.acquire(ZoneIndex(zone), WriterClass(1), Nanos(0)), Acquired::Granted);
         b.write_started(ZoneIndex(zone));
     }
-    assert_eq!(b.acquire(ZoneIndex(12), Class(1), Nanos(0)), Acquired::Wait);
+    assert_eq!(b.acquire(ZoneIndex(12), WriterClass(1), Nanos(0)), Acquired::Wait);
     b.end(10, 100);
     assert_eq!(b.steps(), [wake(12)], "1 came before it but the slot is not for 1");
     b.write_started(ZoneIndex(12));
@@ -241,7 +241,7 @@ fn wait_for_what_only_another_class_may_have_fails_while_that_class_writes() {
     let options = Options { minimums: vec![0, 1], ..Options::default() };
     let mut b = Budget::new(Limits { open_max: 2, active_max: 0 }, options).unwrap();
     b.write(0);
-    assert_eq!(b.acquire(ZoneIndex(10), Class(1), Nanos(0)), Acquired::Granted);
+    assert_eq!(b.acquire(ZoneIndex(10), WriterClass(1), Nanos(0)), Acquired::Granted);
     b.write_started(ZoneIndex(10));
     b.end(0, 10);
     assert_eq!(b.ask(1), refused(1, &[0, 10]));
@@ -251,7 +251,7 @@ fn wait_for_what_only_another_class_may_have_fails_while_that_class_writes() {
 fn victim_is_not_taken_from_another_classs_minimum() {
     let options = Options { policy: Policy::Close, minimums: vec![0, 1], ..Options::default() };
     let mut b = Budget::new(Limits { open_max: 2, active_max: 0 }, options).unwrap();
-    assert_eq!(b.acquire(ZoneIndex(10), Class(1), Nanos(0)), Acquired::Granted);
+    assert_eq!(b.acquire(ZoneIndex(10), WriterClass(1), Nanos(0)), Acquired::Granted);
     b.write_started(ZoneIndex(10));
     b.end(10, 10);
     b.write(0);

@@ -77,7 +77,7 @@ fn letter(condition: ZoneCondition) -> char {
     }
 }
 
-fn cell(before: ZoneState, outcome: Result<Step, ZoneError>) -> String {
+fn cell(before: ZoneState, outcome: Result<Transition, ZoneError>) -> String {
     let step = match outcome {
         Ok(step) => step,
         Err(ZoneError::InvalidWrite) => return "!inv".into(),

@@ -5,8 +5,8 @@
 //! resource waits until one may be free. All of that is apart from the queue, which most zones never need it for.
 
 use super::super::flight;
-use super::super::recovery::{Decision, Failed, Ground, Verdict, hole, plan};
-use super::{Inquiry, Kind, Next, Queue, Resync};
+use super::super::recovery::{Decision, Failed, Verdict, ZoneFacts, hole, plan};
+use super::{Inquiry, Next, Queue, RequestKind, Resync};
 use crate::error::DeviceError;
 use crate::plug::word::{Rules, Word};
 use std::collections::VecDeque;
@@ -21,19 +21,19 @@ pub(super) struct Repair<T> {
     /// A command that timed out may still be executed.
     unsettled: bool,
     /// The first write waits for an open or active zone, which this error denied it.
-    starved: Option<DeviceError>,
+    slot_denied: Option<DeviceError>,
 }
 
 impl<T> Default for Repair<T> {
     fn default() -> Repair<T> {
-        Repair { failed: Vec::new(), covered: VecDeque::new(), unsettled: false, starved: None }
+        Repair { failed: Vec::new(), covered: VecDeque::new(), unsettled: false, slot_denied: None }
     }
 }
 
 impl<T> Repair<T> {
     fn is_over(&self) -> bool {
-        let Repair { failed, covered, unsettled, starved } = self;
-        failed.is_empty() && covered.is_empty() && !(*unsettled || starved.is_some())
+        let Repair { failed, covered, unsettled, slot_denied } = self;
+        failed.is_empty() && covered.is_empty() && !(*unsettled || slot_denied.is_some())
     }
 }
 
@@ -67,7 +67,7 @@ impl<T> Queue<T> {
 
     /// Whether recovery keeps writes from going out.
     pub(super) fn is_blocked(&self) -> bool {
-        let is_kept = |r: &Repair<T>| r.unsettled || !r.covered.is_empty() || r.starved.is_some();
+        let is_kept = |r: &Repair<T>| r.unsettled || !r.covered.is_empty() || r.slot_denied.is_some();
         self.is_read_back() || self.repair.as_deref().is_some_and(is_kept)
     }
 
@@ -94,8 +94,10 @@ impl<T> Queue<T> {
             self.inquiry = Inquiry::ReadBack { end: covered.end() };
             return Some(Next::ReadBack);
         }
-        let starves =
-            repair.starved.is_some() && !word.recovers() && !is_held && matches!(head, Some(Kind::Write(..)));
+        let starves = repair.slot_denied.is_some()
+            && !word.recovers()
+            && !is_held
+            && matches!(head, Some(RequestKind::Write(..)));
         starves.then_some(Next::Nothing)
     }
 
@@ -191,8 +193,8 @@ impl<T> Queue<T> {
         self.changed = false;
         let Resync { class, pointer } = resync;
         let failed = self.abandon();
-        let ground = Ground { class, pointer, capacity: rules.capacity, issued: word.pointer() };
-        let mut verdicts = plan(&failed, &ground);
+        let facts = ZoneFacts { class, pointer, capacity: rules.capacity, issued: word.pointer() };
+        let mut verdicts = plan(&failed, &facts);
         if self.is_superseded() {
             // They would be aborted anyway.
             verdicts.iter_mut().for_each(|v| v.decision = Decision::Fail);
@@ -240,17 +242,17 @@ impl<T> Queue<T> {
     }
 
     /// The write that goes first waits until an open or active zone may be free; this error denied it one.
-    pub fn starve(&mut self, error: DeviceError) {
+    pub fn wait_for_slot(&mut self, error: DeviceError) {
         let call = || format!("starve {}", flight::show_error(error));
-        let starve = |queue: &mut Queue<T>| queue.repair().starved = Some(error);
-        self.noted(Word::default(), call, starve, |()| String::new());
+        let wait_for_slot = |queue: &mut Queue<T>| queue.repair().slot_denied = Some(error);
+        self.noted(Word::default(), call, wait_for_slot, |()| String::new());
     }
 
     /// It need not wait any longer. Returns what denied it its zone, if it did wait.
-    pub fn feed(&mut self) -> Option<DeviceError> {
+    pub fn try_again(&mut self) -> Option<DeviceError> {
         self.repair.as_ref()?;
-        let feed = |queue: &mut Queue<T>| queue.mend(|r| r.starved.take());
-        self.noted(Word::default(), || "feed".to_owned(), feed, |_| String::new())
+        let try_again = |queue: &mut Queue<T>| queue.mend(|r| r.slot_denied.take());
+        self.noted(Word::default(), || "feed".to_owned(), try_again, |_| String::new())
     }
 
     /// Takes the write at the head, which has been tried often enough: the writes after it depend on it.

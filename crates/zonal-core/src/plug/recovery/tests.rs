@@ -110,7 +110,7 @@ fn every_error_of_a_device_is_of_one_class() {
 #[test]
 fn classes_agree_with_what_errors_say_of_themselves() {
     for error in DeviceError::all() {
-        assert_eq!(ErrorClass::of(error).may_have_landed(), error.is_uncertain(), "{error}");
+        assert_eq!(ErrorClass::of(error).may_be_written(), error.is_uncertain(), "{error}");
         assert_eq!(ErrorClass::of(error) == ErrorClass::Unknown, error.may_come_late(), "{error}");
     }
 }
@@ -132,8 +132,8 @@ fn append(at: u32, sectors: u32, error: DeviceError) -> Failed<ZoneIndex> {
 
 /// Decisions and covered sectors where the zone stands at `pointer` and everything up to `issued` was issued.
 fn decided(failed: &[Failed<ZoneIndex>], pointer: u32, issued: u32) -> Vec<(&'static str, u32)> {
-    let ground = Ground { class: Class::Sequential, pointer, capacity: CAPACITY, issued };
-    plan(failed, &ground).iter().map(|v| (word(v.decision), v.covered)).collect()
+    let facts = ZoneFacts { class: ZoneClass::Sequential, pointer, capacity: CAPACITY, issued };
+    plan(failed, &facts).iter().map(|v| (word(v.decision), v.covered)).collect()
 }
 
 #[test]
@@ -152,10 +152,10 @@ fn write_among_all_pointers_has_every_position() {
 
 #[test]
 fn zone_that_is_read_only_or_offline_decides_alone() {
-    for class in [Class::ReadOnly, Class::Offline] {
-        let ground = Ground { class, pointer: CAPACITY, capacity: CAPACITY, issued: 16 };
+    for class in [ZoneClass::ReadOnly, ZoneClass::Offline] {
+        let facts = ZoneFacts { class, pointer: CAPACITY, capacity: CAPACITY, issued: 16 };
         let failures = [write(8, 8, MISPLACED), write(16, 8, DeviceError::Aborted)];
-        let decisions: Vec<_> = plan(&failures, &ground).iter().map(|v| word(v.decision)).collect();
+        let decisions: Vec<_> = plan(&failures, &facts).iter().map(|v| word(v.decision)).collect();
         assert_eq!(decisions, ["refuse", "unknown"]);
     }
 }
@@ -188,7 +188,7 @@ fn native_appends_are_told_apart_by_counting() {
     let (maybe, medium) = (DeviceError::Aborted, DeviceError::Medium);
     // 24 sectors were issued from 0 on; what did not fail was acknowledged.
     let one = [append(8, 8, maybe)];
-    assert_eq!(decided(&one, 16, 24), [("redrive", 0)], "nothing of it landed");
+    assert_eq!(decided(&one, 16, 24), [("redrive", 0)], "nothing of it was written");
     assert_eq!(decided(&one, 20, 24), [("redrive", 4)], "half of it did");
     assert_eq!(decided(&one, 24, 24), [("verify", 8)], "all of it did");
     assert_eq!(decided(&one, 12, 24), [("unknown", 0)], "others were lost, too");
@@ -196,14 +196,14 @@ fn native_appends_are_told_apart_by_counting() {
     assert_eq!(decided(&one, 30, 24), [("unknown", 8)], "somebody else wrote");
     let two = [append(0, 8, maybe), append(8, 8, maybe)];
     assert_eq!(decided(&two, 8, 24), [("redrive", 0); 2]);
-    assert_eq!(decided(&two, 16, 24), [("unknown", 8); 2], "one of them landed");
+    assert_eq!(decided(&two, 16, 24), [("unknown", 8); 2], "one of them was written");
     assert_eq!(decided(&two, 24, 24), [("verify", 8); 2]);
     // An append that was not executed did not land, whatever the other did.
     let mixed = [append(0, 8, DeviceError::Busy), append(8, 8, medium)];
     assert_eq!(decided(&mixed, 8, 24), [("redrive", 0), ("fail", 0)]);
     assert_eq!(decided(&mixed, 12, 24), [("redrive", 4), ("torn", 4)]);
-    let ground = Ground { class: Class::Sequential, pointer: 16, capacity: CAPACITY, issued: 24 };
-    let places: Vec<_> = plan(&mixed, &ground).iter().map(|v| v.at).collect();
+    let facts = ZoneFacts { class: ZoneClass::Sequential, pointer: 16, capacity: CAPACITY, issued: 24 };
+    let places: Vec<_> = plan(&mixed, &facts).iter().map(|v| v.at).collect();
     assert_eq!(places, [0, 0], "the first of them left its place to the other");
     // Unless one of them must have.
     assert_eq!(decided(&[append(8, 8, DeviceError::Busy)], 24, 24), [("verify", 8)]);
@@ -211,26 +211,26 @@ fn native_appends_are_told_apart_by_counting() {
 
 #[test]
 fn h49_round_is_counted_once_for_a_write_that_failed_by_itself() {
-    let ground = Ground { class: Class::Sequential, pointer: 8, capacity: CAPACITY, issued: 32 };
+    let facts = ZoneFacts { class: ZoneClass::Sequential, pointer: 8, capacity: CAPACITY, issued: 32 };
     let mut failures = vec![
         write(8, 8, DeviceError::UnitAttention),
         write(16, 8, MISPLACED),
         write(24, 8, DeviceError::UnitAttention),
     ];
     for round in 1..=ROUNDS_MAX {
-        let verdicts = plan(&failures, &ground);
+        let verdicts = plan(&failures, &facts);
         assert!(verdicts.iter().all(|v| v.decision == Decision::Redrive), "round {round}");
         assert_eq!(verdicts.iter().map(|v| v.rounds).collect::<Vec<_>>(), [round, 0, round]);
         failures.iter_mut().zip(&verdicts).for_each(|(f, v)| f.rounds = v.rounds);
     }
-    let last: Vec<_> = plan(&failures, &ground).iter().map(|v| word(v.decision)).collect();
+    let last: Vec<_> = plan(&failures, &facts).iter().map(|v| word(v.decision)).collect();
     assert_eq!(last, ["give-up", "lost", "lost"]);
 }
 
 #[test]
 fn write_refused_for_want_of_a_zone_does_not_count_the_round() {
     let error = DeviceError::Zone(ZoneError::TooManyOpen);
-    let ground = Ground { class: Class::Sequential, pointer: 0, capacity: CAPACITY, issued: 8 };
-    let verdicts = plan(&[write(0, 8, error)], &ground);
+    let facts = ZoneFacts { class: ZoneClass::Sequential, pointer: 0, capacity: CAPACITY, issued: 8 };
+    let verdicts = plan(&[write(0, 8, error)], &facts);
     assert_eq!(verdicts, [Verdict { decision: Decision::Redrive, at: 0, covered: 0, rounds: 0 }]);
 }

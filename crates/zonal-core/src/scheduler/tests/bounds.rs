@@ -5,8 +5,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// A request and how many leave before the next one comes.
-fn arrivals() -> impl Strategy<Value = Vec<(Kind, u64, usize)>> {
-    let kind = prop_oneof![Just(Kind::Read), Just(Kind::Alone)];
+fn arrivals() -> impl Strategy<Value = Vec<(RequestKind, u64, usize)>> {
+    let kind = prop_oneof![Just(RequestKind::Read), Just(RequestKind::Alone)];
     prop::collection::vec((kind, 0..400u64, 0..2usize), 1..150)
 }
 
@@ -17,26 +17,26 @@ proptest! {
         sectors in prop::collection::vec(0..400u64, 1..60),
     ) {
         let options = Options { fifo_batch: batch, ..Options::default() };
-        let mut stage = Stage::new(options, false);
+        let mut rig = SchedulerRig::new(options, false);
         for sector in sectors {
-            stage.insert(Kind::Alone, sector, 1, sector);
+            rig.insert(RequestKind::Alone, sector, 1, sector);
         }
-        let left: Vec<u64> = std::iter::from_fn(|| stage.dispatch()).flat_map(|d| d.parts).collect();
+        let left: Vec<u64> = std::iter::from_fn(|| rig.dispatch()).flat_map(|d| d.parts).collect();
         // With nothing coming in between, nothing expired and every zone free, all batches together ascend.
         prop_assert!(left.is_sorted(), "{:?}", left);
     }
 
     #[test]
     fn writes_of_a_zone_leave_the_lowest_first(options in options(), rotational: bool, arrivals in arrivals()) {
-        let mut stage = Stage::new(options, rotational);
+        let mut rig = SchedulerRig::new(options, rotational);
         let mut waiting: BTreeSet<u64> = BTreeSet::new();
         for (kind, sector, leaving) in arrivals {
-            stage.now += 300;
-            if kind == Kind::Alone && waiting.insert(sector) {
-                stage.insert(kind, sector, 1, sector);
+            rig.now += 300;
+            if kind == RequestKind::Alone && waiting.insert(sector) {
+                rig.insert(kind, sector, 1, sector);
             }
             for _ in 0..leaving {
-                let Some(left) = stage.dispatch() else { break };
+                let Some(left) = rig.dispatch() else { break };
                 let sector = left.sector.0;
                 let start = sector / ZONE_SIZE * ZONE_SIZE;
                 prop_assert_eq!(waiting.range(start..).next(), Some(&sector));
@@ -52,22 +52,22 @@ proptest! {
         arrivals in arrivals(),
     ) {
         let options = Options { fifo_batch: batch, writes_starved: starved, ..Options::default() };
-        let mut stage = Stage::new(options, false);
+        let mut rig = SchedulerRig::new(options, false);
         let mut reads = std::collections::BTreeMap::new();
         let mut waited = (u64::MAX, 0);
         for (token, (kind, sector, leaving)) in (0u64..).zip(arrivals) {
-            stage.now += 100;
-            stage.insert(kind, sector, 1, token);
-            if kind == Kind::Read {
-                reads.insert(token, stage.now + 500);
+            rig.now += 100;
+            rig.insert(kind, sector, 1, token);
+            if kind == RequestKind::Read {
+                reads.insert(token, rig.now + 500);
             }
             for _ in 0..leaving {
                 let oldest = reads.first_key_value().map(|(t, at)| (*t, *at));
-                let Some(left) = stage.dispatch() else { break };
+                let Some(left) = rig.dispatch() else { break };
                 for token in left.parts {
                     reads.remove(&token);
                 }
-                let expired = oldest.filter(|(token, at)| *at <= stage.now && reads.contains_key(token));
+                let expired = oldest.filter(|(token, at)| *at <= rig.now && reads.contains_key(token));
                 waited = expired.map_or((u64::MAX, 0), |(t, _)| (t, if waited.0 == t { waited.1 + 1 } else { 1 }));
                 prop_assert!(waited.1 < 2 * batch, "read {} was passed {} times", waited.0, waited.1);
             }
@@ -77,13 +77,13 @@ proptest! {
     #[test]
     fn write_that_may_go_is_passed_by_bounded_reads(batch in 1..6u32, starved in 0..4u32, arrivals in arrivals()) {
         let options = Options { fifo_batch: batch, writes_starved: starved, ..Options::default() };
-        let mut stage = Stage::new(options, false);
+        let mut rig = SchedulerRig::new(options, false);
         let (mut writes, mut reads_in_a_row) = (0, 0);
         for (token, (kind, sector, leaving)) in (0u64..).zip(arrivals) {
-            stage.insert(kind, sector, 1, token);
-            writes += u32::from(kind == Kind::Alone);
+            rig.insert(kind, sector, 1, token);
+            writes += u32::from(kind == RequestKind::Alone);
             for _ in 0..leaving {
-                let Some(left) = stage.dispatch() else { break };
+                let Some(left) = rig.dispatch() else { break };
                 let is_read = left.direction == Direction::Read;
                 writes -= u32::from(!is_read);
                 reads_in_a_row = if is_read && writes > 0 { reads_in_a_row + 1 } else { 0 };
@@ -99,18 +99,18 @@ proptest! {
         locked in prop::collection::btree_set(0..4u32, 0..4),
         arrivals in arrivals(),
     ) {
-        let mut stage = Stage::new(options, false);
-        stage.locked = locked;
+        let mut rig = SchedulerRig::new(options, false);
+        rig.locked = locked;
         let (mut reads, mut writes) = (0, 0);
         for (kind, sector, leaving) in arrivals {
-            stage.insert(kind, sector, 1, ());
-            let may_go = !stage.locked.contains(&((sector / ZONE_SIZE) as u32));
+            rig.insert(kind, sector, 1, ());
+            let may_go = !rig.locked.contains(&((sector / ZONE_SIZE) as u32));
             match kind {
-                Kind::Read => reads += 1,
+                RequestKind::Read => reads += 1,
                 _ => writes += u32::from(may_go),
             }
             for _ in 0..leaving {
-                match stage.dispatch() {
+                match rig.dispatch() {
                     None => prop_assert_eq!((reads, writes), (0, 0)),
                     Some(left) if left.direction == Direction::Read => reads -= left.parts.len() as u32,
                     Some(_) => writes -= 1,

@@ -19,7 +19,7 @@ fn scenes() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     scenes
 }
 
-fn stage(settings: &str) -> Stage<&'static str> {
+fn rig(settings: &str) -> SchedulerRig<&'static str> {
     let (mut options, mut rotational) = (Options::default(), false);
     for setting in settings.split_whitespace() {
         match setting.split_once('=') {
@@ -30,49 +30,49 @@ fn stage(settings: &str) -> Stage<&'static str> {
             }
         }
     }
-    Stage::new(options, rotational)
+    SchedulerRig::new(options, rotational)
 }
 
 /// What leaves, as many words as `expected` has.
-fn dispatched(stage: &mut Stage<&'static str>, expected: &str) -> String {
+fn dispatched(rig: &mut SchedulerRig<&'static str>, expected: &str) -> String {
     let mut said = String::new();
     for _ in expected.split_whitespace() {
-        let names: Option<Vec<_>> = stage.dispatch().map(|d| d.parts.into_iter().collect());
+        let names: Option<Vec<_>> = rig.dispatch().map(|d| d.parts.into_iter().collect());
         write!(said, " {}", names.map_or("-".to_owned(), |n| n.join("+"))).unwrap();
     }
     said
 }
 
 /// Plays one line. Returns what happened and what should have.
-fn play(stage: &mut Stage<&'static str>, line: &'static str) -> Option<(String, String)> {
+fn play(rig: &mut SchedulerRig<&'static str>, line: &'static str) -> Option<(String, String)> {
     let (word, rest) = line.split_once(' ').unwrap();
     let number = || rest.parse().unwrap();
     match word {
-        "t" => stage.now = rest.parse().unwrap(),
-        "lock" => drop(stage.locked.insert(number())),
-        "unlock" => drop(stage.locked.remove(&number())),
-        ">" => return Some((dispatched(stage, rest), format!(" {rest}"))),
+        "t" => rig.now = rest.parse().unwrap(),
+        "lock" => drop(rig.locked.insert(number())),
+        "unlock" => drop(rig.locked.remove(&number())),
+        ">" => return Some((dispatched(rig, rest), format!(" {rest}"))),
         "drop" => {
             let (zone, expected) = rest.split_once(" > ").unwrap();
-            let taken = stage.scheduler.remove_zone(ZoneIndex(zone.parse().unwrap()));
+            let taken = rig.scheduler.remove_zone(ZoneIndex(zone.parse().unwrap()));
             return Some((taken.join(" "), expected.to_owned()));
         }
-        _ => insert(stage, word, rest),
+        _ => insert(rig, word, rest),
     }
     None
 }
 
-fn insert(stage: &mut Stage<&'static str>, kind: &str, rest: &'static str) {
+fn insert(rig: &mut SchedulerRig<&'static str>, kind: &str, rest: &'static str) {
     let (place, name) = rest.split_once(' ').unwrap();
     let (sector, sectors) = place.split_once('+').unwrap();
     let kind = match kind {
-        "r" => Kind::Read,
-        "w" => Kind::Write,
-        "c" => Kind::Anywhere,
-        "a" => Kind::Alone,
+        "r" => RequestKind::Read,
+        "w" => RequestKind::Write,
+        "c" => RequestKind::Anywhere,
+        "a" => RequestKind::Alone,
         _ => panic!("{kind}"),
     };
-    stage.insert(kind, sector.parse().unwrap(), sectors.parse().unwrap(), name);
+    rig.insert(kind, sector.parse().unwrap(), sectors.parse().unwrap(), name);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn every_scene_plays_as_written() {
     assert!(scenes.len() > 30, "the scenes were not found");
     let mut differences = String::new();
     for (name, settings, lines) in scenes {
-        let mut stage = stage(settings);
+        let mut rig = rig(settings);
         for line in lines {
-            if let Some((said, expected)) = play(&mut stage, line).filter(|(s, e)| s != e) {
+            if let Some((said, expected)) = play(&mut rig, line).filter(|(s, e)| s != e) {
                 writeln!(differences, "{name}\n  {line}\n  scene:{expected}\n  code: {said}").unwrap();
             }
-            assert_eq!(stage.scheduler.check(), Ok(()), "{name}: {line}");
+            assert_eq!(rig.scheduler.check(), Ok(()), "{name}: {line}");
         }
     }
     assert!(differences.is_empty(), "\n{differences}");
@@ -94,42 +94,42 @@ fn every_scene_plays_as_written() {
 
 #[test]
 fn next_deadline_is_that_of_the_oldest_of_both_directions() {
-    let mut stage = Stage::new(Options::default(), false);
-    assert_eq!(stage.scheduler.next_deadline(), None);
-    stage.insert(Kind::Write, 150, 2, "w");
-    assert_eq!(stage.scheduler.next_deadline(), Some(Nanos(5000 * MS)));
-    stage.now = 100;
-    stage.insert(Kind::Read, 10, 2, "r");
-    stage.insert(Kind::Write, 148, 2, "v");
-    assert_eq!((stage.scheduler.len(), stage.scheduler.next_deadline()), (2, Some(Nanos(600 * MS))));
-    let first = stage.dispatch().unwrap();
+    let mut rig = SchedulerRig::new(Options::default(), false);
+    assert_eq!(rig.scheduler.next_deadline(), None);
+    rig.insert(RequestKind::Write, 150, 2, "w");
+    assert_eq!(rig.scheduler.next_deadline(), Some(Nanos(5000 * MS)));
+    rig.now = 100;
+    rig.insert(RequestKind::Read, 10, 2, "r");
+    rig.insert(RequestKind::Write, 148, 2, "v");
+    assert_eq!((rig.scheduler.len(), rig.scheduler.next_deadline()), (2, Some(Nanos(600 * MS))));
+    let first = rig.dispatch().unwrap();
     assert_eq!((first.sector, first.sectors, first.zone), (Sector(148), Sectors(4), Some(ZoneIndex(1))));
     assert_eq!((first.direction, first.parts.len(), *first.parts.first()), (Direction::Write, 2, "v"));
-    stage.dispatch();
-    assert!(stage.scheduler.is_empty() && stage.scheduler.next_deadline().is_none());
+    rig.dispatch();
+    assert!(rig.scheduler.is_empty() && rig.scheduler.next_deadline().is_none());
 }
 
 #[test]
 fn options_changed_while_requests_wait_count_from_now_on() {
-    let mut stage = Stage::new(Options::default(), false);
-    stage.insert(Kind::Read, 10, 2, "a");
+    let mut rig = SchedulerRig::new(Options::default(), false);
+    rig.insert(RequestKind::Read, 10, 2, "a");
     let options = Options { read_expire: Nanos(MS), fifo_batch: 1, ..Options::default() };
-    stage.scheduler.set_options(options);
-    stage.insert(Kind::Read, 20, 2, "b");
-    assert_eq!(stage.scheduler.options(), options);
-    assert_eq!(stage.scheduler.next_deadline(), Some(Nanos(500 * MS)));
-    stage.dispatch();
-    assert_eq!(stage.scheduler.next_deadline(), Some(Nanos(MS)));
+    rig.scheduler.set_options(options);
+    rig.insert(RequestKind::Read, 20, 2, "b");
+    assert_eq!(rig.scheduler.options(), options);
+    assert_eq!(rig.scheduler.next_deadline(), Some(Nanos(500 * MS)));
+    rig.dispatch();
+    assert_eq!(rig.scheduler.next_deadline(), Some(Nanos(MS)));
 }
 
 #[test]
 #[should_panic(expected = "sectors 98 to 102 are not in zone 0")]
 fn request_that_leaves_its_zone_panics() {
-    Stage::new(Options::default(), false).insert(Kind::Write, 98, 4, "a");
+    SchedulerRig::new(Options::default(), false).insert(RequestKind::Write, 98, 4, "a");
 }
 
 #[test]
 #[should_panic(expected = "a request has a length")]
 fn empty_request_panics() {
-    Stage::new(Options::default(), false).insert(Kind::Read, 98, 0, "a");
+    SchedulerRig::new(Options::default(), false).insert(RequestKind::Read, 98, 0, "a");
 }

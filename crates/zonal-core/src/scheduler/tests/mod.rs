@@ -16,19 +16,19 @@ fn limits(rotational: bool) -> Limits {
 }
 
 /// A scheduler, its zones' locks, and the time in milliseconds.
-struct Stage<T> {
+struct SchedulerRig<T> {
     scheduler: Scheduler<T>,
     locked: BTreeSet<u32>,
     now: u64,
 }
 
-impl<T> Stage<T> {
-    fn new(options: Options, rotational: bool) -> Stage<T> {
+impl<T> SchedulerRig<T> {
+    fn new(options: Options, rotational: bool) -> SchedulerRig<T> {
         let scheduler = Scheduler::new(options, limits(rotational));
-        Stage { scheduler, locked: BTreeSet::new(), now: 0 }
+        SchedulerRig { scheduler, locked: BTreeSet::new(), now: 0 }
     }
 
-    fn insert(&mut self, kind: Kind, sector: u64, sectors: u64, token: T) -> Inserted {
+    fn insert(&mut self, kind: RequestKind, sector: u64, sectors: u64, token: T) -> Inserted {
         let request = kind.request(sector, sectors, token);
         self.scheduler.insert(Nanos(self.now * MS), request)
     }
@@ -39,7 +39,7 @@ impl<T> Stage<T> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum RequestKind {
     Read,
     /// To a sequential zone.
     Write,
@@ -49,15 +49,15 @@ enum Kind {
     Alone,
 }
 
-impl Kind {
+impl RequestKind {
     fn request<T>(self, sector: u64, sectors: u64, token: T) -> Request<T> {
-        let sequential = matches!(self, Kind::Write | Kind::Alone);
+        let sequential = matches!(self, RequestKind::Write | RequestKind::Alone);
         Request {
-            direction: if self == Kind::Read { Direction::Read } else { Direction::Write },
+            direction: if self == RequestKind::Read { Direction::Read } else { Direction::Write },
             sector: Sector(sector),
             sectors: Sectors(sectors),
             zone: sequential.then_some(ZoneIndex((sector / ZONE_SIZE) as u32)),
-            mergeable: self != Kind::Alone,
+            mergeable: self != RequestKind::Alone,
             token,
         }
     }

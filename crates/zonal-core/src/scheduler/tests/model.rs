@@ -169,19 +169,19 @@ fn mergeable(a: &Waiting, b: &Waiting) -> bool {
 }
 
 #[derive(Clone, Debug)]
-enum Event {
-    Insert(Kind, u64, u64),
+enum SchedulerEvent {
+    Insert(RequestKind, u64, u64),
     Dispatch,
     Unlock(u32),
     Drop(u32),
     Later(u64),
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![4 => Just(Kind::Read), 6 => Just(Kind::Write), 1 => Just(Kind::Anywhere), 1 => Just(Kind::Alone)]
+fn kind() -> impl Strategy<Value = RequestKind> {
+    prop_oneof![4 => Just(RequestKind::Read), 6 => Just(RequestKind::Write), 1 => Just(RequestKind::Anywhere), 1 => Just(RequestKind::Alone)]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = SchedulerEvent> {
     // Few places, so that requests touch and overlap.
     let place =
         (0..ZONES, 0..12u64).prop_map(|(zone, n)| u64::from(zone) * ZONE_SIZE + n * 8 + (n > 9) as u64 * 4);
@@ -190,16 +190,16 @@ fn event() -> impl Strategy<Value = Event> {
             let sectors = (n * 8).min(ZONE_SIZE - at % ZONE_SIZE);
             // Zone 0 is the conventional one.
             let at = match kind {
-                Kind::Anywhere => at % ZONE_SIZE,
-                Kind::Write | Kind::Alone if at < ZONE_SIZE => at + ZONE_SIZE,
+                RequestKind::Anywhere => at % ZONE_SIZE,
+                RequestKind::Write | RequestKind::Alone if at < ZONE_SIZE => at + ZONE_SIZE,
                 _ => at,
             };
-            Event::Insert(kind, at, sectors)
+            SchedulerEvent::Insert(kind, at, sectors)
         }),
-        7 => Just(Event::Dispatch),
-        3 => (0..ZONES).prop_map(Event::Unlock),
-        1 => (1..ZONES).prop_map(Event::Drop),
-        1 => (0..2000u64).prop_map(Event::Later),
+        7 => Just(SchedulerEvent::Dispatch),
+        3 => (0..ZONES).prop_map(SchedulerEvent::Unlock),
+        1 => (1..ZONES).prop_map(SchedulerEvent::Drop),
+        1 => (0..2000u64).prop_map(SchedulerEvent::Later),
     ]
 }
 
@@ -219,21 +219,21 @@ proptest! {
         rotational: bool,
         events in prop::collection::vec(event(), 1..120),
     ) {
-        let mut stage: Stage<u32> = Stage::new(options, rotational);
+        let mut rig: SchedulerRig<u32> = SchedulerRig::new(options, rotational);
         let mut naive = Naive::new(options, rotational);
         let (mut came, mut left) = (0, Vec::new());
         for event in events {
             match event {
-                Event::Insert(kind, sector, sectors) => {
+                SchedulerEvent::Insert(kind, sector, sectors) => {
                     let before = naive.waiting.len();
-                    naive.insert(stage.now * MS, &kind.request(sector, sectors, came));
-                    let inserted = stage.insert(kind, sector, sectors, came);
+                    naive.insert(rig.now * MS, &kind.request(sector, sectors, came));
+                    let inserted = rig.insert(kind, sector, sectors, came);
                     prop_assert_eq!(inserted == Inserted::Queued, naive.waiting.len() == before + 1);
                     came += 1;
                 }
-                Event::Dispatch => {
-                    let expected = naive.dispatch(stage.now * MS, &stage.locked);
-                    let dispatched = stage.dispatch();
+                SchedulerEvent::Dispatch => {
+                    let expected = naive.dispatch(rig.now * MS, &rig.locked);
+                    let dispatched = rig.dispatch();
                     let ours = dispatched.map(|d| {
                         let zone = d.zone.map(|z| z.0);
                         let end = d.sector.0 + d.sectors.0;
@@ -243,27 +243,27 @@ proptest! {
                     prop_assert_eq!(&ours, &theirs);
                     if let Some((_, _, _, zone, tokens)) = ours {
                         left.extend(tokens);
-                        stage.locked.extend(zone);
+                        rig.locked.extend(zone);
                     }
                 }
-                Event::Unlock(zone) => drop(stage.locked.remove(&zone)),
-                Event::Drop(zone) => {
-                    let tokens = stage.scheduler.remove_zone(ZoneIndex(zone));
+                SchedulerEvent::Unlock(zone) => drop(rig.locked.remove(&zone)),
+                SchedulerEvent::Drop(zone) => {
+                    let tokens = rig.scheduler.remove_zone(ZoneIndex(zone));
                     prop_assert_eq!(&tokens, &naive.remove_zone(zone));
                     left.extend(tokens);
                 }
-                Event::Later(ms) => stage.now += ms,
+                SchedulerEvent::Later(ms) => rig.now += ms,
             }
-            prop_assert_eq!(stage.scheduler.check(), Ok(()));
-            prop_assert_eq!(stage.scheduler.len(), naive.waiting.len());
+            prop_assert_eq!(rig.scheduler.check(), Ok(()));
+            prop_assert_eq!(rig.scheduler.len(), naive.waiting.len());
             let deadlines = [Direction::Read, Direction::Write].map(|d| naive.aged(d).first().map(|w| w.deadline));
             let first = deadlines.into_iter().flatten().min().map(Nanos);
-            prop_assert_eq!(stage.scheduler.next_deadline(), first);
+            prop_assert_eq!(rig.scheduler.next_deadline(), first);
         }
-        stage.locked.clear();
-        left.extend(std::iter::from_fn(|| stage.dispatch()).flat_map(|d| d.parts));
+        rig.locked.clear();
+        left.extend(std::iter::from_fn(|| rig.dispatch()).flat_map(|d| d.parts));
         left.sort_unstable();
         prop_assert_eq!(left, (0..came).collect::<Vec<_>>(), "each request leaves once");
-        prop_assert!(stage.scheduler.is_empty());
+        prop_assert!(rig.scheduler.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::error::BackendError;
 use crate::drive::{Claim, Drive};
-use crate::waiter::{Waiter, Waiters};
+use crate::waiter::{Wait, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Disk {
     }
 
     /// A waiter for this thread.
-    pub(super) fn waiter(&self) -> Box<dyn Waiter> {
+    pub(super) fn waiter(&self) -> Box<dyn Wait> {
         (self.waiters)()
     }
 

@@ -7,7 +7,7 @@
 use crate::common;
 use crate::common::expected::Expected;
 use crate::common::steps::any_step;
-use crate::common::{Model, Step, apply, settle};
+use crate::common::{FsStep, Model, apply, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
@@ -153,24 +153,24 @@ impl Power {
 }
 
 /// A step on a file system whose metadata fill their place.
-fn full_step(random: &mut Pcg64Mcg) -> Step {
+fn full_step(random: &mut Pcg64Mcg) -> FsStep {
     match random.random_range(0..10) {
-        0..6 => Step::Load(random.random_range(0..120)),
-        6 => Step::Unload(random.random_range(0..120)),
+        0..6 => FsStep::Load(random.random_range(0..120)),
+        6 => FsStep::Unload(random.random_range(0..120)),
         _ => any_step(random),
     }
 }
 
 /// A step that often leaves a short piece of an open file.
-fn many_step(random: &mut Pcg64Mcg) -> Step {
+fn many_step(random: &mut Pcg64Mcg) -> FsStep {
     let file = random.random_range(0..6u8);
     match random.random_range(0..100) {
-        0..48 => Step::Write(file, random.random_range(0..40) * BLOCK as u32, BLOCK as u32),
-        48..52 => Step::Write(file, random.random_range(0..200_000), random.random_range(1..9000)),
-        52..66 => Step::Open(file),
-        66..68 => Step::Close(file),
-        68..78 => Step::Fsync(file),
-        78..82 => Step::Sync,
+        0..48 => FsStep::Write(file, random.random_range(0..40) * BLOCK as u32, BLOCK as u32),
+        48..52 => FsStep::Write(file, random.random_range(0..200_000), random.random_range(1..9000)),
+        52..66 => FsStep::Open(file),
+        66..68 => FsStep::Close(file),
+        68..78 => FsStep::Fsync(file),
+        78..82 => FsStep::Sync,
         _ => any_step(random),
     }
 }
@@ -208,7 +208,7 @@ fn run(
     fs: &FileSystem,
     expected: &mut Expected,
     random: &mut Pcg64Mcg,
-    step: fn(&mut Pcg64Mcg) -> Step,
+    step: fn(&mut Pcg64Mcg) -> FsStep,
     done: &mut Done,
 ) {
     for _ in 0..STEPS {
@@ -219,7 +219,7 @@ fn run(
             Ok(had_room) => {
                 done.steps += 1;
                 done.refused += u64::from(!had_room);
-                done.full += u64::from(!had_room && matches!(step, Step::Load(_)));
+                done.full += u64::from(!had_room && matches!(step, FsStep::Load(_)));
                 expected.done(&step, model);
             }
             Err(error) => {

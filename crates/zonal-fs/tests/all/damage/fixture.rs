@@ -1,7 +1,7 @@
 //! A file system whose metadata are damaged: its history, where its metadata lie, and the damage.
 
 use crate::common::{bytes, impatient, waiter};
-use crate::damage::world::{World, difference, world};
+use crate::damage::answers::{Answers, answers, difference};
 use parking_lot::Mutex;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Anchor, Kind, SuperblockCopy};
+use zonal_fs::format::{Anchor, FileKind, SuperblockCopy};
 use zonal_fs::fsck::{Finding, Loss, Options, check, repair, salvage};
 use zonal_fs::make::{self, Access, Beside, MakeError, MakeOptions};
 use zonal_fs::store::Rows;
@@ -278,7 +278,7 @@ pub struct Fixture {
     pub disk: Disk,
     pub paths: BTreeSet<String>,
     /// What was synced, in order.
-    pub states: Vec<World>,
+    pub states: Vec<Answers>,
     /// The first state that a store which lost its last batches may have: the superblock knows of no later beginning.
     pub first: usize,
     areas: Vec<Area>,
@@ -306,7 +306,7 @@ impl Builder {
         let new = |kind| NewFile { uid: n as u32, gid: 7, ..NewFile::new(kind, 0o640) };
         if n < 5 {
             let path = format!("d{n}");
-            fs.create(&waiter, ROOT, path.as_bytes(), &new(Kind::Directory)).unwrap();
+            fs.create(&waiter, ROOT, path.as_bytes(), &new(FileKind::Directory)).unwrap();
             self.paths.insert(path);
             return;
         }
@@ -317,7 +317,7 @@ impl Builder {
             0..3 if self.known.len() < 40 => {
                 let name = format!("f{}", self.next);
                 self.next += 1;
-                let ino = fs.create(&waiter, parent, name.as_bytes(), &new(Kind::File)).unwrap();
+                let ino = fs.create(&waiter, parent, name.as_bytes(), &new(FileKind::File)).unwrap();
                 let path = format!("{directory}/{name}");
                 self.paths.insert(path.clone());
                 let data = if self.next.is_multiple_of(9) { Vec::new() } else { self.data(n) };
@@ -338,7 +338,7 @@ impl Builder {
             6 => {
                 let name = format!("s{n}");
                 let target = format!("to/where/{n}").into_bytes();
-                let link = NewFile { target, ..new(Kind::Symlink) };
+                let link = NewFile { target, ..new(FileKind::Symlink) };
                 fs.create(&waiter, parent, name.as_bytes(), &link).unwrap();
                 self.paths.insert(format!("{directory}/{name}"));
             }
@@ -398,7 +398,7 @@ fn check_pace(pace: Pace, numbers: &[u64], stores: &[(u64, usize)]) {
 }
 
 /// What `fs` has is what was written.
-fn agrees(seen: &World, known: &Known) {
+fn agrees(seen: &Answers, known: &Known) {
     for (path, data) in known {
         let read: Vec<u8> = (0..data.len().div_ceil(BLOCK))
             .flat_map(|block| seen[&format!("data:{path}#{block}")].clone().unwrap())
@@ -448,7 +448,7 @@ impl Fixture {
                 builder.step(&fs, opening * SYNCS + sync);
                 fs.sync(&waiter()).unwrap();
                 let found = superblocks::find(&Drive::new(fs.volume().clone()), &waiter()).unwrap();
-                states.push((world(&fs, &builder.paths), builder.known.clone()));
+                states.push((answers(&fs, &builder.paths), builder.known.clone()));
                 numbers.push(found.copy.anchor.number);
                 let areas = segments(shape, &found.copy.anchor).into_iter();
                 let bytes = areas.map(|area| come(&disk.read(area.side, area.at, area.blocks)));
@@ -476,7 +476,7 @@ impl Fixture {
         };
         // Paths that were not there yet are asked for as well: the answer is that there is none.
         let paths = builder.paths;
-        let states: Vec<World> = states
+        let states: Vec<Answers> = states
             .into_iter()
             .map(|(seen, known)| {
                 agrees(&seen, &known);
@@ -509,7 +509,7 @@ impl Fixture {
             all: Vec::new(),
         };
         fixture.find_blocks();
-        let seen = world(&fixture.disk.open(false).unwrap(), &fixture.paths);
+        let seen = answers(&fixture.disk.open(false).unwrap(), &fixture.paths);
         assert_eq!(difference(&seen, fixture.states.last().unwrap()), None);
         fixture
     }

@@ -4,10 +4,11 @@
 //! Every answer that it gives has to be one of a single state that was synced: the last one, or where only the last batches
 //! of the newest segment are gone, the one before them. What cannot be answered is an error.
 
+mod answers;
 mod fixture;
-mod world;
 
 use crate::common::{bytes, cases_of, impatient, read_all, waiter};
+use answers::{Fault, Judge, LATER, LostOf, answers, errors, salvage_difference};
 use fixture::{Damage, Disk, End, Fixture, Shape};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{LazyLock, Once};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use world::{Fault, Judge, LATER, LostOf, errors, salvage_difference, world};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
 use zonal_fs::make::{Access, MakeError, superblock};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
@@ -102,7 +102,7 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
 
 /// Writes a file of its own.
 fn later(fs: &FileSystem, data: &[u8]) -> Result<(), FsError> {
-    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(Kind::File, 0o600))?;
+    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(FileKind::File, 0o600))?;
     fs.write(&impatient(), ino, 0, Payload::Bytes(data))?;
     fs.sync(&impatient())
 }
@@ -144,7 +144,7 @@ fn check_salvage(
     drop(fs);
     let fs = disk.open(false).map_err(|error| format!("permanent: refused after a repair: {error}"))?;
     check_later(&fs, is_new, &bytes(99, 9000))?;
-    let seen = world(&fs, &fixture.paths);
+    let seen = answers(&fs, &fixture.paths);
     let lost_of = |path: &str| {
         let Ok(ino) = fs.resolve(path.as_bytes()) else { return LostOf::default() };
         let has = |is: &dyn Fn(&Loss) -> bool| losses.iter().any(is);
@@ -183,7 +183,7 @@ fn check_salvage(
 fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
     let mut judge = Judge::new(&fixture.states, fixture.first);
     let mut observe = |fs: &FileSystem, when: &str| {
-        let seen = world(fs, &fixture.paths);
+        let seen = answers(fs, &fixture.paths);
         let told = errors(&seen).map(|(question, error)| format!("{question}: {error}")).next();
         judge.observe(&seen, when).map(|()| told).map_err(|fault| match fault {
             Fault::Silent(why) => format!("silent: {why}"),
@@ -426,7 +426,7 @@ fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
 fn file(fs: &FileSystem) -> u64 {
     let mut files = Vec::new();
     fs.list(fs.resolve(b"d1").unwrap(), None, |_, entry| {
-        files.extend((entry.kind == Kind::File).then_some(entry.ino));
+        files.extend((entry.kind == FileKind::File).then_some(entry.ino));
         ControlFlow::Continue(())
     })
     .unwrap();

@@ -4,7 +4,7 @@ use super::{file, new_file};
 use crate::common::{bytes, waiter};
 use crate::made::Made;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zonal_fs::format::{FILES_END, Kind, key};
+use zonal_fs::format::{FILES_END, FileKind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::{FileCounts, FileSystem, NewFile, Payload, ROOT};
 
@@ -27,8 +27,8 @@ fn count_of_files_follows_what_is_made_and_destroyed() {
     let (made, fs) = Made::new();
     assert_eq!(fs.files().unwrap(), FileCounts { used: 1, free: FILES_END - 2 });
     let (first, second) = (file(&fs, b"f"), file(&fs, b"g"));
-    fs.create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
-    let link = NewFile { target: b"f".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+    fs.create(&waiter(), ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
+    let link = NewFile { target: b"f".to_vec(), ..NewFile::new(FileKind::Symlink, 0o777) };
     fs.create(&waiter(), ROOT, b"l", &link).unwrap();
     assert_eq!(fs.files().unwrap(), FileCounts { used: 5, free: FILES_END - 6 });
     fs.link(&waiter(), first, ROOT, b"h").unwrap();

@@ -5,7 +5,7 @@ use crate::common::{bytes, settle, waiter};
 use crate::made::Made;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError, IfThere, NewFile, Payload, ROOT, Rename};
 
 fn is_gone(fs: &FileSystem, ino: u64) -> bool {
@@ -84,7 +84,7 @@ fn file_with_a_name_stays_when_it_is_forgotten() {
 #[test]
 fn known_directory_is_removed_and_takes_no_names() {
     let (made, fs) = Made::new();
-    let new = NewFile::new(Kind::Directory, 0o755);
+    let new = NewFile::new(FileKind::Directory, 0o755);
     let directory = fs.create_known(&waiter(), ROOT, b"d", &new).unwrap().ino;
     fs.rmdir(&waiter(), ROOT, b"d").unwrap();
     assert_eq!(fs.attributes(directory).unwrap().links, 0);
@@ -186,7 +186,7 @@ fn file_is_made_and_opened_once_by_two_threads() {
 fn open_or_create_tells_what_is_in_the_way() {
     let (_made, fs) = Made::new();
     let open = |name: &[u8], new: &NewFile| fs.open_or_create(&waiter(), (ROOT, name), new, IfThere::Open);
-    let directory = NewFile::new(Kind::Directory, 0o755);
+    let directory = NewFile::new(FileKind::Directory, 0o755);
     fs.create(&waiter(), ROOT, b"d", &directory).unwrap();
     assert!(matches!(open(b"d", &new_file()), Err(FsError::IsDirectory)));
     assert!(matches!(open(b"new", &directory), Err(FsError::Invalid(_))));
@@ -195,7 +195,7 @@ fn open_or_create_tells_what_is_in_the_way() {
     let below = fs.open_or_create(&waiter(), (ino, b"g"), &new_file(), IfThere::Open);
     assert!(matches!(below, Err(FsError::NotDirectory)));
     // The new file's attributes say nothing about the file that is there.
-    let opened = open(b"f", &NewFile::new(Kind::File, 0o600)).unwrap();
+    let opened = open(b"f", &NewFile::new(FileKind::File, 0o600)).unwrap();
     assert_eq!((opened.file.ino(), opened.attributes.mode, opened.is_new), (ino, 0o644, false));
     fs.forbid_changes("it is to be looked at");
     assert!(matches!(open(b"new", &new_file()), Err(FsError::ReadOnly(_))));

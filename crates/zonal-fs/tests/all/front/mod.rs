@@ -8,11 +8,11 @@ mod setattr;
 mod xattrs;
 
 use crate::common::waiter;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, NewFile, ROOT};
 
 fn new_file() -> NewFile {
-    NewFile::new(Kind::File, 0o644)
+    NewFile::new(FileKind::File, 0o644)
 }
 
 fn file(fs: &FileSystem, name: &[u8]) -> u64 {

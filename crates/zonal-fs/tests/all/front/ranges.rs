@@ -4,7 +4,7 @@ use super::file;
 use crate::common::{bytes, read_all, settle, waiter};
 use crate::made::Made;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Seek, SetIds, ZeroEnd};
 
 const BLOCK: u64 = 4096;
@@ -64,7 +64,7 @@ fn seek_at_or_after_the_end_finds_nothing() {
         assert_eq!((seek(10_000, what), seek(u64::MAX, what)), (Err(6), Err(6)));
     }
     assert!(matches!(fs.seek(ROOT, 0, Seek::Data), Err(FsError::IsDirectory)));
-    let pipe = fs.create(&waiter(), ROOT, b"p", &NewFile::new(Kind::Pipe, 0o644)).unwrap();
+    let pipe = fs.create(&waiter(), ROOT, b"p", &NewFile::new(FileKind::Pipe, 0o644)).unwrap();
     assert!(matches!(fs.seek(pipe, 0, Seek::Data), Err(FsError::Invalid(_))));
 }
 

@@ -3,7 +3,7 @@
 use super::{file, new_file};
 use crate::common::{bytes, waiter};
 use crate::made::Made;
-use zonal_fs::format::{Kind, key};
+use zonal_fs::format::{FileKind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, Rename, Target};
 
@@ -40,7 +40,9 @@ fn file_whose_rows_cannot_be_read_keeps_its_name() {
 fn file_without_data_is_neither_read_nor_written() {
     let (_made, fs) = Made::new();
     let mut bytes = [1; 8];
-    for (kind, is_directory) in [(Kind::Directory, true), (Kind::Symlink, false), (Kind::Pipe, false)] {
+    for (kind, is_directory) in
+        [(FileKind::Directory, true), (FileKind::Symlink, false), (FileKind::Pipe, false)]
+    {
         let new = NewFile { target: b"target".to_vec(), ..NewFile::new(kind, 0o644) };
         let ino = fs.create(&waiter(), ROOT, format!("{kind:?}").as_bytes(), &new).unwrap();
         let refused = [
@@ -76,7 +78,7 @@ fn name_that_is_too_long_is_said_to_be_so_by_every_call() {
 #[test]
 fn mode_has_permissions_only_and_lifetime_is_one_that_there_is() {
     let (_made, fs) = Made::new();
-    let ino = fs.create(&waiter(), ROOT, b"a", &NewFile::new(Kind::File, 0o107_644)).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"a", &NewFile::new(FileKind::File, 0o107_644)).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().mode, 0o7644);
     let before = fs.attributes(ino).unwrap();
     let changes = Changes { lifetime: Some(200), ..Changes::default() };

@@ -3,7 +3,7 @@
 use super::file;
 use crate::common::{bytes, settle, waiter};
 use crate::made::{At, Made};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, SetIds, SetTime, Target};
 
 fn with_mode(fs: &FileSystem, name: &[u8], mode: u16) -> u64 {
@@ -68,9 +68,9 @@ fn size_that_stays_leaves_the_time_of_the_data() {
 fn attributes_stay_if_the_size_cannot_be_changed() {
     let (_made, fs) = Made::new();
     let at = At::new(100);
-    let directory = fs.create(&at, ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
-    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
-    let pipe = fs.create(&at, ROOT, b"p", &NewFile::new(Kind::Pipe, 0o644)).unwrap();
+    let directory = fs.create(&at, ROOT, b"d", &NewFile::new(FileKind::Directory, 0o755)).unwrap();
+    let ino = fs.create(&at, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    let pipe = fs.create(&at, ROOT, b"p", &NewFile::new(FileKind::Pipe, 0o644)).unwrap();
     at.wall.set(200);
     for (ino, size, errno) in [(directory, 0, 21), (pipe, 0, 22), (ino, u64::MAX, 27)] {
         let before = fs.attributes(ino).unwrap();
@@ -113,7 +113,7 @@ fn set_id_bits_go_with_each_change_of_data_or_owner() {
     assert_eq!(fs.attributes(ino).unwrap().mode, 0o6755);
     fs.punch(&waiter, ino, 0..4096).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().mode, 0o755);
-    let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(Kind::Directory, 0o2755)).unwrap();
+    let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(FileKind::Directory, 0o2755)).unwrap();
     set(directory, Changes { gid: Some(5), ..Changes::default() }).unwrap();
     assert_eq!(fs.attributes(directory).unwrap().mode, 0o2755);
 }

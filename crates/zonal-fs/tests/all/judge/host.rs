@@ -1,7 +1,7 @@
 //! A file system of the host, by its calls.
 
 use super::call::{Call, Change, DIRECTORY, NAMES, When};
-use super::{MARK, Side, State};
+use super::{FileState, MARK, Side};
 use crate::common::bytes;
 use rustix::fs::{
     FallocateFlags, Gid, Mode, SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
@@ -280,7 +280,7 @@ impl Side for Host {
         })
     }
 
-    fn state(&mut self, file: usize) -> State {
+    fn state(&mut self, file: usize) -> FileState {
         let opened = &self.files[file];
         let found = opened.metadata().unwrap();
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
@@ -296,7 +296,7 @@ impl Side for Host {
             value.truncate(length);
             attributes.insert(name, value);
         }
-        State {
+        FileState {
             size: if file == DIRECTORY { 0 } else { found.size() },
             bytes,
             mode: found.mode() & 0o7777,

@@ -52,7 +52,7 @@ trait Side {
     fn call(&mut self, call: &Call, seed: u64) -> Result<u64, i32>;
 
     /// What a file is.
-    fn state(&mut self, file: usize) -> State;
+    fn state(&mut self, file: usize) -> FileState;
 
     /// Bytes of a file; nothing that waits in memory is sent for that.
     fn size(&mut self, file: usize) -> u64;
@@ -66,7 +66,7 @@ trait Side {
 
 /// A file as a program sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct State {
+struct FileState {
     bytes: Vec<u8>,
     size: u64,
     mode: u32,
@@ -137,17 +137,17 @@ impl Judge<'_> {
         let is_same_value =
             matches!(call.change, Change::SetXattr { .. }) && before[0].attributes == after[0].attributes;
         let changed = |i: usize| {
-            let (was, is): (&State, &State) = (&before[i], &after[i]);
+            let (was, is): (&FileState, &FileState) = (&before[i], &after[i]);
             // GRANULARITY: whether a time was set, not to what.
             (was.mtime != is.mtime, was.ctime != is.ctime || is_same_value)
         };
         assert_eq!(changed(0), changed(1), "whether data and attributes have changed");
-        let timeless = |state: &State| State { atime: 0, mtime: 0, ctime: 0, ..state.clone() };
+        let timeless = |state: &FileState| FileState { atime: 0, mtime: 0, ctime: 0, ..state.clone() };
         let [host, ours] = after.each_ref().map(timeless);
         assert!(host.bytes == ours.bytes, "bytes, {} and {}", host.bytes.len(), ours.bytes.len());
-        assert_eq!(State { bytes: Vec::new(), ..host }, State { bytes: Vec::new(), ..ours });
+        assert_eq!(FileState { bytes: Vec::new(), ..host }, FileState { bytes: Vec::new(), ..ours });
         if let Change::Times { atime, mtime } = &call.change {
-            let fixed = |set: &Option<Option<i64>>, of: fn(&State) -> i128| match set {
+            let fixed = |set: &Option<Option<i64>>, of: fn(&FileState) -> i128| match set {
                 Some(Some(at)) => after.iter().for_each(|state| assert_eq!(of(state), i128::from(*at))),
                 Some(None) => after.iter().for_each(|state| assert!(of(state) > i128::from(MARK))),
                 None => {}
@@ -158,7 +158,7 @@ impl Judge<'_> {
     }
 
     /// Notes the blocks of a call that may differ.
-    fn excuse(&mut self, call: &Call, before: &State, after: &State) {
+    fn excuse(&mut self, call: &Call, before: &FileState, after: &FileState) {
         let excused = &mut self.excused[call.file()];
         if after.size < before.size {
             excused.retain(|block, _| *block < after.size.div_ceil(BLOCK));
@@ -207,7 +207,7 @@ impl Judge<'_> {
         }
     }
 
-    fn check_data(&mut self, file: usize, state: &State, [host, ours]: &[BTreeSet<u64>; 2]) {
+    fn check_data(&mut self, file: usize, state: &FileState, [host, ours]: &[BTreeSet<u64>; 2]) {
         for block in host.symmetric_difference(ours) {
             let bytes = state.bytes.chunks(BLOCK as usize).nth(*block as usize).unwrap_or_default();
             let is_excused = host.contains(block)

@@ -2,11 +2,11 @@
 
 use super::call::{Call, Change, DIRECTORY, NAMES, When};
 use super::host::Host;
-use super::{MARK, Side, State};
+use super::{FileState, MARK, Side};
 use crate::common::{bytes, device, make, volume};
 use crate::made::At;
 use std::collections::BTreeMap;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{
     Changes, FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Seek, SetIds, SetTime,
     SetXattr, Target, ZeroEnd,
@@ -35,7 +35,8 @@ impl Ours {
         let (uids, gids) = host.owners();
         let mut files = Vec::new();
         for file in 0..=DIRECTORY {
-            let (kind, mode) = if file == DIRECTORY { (Kind::Directory, 0o755) } else { (Kind::File, 0o644) };
+            let (kind, mode) =
+                if file == DIRECTORY { (FileKind::Directory, 0o755) } else { (FileKind::File, 0o644) };
             let new = NewFile { uid: uids[0], gid: gids[0], ..NewFile::new(kind, mode) };
             files.push(fs.create(&waiter, ROOT, format!("{file}").as_bytes(), &new).unwrap());
         }
@@ -108,7 +109,7 @@ impl Side for Ours {
         })
     }
 
-    fn state(&mut self, file: usize) -> State {
+    fn state(&mut self, file: usize) -> FileState {
         let (fs, ino) = (&self.fs, self.files[file]);
         let found = fs.attributes(ino).unwrap();
         let mut bytes = vec![0xEE; found.size as usize];
@@ -119,7 +120,7 @@ impl Side for Ours {
         let names = fs.xattrs(ino).unwrap().into_iter();
         let attributes: BTreeMap<_, _> =
             names.map(|name| (name.clone(), fs.xattr(ino, &name).unwrap())).collect();
-        State {
+        FileState {
             bytes,
             size: found.size,
             mode: found.mode.into(),

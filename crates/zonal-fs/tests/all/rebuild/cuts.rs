@@ -82,7 +82,7 @@ fn what_no_commit_knew_counts_no_more_once_it_was_opened_again() {
         &waiter(),
         zonal_fs::ROOT,
         b"again",
-        &zonal_fs::NewFile::new(zonal_fs::format::Kind::File, 0o644),
+        &zonal_fs::NewFile::new(zonal_fs::format::FileKind::File, 0o644),
     );
     assert_eq!(again.unwrap(), lost);
     // With a hole where the other one had data.

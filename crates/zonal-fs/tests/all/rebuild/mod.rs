@@ -10,7 +10,7 @@ use crate::common::{bytes, read_all, waiter};
 use rig::{BLOCK, Contents, EVERYWHERE, Rig, Where};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use zonal_fs::format::{Kind, Position};
+use zonal_fs::format::{FileKind, Position};
 use zonal_fs::fsck::Finding;
 use zonal_fs::rebuild::Rebuilt;
 use zonal_fs::{FileSystem, NewFile, Payload, ROOT};
@@ -22,10 +22,10 @@ fn file(fs: &FileSystem, path: &str, data: &[u8]) -> u64 {
     let parent = match fs.resolve(directory.as_bytes()) {
         Ok(ino) => ino,
         Err(_) => {
-            fs.create(&waiter, ROOT, directory.as_bytes(), &NewFile::new(Kind::Directory, 0o755)).unwrap()
+            fs.create(&waiter, ROOT, directory.as_bytes(), &NewFile::new(FileKind::Directory, 0o755)).unwrap()
         }
     };
-    let ino = fs.create(&waiter, parent, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+    let ino = fs.create(&waiter, parent, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
     write(fs, ino, 0, data);
     ino
 }
@@ -162,7 +162,7 @@ fn path_that_another_file_has_now_leads_to_lost_and_found() {
     let first = file(&fs, "f", b"first");
     fs.rename(&waiter, (ROOT, b"f"), (ROOT, b"g"), zonal_fs::Rename::Replace).unwrap();
     file(&fs, "f", b"second");
-    let announced = fs.create(&waiter, ROOT, b".part", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let announced = fs.create(&waiter, ROOT, b".part", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.announce(announced, b"made/whole").unwrap();
     write(&fs, announced, 0, b"third");
     fs.sync(&waiter).unwrap();
@@ -233,7 +233,7 @@ fn handles_from_before_a_rebuild_name_no_file_after_it() {
             let fs = rig.open();
             for n in 0..30 {
                 let name = format!("empty-{round}-{n}");
-                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
             }
             fs.sync(&waiter()).unwrap();
             before.extend(handles(&fs));
@@ -244,7 +244,7 @@ fn handles_from_before_a_rebuild_name_no_file_after_it() {
             file(&fs, &format!("after-{round}/new"), &bytes(77, 9000));
             for n in 0..60 {
                 let name = format!("new-{round}-{n}");
-                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
             }
             fs.sync(&waiter()).unwrap();
             let after = handles(&fs);

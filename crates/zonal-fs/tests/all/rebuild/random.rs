@@ -1,7 +1,7 @@
 //! Random histories: what was synced is there after the metadata were lost, each file under some name.
 
 use crate::common::interleaved::Interleaved;
-use crate::common::{Model, Step, apply, contents, name, read_all, waiter};
+use crate::common::{FsStep, Model, apply, contents, name, read_all, waiter};
 use crate::rebuild::lose_and_rebuild;
 use crate::rebuild::rig::{EVERYWHERE, Rig, Where};
 use rand::{Rng, RngExt, SeedableRng};
@@ -9,25 +9,25 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::rebuild::{RebuildError, RebuildOptions, rebuild};
 use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
 
-fn step(random: &mut impl Rng) -> Step {
+fn step(random: &mut impl Rng) -> FsStep {
     let file = random.random_range(0..8u8);
     let place = random.random_range(0..300_000);
     match random.random_range(0..100) {
-        0..15 => Step::Create(file),
-        15..75 => Step::Write(file, place, random.random_range(1..40_000)),
-        75..80 => Step::Unlink(file),
-        80..84 => Step::Rename(file, random.random_range(0..8)),
-        84..87 => Step::Link(file, random.random_range(0..8)),
-        87..90 => Step::Sync,
-        90..94 => Step::Tend,
-        _ => Step::Collect,
+        0..15 => FsStep::Create(file),
+        15..75 => FsStep::Write(file, place, random.random_range(1..40_000)),
+        75..80 => FsStep::Unlink(file),
+        80..84 => FsStep::Rename(file, random.random_range(0..8)),
+        84..87 => FsStep::Link(file, random.random_range(0..8)),
+        87..90 => FsStep::Sync,
+        90..94 => FsStep::Maintain,
+        _ => FsStep::Collect,
     }
 }
 
@@ -47,7 +47,7 @@ fn case(seed: u64) -> u64 {
         // What comes now is lost, and may not be seen again.
         let mut lost = model.clone();
         for _ in 0..10 {
-            let step = Step::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
+            let step = FsStep::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
             apply(&fs, &mut lost, &step, random.next_u64()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         model.open.borrow_mut().clear();
@@ -67,7 +67,7 @@ fn case(seed: u64) -> u64 {
             touched.insert(*file);
         }
         // A unit of this opening tells what was in no commit before it.
-        let mark = fs.create(&waiter(), ROOT, b"mark", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let mark = fs.create(&waiter(), ROOT, b"mark", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), mark, 0, Payload::Bytes(b"mark")).unwrap();
         fs.sync(&waiter()).unwrap();
         fs.unlink(&waiter(), ROOT, b"mark").unwrap();
@@ -111,7 +111,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
                 .unwrap()
         };
         let fs = reach();
-        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let put = |from: usize, data: &[u8]| {
             let written = fs.write(&waiter(), ino, (from * BLOCK) as u64, Payload::Bytes(data));
             assert_eq!(written.unwrap(), data.len() as u64);

@@ -4,7 +4,7 @@
 //! what was committed.
 
 use crate::store::rig::{
-    Place, SMALL, Shape, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
+    SMALL, Shape, StorePlace, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -60,16 +60,16 @@ impl Power {
         StoreFile::over(self.file.clone(), &UUID).unwrap()
     }
 
-    fn create(&self, place: Place, shape: Shape) -> Result<Shared, String> {
+    fn create(&self, place: StorePlace, shape: Shape) -> Result<Shared, String> {
         shape.format(&self.drive);
         let drive = drive(Arc::new(image(&self.drive)));
         let (anchor, metadata, file) = match place {
-            Place::Zones => (anchor(&drive, shape.log_zones()), Metadata::Logged, None),
-            Place::Conventional => {
+            StorePlace::Zones => (anchor(&drive, shape.log_zones()), Metadata::Logged, None),
+            StorePlace::Conventional => {
                 let anchor = Anchor { pieces: 3, piece_blocks: 250, ..anchor(&drive, Vec::new()) };
                 (anchor, Metadata::Conventional, None)
             }
-            Place::File => {
+            StorePlace::File => {
                 let anchor = Anchor { pieces: 3, piece_blocks: 200, ..anchor(&drive, Vec::new()) };
                 (anchor, Metadata::Beside, Some(StoreFile::create(self.file.clone(), &UUID).unwrap()))
             }
@@ -78,10 +78,10 @@ impl Power {
         Ok(Shared(Arc::new(store)))
     }
 
-    fn reach(&self, place: Place) -> Result<Shared, String> {
+    fn reach(&self, place: StorePlace) -> Result<Shared, String> {
         let drive = drive(Arc::new(image(&self.drive)));
         let store = match place {
-            Place::File => {
+            StorePlace::File => {
                 let found = superblocks::find(&drive, &*waiters()()).map_err(|e| e.to_string())?;
                 let file = Some(self.store_file());
                 let reach = Reach { drive, waiters: waiters(), file };
@@ -140,7 +140,7 @@ struct Done {
 }
 
 struct Case<'a> {
-    place: Place,
+    place: StorePlace,
     random: Pcg64Mcg,
     power: Power,
     committed: Rows,
@@ -150,12 +150,12 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(place: Place, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
+    fn new(place: StorePlace, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let power = Power::new(&mut random);
         let shapes = [SMALL, TIGHT, PLAIN, LAGGING];
         let shape = match place {
-            Place::Conventional => shapes[random.random_range(0..2)],
+            StorePlace::Conventional => shapes[random.random_range(0..2)],
             _ => shapes[random.random_range(0..4)],
         };
         drop(open(power.create(place, shape).unwrap()).unwrap());
@@ -170,7 +170,7 @@ impl<'a> Case<'a> {
         for _ in 0..CYCLES {
             // A write of the drive is two calls: its data, and the zone's current state.
             let longest = [60, 300, 3000][self.random.random_range(0..3)];
-            let in_file = self.place == Place::File && self.random.random_bool(0.8);
+            let in_file = self.place == StorePlace::File && self.random.random_bool(0.8);
             let backing = self.power.all()[usize::from(in_file)];
             backing.cut_at(backing.calls() + self.random.random_range(0..longest));
             // The cut may fall into the opening.
@@ -276,7 +276,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn first_failure(
-    place: Place,
+    place: StorePlace,
     seeds: Range<u64>,
     unsynced: Range<u64>,
     done: &mut Done,
@@ -286,7 +286,7 @@ fn first_failure(
         .find_map(|seed| Case::new(place, seed, unsynced.clone(), done).run().err().map(|e| (seed, e)))
 }
 
-fn cuts(place: Place) {
+fn cuts(place: StorePlace) {
     let (mut done, first) = (Done::default(), number("ZONAL_CUT_SEED", 0));
     let cases = number("ZONAL_CUTS", 40);
     if let Some((seed, e)) = first_failure(place, first..first + cases, 0..0, &mut done) {
@@ -301,22 +301,22 @@ fn cuts(place: Place) {
 
 #[test]
 fn file_beside_cut_anywhere_keeps_what_was_committed() {
-    cuts(Place::File);
+    cuts(StorePlace::File);
 }
 
 #[test]
 fn conventional_zones_cut_anywhere_keep_what_was_committed() {
-    cuts(Place::Conventional);
+    cuts(StorePlace::Conventional);
 }
 
 #[test]
 fn zones_cut_anywhere_keep_what_was_committed() {
-    cuts(Place::Zones);
+    cuts(StorePlace::Zones);
 }
 
 #[test]
 fn canary_storage_that_does_not_sync_is_caught() {
-    for place in Place::ALL {
+    for place in StorePlace::ALL {
         let failure = first_failure(place, 0..60, 0..u64::MAX, &mut Done::default());
         assert!(failure.is_some(), "{place:?} went unnoticed");
     }

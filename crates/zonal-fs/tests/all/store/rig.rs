@@ -87,14 +87,14 @@ pub fn waiters() -> Waiters {
 
 /// Where a store lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum StorePlace {
     File,
     Conventional,
     Zones,
 }
 
-impl Place {
-    pub const ALL: [Place; 3] = [Place::File, Place::Conventional, Place::Zones];
+impl StorePlace {
+    pub const ALL: [StorePlace; 3] = [StorePlace::File, StorePlace::Conventional, StorePlace::Zones];
 }
 
 fn access(drive: Arc<Drive>, file: Option<StoreFile>) -> log::Access {

@@ -4,7 +4,7 @@
 //! A zone that is reset gives back all its chunks at once, and is often written again soon. Their pages stay, so that the writes
 //! after a reset meet no page fault. The pool keeps [`IDLE_MAX`] chunks so; what comes above that has its pages taken at once,
 //! in runs of adjacent chunks, because a call a chunk would also split huge pages one by one. A chunk is handed out with its old
-//! bytes: its taker keeps account of what was written ([`super::Slot`]).
+//! bytes: its taker keeps account of what was written ([`super::ChunkSlot`]).
 //!
 //! Chunks are reused last in, first out: a small set that is rewritten stays in the processor's caches.
 //!

@@ -8,7 +8,7 @@ use zonal_core::{Geometry, Personality, Sectors, ZoneIndex};
 const ZONE: u32 = 4096;
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum FloorStep {
     Read {
         offset: u32,
         sectors: u32,
@@ -24,7 +24,7 @@ enum Step {
     Event(ZoneEvent),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<FloorStep>> {
     let event = prop_oneof![
         4 => Just(ZoneEvent::Reset),
         1 => Just(ZoneEvent::Finish),
@@ -34,10 +34,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(ZoneEvent::Restore),
     ];
     let step = prop_oneof![
-        6 => (0..ZONE, 1..600u32).prop_map(|(offset, sectors)| Step::Read { offset, sectors }),
-        4 => (1..600u32).prop_map(|sectors| Step::Begin { sectors }),
-        4 => (0..4usize, any::<bool>()).prop_map(|(nth, arrived)| Step::End { nth, arrived }),
-        1 => event.prop_map(Step::Event),
+        6 => (0..ZONE, 1..600u32).prop_map(|(offset, sectors)| FloorStep::Read { offset, sectors }),
+        4 => (1..600u32).prop_map(|sectors| FloorStep::Begin { sectors }),
+        4 => (0..4usize, any::<bool>()).prop_map(|(nth, arrived)| FloorStep::End { nth, arrived }),
+        1 => event.prop_map(FloorStep::Event),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -51,20 +51,20 @@ proptest! {
         let (mut placed, mut generation): (Vec<Placed>, u32) = (Vec::new(), 0);
         for step in steps {
             match step {
-                Step::Read { offset, sectors } => {
+                FloorStep::Read { offset, sectors } => {
                     let found = zones.readable(zone, offset, sectors);
                     prop_assert_eq!(found.map(|r| r.data_sectors), zones.state(zone).readable(offset, sectors));
                     prop_assert!(found.is_err() || found.unwrap().generation == generation);
                 }
-                Step::Begin { sectors } => placed.extend(zones.begin(WriteKind::Append, zone, 0, sectors)),
-                Step::End { nth, arrived } => {
+                FloorStep::Begin { sectors } => placed.extend(zones.begin(WriteKind::Append, zone, 0, sectors)),
+                FloorStep::End { nth, arrived } => {
                     if nth < placed.len() {
                         let one = placed.remove(nth);
                         zones.end(&one, arrived);
                         zones.release(one);
                     }
                 }
-                Step::Event(event) => {
+                FloorStep::Event(event) => {
                     if let Ok(happened) = zones.happen(zone, event) {
                         generation = happened.generation.unwrap_or(generation);
                     }

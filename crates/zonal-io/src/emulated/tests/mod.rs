@@ -78,7 +78,7 @@ fn run(device: &dyn Device, command: &Command) -> CommandResult {
     match device.submit(Nanos(0), 0, command, &mut context) {
         Submitted::Done(result) => result,
         Submitted::Busy => panic!("queue is full"),
-        Submitted::Pending => {
+        Submitted::Accepted => {
             let mut results = Vec::new();
             device.poll(Nanos(u64::MAX), 0, usize::MAX, &mut |c| results.push(c));
             let completed = results.pop().expect("the only command completes");

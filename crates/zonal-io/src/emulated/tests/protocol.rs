@@ -8,7 +8,7 @@ fn submit(device: &dyn Device, now: u64, command: Command, token: u64) -> Submit
 }
 
 fn pending(device: &dyn Device, now: u64, command: Command, token: u64) {
-    assert!(matches!(submit(device, now, command, token), Submitted::Pending));
+    assert!(matches!(submit(device, now, command, token), Submitted::Accepted));
 }
 
 /// Tokens and results handed out at `now`, and the deadline.
@@ -102,7 +102,7 @@ fn queue_is_busy_beyond_its_depth() {
     assert!(matches!(d.submit(Nanos(0), 0, &write, &mut context), Submitted::Busy));
     assert!(context.is_some(), "a busy queue leaves the context");
     assert_eq!(zone(&null(&small()), 1).condition, ZoneCondition::Empty);
-    assert!(matches!(d.submit(Nanos(0), 1, &write, &mut context), Submitted::Pending));
+    assert!(matches!(d.submit(Nanos(0), 1, &write, &mut context), Submitted::Accepted));
     assert_eq!(poll(&d, 0, 1).0.len(), 1);
     pending(&d, 0, command(Op::Read, 64, 8), 4);
 }

@@ -3,7 +3,7 @@
 use super::error::{PlanError, PlanProblem};
 use super::table::{Table, Value};
 use crate::fault::Degraded;
-use crate::fault::rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
+use crate::fault::rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace};
 use zonal_core::{DeviceError, Nanos, Op};
 
 /// Largest window of commands that are reordered: as many as any queue holds.
@@ -32,7 +32,7 @@ const OPS: [(&str, Ops); 18] = [
 ];
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum EffectKind {
     Refuse,
     Fail,
     Torn,
@@ -45,18 +45,18 @@ enum Kind {
     Reorder,
 }
 
-const KINDS: [(&str, Kind); 11] = [
-    ("refuse", Kind::Refuse),
-    ("fail", Kind::Fail),
-    ("torn", Kind::Torn),
-    ("busy", Kind::Busy),
-    ("time-out", Kind::TimeOut),
-    ("attention", Kind::Attention),
-    ("read-only", Kind::Degrade(Degraded::ReadOnly)),
-    ("offline", Kind::Degrade(Degraded::Offline)),
-    ("power-cut", Kind::PowerCut),
-    ("delay", Kind::Delay),
-    ("reorder", Kind::Reorder),
+const KINDS: [(&str, EffectKind); 11] = [
+    ("refuse", EffectKind::Refuse),
+    ("fail", EffectKind::Fail),
+    ("torn", EffectKind::Torn),
+    ("busy", EffectKind::Busy),
+    ("time-out", EffectKind::TimeOut),
+    ("attention", EffectKind::Attention),
+    ("read-only", EffectKind::Degrade(Degraded::ReadOnly)),
+    ("offline", EffectKind::Degrade(Degraded::Offline)),
+    ("power-cut", EffectKind::PowerCut),
+    ("delay", EffectKind::Delay),
+    ("reorder", EffectKind::Reorder),
 ];
 
 /// The rule in `table`; a time-out without a time of its own has that of the plan.
@@ -90,13 +90,13 @@ fn read_ops(on: Value<'_>, effect: &Effect) -> Result<Ops, PlanError> {
     Ok(ops)
 }
 
-fn read_place(table: &mut Table<'_>) -> Result<Option<Place>, PlanError> {
+fn read_place(table: &mut Table<'_>) -> Result<Option<RulePlace>, PlanError> {
     let zones = table.read("zones", |v| v.range(u32::MAX.into()))?;
     let sectors = table.take("sectors");
     match (zones, sectors) {
         (Some(_), Some(sectors)) => Err(sectors.error(PlanProblem::Conflict("zones", "sectors"))),
-        (Some(zones), None) => Ok(Some(Place::Zones(*zones.start() as u32..=*zones.end() as u32))),
-        (None, Some(sectors)) => Ok(Some(Place::Sectors(sectors.range(u64::MAX)?))),
+        (Some(zones), None) => Ok(Some(RulePlace::Zones(*zones.start() as u32..=*zones.end() as u32))),
+        (None, Some(sectors)) => Ok(Some(RulePlace::Sectors(sectors.range(u64::MAX)?))),
         (None, None) => Ok(None),
     }
 }
@@ -124,34 +124,34 @@ fn read_frequency(table: &mut Table<'_>, mut rule: Rule) -> Result<Rule, PlanErr
     Ok(rule)
 }
 
-fn read_effect(table: &mut Table<'_>, kind: Kind, time_out: Nanos) -> Result<Effect, PlanError> {
+fn read_effect(table: &mut Table<'_>, kind: EffectKind, time_out: Nanos) -> Result<Effect, PlanError> {
     Ok(match kind {
-        Kind::Refuse => Effect::Refuse(read_error(table)?),
-        Kind::Fail => Effect::Fail(read_error(table)?),
-        Kind::Torn => {
+        EffectKind::Refuse => Effect::Refuse(read_error(table)?),
+        EffectKind::Fail => Effect::Fail(read_error(table)?),
+        EffectKind::Torn => {
             let blocks = table.read("blocks", |v| v.number(0, u32::MAX.into()))?.map(|n| n as u32);
             Effect::Torn { blocks, error: read_error(table)? }
         }
-        Kind::Busy => Effect::Busy,
-        Kind::TimeOut => {
+        EffectKind::Busy => Effect::Busy,
+        EffectKind::TimeOut => {
             let after = table.read("time", |v| v.time())?.unwrap_or(time_out);
             Effect::TimeOut { after, carried: read_carried(table)? }
         }
-        Kind::Attention => {
+        EffectKind::Attention => {
             let commands = table.read("commands", |v| v.number(1, u32::MAX.into()))?;
             Effect::Attention { commands: commands.unwrap_or(1) as u32 }
         }
-        Kind::Degrade(to) => Effect::Degrade(to),
-        Kind::PowerCut => {
+        EffectKind::Degrade(to) => Effect::Degrade(to),
+        EffectKind::PowerCut => {
             let choices = [("fail", InFlight::Fail), ("lose", InFlight::Lose)];
             let policy = table.read("in_flight", |v| v.choice(&choices))?;
             Effect::PowerCut(policy.unwrap_or(InFlight::Fail))
         }
-        Kind::Delay => match table.read("time", |v| v.time())? {
+        EffectKind::Delay => match table.read("time", |v| v.time())? {
             Some(time) => Effect::Delay(time),
             None => return Err(table.error(PlanProblem::Missing("time"))),
         },
-        Kind::Reorder => read_reorder(table)?,
+        EffectKind::Reorder => read_reorder(table)?,
     })
 }
 

@@ -241,7 +241,7 @@ fn threads_get_each_answer_once() {
                     let mut context = Some(Context::token(thread));
                     match device.submit(now, 0, &command, &mut context) {
                         Submitted::Busy => {}
-                        Submitted::Pending => left -= 1,
+                        Submitted::Accepted => left -= 1,
                         Submitted::Done(_) => {
                             left -= 1;
                             answered.fetch_add(1, Ordering::Relaxed);

@@ -118,13 +118,13 @@ impl<'d> Host<'d> {
         let mut context = Some(Context::token(token));
         let command = Command { data, ..command(op, sector, sectors) };
         let submitted = self.device.submit(Nanos(now), 0, &command, &mut context);
-        let is_pending = matches!(submitted, Submitted::Pending);
+        let is_pending = matches!(submitted, Submitted::Accepted);
         assert_eq!(context.map(Context::into_token), (!is_pending).then_some(token));
         submitted
     }
 
     fn pends(&mut self, now: u64, token: u64, op: Op, sector: u64, sectors: u32) {
-        assert!(matches!(self.submit(now, token, op, sector, sectors), Submitted::Pending));
+        assert!(matches!(self.submit(now, token, op, sector, sectors), Submitted::Accepted));
     }
 
     /// Tokens and answers at this time, and when to look again.

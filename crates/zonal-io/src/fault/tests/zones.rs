@@ -9,7 +9,7 @@ fn refused(error: ZoneError) -> Result<(), DeviceError> {
 }
 
 /// A device whose zone 1 holds four sectors of ones and falls.
-fn fallen(to: Degraded) -> [Fault; 2] {
+fn degraded(to: Degraded) -> [Fault; 2] {
     both(refuse(DeviceError::Medium).times(0)).map(|device| {
         write(&device, START, 4, 1).unwrap();
         device.degrade(FELL, to).unwrap();
@@ -19,7 +19,7 @@ fn fallen(to: Degraded) -> [Fault; 2] {
 
 #[test]
 fn read_only_zone_answers_as_a_drives_does() {
-    for device in fallen(Degraded::ReadOnly) {
+    for device in degraded(Degraded::ReadOnly) {
         assert_eq!(shape(&device, 1), (ZoneCondition::ReadOnly, None));
         assert_eq!(fills(&device, START, 4), Ok(vec![1; 4]));
         assert_eq!(write(&device, START + 4, 2, 2), refused(ZoneError::ReadOnly));
@@ -33,7 +33,7 @@ fn read_only_zone_answers_as_a_drives_does() {
 
 #[test]
 fn offline_zone_answers_as_a_drives_does() {
-    for device in fallen(Degraded::Offline) {
+    for device in degraded(Degraded::Offline) {
         assert_eq!(shape(&device, 1), (ZoneCondition::Offline, None));
         assert_eq!(fills(&device, START, 4).map(drop), refused(ZoneError::Offline));
         assert_eq!(write(&device, START + 4, 2, 2), refused(ZoneError::Offline));
@@ -44,7 +44,7 @@ fn offline_zone_answers_as_a_drives_does() {
 
 #[test]
 fn reset_of_all_zones_leaves_fallen_ones_alone() {
-    for device in fallen(Degraded::ReadOnly) {
+    for device in degraded(Degraded::ReadOnly) {
         for zone in [3, 5] {
             write(&device, zone * START, 2, 3).unwrap();
         }

@@ -21,14 +21,14 @@ const PAGE: usize = 4096;
 
 /// See the module.
 pub struct CutBacking {
-    state: Mutex<State>,
+    state: Mutex<TwinState>,
 }
 
-struct State {
+struct TwinState {
     len: u64,
     cache: Sparse,
     medium: Sparse,
-    pending: Vec<Pending>,
+    pending: Vec<Unsynced>,
     random: Random,
     calls: u64,
     cut_at: Option<u64>,
@@ -43,7 +43,7 @@ struct State {
 }
 
 #[derive(Clone)]
-enum Pending {
+enum Unsynced {
     Write { at: u64, bytes: Vec<u8> },
     Zero { at: u64, len: u64 },
 }
@@ -60,14 +60,14 @@ enum Verdict {
 impl CutBacking {
     /// An empty backing whose chance follows from `seed`.
     pub fn new(seed: u64) -> CutBacking {
-        CutBacking { state: Mutex::new(State::new(0, Sparse::default(), seed)) }
+        CutBacking { state: Mutex::new(TwinState::new(0, Sparse::default(), seed)) }
     }
 
     /// A backing that holds `bytes`, all of them durable.
     pub fn with_bytes(bytes: &[u8], seed: u64) -> CutBacking {
         let mut medium = Sparse::default();
         medium.write(0, bytes);
-        CutBacking { state: Mutex::new(State::new(bytes.len() as u64, medium, seed)) }
+        CutBacking { state: Mutex::new(TwinState::new(bytes.len() as u64, medium, seed)) }
     }
 
     /// Calls so far that changed or synced anything.
@@ -138,7 +138,7 @@ impl CutBacking {
         let state = self.state.lock();
         let mut random = Random(seed);
         let mut medium = state.medium.clone();
-        let mut pending: Vec<&Pending> = state.pending.iter().collect();
+        let mut pending: Vec<&Unsynced> = state.pending.iter().collect();
         if random.one_in(2) {
             random.shuffle(&mut pending);
         }
@@ -147,7 +147,7 @@ impl CutBacking {
         for operation in pending {
             medium.apply_part(operation, Fate::draw(&mut random, keep), &mut random);
         }
-        let mut next = State::new(state.len, medium, random.next());
+        let mut next = TwinState::new(state.len, medium, random.next());
         next.unsyncable = state.unsyncable.clone();
         CutBacking { state: Mutex::new(next) }
     }
@@ -161,9 +161,9 @@ impl CutBacking {
     }
 }
 
-impl State {
-    fn new(len: u64, medium: Sparse, seed: u64) -> State {
-        State {
+impl TwinState {
+    fn new(len: u64, medium: Sparse, seed: u64) -> TwinState {
+        TwinState {
             len,
             cache: medium.clone(),
             medium,
@@ -198,7 +198,7 @@ impl State {
         if self.fail_at.contains(&call) { Verdict::Fail } else { Verdict::Proceed }
     }
 
-    fn change(&mut self, operation: Pending) -> io::Result<()> {
+    fn change(&mut self, operation: Unsynced) -> io::Result<()> {
         let (at, len) = operation.range();
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Errno::FBIG.into());
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    fn apply(&mut self, operation: Pending) {
+    fn apply(&mut self, operation: Unsynced) {
         self.cache.apply(&operation);
         self.pending.push(operation);
     }
@@ -242,7 +242,7 @@ impl State {
         if !self.is_on || self.is_killed {
             return Err(Errno::IO.into());
         }
-        self.apply(Pending::Write { at, bytes: word.to_le_bytes().to_vec() });
+        self.apply(Unsynced::Write { at, bytes: word.to_le_bytes().to_vec() });
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl State {
             .into_iter()
             .partition(|op| self.unsyncable.contains(&op.range().0));
         self.pending = kept;
-        synced.iter().for_each(|op: &Pending| self.medium.apply(op));
+        synced.iter().for_each(|op: &Unsynced| self.medium.apply(op));
     }
 
     fn sync_fails(&mut self) {
@@ -305,23 +305,23 @@ impl Backing for CutBacking {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.state.lock().change(Pending::Write { at, bytes: buf.to_vec() })
+        self.state.lock().change(Unsynced::Write { at, bytes: buf.to_vec() })
     }
 
     fn write_vectored_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
         let bytes = pieces.iter().flat_map(|p| p.iter().copied()).collect();
-        self.state.lock().change(Pending::Write { at, bytes })
+        self.state.lock().change(Unsynced::Write { at, bytes })
     }
 
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.state.lock().change(Pending::Zero { at, len })
+        self.state.lock().change(Unsynced::Zero { at, len })
     }
 
     fn discard(&self, at: u64, len: u64) {
         // What was discarded may read as zeroes or as before; no reader may depend on it.
         let mut state = self.state.lock();
         if !state.random.one_in(3) {
-            let _ = state.change(Pending::Zero { at, len });
+            let _ = state.change(Unsynced::Zero { at, len });
         }
     }
 
@@ -404,20 +404,22 @@ impl<F: Fn(Call) + Send + Sync> Backing for Watched<F> {
     }
 }
 
-impl Pending {
+impl Unsynced {
     fn range(&self) -> (u64, u64) {
         match self {
-            Pending::Write { at, bytes } => (*at, bytes.len() as u64),
-            Pending::Zero { at, len } => (*at, *len),
+            Unsynced::Write { at, bytes } => (*at, bytes.len() as u64),
+            Unsynced::Zero { at, len } => (*at, *len),
         }
     }
 
     /// The first `len` bytes of it, if any.
-    fn head(&self, len: u64) -> Option<Pending> {
+    fn head(&self, len: u64) -> Option<Unsynced> {
         let len = len.min(self.range().1);
         (len > 0).then(|| match self {
-            Pending::Write { at, bytes } => Pending::Write { at: *at, bytes: bytes[..len as usize].to_vec() },
-            Pending::Zero { at, .. } => Pending::Zero { at: *at, len },
+            Unsynced::Write { at, bytes } => {
+                Unsynced::Write { at: *at, bytes: bytes[..len as usize].to_vec() }
+            }
+            Unsynced::Zero { at, .. } => Unsynced::Zero { at: *at, len },
         })
     }
 }
@@ -476,14 +478,14 @@ impl Sparse {
         });
     }
 
-    fn apply(&mut self, operation: &Pending) {
+    fn apply(&mut self, operation: &Unsynced) {
         match operation {
-            Pending::Write { at, bytes } => self.write(*at, bytes),
-            Pending::Zero { at, len } => self.zero(*at, *len),
+            Unsynced::Write { at, bytes } => self.write(*at, bytes),
+            Unsynced::Zero { at, len } => self.zero(*at, *len),
         }
     }
 
-    fn apply_part(&mut self, operation: &Pending, fate: Fate, random: &mut Random) {
+    fn apply_part(&mut self, operation: &Unsynced, fate: Fate, random: &mut Random) {
         let (at, len) = operation.range();
         // A tear falls on multiples of 512 of the file, wherever the operation begins.
         let first = at / TEAR as u64;
@@ -503,10 +505,10 @@ impl Sparse {
             let from = ((first + i) * TEAR as u64).max(at);
             let to = ((first + i + 1) * TEAR as u64).min(at + len);
             match operation {
-                Pending::Write { bytes, .. } => {
+                Unsynced::Write { bytes, .. } => {
                     self.write(from, &bytes[(from - at) as usize..(to - at) as usize]);
                 }
-                Pending::Zero { .. } => self.zero(from, to - from),
+                Unsynced::Zero { .. } => self.zero(from, to - from),
             }
         }
     }

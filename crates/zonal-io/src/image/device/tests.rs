@@ -45,7 +45,7 @@ fn run(device: &ImageDevice, command: &Command) -> CommandResult {
     match device.submit(Nanos(0), 0, command, &mut context) {
         Submitted::Done(result) => return result,
         Submitted::Busy => panic!("busy"),
-        Submitted::Pending => {}
+        Submitted::Accepted => {}
     }
     loop {
         let mut answer = None;
@@ -239,9 +239,9 @@ impl Gate {
 
 /// Commands in flight, with the buffers they borrow.
 #[derive(Default)]
-struct Flight(Vec<IoBuf>);
+struct CommandsInFlight(Vec<IoBuf>);
 
-impl Flight {
+impl CommandsInFlight {
     fn submit(&mut self, device: &ImageDevice, command: &Command, byte: u8) -> Submitted {
         let mut buffer = IoBuf::zeroed(command.sectors * 512);
         buffer.fill(byte);
@@ -276,9 +276,9 @@ fn gated(threads: usize) -> (Arc<Gate>, Arc<CutBacking>, ImageDevice) {
 #[test]
 fn positional_write_while_another_is_in_flight_is_refused() {
     let (gate, _, device) = gated(1);
-    let mut flight = Flight::default();
+    let mut flight = CommandsInFlight::default();
     let first = flight.submit(&device, &command(Op::Write, 2 * ZONE, 4), 1);
-    assert!(matches!(first, Submitted::Pending));
+    assert!(matches!(first, Submitted::Accepted));
     match flight.submit(&device, &command(Op::Write, 2 * ZONE + 4, 4), 1) {
         Submitted::Done(result) => assert_eq!(result, Err(DeviceError::Zone(ZoneError::InvalidWrite))),
         other => panic!("{other:?}"),
@@ -292,10 +292,10 @@ fn positional_write_while_another_is_in_flight_is_refused() {
 #[test]
 fn appends_in_flight_overlap_and_keep_their_places() {
     let (gate, _, device) = gated(3);
-    let mut flight = Flight::default();
+    let mut flight = CommandsInFlight::default();
     for byte in 1..=3 {
         let submitted = flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
-        assert!(matches!(submitted, Submitted::Pending));
+        assert!(matches!(submitted, Submitted::Accepted));
     }
     gate.open();
     let answers = flight.drain(&device, 3);
@@ -307,7 +307,7 @@ fn appends_in_flight_overlap_and_keep_their_places() {
 #[test]
 fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
     let (gate, _, device) = gated(2);
-    let mut flight = Flight::default();
+    let mut flight = CommandsInFlight::default();
     // The first two are in the midst of their transfers, the third waits.
     for byte in 1..=3 {
         flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
@@ -315,7 +315,7 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
     let newer = flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 9);
-    assert!(matches!(newer, Submitted::Pending));
+    assert!(matches!(newer, Submitted::Accepted));
     gate.open();
     let answers = flight.drain(&device, 4);
     assert!(answers.iter().all(|(_, result)| result.is_ok()), "{answers:?}");
@@ -327,12 +327,12 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
 #[test]
 fn flush_includes_nothing_that_has_not_arrived() {
     let (gate, twin, device) = gated(2);
-    let mut flight = Flight::default();
+    let mut flight = CommandsInFlight::default();
     flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 1);
     // Fills the zone: full as soon as it is placed, and not yet for the ledger.
     flight.submit(&device, &command(Op::Append, 3 * ZONE, 48), 2);
-    let mut flush_only = Flight::default();
-    assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Pending));
+    let mut flush_only = CommandsInFlight::default();
+    assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Accepted));
     device.engine.close().unwrap();
     let device_after = open(&Arc::new(twin.restart(3)));
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Empty, Some(0)));
@@ -412,7 +412,7 @@ fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
         let command = Command { data: data(buffer), ..command(Op::Append, 2 * ZONE, 8) };
         assert!(matches!(
             device.submit(Nanos(0), 0, &command, &mut Some(Context::token(1))),
-            Submitted::Pending
+            Submitted::Accepted
         ));
     }
     let mut ended = 0;

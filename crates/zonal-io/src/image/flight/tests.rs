@@ -13,25 +13,25 @@ fn answer(ticket: u64) -> Answer {
     Answer { ticket, queue: 0, context: Context::token(ticket), fua: false }
 }
 
-fn append(flights: &Flights, zones: &Zones, sectors: u32) -> Placed {
+fn append(flights: &WritesInFlight, zones: &Zones, sectors: u32) -> Placed {
     let placed = flights.begin(zones, WriteKind::Append, (ZONE, 0), sectors).unwrap();
     assert_eq!(flights.start(&placed), Start::Transfer);
     placed
 }
 
-fn restarted(flights: &Flights, zones: &Zones) -> ZoneState {
+fn restarted(flights: &WritesInFlight, zones: &Zones) -> ZoneState {
     super::restarted(Personality::Zns, zones.geometry().capacity_of(ZONE), flights.state(zones, ZONE))
 }
 
-fn tickets(landed: &[Landed]) -> Vec<u64> {
-    landed.iter().map(|l| l.answer.ticket).collect()
+fn tickets(ended: &[EndedWrite]) -> Vec<u64> {
+    ended.iter().map(|l| l.answer.ticket).collect()
 }
 
 const FAILED: Result<(), DeviceError> = Err(DeviceError::Medium);
 
 #[test]
 fn write_lands_only_behind_those_before_it() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b, c] = [4, 8, 2].map(|n| append(&flights, &zones, n));
     assert_eq!(zones.state(ZONE).written, 14);
     assert_eq!(flights.state(&zones, ZONE).written, 0);
@@ -46,7 +46,7 @@ fn write_lands_only_behind_those_before_it() {
 
 #[test]
 fn zone_is_full_when_the_data_is_there_and_not_before() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
     let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1);
     assert_eq!(refused, Err(ZoneError::Full), "all room is given away");
@@ -58,11 +58,11 @@ fn zone_is_full_when_the_data_is_there_and_not_before() {
 
 #[test]
 fn h61_failed_last_write_gives_its_room_back() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
     flights.end(&zones, &a, answer(1), Ok(()), |_| Ok(()));
-    let landed = flights.end(&zones, &b, answer(2), FAILED, |_| Ok(()));
-    assert_eq!((tickets(&landed), landed[0].result), (vec![2], FAILED));
+    let ended = flights.end(&zones, &b, answer(2), FAILED, |_| Ok(()));
+    assert_eq!((tickets(&ended), ended[0].result), (vec![2], FAILED));
     let closed = ZoneState { condition: ZoneCondition::ImpOpen, written: 16 };
     assert_eq!(zones.state(ZONE), closed);
     let again = append(&flights, &zones, 16);
@@ -73,7 +73,7 @@ fn h61_failed_last_write_gives_its_room_back() {
 
 #[test]
 fn reset_makes_waiting_writes_stale() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4).unwrap();
     let mut voided = None;
     flights.happen(&zones, ZONE, ZoneEvent::Reset, |written| voided = Some(written), |_| Ok(())).unwrap();
@@ -88,7 +88,7 @@ fn reset_makes_waiting_writes_stale() {
 
 #[test]
 fn transfer_after_reset_waits_for_the_one_before() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let old = append(&flights, &zones, 4);
     flights.happen(&zones, ZONE, ZoneEvent::Reset, |_| {}, |_| Ok(())).unwrap();
     let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8).unwrap();
@@ -99,14 +99,14 @@ fn transfer_after_reset_waits_for_the_one_before() {
         flights.end(&zones, &old, answer(1), FAILED, |_| Ok(()));
         assert_eq!(started.join().unwrap(), Start::Transfer);
     });
-    assert_eq!(flights.state(&zones, ZONE).written, 0, "placed, and not landed");
+    assert_eq!(flights.state(&zones, ZONE).written, 0, "placed, and not arrived");
     assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()), |_| Ok(()))), [2]);
     assert_eq!(flights.state(&zones, ZONE).written, 8);
 }
 
 #[test]
 fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let first = append(&flights, &zones, 4);
     flights.end(&zones, &first, answer(1), Ok(()), |_| Ok(()));
     let second = append(&flights, &zones, 4);
@@ -119,7 +119,7 @@ fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
 
 #[test]
 fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     flights.happen(&zones, ZONE, ZoneEvent::Open, |_| {}, |_| Ok(())).unwrap();
     assert_eq!(restarted(&flights, &zones), ZoneState::EMPTY);
     let write = append(&flights, &zones, 4);
@@ -131,9 +131,9 @@ fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
 
 #[test]
 fn state_is_noted_with_what_landed_and_before_it_is_told() {
-    let (flights, zones) = (Flights::new(), zones());
+    let (flights, zones) = (WritesInFlight::new(), zones());
     let (first, second) = (append(&flights, &zones, 4), append(&flights, &zones, 4));
-    let early = flights.end(&zones, &second, answer(2), Ok(()), |_| panic!("the first has not landed"));
+    let early = flights.end(&zones, &second, answer(2), Ok(()), |_| panic!("the first has not arrived"));
     assert!(early.is_empty());
     let third = append(&flights, &zones, 4);
     let mut noted = Vec::new();
@@ -141,9 +141,9 @@ fn state_is_noted_with_what_landed_and_before_it_is_told() {
         noted.push(state.written);
         Err(DeviceError::Medium)
     };
-    let landed = flights.end(&zones, &first, answer(1), Ok(()), note);
+    let ended = flights.end(&zones, &first, answer(1), Ok(()), note);
     assert_eq!(noted, [8], "without what is still in flight");
-    assert!(landed.iter().all(|write| write.result == FAILED), "not told as done: {landed:?}");
+    assert!(ended.iter().all(|write| write.result == FAILED), "not told as done: {ended:?}");
     flights.end(&zones, &third, answer(3), Ok(()), |_| Ok(()));
     let finished = flights.happen(
         &zones,

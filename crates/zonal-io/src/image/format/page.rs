@@ -175,23 +175,23 @@ impl RawTails {
 
 /// What one slot of a ledger page holds.
 #[derive(Debug)]
-enum Slot {
+enum PageSlot {
     Zero,
     Damaged,
     Sound(Box<Page>),
 }
 
-fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Result<Slot, PageError> {
-    let Ok((raw, rest)) = RawPage::read_from_prefix(bytes) else { return Ok(Slot::Damaged) };
+fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Result<PageSlot, PageError> {
+    let Ok((raw, rest)) = RawPage::read_from_prefix(bytes) else { return Ok(PageSlot::Damaged) };
     // Tails may have come before their page.
     if raw.magic.get() == 0 && raw.as_bytes().iter().all(|&b| b == 0) {
-        return Ok(Slot::Zero);
+        return Ok(PageSlot::Zero);
     }
     let found = raw.crc.get();
     let mut copy = raw;
     copy.crc = 0.into();
     if copy.magic.get() != PAGE_MAGIC || crc(copy.as_bytes()) != found {
-        return Ok(Slot::Damaged);
+        return Ok(PageSlot::Damaged);
     }
     if copy.index.get() != index || copy.creation != short(creation) {
         return Err(PageError::Misplaced { side, found: copy.index.get(), creation: copy.creation });
@@ -200,10 +200,10 @@ fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Resu
     let tails = match (copy.tails.get(), RawTails::ref_from_bytes(rest)) {
         (0, _) | (_, Err(_)) => Vec::new(),
         (sum, Ok(tails)) if tails.sum() == sum && tails.is_possible() => tails.list(),
-        _ => return Ok(Slot::Damaged),
+        _ => return Ok(PageSlot::Damaged),
     };
     let words = copy.words.map(U64::get);
-    Ok(Slot::Sound(Box::new(Page { index, sequence: copy.sequence.get(), words, tails })))
+    Ok(PageSlot::Sound(Box::new(Page { index, sequence: copy.sequence.get(), words, tails })))
 }
 
 /// What the two slots of a ledger page say together.
@@ -225,18 +225,22 @@ impl Slots {
         let a = parse_slot(a, index, Side::A, creation)?;
         let b = parse_slot(b, index, Side::B, creation)?;
         Ok(match (a, b) {
-            (Slot::Zero, Slot::Zero) => Slots { live: None, damaged: None },
-            (Slot::Sound(a), Slot::Sound(b)) if a.sequence == b.sequence => {
+            (PageSlot::Zero, PageSlot::Zero) => Slots { live: None, damaged: None },
+            (PageSlot::Sound(a), PageSlot::Sound(b)) if a.sequence == b.sequence => {
                 return Err(PageError::SameSequence(a.sequence));
             }
-            (Slot::Sound(a), Slot::Sound(b)) if a.sequence < b.sequence => Slots::sound(Side::B, b),
-            (Slot::Sound(a), Slot::Sound(_) | Slot::Zero) => Slots::sound(Side::A, a),
-            (Slot::Zero, Slot::Sound(b)) => Slots::sound(Side::B, b),
-            (Slot::Sound(a), Slot::Damaged) => Slots { live: Some((Side::A, a)), damaged: Some(Side::B) },
-            (Slot::Damaged, Slot::Sound(b)) => Slots { live: Some((Side::B, b)), damaged: Some(Side::A) },
+            (PageSlot::Sound(a), PageSlot::Sound(b)) if a.sequence < b.sequence => Slots::sound(Side::B, b),
+            (PageSlot::Sound(a), PageSlot::Sound(_) | PageSlot::Zero) => Slots::sound(Side::A, a),
+            (PageSlot::Zero, PageSlot::Sound(b)) => Slots::sound(Side::B, b),
+            (PageSlot::Sound(a), PageSlot::Damaged) => {
+                Slots { live: Some((Side::A, a)), damaged: Some(Side::B) }
+            }
+            (PageSlot::Damaged, PageSlot::Sound(b)) => {
+                Slots { live: Some((Side::B, b)), damaged: Some(Side::A) }
+            }
             // The first commit of a page goes to slot A, so that only A can be torn while B is zero.
-            (Slot::Damaged, Slot::Zero) => Slots { live: None, damaged: Some(Side::A) },
-            (Slot::Zero | Slot::Damaged, Slot::Damaged) => return Err(PageError::BothDamaged),
+            (PageSlot::Damaged, PageSlot::Zero) => Slots { live: None, damaged: Some(Side::A) },
+            (PageSlot::Zero | PageSlot::Damaged, PageSlot::Damaged) => return Err(PageError::BothDamaged),
         })
     }
 

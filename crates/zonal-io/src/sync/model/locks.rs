@@ -2,7 +2,7 @@
 
 use super::cell::{Access, Guarded};
 use super::{Canary, checker, is_broken};
-use crate::sync::brief::RawBrief;
+use crate::sync::short_lock::RawShortLock;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -134,17 +134,17 @@ impl<T> RwLock<T> {
     }
 }
 
-/// For the [`Brief`](crate::sync::Brief) that ships: what it promises, without its spinning, which would be most of what a
+/// For the [`ShortLock`](crate::sync::ShortLock) that ships: what it promises, without its spinning, which would be most of what a
 /// model goes through.
-pub struct Brief<T> {
+pub struct ShortLock<T> {
     lock: checker::sync::Mutex<()>,
     value: Guarded<T>,
 }
 
 // SAFETY: the lock gives the value to one holder at a time.
-unsafe impl<T: Send> Sync for Brief<T> {}
+unsafe impl<T: Send> Sync for ShortLock<T> {}
 // SAFETY: it owns its value.
-unsafe impl<T: Send> Send for Brief<T> {}
+unsafe impl<T: Send> Send for ShortLock<T> {}
 
 /// The holder's access.
 pub struct BriefGuard<'a, T> {
@@ -153,10 +153,10 @@ pub struct BriefGuard<'a, T> {
     _lock: Option<checker::sync::MutexGuard<'a, ()>>,
 }
 
-impl<T> Brief<T> {
+impl<T> ShortLock<T> {
     /// Around `value`.
-    pub fn new(value: T) -> Brief<T> {
-        Brief { lock: checker::sync::Mutex::new(()), value: Guarded::new(value) }
+    pub fn new(value: T) -> ShortLock<T> {
+        ShortLock { lock: checker::sync::Mutex::new(()), value: Guarded::new(value) }
     }
 
     /// Takes the lock.
@@ -175,9 +175,9 @@ impl<T> Brief<T> {
     }
 }
 
-impl<T: Default> Default for Brief<T> {
-    fn default() -> Brief<T> {
-        Brief::new(T::default())
+impl<T: Default> Default for ShortLock<T> {
+    fn default() -> ShortLock<T> {
+        ShortLock::new(T::default())
     }
 }
 
@@ -197,20 +197,20 @@ impl<T> DerefMut for BriefGuard<'_, T> {
 }
 
 /// The lock that ships, around a value whose accesses are watched.
-pub struct SpinBrief<T> {
-    raw: RawBrief,
+pub struct SpinShortLock<T> {
+    raw: RawShortLock,
     value: Guarded<T>,
 }
 
 // SAFETY: what is to be shown. A model of it finds out if not.
-unsafe impl<T: Send> Sync for SpinBrief<T> {}
+unsafe impl<T: Send> Sync for SpinShortLock<T> {}
 // SAFETY: it owns its value.
-unsafe impl<T: Send> Send for SpinBrief<T> {}
+unsafe impl<T: Send> Send for SpinShortLock<T> {}
 
-impl<T: Copy> SpinBrief<T> {
+impl<T: Copy> SpinShortLock<T> {
     /// Around `value`.
-    pub fn new(value: T) -> SpinBrief<T> {
-        SpinBrief { raw: RawBrief::new(), value: Guarded::new(value) }
+    pub fn new(value: T) -> SpinShortLock<T> {
+        SpinShortLock { raw: RawShortLock::new(), value: Guarded::new(value) }
     }
 
     /// Changes the value under the lock.
@@ -239,6 +239,6 @@ impl<T: Copy> SpinBrief<T> {
 }
 
 /// As in the crate that ships. A model counts no waits.
-pub fn waits_for<T>(_lock: &Brief<T>) -> u32 {
+pub fn waits_for<T>(_lock: &ShortLock<T>) -> u32 {
     0
 }

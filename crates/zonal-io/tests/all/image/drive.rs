@@ -18,7 +18,7 @@ pub fn run(device: &dyn Device, command: Command, buffer: &mut IoBuf) -> Command
     match device.submit(Nanos(0), 0, &command, &mut Some(Context::token(0))) {
         Submitted::Done(result) => return result,
         Submitted::Busy => panic!("busy with one command"),
-        Submitted::Pending => {}
+        Submitted::Accepted => {}
     }
     loop {
         let mut answer = None;

@@ -108,7 +108,7 @@ impl Rig {
         let command = drive::command(op, sector, 0);
         match self.device.submit(Nanos(0), queue, &command, &mut Some(Context::token(0))) {
             Submitted::Done(result) => result.is_ok(),
-            Submitted::Pending => self.reap(queue, &mut VecDeque::new()).1,
+            Submitted::Accepted => self.reap(queue, &mut VecDeque::new()).1,
             Submitted::Busy => panic!("busy"),
         }
     }
@@ -156,7 +156,7 @@ impl Rig {
                 Command { fua, data, ..drive::command(Op::Append, u64::from(zone * ZONE), sectors) };
             let end = (len + sectors) as usize;
             match self.device.submit(Nanos(0), writer, &command, &mut Some(Context::token(n as u64))) {
-                Submitted::Pending => {
+                Submitted::Accepted => {
                     buffers.push(buffer);
                     ends.push((end, fua));
                 }

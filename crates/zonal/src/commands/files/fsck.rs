@@ -132,8 +132,8 @@ impl Job<'_> {
     fn check(&self, rows: Rows, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
         let mut found = self.look(&rows)?;
         let copies = self.damaged_copies()?;
-        self.print(out, &rows, &copies, Stage::Found)?;
-        self.print(out, &rows, &found, Stage::Found)?;
+        self.print(out, &rows, &copies, FindingStage::Found)?;
+        self.print(out, &rows, &found, FindingStage::Found)?;
         drop(rows);
         if !self.arguments.repair {
             return Ok(copies.iter().chain(&found).map(Finding::severity).collect());
@@ -143,7 +143,7 @@ impl Job<'_> {
             let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
             rows.let_go();
             found = self.mend(&mut rows, found)?;
-            self.print(out, &rows, &found, Stage::Left)?;
+            self.print(out, &rows, &found, FindingStage::Left)?;
         }
         self.renew(&copies)?;
         Ok(found.iter().map(Finding::severity).collect())
@@ -176,13 +176,13 @@ impl Job<'_> {
         }
         let mut rows = salvaged.rows().map_err(|error| self.hinted(error))?;
         let copies = self.damaged_copies()?;
-        self.print(out, &rows, &copies, Stage::Found)?;
+        self.print(out, &rows, &copies, FindingStage::Found)?;
         let damage =
             format!("{error}; all that is not named here was read or put back, and is written again");
-        self.print_line(out, Severity::Minor, &damage, None, Stage::Found)?;
+        self.print_line(out, Severity::Minor, &damage, None, FindingStage::Found)?;
         for loss in &salvaged.losses {
             let path = loss.file().and_then(|ino| path(&rows, ino));
-            self.print_line(out, Severity::Lost, &loss.to_string(), path, Stage::Found)?;
+            self.print_line(out, Severity::Lost, &loss.to_string(), path, FindingStage::Found)?;
         }
         // A file whose blocks were just named as lost is not named again.
         let is_news = |finding: &Finding| match finding {
@@ -191,10 +191,10 @@ impl Job<'_> {
         };
         let found = self.look(&rows)?;
         let news: Vec<Finding> = found.iter().filter(|finding| is_news(finding)).cloned().collect();
-        self.print(out, &rows, &news, Stage::Found)?;
+        self.print(out, &rows, &news, FindingStage::Found)?;
         let mut left = self.mend(&mut rows, found)?;
         left.retain(is_news);
-        self.print(out, &rows, &left, Stage::Left)?;
+        self.print(out, &rows, &left, FindingStage::Left)?;
         drop(rows);
         salvaged.put_back(drive, waiters, self.beside()).map_err(|error| self.hinted(error))?;
         self.renew(&copies)?;
@@ -219,9 +219,9 @@ impl Job<'_> {
         out: &mut dyn Write,
         rows: &Rows,
         findings: &[Finding],
-        stage: Stage,
+        stage: FindingStage,
     ) -> Result<(), Failure> {
-        if let (Stage::Left, false, false) = (stage, self.arguments.json, findings.is_empty()) {
+        if let (FindingStage::Left, false, false) = (stage, self.arguments.json, findings.is_empty()) {
             writeln!(out, "left after the repair:")?;
         }
         for finding in findings {
@@ -237,7 +237,7 @@ impl Job<'_> {
         severity: Severity,
         what: &str,
         path: Option<Vec<u8>>,
-        stage: Stage,
+        stage: FindingStage,
     ) -> Result<(), Failure> {
         let severity = match severity {
             Severity::Minor => "minor",
@@ -309,17 +309,17 @@ fn cannot_write(error: &RequestError) -> bool {
 
 /// When a finding was made.
 #[derive(Clone, Copy)]
-enum Stage {
+enum FindingStage {
     Found,
     /// After a repair.
     Left,
 }
 
-impl Stage {
+impl FindingStage {
     fn name(self) -> &'static str {
         match self {
-            Stage::Found => "found",
-            Stage::Left => "left",
+            FindingStage::Found => "found",
+            FindingStage::Left => "left",
         }
     }
 }

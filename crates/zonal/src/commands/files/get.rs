@@ -6,10 +6,10 @@ use super::kept::{keep_on_host, xattrs};
 use super::pipe::{piece_bytes, pipe};
 use super::salvage::{self, Lost};
 use super::{On, Opened, failed, names};
+use crate::atomic_file::AtomicFile;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupted;
 use crate::text::shown_word;
-use crate::whole::Whole;
 use anyhow::Context;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError};
 use zonal_io::clock::Clock;
@@ -76,8 +76,8 @@ fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> 
     let ino = fs.resolve(&names(path)?.join(&b'/')).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     match attributes.kind {
-        Kind::File => Ok((ino, attributes)),
-        Kind::Directory => {
+        FileKind::File => Ok((ino, attributes)),
+        FileKind::Directory => {
             Err(anyhow::anyhow!("{}: it is a directory; get -r copies it", shown_word(path)).into())
         }
         _ => Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into()),
@@ -100,27 +100,27 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     if *recursive {
         let names = names(path)?.join(&b'/');
         let ino = opened.fs.resolve(&names).map_err(|e| failed(path, e))?;
-        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind == Kind::Directory {
+        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind == FileKind::Directory {
             return GetTree::new(&opened, names, *salvage)?.get(ino, &target);
         }
     }
     let file = &target.into_os_string();
-    let place = Place::of(file, on.metadata.as_deref())?;
+    let place = OutputPlace::of(file, on.metadata.as_deref())?;
     let Opened { fs, waiter } = opened;
     let (ino, attributes) = file_at(&fs, path)?;
     let lost = Lost::default();
     let lost_if_wanted = salvage.then_some(&lost);
     let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: lost_if_wanted };
     match place {
-        Place::Output => copy(source, file, out),
-        Place::Stream(path) => {
+        OutputPlace::Output => copy(source, file, out),
+        OutputPlace::Stream(path) => {
             let mut stream = File::options().write(true).open(path).with_context(|| shown_word(file))?;
             copy(source, file, &mut stream)
         }
-        Place::File(to) => {
+        OutputPlace::File(to) => {
             // From now on a signal is an error like another, after which no part of the new file is left.
             let mut journey = Journey::begin("get", format!("{} is as it was before", shown_word(file)))?;
-            let mut whole = Whole::create(to, 0o600).with_context(|| shown_word(file))?;
+            let mut whole = AtomicFile::create(to, 0o600).with_context(|| shown_word(file))?;
             let mut buffer = vec![0; piece_bytes(&fs)];
             let from = (ino, attributes.size);
             let copied = copy_out(&fs, from, &*whole.file(), &mut buffer, lost_if_wanted, |bytes| {
@@ -151,7 +151,7 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// Where the bytes go.
 #[derive(Debug)]
-enum Place<'a> {
+enum OutputPlace<'a> {
     Output,
     /// Something that takes bytes as they come and keeps none, such as a pipe or a terminal.
     Stream(&'a Path),
@@ -162,18 +162,18 @@ enum Place<'a> {
 /// What metadata in a file begin with.
 const METADATA_MAGIC: &[u8] = b"zonal-db";
 
-impl Place<'_> {
+impl OutputPlace<'_> {
     /// An error if something is there that cannot be replaced, or that no copy is worth: `metadata` is the file in use.
-    fn of<'a>(file: &'a OsStr, metadata: Option<&Path>) -> Result<Place<'a>, Failure> {
+    fn of<'a>(file: &'a OsStr, metadata: Option<&Path>) -> Result<OutputPlace<'a>, Failure> {
         let path = Path::new(file);
         let refused = |why: &str| Err(Failure::usage(format!("{}: {why}", shown_word(file))));
         if file == "-" {
             standard::check(Stream::Output)?;
-            return Ok(Place::Output);
+            return Ok(OutputPlace::Output);
         }
         let there = match path.metadata() {
             Ok(there) => there,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(OutputPlace::File(path)),
             Err(error) => return Err(anyhow::Error::new(error).context(shown_word(file)).into()),
         };
         let kind = there.file_type();
@@ -184,7 +184,7 @@ impl Place<'_> {
             return refused("a directory: give the name of the file");
         }
         if !kind.is_file() {
-            return Ok(Place::Stream(path));
+            return Ok(OutputPlace::Stream(path));
         }
         let is_it = |other: Metadata| (other.dev(), other.ino()) == (there.dev(), there.ino());
         if metadata.is_some_and(|metadata| metadata.metadata().is_ok_and(is_it)) {
@@ -193,7 +193,7 @@ impl Place<'_> {
         match begins_with(path, METADATA_MAGIC) {
             _ if is_image(path) => refused("an image, which no file replaces"),
             Ok(true) => refused("metadata of a file system, which no file replaces"),
-            Ok(false) => Ok(Place::File(path)),
+            Ok(false) => Ok(OutputPlace::File(path)),
             Err(error) => refused(&format!("it cannot be told whether it is an image: {error}")),
         }
     }

@@ -9,9 +9,9 @@ use super::kept::{HostName, keep_of_link, keep_on_host, skipped, xattrs};
 use super::ls::entries;
 use super::pipe::{piece_bytes, pipe};
 use super::salvage::{self, Lost};
+use crate::atomic_file::spare;
 use crate::exit::Failure;
 use crate::text::shown;
-use crate::whole::spare;
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, ftruncate, linkat, mkdirat, openat, openat2,
@@ -23,7 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError, Seek};
 use zonal_io::clock::Clock;
@@ -145,7 +145,7 @@ impl<'a> GetTree<'a> {
             bail!("this cannot be a name");
         }
         match attributes.kind {
-            Kind::Directory => {
+            FileKind::Directory => {
                 match mkdirat(&frame.to, name, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
@@ -153,7 +153,7 @@ impl<'a> GetTree<'a> {
                 let to = openat(&frame.to, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
                 return Ok(Some(self.frame(to, ino, path)?));
             }
-            Kind::File | Kind::Symlink => self.file(root, frame, name, (ino, &attributes), path)?,
+            FileKind::File | FileKind::Symlink => self.file(root, frame, name, (ino, &attributes), path)?,
             kind => {
                 let path = self.in_file_system(&path);
                 self.journey.skipped(&path, skipped(kind));
@@ -175,7 +175,7 @@ impl<'a> GetTree<'a> {
         if let Some(first) = &first {
             let make = |spare: &OsStr| link(root, first, &frame.to, spare);
             self.replace(&frame.to, name, make, |_, (), _| Ok(()))?;
-        } else if attributes.kind == Kind::Symlink {
+        } else if attributes.kind == FileKind::Symlink {
             let target = self.opened.fs.target(ino)?;
             let xattrs = xattrs(&self.opened.fs, ino)?;
             let make = |spare: &OsStr| symlinkat(OsStr::from_bytes(&target), &frame.to, spare);

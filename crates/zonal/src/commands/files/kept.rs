@@ -13,8 +13,8 @@ use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use zonal_fs::format::{Attributes, Kind};
-use zonal_fs::waiter::Waiter;
+use zonal_fs::format::{Attributes, FileKind};
+use zonal_fs::waiter::Wait;
 use zonal_fs::{Changes, FileSystem, FsError, SetIds, SetTime};
 
 pub(super) const SECOND: i64 = 1_000_000_000;
@@ -75,7 +75,7 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
 /// Gives a file of the file system what one of the host has, set-id bits included.
 pub(super) fn keep(
     fs: &FileSystem,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     (from, stat): (HostName<'_>, &Stat),
     ino: u64,
 ) -> anyhow::Result<()> {
@@ -95,7 +95,7 @@ pub(super) fn keep(
 /// Gives a file of the file system these attributes. One too large is the error, once the file has the others.
 pub(super) fn set_xattrs(
     fs: &FileSystem,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     ino: u64,
     xattrs: &[Xattr],
 ) -> anyhow::Result<()> {
@@ -198,24 +198,24 @@ fn times(attributes: &Attributes) -> Timestamps {
 }
 
 /// What a mode says that a file is.
-pub(super) fn kind_of(stat: &Stat) -> Kind {
+pub(super) fn kind_of(stat: &Stat) -> FileKind {
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-        rustix::fs::FileType::Directory => Kind::Directory,
-        rustix::fs::FileType::Symlink => Kind::Symlink,
-        rustix::fs::FileType::Fifo => Kind::Pipe,
-        rustix::fs::FileType::Socket => Kind::Socket,
-        rustix::fs::FileType::CharacterDevice => Kind::Character,
-        rustix::fs::FileType::BlockDevice => Kind::Block,
-        _ => Kind::File,
+        rustix::fs::FileType::Directory => FileKind::Directory,
+        rustix::fs::FileType::Symlink => FileKind::Symlink,
+        rustix::fs::FileType::Fifo => FileKind::Pipe,
+        rustix::fs::FileType::Socket => FileKind::Socket,
+        rustix::fs::FileType::CharacterDevice => FileKind::Character,
+        rustix::fs::FileType::BlockDevice => FileKind::Block,
+        _ => FileKind::File,
     }
 }
 
 /// A kind that is not copied, in words.
-pub(super) fn skipped(kind: Kind) -> &'static str {
+pub(super) fn skipped(kind: FileKind) -> &'static str {
     match kind {
-        Kind::Pipe => "a pipe",
-        Kind::Socket => "a socket",
-        Kind::Character | Kind::Block => "a device",
-        Kind::File | Kind::Directory | Kind::Symlink => "no special file",
+        FileKind::Pipe => "a pipe",
+        FileKind::Socket => "a socket",
+        FileKind::Character | FileKind::Block => "a device",
+        FileKind::File | FileKind::Directory | FileKind::Symlink => "no special file",
     }
 }

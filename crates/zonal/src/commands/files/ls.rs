@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{FileSystem, FsError};
 
 /// List files of a file system: permissions, links, bytes, and names; with -l owners and dates, too
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
     let from = names.join(&b'/');
     let ino = fs.resolve(&from).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
-    if attributes.kind != Kind::Directory {
+    if attributes.kind != FileKind::Directory {
         return print(out, &fs, (&from, ino), &attributes, form);
     }
     let mut todo = vec![(ino, Vec::new())];
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
             let name = [&prefix[..], &name[..]].concat();
             let attributes = fs.attributes(ino).map_err(|e| failed(OsStr::from_bytes(&name), e))?;
             print(out, &fs, (&name, ino), &attributes, form)?;
-            if *recursive && attributes.kind == Kind::Directory {
+            if *recursive && attributes.kind == FileKind::Directory {
                 if !seen.insert(ino) {
                     return Err(anyhow::anyhow!("{}: the directory has another name", shown(&name)).into());
                 }
@@ -92,7 +92,7 @@ fn print(
 ) -> Result<(), Failure> {
     let Attributes { kind, mode, links, size, mtime, uid, gid, .. } = attributes;
     let target = match (kind, form) {
-        (Kind::Symlink, Form::Long | Form::Json) => {
+        (FileKind::Symlink, Form::Long | Form::Json) => {
             Some(fs.target(ino).map_err(|e| failed(OsStr::from_bytes(name), e))?)
         }
         _ => None,
@@ -158,15 +158,15 @@ fn time(nanos: i64) -> String {
     }
 }
 
-fn letter(kind: Kind) -> char {
+fn letter(kind: FileKind) -> char {
     match kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::Pipe => 'p',
-        Kind::Socket => 's',
-        Kind::Character => 'c',
-        Kind::Block => 'b',
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Pipe => 'p',
+        FileKind::Socket => 's',
+        FileKind::Character => 'c',
+        FileKind::Block => 'b',
     }
 }
 

@@ -7,7 +7,7 @@ use crate::text::shown_word;
 use clap::Args;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT, Rename};
 
 /// Make a directory in a file system
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Mkdir) -> Result<(), Failure> {
         (_, true) => names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755)).map(drop),
         (None, false) => Err(FsError::Exists),
         (Some((name, directories)), false) => {
-            let new = own(Kind::Directory, 0o755);
+            let new = own(FileKind::Directory, 0o755);
             let parent = directories.iter().try_fold(ROOT, |at, name| fs.lookup(at, name));
             parent.and_then(|parent| fs.create(waiter, parent, name, &new)).map(drop)
         }
@@ -64,7 +64,7 @@ pub(crate) fn run_mv(arguments: &Mv) -> Result<(), Failure> {
     let parent = at(directories).map_err(|e| failed(from, e))?;
     fs.lookup(parent, name).map_err(|e| failed(from, e))?;
     let there = at(&target).and_then(|ino| fs.attributes(ino));
-    let is_directory = there.is_ok_and(|there| there.kind == Kind::Directory);
+    let is_directory = there.is_ok_and(|there| there.kind == FileKind::Directory);
     if to.as_bytes().ends_with(b"/") && !is_directory {
         return Err(anyhow::anyhow!("{}: no such directory", shown_word(to)).into());
     }

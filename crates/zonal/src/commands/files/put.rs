@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError, Payload, ROOT};
 use zonal_io::standard::{self, Stream};
 
@@ -110,7 +110,7 @@ fn stream(
         Some(source) => Box::new(File::open(source).with_context(|| shown_word(source.as_os_str()))?),
     };
     // Until it is whole it has no name: of a command that is killed nothing is left.
-    let new = fs.create_unnamed(waiter, &own(Kind::File, 0o644)).map_err(|e| failed(path, e))?;
+    let new = fs.create_unnamed(waiter, &own(FileKind::File, 0o644)).map_err(|e| failed(path, e))?;
     let copied = copy(opened, new.ino(), full, &mut *from).map_err(|e| match e {
         Trouble::Read(e) => {
             anyhow::Error::new(e).context(shown_word(source.map_or(OsStr::new("-"), Path::as_os_str))).into()
@@ -139,7 +139,7 @@ fn check(fs: &FileSystem, directories: &[&[u8]], name: &[u8]) -> Result<(), FsEr
         Err(FsError::NotFound) => return Ok(()),
         found => fs.attributes(found?)?,
     };
-    if there.kind == Kind::Directory { Err(FsError::IsDirectory) } else { Ok(()) }
+    if there.kind == FileKind::Directory { Err(FsError::IsDirectory) } else { Ok(()) }
 }
 
 enum Trouble {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FsError, NewFile, Payload, Rename, SetIds};
 
 /// Copies files into a file system.
@@ -130,14 +130,14 @@ impl<'a> PutTree<'a> {
         let to = [&frame.to[..], slash, name.as_bytes()].concat();
         let stat = statat(&frame.from, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match kind_of(&stat) {
-            Kind::Directory => {
+            FileKind::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let below = openat(&frame.from, name, flags, Mode::empty())?;
                 let ino = enter(self.opened, frame.ino, name.as_bytes(), 0o700)?;
                 return Ok(Some(self::frame(below, name.to_owned(), ino, (path, &to))?));
             }
-            Kind::File => self.file(from, &to, &|| Ok(frame.ino))?,
-            Kind::Symlink => self.link(from, &stat, frame.ino)?,
+            FileKind::File => self.file(from, &to, &|| Ok(frame.ino))?,
+            FileKind::Symlink => self.link(from, &stat, frame.ino)?,
             kind => self.journey.skipped(path, skipped(kind)),
         }
         Ok(None)
@@ -155,14 +155,14 @@ impl<'a> PutTree<'a> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(from.directory, from.name, flags, Mode::empty())?;
         let stat = fstat(&file)?;
-        if kind_of(&stat) != Kind::File {
+        if kind_of(&stat) != FileKind::File {
             bail!("it is no file with data any more");
         }
         let name = to.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if self.is_linked(&stat, name, place)? {
             return Ok(());
         }
-        let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600))?;
+        let new = fs.create_unnamed(waiter, &NewFile::new(FileKind::File, 0o600))?;
         let ino = new.ino();
         fs.announce(ino, to)?;
         let copied = self.copy(&file, ino, stat.st_size as u64).and_then(|()| {
@@ -300,7 +300,7 @@ pub(super) fn replace_link(
     target: Vec<u8>,
 ) -> Result<u64, FsError> {
     let Opened { fs, waiter } = opened;
-    let new = NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
+    let new = NewFile { target, ..NewFile::new(FileKind::Symlink, 0o777) };
     match fs.create(waiter, parent, name, &new) {
         Err(FsError::Exists) => {}
         made => return made,
@@ -324,8 +324,8 @@ pub(super) fn replace_link(
 pub(super) fn enter(opened: &Opened, parent: u64, name: &[u8], mode: u16) -> Result<u64, FsError> {
     let Opened { fs, waiter } = opened;
     let ino = match fs.lookup(parent, name) {
-        Err(FsError::NotFound) => return fs.create(waiter, parent, name, &own(Kind::Directory, mode)),
+        Err(FsError::NotFound) => return fs.create(waiter, parent, name, &own(FileKind::Directory, mode)),
         found => found?,
     };
-    if fs.attributes(ino)?.kind == Kind::Directory { Ok(ino) } else { Err(FsError::NotDirectory) }
+    if fs.attributes(ino)?.kind == FileKind::Directory { Ok(ino) } else { Err(FsError::NotDirectory) }
 }

@@ -6,7 +6,7 @@ use crate::exit::Failure;
 use clap::Args;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 
 /// Remove a file or an empty directory from a file system
@@ -41,7 +41,7 @@ fn remove(opened: &Opened, parent: u64, name: &[u8], recursive: bool) -> Result<
     let mut seen = HashSet::new();
     while let Some((parent, name)) = todo.pop() {
         let ino = fs.lookup(parent, &name)?;
-        if fs.attributes(ino)?.kind != Kind::Directory {
+        if fs.attributes(ino)?.kind != FileKind::Directory {
             fs.unlink(waiter, parent, &name)?;
         } else if recursive && seen.insert(ino) {
             todo.push((parent, name));

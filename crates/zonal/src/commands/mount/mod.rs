@@ -29,7 +29,7 @@ use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::make::{self, MakeError, unit_blocks_max};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::waiter::{Polling, Waiter, polling};
+use zonal_fs::waiter::{Polling, Wait, polling};
 use zonal_fs::{FileSystem, FsError};
 use zonal_fuse::front::{self, Log};
 use zonal_fuse::mount::{self, IfBusy};
@@ -320,7 +320,7 @@ fn scratch(
     volume: Arc<Volume>,
     options: &Options,
     has_data: bool,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
 ) -> anyhow::Result<FileSystem> {
     const NAME: &[u8; 16] = b"zonal-scratch-fs";
     let geometry = &volume.info().geometry;

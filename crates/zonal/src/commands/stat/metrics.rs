@@ -8,7 +8,7 @@ use zonal_fs::{Activity, Status};
 
 /// Metrics that grow, and such that go up and down.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
 }
@@ -25,14 +25,14 @@ pub(super) fn of(seen: &Seen) -> String {
     if let Some((_, counters)) = &seen.volume {
         for (name, about) in COUNTERS {
             let value = counters[name].as_f64().expect("a counter is a number");
-            metrics.one(Kind::Counter, &format!("zonal_{name}_total"), about, value);
+            metrics.one(MetricKind::Counter, &format!("zonal_{name}_total"), about, value);
         }
     }
     if let Some(connections) = seen.connections.as_ref().and_then(Value::as_array) {
-        metrics.one(Kind::Gauge, "zonal_connections", "connections of hosts", connections.len() as f64);
+        metrics.one(MetricKind::Gauge, "zonal_connections", "connections of hosts", connections.len() as f64);
         let in_flight: u64 = connections.iter().filter_map(|one| one["in_flight"].as_u64()).sum();
         let about = "commands of hosts without an answer";
-        metrics.one(Kind::Gauge, "zonal_host_commands", about, in_flight as f64);
+        metrics.one(MetricKind::Gauge, "zonal_host_commands", about, in_flight as f64);
     }
     if let Some(status) = &seen.files {
         space(&metrics, status);
@@ -50,15 +50,15 @@ impl Metrics<'_> {
         self.registry.register(Box::new(metric)).expect("each metric has a name of its own");
     }
 
-    fn one(&self, kind: Kind, name: &str, about: &str, value: f64) {
+    fn one(&self, kind: MetricKind, name: &str, about: &str, value: f64) {
         let options = self.options(name, about);
         match kind {
-            Kind::Counter => {
+            MetricKind::Counter => {
                 let counter = Counter::with_opts(options).expect("it has a valid name");
                 counter.inc_by(value);
                 self.register(counter);
             }
-            Kind::Gauge => {
+            MetricKind::Gauge => {
                 let gauge = Gauge::with_opts(options).expect("it has a valid name");
                 gauge.set(value);
                 self.register(gauge);
@@ -84,7 +84,7 @@ fn space(metrics: &Metrics<'_>, status: &Status) {
         ("available", "bytes that can be written before zones are collected", available),
         ("used", "bytes of data that files have", used),
     ] {
-        metrics.one(Kind::Gauge, &format!("zonal_files_{name}_bytes"), about, *value as f64);
+        metrics.one(MetricKind::Gauge, &format!("zonal_files_{name}_bytes"), about, *value as f64);
     }
     let states = [
         ("free", zones.free),
@@ -100,15 +100,15 @@ fn space(metrics: &Metrics<'_>, status: &Status) {
     let counts = status.victims.iter().enumerate().map(|(tenth, count)| (tenth.to_string(), *count as f64));
     metrics.each("zonal_files_victims", about, "tenth", counts);
     let about = "resets since the file system was made";
-    metrics.one(Kind::Counter, "zonal_files_zone_resets_total", about, resets.total as f64);
+    metrics.one(MetricKind::Counter, "zonal_files_zone_resets_total", about, resets.total as f64);
     for (name, about, value) in [
         ("least", "resets of the zone with the fewest", resets.least),
         ("most", "resets of the zone with the most", resets.most),
     ] {
-        metrics.one(Kind::Gauge, &format!("zonal_files_zone_resets_{name}"), about, value as f64);
+        metrics.one(MetricKind::Gauge, &format!("zonal_files_zone_resets_{name}"), about, value as f64);
     }
     let is_read_only = f64::from(u8::from(status.read_only.is_some()));
-    metrics.one(Kind::Gauge, "zonal_files_read_only", "1 if nothing is changed any more", is_read_only);
+    metrics.one(MetricKind::Gauge, "zonal_files_read_only", "1 if nothing is changed any more", is_read_only);
 }
 
 fn running(metrics: &Metrics<'_>, of: &Activity) {
@@ -124,17 +124,22 @@ fn running(metrics: &Metrics<'_>, of: &Activity) {
         ("failed_units", "units that failed, and went to another zone or were given up", of.failed_units),
         ("damaged_blocks", "blocks that the collector could not read or verify", of.damaged_blocks),
     ] {
-        metrics.one(Kind::Counter, &format!("zonal_files_{name}_total"), about, value as f64);
+        metrics.one(MetricKind::Counter, &format!("zonal_files_{name}_total"), about, value as f64);
     }
     let seconds = |ns: u64| ns as f64 / 1e9;
     let stalled = seconds(of.stalled_ns);
-    metrics.one(Kind::Counter, "zonal_files_stalled_seconds_total", "waits for space, together", stalled);
+    metrics.one(
+        MetricKind::Counter,
+        "zonal_files_stalled_seconds_total",
+        "waits for space, together",
+        stalled,
+    );
     for (name, about, value) in [
         ("stall_max_seconds", "the longest wait for space", seconds(of.stall_max_ns)),
         ("write_amplification", "data written for each byte of users", of.write_amplification),
         ("waiting", "writers that wait for space now", of.waiting as f64),
         ("collecting", "1 if zones have to be collected now", f64::from(u8::from(of.reason.is_some()))),
     ] {
-        metrics.one(Kind::Gauge, &format!("zonal_files_{name}"), about, value);
+        metrics.one(MetricKind::Gauge, &format!("zonal_files_{name}"), about, value);
     }
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
-use zonal_fs::format::Kind;
-use zonal_fs::waiter::Waiter;
+use zonal_fs::format::FileKind;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError, NewFile, OpenFile, Payload, ROOT, Target};
 
 /// Bytes of one call: larger reads and writes are several, so that a buffer stays small.
@@ -57,7 +57,7 @@ impl Job {
     }
 
     /// Writes all of its files.
-    pub(super) fn lay_out(&mut self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    pub(super) fn lay_out(&mut self, waiter: &dyn Wait) -> Result<(), FsError> {
         for index in 0..self.files.len() {
             let ino = self.file(waiter, index)?;
             self.write(waiter, ino, 0, self.plan.sizes[index])?;
@@ -66,16 +66,17 @@ impl Job {
     }
 
     /// The number of a file, which is made if it is not there.
-    fn file(&mut self, waiter: &dyn Waiter, index: usize) -> Result<u64, FsError> {
+    fn file(&mut self, waiter: &dyn Wait, index: usize) -> Result<u64, FsError> {
         if let Some(ino) = self.files[index] {
             return Ok(ino);
         }
-        let ino = self.fs.create(waiter, ROOT, &self.plan.file(index), &NewFile::new(Kind::File, 0o644))?;
+        let ino =
+            self.fs.create(waiter, ROOT, &self.plan.file(index), &NewFile::new(FileKind::File, 0o644))?;
         self.files[index] = Some(ino);
         Ok(ino)
     }
 
-    fn write(&self, waiter: &dyn Waiter, ino: u64, offset: u64, length: u64) -> Result<(), FsError> {
+    fn write(&self, waiter: &dyn Wait, ino: u64, offset: u64, length: u64) -> Result<(), FsError> {
         let mut done = 0;
         while done < length {
             let some = match &self.bytes {
@@ -92,7 +93,7 @@ impl Job {
         Ok(())
     }
 
-    fn read(&mut self, waiter: &dyn Waiter, ino: u64, offset: u64, length: u64) -> Result<(), FsError> {
+    fn read(&mut self, waiter: &dyn Wait, ino: u64, offset: u64, length: u64) -> Result<(), FsError> {
         let mut done = 0;
         while done < length {
             let some = (length - done).min(CALL_BYTES);
@@ -109,7 +110,7 @@ impl Job {
     }
 
     /// Does what the job asks for.
-    pub(super) fn run(mut self, waiter: &dyn Waiter) -> Left {
+    pub(super) fn run(mut self, waiter: &dyn Wait) -> Left {
         let begin = waiter.now();
         let made = self.files.iter().flatten().count();
         let mut tally = Tally::new();
@@ -201,7 +202,7 @@ impl Pass {
         Pass { begin, offsets, directions, file, offset, open, moved, since_sync, recent }
     }
 
-    fn run(mut self, job: &mut Job, waiter: &dyn Waiter, tally: &mut Tally) -> Result<(), FsError> {
+    fn run(mut self, job: &mut Job, waiter: &dyn Wait, tally: &mut Tally) -> Result<(), FsError> {
         while !self.is_over(job, waiter) {
             self.step(job, waiter, tally)?;
         }
@@ -214,14 +215,14 @@ impl Pass {
         Ok(())
     }
 
-    fn is_over(&self, job: &Job, waiter: &dyn Waiter) -> bool {
+    fn is_over(&self, job: &Job, waiter: &dyn Wait) -> bool {
         let spec = &job.plan.spec;
         let is_late = spec.runtime.is_some_and(|runtime| since(self.begin, waiter.now()) >= runtime);
         let is_interrupted = job.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
         is_interrupted || is_late || (!spec.time_based && self.moved >= job.plan.amount)
     }
 
-    fn step(&mut self, job: &mut Job, waiter: &dyn Waiter, tally: &mut Tally) -> Result<(), FsError> {
+    fn step(&mut self, job: &mut Job, waiter: &dyn Wait, tally: &mut Tally) -> Result<(), FsError> {
         let dir = self.direction(job);
         let next = if job.plan.spec.pattern.random { self.random(job, dir) } else { self.in_order(job, dir) };
         let ino = job.file(waiter, next.file)?;
@@ -284,7 +285,7 @@ impl Pass {
     fn wrote(
         &mut self,
         job: &Job,
-        waiter: &dyn Waiter,
+        waiter: &dyn Wait,
         ino: u64,
         bytes: u64,
         tally: &mut Tally,
@@ -304,7 +305,7 @@ impl Pass {
         if is_due { self.sync(job, waiter, ino, tally) } else { Ok(()) }
     }
 
-    fn sync(&mut self, job: &Job, waiter: &dyn Waiter, ino: u64, tally: &mut Tally) -> Result<(), FsError> {
+    fn sync(&mut self, job: &Job, waiter: &dyn Wait, ino: u64, tally: &mut Tally) -> Result<(), FsError> {
         let begin = waiter.now();
         job.fs.fsync(waiter, ino)?;
         self.since_sync = 0;
@@ -313,7 +314,7 @@ impl Pass {
         Ok(())
     }
 
-    fn close(&mut self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    fn close(&mut self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.open.take().map_or(Ok(()), |file| file.close(waiter))
     }
 }

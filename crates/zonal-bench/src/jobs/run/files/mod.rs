@@ -13,7 +13,7 @@ use crate::error::BenchError;
 use crate::jobs::plan::Schedule;
 use crate::jobs::run::mode::{self, Done, Next, Site};
 use crate::jobs::run::options::{FilesOptions, MetadataPlace};
-use crate::jobs::run::world::World;
+use crate::jobs::run::runner::TaskRunner;
 use crate::jobs::workload::Zones;
 use crate::measure::series::{Frame, SeriesRecorder};
 use crate::report::FilesReport;
@@ -52,7 +52,7 @@ pub(in crate::jobs::run) fn ready(
 /// The rounds of jobs that work with files.
 pub(in crate::jobs::run) struct FileRounds {
     plan: Schedule<Clone>,
-    world: World,
+    runner: TaskRunner,
     volume: Arc<Volume>,
     fs: FileSystem,
     /// Where its metadata are, unless on the drive.
@@ -70,21 +70,21 @@ impl FileRounds {
         site: &Site<'_>,
         files: FilesOptions,
         volume: &Arc<Volume>,
-        world: World,
+        runner: TaskRunner,
     ) -> Result<FileRounds, BenchError> {
         if files.metadata == MetadataPlace::Drive && !site.has_data {
             let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
             return Err(BenchError::Files { error });
         }
         let memory = (files.metadata == MetadataPlace::Memory).then(Memory::new);
-        let fs = mount(&world, volume, memory.clone(), &files, site.has_data)?;
+        let fs = mount(&runner, volume, memory.clone(), &files, site.has_data)?;
         let bytes = fs.usage().free * u64::from(BLOCK_BYTES);
         let room = Room { bytes, zone_bytes: zone_bytes(volume) };
         let plan = plan(site.options.jobs.jobs(), room, &files)
             .map_err(|(job, error)| BenchError::Plan { job, error })?;
         Ok(FileRounds {
             plan,
-            world,
+            runner,
             volume: volume.clone(),
             fs,
             memory,
@@ -148,7 +148,7 @@ const UUID: &[u8; 16] = b"zonal-bench-unit";
 
 /// A new file system, open, with its metadata in `memory`, if that is given.
 fn mount(
-    world: &World,
+    runner: &TaskRunner,
     volume: &Arc<Volume>,
     memory: Option<Memory>,
     options: &FilesOptions,
@@ -160,8 +160,8 @@ fn mount(
         .with_zone_order(options.zone_order)
         .with_dirty_bytes(options.dirty_bytes)
         .with_cache_bytes(CACHE_BYTES);
-    let (on, waiters) = (volume.clone(), world.waiters());
-    let made = world.alone(move |waiter| -> Result<FileSystem, MakeError> {
+    let (on, waiters) = (volume.clone(), runner.waiters());
+    let made = runner.alone(move |waiter| -> Result<FileSystem, MakeError> {
         let Some(memory) = memory else {
             let unit_bytes = Some(superblock.unit_blocks * BLOCK_BYTES);
             let drive = Arc::new(Drive::new(on));
@@ -205,12 +205,12 @@ impl FileRounds {
                 laid_out.map(|()| job)
             })
         });
-        let jobs = self.world.run(tasks.collect(), Some(&self.fs))?;
+        let jobs = self.runner.run(tasks.collect(), Some(&self.fs))?;
         let failed =
             |error: zonal_fs::FsError| BenchError::Files { error: format!("laying out files: {error}") };
         let jobs = jobs.into_iter().collect::<Result<Vec<Job>, _>>().map_err(failed)?;
         let fs = self.fs.clone();
-        self.world.alone(move |waiter| fs.sync(waiter))?.map_err(failed)?;
+        self.runner.alone(move |waiter| fs.sync(waiter))?.map_err(failed)?;
         Ok(jobs)
     }
 
@@ -218,7 +218,7 @@ impl FileRounds {
         let used = self.fs.usage().used;
         let names = clones.iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
-        let left = self.world.run(tasks.collect(), Some(&self.fs))?;
+        let left = self.runner.run(tasks.collect(), Some(&self.fs))?;
         let pages = self.fs.usage().metadata.map_or(0, |fill| fill.pages);
         let metadata_bytes = self.memory.as_ref().map_or(pages * u64::from(BLOCK_BYTES), Memory::footprint);
         let report = FilesReport { used, metadata_bytes, ..FilesReport::of(&self.fs) };

@@ -2,7 +2,7 @@
 
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
-use crate::jobs::plan::{Misfit, Place, Schedule};
+use crate::jobs::plan::{ClonePlace, Misfit, Schedule};
 use crate::jobs::run::options::FilesOptions;
 use crate::jobs::workload::{Purpose, Stream};
 use std::sync::Arc;
@@ -62,9 +62,9 @@ struct Share {
     fill_percent: Option<u8>,
 }
 
-fn resolve(spec: &Arc<JobSpec>, place: Place, share: Share) -> Result<Clone, PlanError> {
+fn resolve(spec: &Arc<JobSpec>, place: ClonePlace, share: Share) -> Result<Clone, PlanError> {
     check(spec)?;
-    let Place { clone, number, group, seed, .. } = place;
+    let ClonePlace { clone, number, group, seed, .. } = place;
     let sizes = sizes(spec, place, share)?;
     let all: u64 = sizes.iter().sum();
     let bytes = |extent: Extent, whole: u64, option| {
@@ -100,7 +100,7 @@ fn check(spec: &JobSpec) -> Result<(), PlanError> {
 }
 
 /// Bytes of each file: drawn, until the clone has its share of the file system or as many as it asks for.
-fn sizes(spec: &JobSpec, place: Place, share: Share) -> Result<Vec<u64>, PlanError> {
+fn sizes(spec: &JobSpec, place: ClonePlace, share: Share) -> Result<Vec<u64>, PlanError> {
     let room = share.room;
     let (min, max) = match (spec.filesize, spec.size) {
         (Some(sizes), _) => sizes,

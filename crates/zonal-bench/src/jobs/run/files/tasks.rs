@@ -1,11 +1,11 @@
 //! Where tasks that wait run: threads in the world's time, tasks of the executor in virtual time.
 //!
-//! A task is a function of a [`Waiter`], the same in both. In virtual time all of them are on one thread, and leave the
+//! A task is a function of a [`Wait`], the same in both. In virtual time all of them are on one thread, and leave the
 //! processor where they wait ([`zonal_sim::executor`]). What a file system waits for it alone can see: so its tasks look after each
 //! poll, and those that got on look last.
 
 use crate::error::BenchError;
-use crate::jobs::run::world::{World, fibre, thread};
+use crate::jobs::run::runner::{TaskRunner, fibre, thread};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::FileSystem;
-use zonal_fs::waiter::{Polling, Waiter, Waiters, polling};
+use zonal_fs::waiter::{Polling, Wait, Waiters, polling};
 use zonal_io::clock::Clock;
 use zonal_io::volume::Volume;
 use zonal_sim::executor::{
@@ -25,7 +25,7 @@ use zonal_sim::executor::{
 const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
 
 /// What a task does with the waiter that it is given.
-type Work<R> = Box<dyn FnOnce(&dyn Waiter) -> R + Send>;
+type Work<R> = Box<dyn FnOnce(&dyn Wait) -> R + Send>;
 
 /// What is run: a name for messages, and what it does.
 pub(super) struct Task<R> {
@@ -34,12 +34,12 @@ pub(super) struct Task<R> {
 }
 
 impl<R> Task<R> {
-    pub(super) fn new(name: &str, work: impl FnOnce(&dyn Waiter) -> R + Send + 'static) -> Task<R> {
+    pub(super) fn new(name: &str, work: impl FnOnce(&dyn Wait) -> R + Send + 'static) -> Task<R> {
         Task { name: name.to_owned(), work: Box::new(work) }
     }
 }
 
-impl World {
+impl TaskRunner {
     /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
     pub(super) fn run<R: Send + 'static>(
         &self,
@@ -47,16 +47,16 @@ impl World {
         tended: Option<&FileSystem>,
     ) -> Result<Vec<R>, BenchError> {
         match self {
-            World::Real(clock) => in_threads(*clock, tasks, tended),
-            World::Virtual(clock) => in_virtual_time(&clock.timeline, tasks, tended),
+            TaskRunner::Real(clock) => in_threads(*clock, tasks, tended),
+            TaskRunner::Virtual(clock) => in_virtual_time(&clock.timeline, tasks, tended),
         }
     }
 
     /// Waiters for the database, which is called without one, and whose locks a task that waits in there holds.
     pub(super) fn waiters(&self) -> Waiters {
         match self {
-            World::Real(clock) => polling(*clock),
-            World::Virtual(clock) => {
+            TaskRunner::Real(clock) => polling(*clock),
+            TaskRunner::Virtual(clock) => {
                 let clock = clock.timeline.clock().clone();
                 Arc::new(move || Box::new(InSection(Section::new(clock.clone()))))
             }
@@ -66,7 +66,7 @@ impl World {
     /// Runs one task alone.
     pub(super) fn alone<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Waiter) -> R + Send + 'static,
+        work: impl FnOnce(&dyn Wait) -> R + Send + 'static,
     ) -> Result<R, BenchError> {
         let ran = self.run(vec![Task::new("the file system", work)], None)?;
         Ok(ran.into_iter().next().expect("a task leaves something"))
@@ -74,7 +74,7 @@ impl World {
 }
 
 /// Tends the zones until `is_over`.
-fn tend(fs: &FileSystem, waiter: &dyn Waiter, is_over: impl Fn() -> bool) {
+fn maintain(fs: &FileSystem, waiter: &dyn Wait, is_over: impl Fn() -> bool) {
     while !is_over() {
         match fs.background_step(waiter) {
             Ok(true) => waiter.done(),
@@ -94,7 +94,7 @@ fn in_threads<R: Send + 'static>(
     std::thread::scope(|scope| {
         if let Some(fs) = tended {
             let is_over = &is_over;
-            scope.spawn(move || tend(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire)));
+            scope.spawn(move || maintain(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire)));
         }
         let mut threads = Vec::new();
         let mut result = Ok(());
@@ -121,7 +121,7 @@ struct Virtual<'a> {
     signals: Signals,
 }
 
-impl Waiter for Virtual<'_> {
+impl Wait for Virtual<'_> {
     fn now(&self) -> Nanos {
         self.clock.now()
     }
@@ -142,7 +142,7 @@ impl Waiter for Virtual<'_> {
 /// The waiter of a task inside the database.
 struct InSection(Section);
 
-impl Waiter for InSection {
+impl Wait for InSection {
     fn now(&self) -> Nanos {
         self.0.now()
     }
@@ -197,7 +197,7 @@ impl<R> Host for Lefts<R> {
 }
 
 /// What a task of the executor does; the collector's leaves nothing.
-type Inside<R> = Box<dyn FnOnce(&dyn Waiter) -> Option<R>>;
+type Inside<R> = Box<dyn FnOnce(&dyn Wait) -> Option<R>>;
 
 fn in_virtual_time<R: 'static>(
     timeline: &Timeline,
@@ -219,8 +219,8 @@ fn in_virtual_time<R: 'static>(
     }
     if let Some(fs) = tended.cloned() {
         let is_over = host.is_over.clone();
-        let collector = move |waiter: &dyn Waiter| {
-            tend(&fs, waiter, || is_over.get());
+        let collector = move |waiter: &dyn Wait| {
+            maintain(&fs, waiter, || is_over.get());
             None
         };
         fibres.push(task("the collector", Box::new(collector))?);
@@ -252,12 +252,12 @@ mod tests {
     fn tasks_that_nothing_can_wake_are_an_error_that_names_them() {
         let volume = volume(true);
         let on = volume.clone();
-        let sleeper = Task::new("sleeper", move |waiter: &dyn Waiter| {
+        let sleeper = Task::new("sleeper", move |waiter: &dyn Wait| {
             loop {
                 waiter.wait(&on);
             }
         });
-        let ran: Result<Vec<()>, _> = World::of(&volume, &Errands::default()).run(vec![sleeper], None);
+        let ran: Result<Vec<()>, _> = TaskRunner::of(&volume, &Errands::default()).run(vec![sleeper], None);
         let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
         assert_eq!(jobs, ["sleeper waits"]);
     }
@@ -265,16 +265,16 @@ mod tests {
     #[test]
     fn wait_inside_the_database_that_nothing_can_end_ends_the_run_by_name() {
         let volume = volume(true);
-        let world = World::of(&volume, &Errands::default());
-        let (on, waiters) = (volume.clone(), world.waiters());
-        let ran: Result<Vec<()>, _> = world.run(
+        let runner = TaskRunner::of(&volume, &Errands::default());
+        let (on, waiters) = (volume.clone(), runner.waiters());
+        let ran: Result<Vec<()>, _> = runner.run(
             vec![
-                Task::new("inside", move |_: &dyn Waiter| {
+                Task::new("inside", move |_: &dyn Wait| {
                     loop {
                         waiters().wait(&on);
                     }
                 }),
-                Task::new("outside", |_: &dyn Waiter| ()),
+                Task::new("outside", |_: &dyn Wait| ()),
             ],
             None,
         );
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn tasks_leave_what_they_have_in_their_order() {
         for is_virtual in [true, false] {
-            let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Waiter| (n, waiter.now())));
+            let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Wait| (n, waiter.now())));
             let left =
-                World::of(&volume(is_virtual), &Errands::default()).run(tasks.collect(), None).unwrap();
+                TaskRunner::of(&volume(is_virtual), &Errands::default()).run(tasks.collect(), None).unwrap();
             assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         }
     }

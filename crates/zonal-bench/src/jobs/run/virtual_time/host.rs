@@ -2,8 +2,8 @@
 
 use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
 use crate::jobs::run::round::{Left, Ran, Round};
+use crate::jobs::run::runner::VirtualClock;
 use crate::jobs::run::watcher::Watcher;
-use crate::jobs::run::world::VirtualClock;
 use crate::jobs::workload::Awaits;
 use crate::measure::series::PositionSeries;
 use std::time::{Duration, Instant};

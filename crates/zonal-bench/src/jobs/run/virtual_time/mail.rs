@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_io::buffer::IoBuf;
-use zonal_io::sync::Brief;
+use zonal_io::sync::ShortLock;
 use zonal_io::volume::Completion;
 
 /// That a request has ended.
@@ -29,8 +29,8 @@ pub(super) struct Post(Box<[Letterbox]>);
 #[derive(Default)]
 struct Letterbox {
     has_letters: AtomicBool,
-    letters: Brief<VecDeque<Letter>>,
-    outcomes: Brief<Vec<(u32, Outcome)>>,
+    letters: ShortLock<VecDeque<Letter>>,
+    outcomes: ShortLock<Vec<(u32, Outcome)>>,
 }
 
 impl Post {

@@ -15,9 +15,9 @@ mod mail;
 
 use super::inbox::Places;
 use super::round::{Left, Ran, Ready, Round};
+use super::runner::{VirtualClock, fibre};
 use super::watcher::Watcher;
 use super::worker::{Awaited, Environment, Time, Worker};
-use super::world::{VirtualClock, fibre};
 use crate::error::BenchError;
 use crate::jobs::run::progress::Progress;
 use crate::jobs::workload::Awaits;

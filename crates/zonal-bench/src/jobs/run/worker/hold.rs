@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::time::Time;
-use crate::jobs::workload::{Dir, Done, Step};
+use crate::jobs::workload::{Dir, Done, WorkerStep};
 use crate::measure::Usage;
 use crate::report::Failure;
 use quanta::Clock;
@@ -29,11 +29,11 @@ impl<T: Time> Worker<'_, T> {
     /// Takes a step that waits for a time, or begins to measure.
     #[cold]
     #[inline(never)]
-    pub(super) fn hold(&mut self, step: Step) {
+    pub(super) fn hold(&mut self, step: WorkerStep) {
         match step {
-            Step::NotBefore(time) => self.rest(time),
-            Step::SpinUntil(time) => self.spin(time),
-            Step::RampOver => return self.begin_measuring(),
+            WorkerStep::NotBefore(time) => self.rest(time),
+            WorkerStep::SpinUntil(time) => self.spin(time),
+            WorkerStep::RampOver => return self.begin_measuring(),
             _ => unreachable!("not a step that holds"),
         }
         self.workload.time_is(self.now);

@@ -24,12 +24,14 @@ use super::measure::{Measure, Stamps, Watch};
 use crate::job::Verify;
 use crate::jobs::plan::WorkerPlan;
 use crate::jobs::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
-use crate::jobs::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
+use crate::jobs::workload::{
+    Dir, Ended, Io, Placing, Purpose, RateFloor, Stream, WorkerStep, Workload, Zones,
+};
 use crate::measure::series::Frame;
 use crate::report::{Failure, JobReport};
 use hold::Begin;
 use quanta::Clock;
-use slot::{Kind, Slot};
+use slot::{RequestSlot, SlotKind};
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::{IoBuf, IoBufs};
@@ -71,7 +73,7 @@ pub(super) struct Worker<'a, T: Time> {
     pub(super) workload: Workload,
     channel: Channel,
     inbox: T::Inbox,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     /// Of writes to be verified and reads that check, by slot; empty where nothing is verified.
     tickets: Vec<Ticket>,
     /// Slots without a request.
@@ -128,7 +130,7 @@ impl<'a, T: Time> Worker<'a, T> {
         Worker {
             time,
             channel: environment.volume.channel(inbox.completion_function()),
-            slots: vec![Slot::IDLE; depth as usize],
+            slots: vec![RequestSlot::IDLE; depth as usize],
             tickets: vec![Ticket::default(); tickets],
             free: (0..depth).rev().collect(),
             in_flight: 0,
@@ -251,7 +253,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
         self.drain();
         if self.plan.spec.end_fsync && self.plan.writes() && !self.is_over() {
-            self.submit_other(Kind::Flush, Request::flush());
+            self.submit_other(SlotKind::Flush, Request::flush());
             self.drain();
         }
     }
@@ -262,20 +264,20 @@ impl<'a, T: Time> Worker<'a, T> {
         self.time_has_passed();
         let step = self.workload.next_unusual(self.environment.zones);
         match step {
-            Step::Io(io) => self.submit_io(slot, io),
-            Step::Wait => {
+            WorkerStep::Io(io) => self.submit_io(slot, io),
+            WorkerStep::Wait => {
                 let awaits = self.workload.awaits(self.environment.zones);
                 T::wait(self, Awaited::Or(awaits));
             }
-            Step::Logged(io) => self.submit_logged(slot, io),
-            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
-            Step::Flush => {
+            WorkerStep::Logged(io) => self.submit_logged(slot, io),
+            WorkerStep::NotBefore(_) | WorkerStep::SpinUntil(_) | WorkerStep::RampOver => self.hold(step),
+            WorkerStep::Flush => {
                 self.log_flush();
-                self.submit_other(Kind::Flush, Request::flush());
+                self.submit_other(SlotKind::Flush, Request::flush());
             }
-            Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
-            Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
-            Step::PassOver => return false,
+            WorkerStep::Reset(zone) => self.manage(SlotKind::Reset, Op::ZoneReset, zone),
+            WorkerStep::Finish(zone) => self.manage(SlotKind::Finish, Op::ZoneFinish, zone),
+            WorkerStep::PassOver => return false,
         }
         true
     }
@@ -346,7 +348,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
         let kind = match io.dir {
             Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
-            _ => Kind::Io,
+            _ => SlotKind::Io,
         };
         self.submit(slot, op, &io, buffer);
         self.workload.submitted(&io, self.environment.zones);
@@ -375,9 +377,9 @@ impl<'a, T: Time> Worker<'a, T> {
 
     /// Reads of a job that only reads are checked; those of a mixed one may meet what others write.
     #[cold]
-    fn kind_of_read(&mut self, slot: u32) -> Kind {
+    fn kind_of_read(&mut self, slot: u32) -> SlotKind {
         self.tickets[slot as usize] = Ticket::default();
-        if self.plan.writes() { Kind::Io } else { Kind::Check }
+        if self.plan.writes() { SlotKind::Io } else { SlotKind::Check }
     }
 
     /// Payload of a write: a block that can be verified, or bytes that no other block has.
@@ -403,8 +405,8 @@ impl<'a, T: Time> Worker<'a, T> {
 
     /// Takes in what was answered inside submit. Only what was not occupies a slot: no code looks at it meanwhile.
     #[inline(always)]
-    fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
-        if kind == Kind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
+    fn after_submit(&mut self, slot: u32, kind: SlotKind, io: Io) {
+        if kind == SlotKind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
             self.is_inline = true;
             let stamps = Stamps { made: self.last, submitted: 0 };
             let at = self.stamp();
@@ -419,12 +421,13 @@ impl<'a, T: Time> Worker<'a, T> {
 
     /// Keeps a request in its slot until it ends, and notes when it was with the write path.
     #[inline(never)]
-    fn occupy(&mut self, slot: u32, kind: Kind, io: Io) {
+    fn occupy(&mut self, slot: u32, kind: SlotKind, io: Io) {
         self.free.pop();
         self.in_flight += 1;
-        self.slots[slot as usize] = Slot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
+        self.slots[slot as usize] =
+            RequestSlot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
         self.reap();
-        self.is_inline = self.slots[slot as usize].kind == Kind::Idle;
+        self.is_inline = self.slots[slot as usize].kind == SlotKind::Idle;
         if !self.is_inline && self.measure.is_timed {
             self.read_clock();
             let entry = &mut self.slots[slot as usize];
@@ -434,14 +437,14 @@ impl<'a, T: Time> Worker<'a, T> {
     }
 
     #[cold]
-    fn manage(&mut self, kind: Kind, op: Op, zone: ZoneIndex) {
+    fn manage(&mut self, kind: SlotKind, op: Op, zone: ZoneIndex) {
         let start = self.environment.zones.geometry().start_of(zone);
         self.submit_other(kind, Request::zone(op, start));
     }
 
     /// Submits what has no payload. The slot's buffer goes along, to come back with the completion.
     #[cold]
-    fn submit_other(&mut self, kind: Kind, request: Request) {
+    fn submit_other(&mut self, kind: SlotKind, request: Request) {
         let slot = self.free.pop().expect("a slot is free");
         let buffer = self.inbox.desk().take_buffer(slot);
         self.read_clock();
@@ -449,7 +452,8 @@ impl<'a, T: Time> Worker<'a, T> {
         let now = T::goes_out(self, self.now);
         self.in_flight += 1;
         let stamps = Stamps { made, submitted: 0 };
-        self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
+        self.slots[slot as usize] =
+            RequestSlot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
         let request = Request { buf: buffer, token: u64::from(slot), ..request };
         self.environment.volume.submit(now, &self.channel, request);
         self.reap();
@@ -479,10 +483,10 @@ impl<'a, T: Time> Worker<'a, T> {
     fn finish(&mut self, ending: Ending) {
         let Ending { slot, is_plain, at } = ending;
         let entry = &mut self.slots[slot as usize];
-        let kind = std::mem::replace(&mut entry.kind, Kind::Idle);
+        let kind = std::mem::replace(&mut entry.kind, SlotKind::Idle);
         self.in_flight -= 1;
         self.free.push(slot);
-        if kind != Kind::Io || !is_plain || self.recorder.is_some() {
+        if kind != SlotKind::Io || !is_plain || self.recorder.is_some() {
             return self.finish_unusual(kind, ending);
         }
         let (io, stamps) = (entry.io, entry.stamps);
@@ -519,42 +523,42 @@ impl<'a, T: Time> Worker<'a, T> {
 
     #[cold]
     #[inline(never)]
-    fn finish_unusual(&mut self, kind: Kind, ending: Ending) {
+    fn finish_unusual(&mut self, kind: SlotKind, ending: Ending) {
         self.time_has_passed();
         let zones = self.environment.zones;
-        let Slot { io, stamps, .. } = self.slots[ending.slot as usize];
+        let RequestSlot { io, stamps, .. } = self.slots[ending.slot as usize];
         let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.desk().outcome(ending.slot) };
         let is_ok = !matches!(outcome, Outcome::Failed(_));
         let zone = zones.geometry().zone_of(io.sector);
         match kind {
-            Kind::Idle => unreachable!("a completion without a request"),
-            Kind::Io | Kind::Check => self.finish_io(kind, ending, &io, &stamps, outcome),
-            Kind::Flush if is_ok => self.measure.flushed(&stamps, ending.at),
-            Kind::Flush => {}
-            Kind::Reset => {
+            SlotKind::Idle => unreachable!("a completion without a request"),
+            SlotKind::Io | SlotKind::Check => self.finish_io(kind, ending, &io, &stamps, outcome),
+            SlotKind::Flush if is_ok => self.measure.flushed(&stamps, ending.at),
+            SlotKind::Flush => {}
+            SlotKind::Reset => {
                 self.resets += u64::from(is_ok);
                 self.workload.ended(&Ended::Reset(zone, is_ok), zones);
             }
-            Kind::Finish => {
+            SlotKind::Finish => {
                 self.finishes += u64::from(is_ok);
                 self.workload.ended(&Ended::Finish(zone, is_ok), zones);
             }
         }
         if let Outcome::Failed(error) = outcome {
             let op = match kind {
-                Kind::Io | Kind::Check | Kind::Idle => op_of(&io),
-                Kind::Flush => Op::Flush,
-                Kind::Reset => Op::ZoneReset,
-                Kind::Finish => Op::ZoneFinish,
+                SlotKind::Io | SlotKind::Check | SlotKind::Idle => op_of(&io),
+                SlotKind::Flush => Op::Flush,
+                SlotKind::Reset => Op::ZoneReset,
+                SlotKind::Finish => Op::ZoneFinish,
             };
             self.fail(Failure::Request { op, sector: io.sector, sectors: io.sectors, error });
         }
     }
 
-    fn finish_io(&mut self, kind: Kind, ending: Ending, io: &Io, stamps: &Stamps, outcome: Outcome) {
+    fn finish_io(&mut self, kind: SlotKind, ending: Ending, io: &Io, stamps: &Stamps, outcome: Outcome) {
         let slot = ending.slot as usize;
         // A read of a pass's check is none of the workload's.
-        let is_of_workload = kind == Kind::Io || self.tickets[slot].expected.is_none();
+        let is_of_workload = kind == SlotKind::Io || self.tickets[slot].expected.is_none();
         if is_of_workload {
             self.workload.io_ended(io, self.environment.zones);
         }
@@ -575,7 +579,7 @@ impl<'a, T: Time> Worker<'a, T> {
             self.measure.ended(io.dir, stamps, ending.at);
             self.measure.note(io, at, stamps, ending.at);
         }
-        if kind == Kind::Check {
+        if kind == SlotKind::Check {
             self.check(ending.slot, io);
         } else if io.dir == Dir::Write {
             self.acknowledge(slot, io, at);
@@ -644,7 +648,7 @@ impl<'a, T: Time> Worker<'a, T> {
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
         self.log_io(&io, sector);
         self.submit(slot, Op::Read, &io, buffer);
-        self.after_submit(slot, Kind::Check, io);
+        self.after_submit(slot, SlotKind::Check, io);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::jobs::workload::Io;
 
 /// What a slot's request is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SlotKind {
     Idle,
     /// A read or write of the workload.
     Io,
@@ -20,13 +20,13 @@ pub(super) enum Kind {
 
 /// A request with the write path, or room for one.
 #[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) kind: Kind,
+pub(super) struct RequestSlot {
+    pub(super) kind: SlotKind,
     pub(super) io: Io,
     pub(super) stamps: Stamps,
 }
 
-impl Slot {
-    pub(super) const IDLE: Slot =
-        Slot { kind: Kind::Idle, io: Io::NONE, stamps: Stamps { made: 0, submitted: 0 } };
+impl RequestSlot {
+    pub(super) const IDLE: RequestSlot =
+        RequestSlot { kind: SlotKind::Idle, io: Io::NONE, stamps: Stamps { made: 0, submitted: 0 } };
 }

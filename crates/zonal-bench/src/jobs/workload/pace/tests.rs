@@ -2,7 +2,7 @@
 
 use crate::job::JobFile;
 use crate::jobs::plan::Plan;
-use crate::jobs::workload::{Dir, Ended, Io, Step, Workload, Zones};
+use crate::jobs::workload::{Dir, Ended, Io, WorkerStep, Workload, Zones};
 use std::collections::VecDeque;
 use zonal_core::{Nanos, Sector};
 use zonal_io::device::Device;
@@ -59,27 +59,27 @@ fn run(options: &str, latency: u64, until: u64) -> Log {
             continue;
         }
         match workload.next(&zones) {
-            Step::Io(io) => {
+            WorkerStep::Io(io) => {
                 workload.submitted(&io, &zones);
                 running.push_back((now + latency, io));
                 log.ios.push((now - begin, io.dir));
             }
-            Step::Wait => now = running[0].0,
-            step @ (Step::NotBefore(time) | Step::SpinUntil(time)) => {
-                if matches!(step, Step::SpinUntil(_)) {
+            WorkerStep::Wait => now = running[0].0,
+            step @ (WorkerStep::NotBefore(time) | WorkerStep::SpinUntil(time)) => {
+                if matches!(step, WorkerStep::SpinUntil(_)) {
                     log.spun += time.0 - now;
                 }
                 now = now.max(time.0);
                 workload.time_is(Nanos(now));
             }
-            Step::Logged(_) => unreachable!("nothing is logged here"),
-            Step::RampOver => log.ramp = Some((now - begin, log.ios.len())),
-            Step::Flush => log.flushes += 1,
-            Step::Reset(zone) => workload.ended(&Ended::Reset(zone, true), &zones),
-            Step::Finish(zone) => workload.ended(&Ended::Finish(zone, true), &zones),
-            Step::PassOver if !running.is_empty() => now = running[0].0,
-            Step::PassOver if workload.next_pass(&zones) => {}
-            Step::PassOver => break,
+            WorkerStep::Logged(_) => unreachable!("nothing is logged here"),
+            WorkerStep::RampOver => log.ramp = Some((now - begin, log.ios.len())),
+            WorkerStep::Flush => log.flushes += 1,
+            WorkerStep::Reset(zone) => workload.ended(&Ended::Reset(zone, true), &zones),
+            WorkerStep::Finish(zone) => workload.ended(&Ended::Finish(zone, true), &zones),
+            WorkerStep::PassOver if !running.is_empty() => now = running[0].0,
+            WorkerStep::PassOver if workload.next_pass(&zones) => {}
+            WorkerStep::PassOver => break,
         }
     }
     log.end = now - begin;

@@ -1,6 +1,6 @@
 use crate::job::JobFile;
 use crate::jobs::plan::Plan;
-use crate::jobs::workload::{Dir, Ended, Io, Ordering, Placing, Step, Workload, Zones};
+use crate::jobs::workload::{Dir, Ended, Io, Ordering, Placing, WorkerStep, Workload, Zones};
 use std::collections::BTreeMap;
 use zonal_core::Sector;
 use zonal_io::device::Device;
@@ -28,15 +28,15 @@ fn run(ordering: Ordering, options: &str) -> Vec<Io> {
     let mut ios = Vec::new();
     loop {
         match workload.next(&zones) {
-            Step::Io(io) => {
+            WorkerStep::Io(io) => {
                 workload.submitted(&io, &zones);
                 workload.io_ended(&io, &zones);
                 ios.push(io);
             }
-            Step::Reset(zone) => workload.ended(&Ended::Reset(zone, true), &zones),
-            Step::Finish(zone) => workload.ended(&Ended::Finish(zone, true), &zones),
-            Step::PassOver if workload.next_pass(&zones) => {}
-            Step::PassOver => return ios,
+            WorkerStep::Reset(zone) => workload.ended(&Ended::Reset(zone, true), &zones),
+            WorkerStep::Finish(zone) => workload.ended(&Ended::Finish(zone, true), &zones),
+            WorkerStep::PassOver if workload.next_pass(&zones) => {}
+            WorkerStep::PassOver => return ios,
             step => panic!("{step:?} with nothing in flight"),
         }
     }

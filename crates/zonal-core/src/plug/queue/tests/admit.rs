@@ -36,9 +36,9 @@ fn column(name: &str) -> Word {
         "issuing 8x1" => issuing(8, 1),
         "issuing 8x0" => issuing(8, 0),
         "alone 8x1" => alone(8),
-        "ro" => Word::new(Class::ReadOnly, CAPACITY),
-        "off" => Word::new(Class::Offline, CAPACITY),
-        "cnv" => Word::new(Class::Conventional, 0),
+        "ro" => Word::new(ZoneClass::ReadOnly, CAPACITY),
+        "off" => Word::new(ZoneClass::Offline, CAPACITY),
+        "cnv" => Word::new(ZoneClass::Conventional, 0),
         _ => {
             let (kind, state) = name.split_once(' ').unwrap();
             let (pointer, in_flight) = state.split_once('x').unwrap_or((state, "1"));
@@ -131,7 +131,7 @@ fn word_holds_the_largest_zone_and_the_most_appends() {
     let capacity = crate::geometry::ZONE_SECTORS_MAX as u32;
     let all = crate::plug::IN_FLIGHT_MAX;
     let rules = Rules { capacity, merge_sectors_max: 0, ..rules(all) };
-    let mut word = Word::new(Class::Sequential, capacity - all);
+    let mut word = Word::new(ZoneClass::Sequential, capacity - all);
     for n in 0..all {
         match word.admit(WriteKind::Append, 1, &rules) {
             Admission::Issue(next, at) => {
@@ -141,11 +141,11 @@ fn word_holds_the_largest_zone_and_the_most_appends() {
             other => panic!("append {n}: {other:?}"),
         }
     }
-    assert_eq!((word.pointer(), word.in_flight(), word.class()), (capacity, all, Class::Sequential));
+    assert_eq!((word.pointer(), word.in_flight(), word.class()), (capacity, all, ZoneClass::Sequential));
     assert!(!word.waits() && !word.recovers() && !word.frozen() && word.appending());
     assert_eq!(word.admit(WriteKind::Append, 1, &rules), Admission::Wait);
     for _ in 0..all {
         word = word.completed();
     }
-    assert_eq!(word, Word::new(Class::Sequential, capacity));
+    assert_eq!(word, Word::new(ZoneClass::Sequential, capacity));
 }

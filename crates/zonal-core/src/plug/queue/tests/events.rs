@@ -75,11 +75,11 @@ fn column(name: &str) -> (Word, Queue<usize>) {
 }
 
 fn write(token: usize) -> Item<usize> {
-    Item { kind: Kind::Write(WriteKind::At(8), 4), mergeable: true, token }
+    Item { kind: RequestKind::Write(WriteKind::At(8), 4), mergeable: true, token }
 }
 
 fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<usize>) -> Word {
-    let sequential = |pointer| Resync { class: Class::Sequential, pointer };
+    let sequential = |pointer| Resync { class: ZoneClass::Sequential, pointer };
     match event {
         "push" => queue.push(word, write(10)),
         "push front" => queue.push_front(word, write(11)),
@@ -100,7 +100,7 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
         "managed failed" => queue.managed(word, None),
         "answer 4" => queue.resynced(word, sequential(4), &rules(3)).0,
         "answer 16" => queue.resynced(word, sequential(16), &rules(3)).0,
-        "answer ro" => queue.resynced(word, Resync { class: Class::ReadOnly, pointer: 16 }, &rules(3)).0,
+        "answer ro" => queue.resynced(word, Resync { class: ZoneClass::ReadOnly, pointer: 16 }, &rules(3)).0,
         "no answer" => {
             queue.resync_failed(aborted);
             word
@@ -158,7 +158,7 @@ fn every_event_in_every_state_does_what_the_table_says() {
 #[test]
 fn resync_remembers_the_loss_where_the_device_stands() {
     let (word, mut queue) = column("asking 8/0rw:a+1");
-    queue.resynced(word, Resync { class: Class::Sequential, pointer: 4 }, &rules(3));
+    queue.resynced(word, Resync { class: ZoneClass::Sequential, pointer: 4 }, &rules(3));
     assert_eq!(queue.lost_at, Some(4));
 }
 
@@ -174,8 +174,8 @@ fn positional_write_that_goes_out_ends_the_memory_of_a_loss() {
 fn lost_behind_one_that_is_sent_again() -> (Word, Queue<usize>) {
     let (word, mut queue) = column("recovers 8/1rw+1");
     queue.pop();
-    let waits = Item { kind: Kind::Write(WriteKind::At(20), 4), mergeable: true, token: 20 };
-    let word = queue.push(word.completed().at(Class::Sequential, 16).recovering(), waits);
+    let waits = Item { kind: RequestKind::Write(WriteKind::At(20), 4), mergeable: true, token: 20 };
+    let word = queue.push(word.completed().at(ZoneClass::Sequential, 16).recovering(), waits);
     queue.fail(word, failed(8, DeviceError::Busy));
     queue.fail(word, failed(12, DeviceError::Medium));
     resync_and_send_again(word, queue, 8)
@@ -187,9 +187,9 @@ fn failed(at: u32, error: DeviceError) -> Failed<usize> {
 
 fn resync_and_send_again(word: Word, mut queue: Queue<usize>, pointer: u32) -> (Word, Queue<usize>) {
     assert_eq!(queue.next(word, &WIDE), (word, Next::Resync));
-    let (mut word, decided) = queue.resynced(word, Resync { class: Class::Sequential, pointer }, &WIDE);
+    let (mut word, decided) = queue.resynced(word, Resync { class: ZoneClass::Sequential, pointer }, &WIDE);
     assert_eq!(decided[0].1.decision, Decision::Redrive);
-    let kind = Kind::Write(WriteKind::At(8), 4);
+    let kind = RequestKind::Write(WriteKind::At(8), 4);
     word = queue.push_front(word, Item { kind, mergeable: false, token: 8 });
     let (word, next) = queue.next(word, &WIDE);
     assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });
@@ -224,7 +224,7 @@ fn loss_in_front_of_another_comes_first() {
     queue.fail(word, failed(8, DeviceError::Medium));
     let (word, next) = queue.next(word, &WIDE);
     assert_eq!(next, Next::Resync);
-    queue.resynced(word, Resync { class: Class::Sequential, pointer: 8 }, &WIDE);
+    queue.resynced(word, Resync { class: ZoneClass::Sequential, pointer: 8 }, &WIDE);
     assert_eq!(queue.lost_at, Some(8));
 }
 
@@ -234,7 +234,10 @@ fn write_that_reaches_beyond_a_loss_ends_its_memory() {
         let (word, mut queue) = column("lost 8/0w:l+1");
         queue.pop();
         queue.lost_at = Some(12);
-        queue.push(word, Item { kind: Kind::Write(WriteKind::At(8), sectors), mergeable: false, token: 0 });
+        queue.push(
+            word,
+            Item { kind: RequestKind::Write(WriteKind::At(8), sectors), mergeable: false, token: 0 },
+        );
         let (_, next) = queue.next(word, &WIDE);
         assert_eq!(next, Next::Issue { at: 8, sectors, parts: 1 });
         assert_eq!(queue.lost_at.is_none(), is_over, "{sectors}");
@@ -287,15 +290,15 @@ fn queue_with_waiters_is_not_recycled() {
 fn report_that_something_happened_after_does_not_count_and_the_next_one_does() {
     let (word, mut queue) = column("asking 8/0rw:a+1");
     let word = queue.doubt(word);
-    let before = Resync { class: Class::Sequential, pointer: 4 };
+    let before = Resync { class: ZoneClass::Sequential, pointer: 4 };
     let (word, decided) = queue.resynced(word, before, &rules(0));
     assert!(decided.is_empty() && word.recovers() && word.pointer() == 8);
     assert_eq!(queue.check(word, &ALL), Ok(()));
     let (word, next) = queue.next(word, &rules(0));
     assert_eq!(next, Next::Resync);
-    let now = Resync { class: Class::ReadOnly, pointer: rules(0).capacity };
+    let now = Resync { class: ZoneClass::ReadOnly, pointer: rules(0).capacity };
     let (word, _) = queue.resynced(word, now, &rules(0));
-    assert_eq!((word.class(), word.recovers()), (Class::ReadOnly, false));
+    assert_eq!((word.class(), word.recovers()), (ZoneClass::ReadOnly, false));
 }
 
 #[test]

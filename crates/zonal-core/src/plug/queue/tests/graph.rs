@@ -34,7 +34,7 @@ fn state(plug: &Shell) -> PlugState {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Step {
+enum GraphStep {
     Write(u32),
     Append,
     Reset,
@@ -50,83 +50,83 @@ enum Step {
 }
 
 /// Every step that can follow.
-fn steps(plug: &Shell) -> Vec<Step> {
-    let mut steps = vec![Step::Distrust];
+fn steps(plug: &Shell) -> Vec<GraphStep> {
+    let mut steps = vec![GraphStep::Distrust];
     if plug.queue.len() < WAITING_MAX {
-        steps.extend((0..TINY.capacity).map(Step::Write));
-        steps.extend([Step::Append, Step::Reset]);
+        steps.extend((0..TINY.capacity).map(GraphStep::Write));
+        steps.extend([GraphStep::Append, GraphStep::Reset]);
     }
     for (n, sent) in plug.sent.iter().enumerate() {
         match sent {
             Sent::Report => {
-                steps.push(Step::NoAnswer);
-                steps.extend((0..=TINY.capacity).map(Step::Answer));
+                steps.push(GraphStep::NoAnswer);
+                steps.extend((0..=TINY.capacity).map(GraphStep::Answer));
                 continue;
             }
             Sent::Write { native, at, sectors, .. } => {
                 // Of a window, what has reached the device stays there, and what may not be known to it goes alone.
                 let is_window = plug.rules.writes_in_flight_max > 1;
                 let is_on_its_way = plug.word.issuing() && at + sectors == plug.word.pointer();
-                steps.extend((!is_window || is_on_its_way).then_some(Step::Withdraw(n)));
-                steps.extend((!native && !is_window).then_some(Step::Retry(n)));
+                steps.extend((!is_window || is_on_its_way).then_some(GraphStep::Withdraw(n)));
+                steps.extend((!native && !is_window).then_some(GraphStep::Retry(n)));
             }
             Sent::Manage { .. } | Sent::ResetAll => {}
         }
-        steps.extend([Step::End(n), Step::Fail(n)]);
+        steps.extend([GraphStep::End(n), GraphStep::Fail(n)]);
     }
-    steps.extend(plug.word.issuing().then_some(Step::Issued));
+    steps.extend(plug.word.issuing().then_some(GraphStep::Issued));
     if !plug.queue.hold.is_wanted() {
-        steps.push(Step::Hold);
+        steps.push(GraphStep::Hold);
     }
     steps
 }
 
-fn go(plug: &mut Shell, step: Step) {
+fn go(plug: &mut Shell, step: GraphStep) {
     let write = |kind| Write { kind, sectors: 1, mergeable: false };
     match step {
-        Step::Write(at) => plug.submit(0, write(WriteKind::At(at))),
-        Step::Append => plug.submit(0, write(WriteKind::Append)),
-        Step::Reset => plug.manage(0, Op::ZoneReset),
-        Step::End(n) => plug.end(n, true),
-        Step::Fail(n) => plug.end(n, false),
-        Step::Withdraw(n) => plug.withdraw(n),
-        Step::Retry(n) => plug.retry(n),
-        Step::Answer(pointer) => plug.answer(Some(Resync { class: Class::Sequential, pointer })),
-        Step::NoAnswer => plug.answer(None),
-        Step::Hold => plug.hold(),
-        Step::Distrust => plug.distrust(),
-        Step::Issued => plug.issued(),
+        GraphStep::Write(at) => plug.submit(0, write(WriteKind::At(at))),
+        GraphStep::Append => plug.submit(0, write(WriteKind::Append)),
+        GraphStep::Reset => plug.manage(0, Op::ZoneReset),
+        GraphStep::End(n) => plug.end(n, true),
+        GraphStep::Fail(n) => plug.end(n, false),
+        GraphStep::Withdraw(n) => plug.withdraw(n),
+        GraphStep::Retry(n) => plug.retry(n),
+        GraphStep::Answer(pointer) => plug.answer(Some(Resync { class: ZoneClass::Sequential, pointer })),
+        GraphStep::NoAnswer => plug.answer(None),
+        GraphStep::Hold => plug.hold(),
+        GraphStep::Distrust => plug.distrust(),
+        GraphStep::Issued => plug.issued(),
     }
 }
 
 /// What the graph calls a step, by its place in the labels.
-fn label(plug: &Shell, step: Step) -> (usize, &'static str) {
+fn label(plug: &Shell, step: GraphStep) -> (usize, &'static str) {
     let sent = |n: usize| &plug.sent[n];
     match step {
-        Step::Write(_) => (0, "write"),
-        Step::Append => (1, "append"),
-        Step::Reset => (2, "reset"),
-        Step::End(n) => match sent(n) {
+        GraphStep::Write(_) => (0, "write"),
+        GraphStep::Append => (1, "append"),
+        GraphStep::Reset => (2, "reset"),
+        GraphStep::End(n) => match sent(n) {
             Sent::Manage { .. } => (9, "managed"),
             Sent::ResetAll => (12, "released"),
             _ => (3, "end"),
         },
-        Step::Fail(n) => match sent(n) {
+        GraphStep::Fail(n) => match sent(n) {
             Sent::Manage { .. } => (10, "management failed"),
             Sent::ResetAll => (13, "release failed"),
             _ => (4, "failure"),
         },
-        Step::Withdraw(_) => (5, "withdrawn"),
-        Step::Retry(_) => (6, "unsupported"),
-        Step::Answer(_) => (7, "answer"),
-        Step::NoAnswer => (8, "no answer"),
-        Step::Hold => (11, "hold"),
-        Step::Distrust => (14, "distrust"),
-        Step::Issued => (15, "issued"),
+        GraphStep::Withdraw(_) => (5, "withdrawn"),
+        GraphStep::Retry(_) => (6, "unsupported"),
+        GraphStep::Answer(_) => (7, "answer"),
+        GraphStep::NoAnswer => (8, "no answer"),
+        GraphStep::Hold => (11, "hold"),
+        GraphStep::Distrust => (14, "distrust"),
+        GraphStep::Issued => (15, "issued"),
     }
 }
 
-fn replay(rules: Rules, path: &[Step]) -> Shell {
+fn replay(rules: Rules, path: &[GraphStep]) -> Shell {
     let mut plug = Shell::new(rules);
     plug.lags = true;
     path.iter().for_each(|&step| go(&mut plug, step));

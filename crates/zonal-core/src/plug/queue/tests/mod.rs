@@ -112,17 +112,17 @@ fn show(word: Word) -> String {
         }
     }
     match word.class() {
-        Class::Sequential => {}
-        Class::Conventional => s.push_str("cnv"),
-        Class::ReadOnly => s.push_str("ro"),
-        Class::Offline => s.push_str("off"),
+        ZoneClass::Sequential => {}
+        ZoneClass::Conventional => s.push_str("cnv"),
+        ZoneClass::ReadOnly => s.push_str("ro"),
+        ZoneClass::Offline => s.push_str("off"),
     }
     s
 }
 
 /// A word with `in_flight` commands in flight.
 fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
-    let mut word = Word::new(Class::Sequential, pointer);
+    let mut word = Word::new(ZoneClass::Sequential, pointer);
     for _ in 0..in_flight {
         word = word.issued(0, native);
     }

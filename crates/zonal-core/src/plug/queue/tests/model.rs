@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 #[derive(Clone, Debug)]
-enum Waiter {
+enum WaitingRequest {
     Write(u32, Write),
     Manage(u32, Op),
     /// A reset of all zones.
@@ -17,7 +17,7 @@ enum Waiter {
 #[derive(Clone)]
 struct Naive {
     rules: Rules,
-    class: Class,
+    class: ZoneClass,
     /// Where the zone stood when that was last known for certain, and what was issued since.
     known: u32,
     issued_since: Vec<(u32, u32)>,
@@ -25,7 +25,7 @@ struct Naive {
     report_failed: bool,
     hold_wanted: bool,
     lost: Option<u32>,
-    waiting: Vec<Waiter>,
+    waiting: Vec<WaitingRequest>,
     sent: Vec<Sent>,
     ended: Vec<(u32, End)>,
     /// A write of a window is being submitted, and whether it stays so until it is said to have arrived.
@@ -39,7 +39,7 @@ impl Naive {
     fn new(rules: Rules, lags: bool) -> Naive {
         Naive {
             rules,
-            class: Class::Sequential,
+            class: ZoneClass::Sequential,
             known: 0,
             issued_since: Vec::new(),
             trusted: true,
@@ -110,10 +110,10 @@ impl Naive {
     fn place(&self, write: Write) -> Result<u32, RequestError> {
         let Rules { zone, capacity, .. } = self.rules;
         match self.class {
-            Class::ReadOnly => return Err(RequestError::ZoneReadOnly { zone }),
-            Class::Offline => return Err(RequestError::ZoneOffline { zone }),
-            Class::Conventional => return Err(RequestError::Conventional { zone }),
-            Class::Sequential => {}
+            ZoneClass::ReadOnly => return Err(RequestError::ZoneReadOnly { zone }),
+            ZoneClass::Offline => return Err(RequestError::ZoneOffline { zone }),
+            ZoneClass::Conventional => return Err(RequestError::Conventional { zone }),
+            ZoneClass::Sequential => {}
         }
         let pointer = self.pointer();
         if pointer >= capacity {
@@ -132,7 +132,7 @@ impl Naive {
     }
 
     fn submit(&mut self, token: u32, write: Write) {
-        let refused_at_once = self.class != Class::Sequential;
+        let refused_at_once = self.class != ZoneClass::Sequential;
         let must_wait = !self.waiting.is_empty()
             || !self.trusted
             || self.hold_wanted
@@ -140,7 +140,7 @@ impl Naive {
             || !self.may_go(write.kind)
             || self.place(write).is_err() && self.is_unsure();
         if must_wait && !refused_at_once {
-            self.waiting.push(Waiter::Write(token, write));
+            self.waiting.push(WaitingRequest::Write(token, write));
             // A new request has come: ask again.
             self.report_failed = false;
             return self.settle();
@@ -154,7 +154,7 @@ impl Naive {
 
     fn manage(&mut self, token: u32, op: Op) {
         self.abort_writes(End::Aborted);
-        self.waiting.push(Waiter::Manage(token, op));
+        self.waiting.push(WaitingRequest::Manage(token, op));
         self.report_failed = false;
         self.settle();
     }
@@ -162,7 +162,7 @@ impl Naive {
     fn abort_writes(&mut self, end: End) {
         for waiter in std::mem::take(&mut self.waiting) {
             match waiter {
-                Waiter::Write(token, _) => self.ended.push((token, end.clone())),
+                WaitingRequest::Write(token, _) => self.ended.push((token, end.clone())),
                 manage => self.waiting.push(manage),
             }
         }
@@ -214,7 +214,7 @@ impl Naive {
     fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
         let write = Write { kind: WriteKind::Alone(at), sectors, mergeable: false };
-        self.waiting.insert(0, Waiter::Write(tokens[0], write));
+        self.waiting.insert(0, WaitingRequest::Write(tokens[0], write));
         self.trusted = false;
         self.report_failed = false;
         self.settle();
@@ -240,7 +240,7 @@ impl Naive {
     fn cancel(&mut self, pointer: u32, cancelled: &[u32]) {
         for waiter in std::mem::take(&mut self.waiting) {
             match waiter {
-                Waiter::Write(token, write) if cancelled.contains(&token) => {
+                WaitingRequest::Write(token, write) if cancelled.contains(&token) => {
                     if let WriteKind::At(place) | WriteKind::Alone(place) = write.kind
                         && place >= pointer
                     {
@@ -257,7 +257,7 @@ impl Naive {
     fn hold(&mut self) {
         self.hold_wanted = true;
         self.abort_writes(End::Aborted);
-        self.waiting.push(Waiter::Hold);
+        self.waiting.push(WaitingRequest::Hold);
         self.settle();
     }
 
@@ -297,14 +297,14 @@ impl Naive {
             return false;
         }
         match self.waiting.first().cloned() {
-            Some(Waiter::Hold) => {
+            Some(WaitingRequest::Hold) => {
                 let goes = self.send_alone(Sent::ResetAll);
                 if goes {
                     self.waiting.remove(0);
                 }
                 goes
             }
-            Some(Waiter::Manage(token, op)) => {
+            Some(WaitingRequest::Manage(token, op)) => {
                 let goes = self.send_alone(Sent::Manage { op, token });
                 if goes {
                     self.waiting.remove(0);
@@ -312,8 +312,8 @@ impl Naive {
                 goes
             }
             _ if !self.trusted => !self.report_failed && self.send_alone(Sent::Report),
-            Some(Waiter::Write(_, write)) if self.place(write).is_err() && self.is_unsure() => false,
-            Some(Waiter::Write(token, write)) if self.may_go(write.kind) => {
+            Some(WaitingRequest::Write(_, write)) if self.place(write).is_err() && self.is_unsure() => false,
+            Some(WaitingRequest::Write(token, write)) if self.may_go(write.kind) => {
                 self.waiting.remove(0);
                 match self.place(write) {
                     Ok(at) => self.issue(at, token, write),
@@ -337,7 +337,7 @@ impl Naive {
     fn issue(&mut self, at: u32, token: u32, write: Write) {
         let (mut tokens, mut sectors) = (vec![token], write.sectors);
         while write.mergeable
-            && let Some(&Waiter::Write(
+            && let Some(&WaitingRequest::Write(
                 next,
                 Write { kind: WriteKind::At(offset), sectors: more, mergeable: true },
             )) = self.waiting.first()
@@ -360,9 +360,9 @@ impl Naive {
     fn tail(&self) -> u32 {
         let begin = if self.sent.contains(&Sent::ResetAll) { 0 } else { self.pointer() };
         self.waiting.iter().fold(begin, |at, w| match w {
-            Waiter::Write(_, w) => at + w.sectors,
-            Waiter::Manage(_, Op::ZoneReset) | Waiter::Hold => 0,
-            Waiter::Manage(..) => self.rules.capacity,
+            WaitingRequest::Write(_, w) => at + w.sectors,
+            WaitingRequest::Manage(_, Op::ZoneReset) | WaitingRequest::Hold => 0,
+            WaitingRequest::Manage(..) => self.rules.capacity,
         })
     }
 }
@@ -400,7 +400,7 @@ enum Happening {
         pick: usize,
     },
     Answer {
-        class: Class,
+        class: ZoneClass,
         pointer: u32,
     },
     NoAnswer,
@@ -418,8 +418,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
     let delta = prop_oneof![12 => Just(0), 1 => -4..=4];
     let mergeable = prop_oneof![4 => Just(true), 1 => Just(false)];
     let pick = 0..8usize;
-    let class =
-        prop_oneof![20 => Just(Class::Sequential), 1 => Just(Class::ReadOnly), 1 => Just(Class::Offline)];
+    let class = prop_oneof![20 => Just(ZoneClass::Sequential), 1 => Just(ZoneClass::ReadOnly), 1 => Just(ZoneClass::Offline)];
     prop_oneof![
         10 => (delta, 1..=4u32, mergeable)
             .prop_map(|(delta, sectors, mergeable)| Write { delta, sectors, mergeable }),
@@ -527,7 +526,7 @@ impl Pair {
                 }
             }
             Happening::Answer { class, pointer } => {
-                let pointer = if class == Class::Sequential { pointer } else { CAPACITY };
+                let pointer = if class == ZoneClass::Sequential { pointer } else { CAPACITY };
                 self.answer(Some(Resync { class, pointer }));
             }
             Happening::NoAnswer => self.answer(None),
@@ -541,7 +540,7 @@ impl Pair {
             Happening::Cancel { .. } if self.real.follow_still() > 0 => {}
             Happening::Cancel { pick } => {
                 let waits = |token: u32| {
-                    self.naive.waiting.iter().any(|w| matches!(w, Waiter::Write(t, _) if *t == token))
+                    self.naive.waiting.iter().any(|w| matches!(w, WaitingRequest::Write(t, _) if *t == token))
                 };
                 let picked: Vec<u32> = (1..=self.tokens).filter(|&t| t % 3 == pick && waits(t)).collect();
                 let pointer = self.real.word.pointer();
@@ -566,11 +565,11 @@ impl Pair {
     fn check(&mut self) -> Result<(), TestCaseError> {
         let Pair { real, naive, .. } = self;
         prop_assert_eq!(&real.sent, &naive.sent);
-        prop_assert_eq!(by_token(&real.ended_or_recalled()), by_token(&naive.ended));
+        prop_assert_eq!(by_token(&real.ended_and_aborted()), by_token(&naive.ended));
         prop_assert_eq!(real.word.pointer() - real.promised(), naive.pointer());
         prop_assert_eq!(real.word.recovers(), !naive.trusted);
         prop_assert_eq!(real.word.class(), naive.class);
-        let requests = naive.waiting.iter().filter(|w| !matches!(w, Waiter::Hold)).count();
+        let requests = naive.waiting.iter().filter(|w| !matches!(w, WaitingRequest::Hold)).count();
         prop_assert_eq!(real.queue.len() + real.follow_still(), requests);
         prop_assert_eq!(real.queue.check(real.word, &real.rules), Ok(()));
         let writes = real.sent.iter().filter(|s| matches!(s, Sent::Write { .. })).count();
@@ -598,7 +597,7 @@ impl Pair {
             self.happen(Happening::Issued);
             match self.real.sent.first() {
                 None => continue,
-                Some(Sent::Report) => self.answer(Some(Resync { class: Class::Sequential, pointer: 4 })),
+                Some(Sent::Report) => self.answer(Some(Resync { class: ZoneClass::Sequential, pointer: 4 })),
                 _ => self.happen(Happening::End { pick: 0, ok: true }),
             }
             self.check()?;

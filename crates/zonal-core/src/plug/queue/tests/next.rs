@@ -39,8 +39,8 @@ fn column(name: &str) -> (Word, Queue<usize>) {
         "frozen" => plain.freezing(),
         "issuing" => issuing(pointer, in_flight).waiting(),
         "alone" => alone(pointer).waiting(),
-        "ro" => plain.at(Class::ReadOnly, pointer),
-        "off" => plain.at(Class::Offline, pointer),
+        "ro" => plain.at(ZoneClass::ReadOnly, pointer),
+        "off" => plain.at(ZoneClass::Offline, pointer),
         _ => plain,
     };
     queue.inquiry = match state {
@@ -90,8 +90,8 @@ const ROWS: [&str; 32] = [
 
 fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
     let kind = match name {
-        "reset" => Kind::Manage(Op::ZoneReset),
-        "finish" => Kind::Manage(Op::ZoneFinish),
+        "reset" => RequestKind::Manage(Op::ZoneReset),
+        "finish" => RequestKind::Manage(Op::ZoneFinish),
         _ => {
             let (place, sectors) = name.trim_end_matches('!').rsplit_once(' ').unwrap();
             let (place, at): (_, fn(u32) -> WriteKind) = match place.strip_prefix("alone ") {
@@ -106,20 +106,20 @@ fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
                     n => at(n.parse().unwrap()),
                 },
             };
-            Kind::Write(kind, sectors.parse().unwrap())
+            RequestKind::Write(kind, sectors.parse().unwrap())
         }
     };
-    let mergeable = matches!(kind, Kind::Write(WriteKind::At(_), _)) && !name.ends_with('!');
+    let mergeable = matches!(kind, RequestKind::Write(WriteKind::At(_), _)) && !name.ends_with('!');
     Item { kind, mergeable, token }
 }
 
 /// The step as the table writes it, and what it has to do to the word.
-fn step(before: Word, step: Next, head: Option<Kind>, rules: &Rules) -> (String, Word) {
+fn step(before: Word, step: Next, head: Option<RequestKind>, rules: &Rules) -> (String, Word) {
     match step {
         Next::Nothing => ("-".into(), before),
         Next::Issue { at, sectors, parts } => {
             let parts = if parts == 1 { String::new() } else { format!("x{parts}") };
-            let Some(Kind::Write(kind, _)) = head else { panic!("no write") };
+            let Some(RequestKind::Write(kind, _)) = head else { panic!("no write") };
             (format!("{at}+{sectors}{parts}"), before.issued_as(kind, sectors, rules))
         }
         Next::Manage(op) => (op.name().into(), before.freezing()),
@@ -166,14 +166,14 @@ fn order_of_issue_is_the_order_of_arrival() {
     let mut queue = Queue::default();
     let mut word = word(0, 1, false);
     for n in 0..4 {
-        let kind = Kind::Write(WriteKind::At(4 + 3 * n), 3);
+        let kind = RequestKind::Write(WriteKind::At(4 + 3 * n), 3);
         word = queue.push(word, Item { kind, mergeable: true, token: n });
     }
     word = word.completed();
     let rules = Rules { merge_sectors_max: 6, ..rules(0) };
     let mut order = Vec::new();
     // The write in flight had no length; the first of the four has moved to the pointer.
-    word = word.at(Class::Sequential, 4);
+    word = word.at(ZoneClass::Sequential, 4);
     while let (after, Next::Issue { at, parts, .. }) = queue.next(word, &rules) {
         order.push((at, (0..parts).map(|_| queue.pop()).collect::<Vec<_>>()));
         word = after.completed();

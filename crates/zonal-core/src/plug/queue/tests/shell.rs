@@ -82,7 +82,7 @@ impl Shell {
             }
             Admission::Refuse(e) => self.ended.push((token, End::Refused(e))),
             Admission::Wait => {
-                let kind = Kind::Write(write.kind, write.sectors);
+                let kind = RequestKind::Write(write.kind, write.sectors);
                 self.word = self.queue.push(self.word, Item { kind, mergeable: write.mergeable, token });
             }
         }
@@ -105,7 +105,7 @@ impl Shell {
                     && self.word.chain_goes_on()
                     && let Some((at, item)) = self.following.pop_front()
                 {
-                    let Kind::Write(_, sectors) = item.kind else { panic!("only writes follow") };
+                    let RequestKind::Write(_, sectors) = item.kind else { panic!("only writes follow") };
                     return self.send(at, sectors, vec![item.token]);
                 }
                 self.word = if ok { self.word.completed() } else { self.word.completed().recovering() };
@@ -138,7 +138,7 @@ impl Shell {
     /// A positional write was not executed and is to be done in another way.
     pub(super) fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
-        let kind = Kind::Write(WriteKind::Alone(at), sectors);
+        let kind = RequestKind::Write(WriteKind::Alone(at), sectors);
         self.word = self.word.completed().recovering();
         self.break_chain();
         self.word = self.queue.push_front(self.word, Item { kind, mergeable: false, token: tokens[0] });
@@ -192,9 +192,9 @@ impl Shell {
     }
 
     /// The ends so far, and those that a recall has in store.
-    pub(super) fn ended_or_recalled(&self) -> Vec<(u32, End)> {
-        let recalled = self.following.iter().filter(|_| self.word.recalled());
-        self.ended.iter().cloned().chain(recalled.map(|(_, item)| (item.token, End::Aborted))).collect()
+    pub(super) fn ended_and_aborted(&self) -> Vec<(u32, End)> {
+        let aborted = self.following.iter().filter(|_| self.word.wants_quiet());
+        self.ended.iter().cloned().chain(aborted.map(|(_, item)| (item.token, End::Aborted))).collect()
     }
 
     /// Sectors of what is still to follow.
@@ -204,7 +204,7 @@ impl Shell {
 
     /// How many writes do not wait in the queue any more but follow a write that is at the device.
     pub(super) fn follow_still(&self) -> usize {
-        if self.word.recalled() { 0 } else { self.following.len() }
+        if self.word.wants_quiet() { 0 } else { self.following.len() }
     }
 
     /// Takes what may follow the write that goes out.

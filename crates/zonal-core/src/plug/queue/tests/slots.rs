@@ -3,11 +3,11 @@
 use super::*;
 
 fn at(offset: u32) -> Item<u32> {
-    Item { kind: Kind::Write(WriteKind::At(offset), 4), mergeable: true, token: offset }
+    Item { kind: RequestKind::Write(WriteKind::At(offset), 4), mergeable: true, token: offset }
 }
 
 fn manage(op: Op) -> Item<u32> {
-    Item { kind: Kind::Manage(op), mergeable: false, token: 99 }
+    Item { kind: RequestKind::Manage(op), mergeable: false, token: 99 }
 }
 
 /// A zone without a slot, at 8, with these waiting.

@@ -11,7 +11,7 @@ use crate::drive::{Drive, is_for_want_of_zones};
 use crate::format::{Anchor, STORE_ZONES_MAX};
 use crate::space::open::OPEN_MIN;
 use crate::superblocks::{self, COPY_BLOCKS, Pace, Site};
-use crate::waiter::Waiter;
+use crate::waiter::Wait;
 use crate::{BLOCK_SECTORS, format::Metadata};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use zonal_core::{RequestError, Sector, ZoneCondition, ZoneIndex};
 /// Gives sequential zones to the store, and to homes of the superblock.
 pub trait ZoneSource: Send + Sync {
     /// The lowest free zone that the store can have at once, which is the store's from then on; not one of `taken`.
-    fn take(&self, drive: &Drive, waiter: &dyn Waiter, taken: &[ZoneIndex]) -> Option<ZoneIndex>;
+    fn take(&self, drive: &Drive, waiter: &dyn Wait, taken: &[ZoneIndex]) -> Option<ZoneIndex>;
 }
 
 /// Where no file system is at work on the drive: zones that are empty are free.
 pub(super) struct EmptyZones;
 
 impl ZoneSource for EmptyZones {
-    fn take(&self, drive: &Drive, waiter: &dyn Waiter, taken: &[ZoneIndex]) -> Option<ZoneIndex> {
+    fn take(&self, drive: &Drive, waiter: &dyn Wait, taken: &[ZoneIndex]) -> Option<ZoneIndex> {
         let report = drive.report(waiter).ok()?;
         let is_free = |zone: &&zonal_core::ZoneDescriptor| {
             zone.condition == ZoneCondition::Empty && !taken.contains(&zone.zone)
@@ -38,7 +38,7 @@ impl ZoneSource for EmptyZones {
 }
 
 /// Whether there is a zone that a store, or a home of the superblock, can have.
-pub(crate) fn has_empty_zone(drive: &Drive, waiter: &dyn Waiter, anchor: &Anchor) -> bool {
+pub(crate) fn has_empty_zone(drive: &Drive, waiter: &dyn Wait, anchor: &Anchor) -> bool {
     let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
     EmptyZones.take(drive, waiter, &taken).is_some()
 }
@@ -56,7 +56,7 @@ enum Next {
 
 impl Log {
     /// The waiter of this thread, and the drive.
-    fn with_drive<R>(&self, call: impl FnOnce(&Drive, &dyn Waiter) -> R) -> R {
+    fn with_drive<R>(&self, call: impl FnOnce(&Drive, &dyn Wait) -> R) -> R {
         let disk = self.segments.disk();
         call(disk.drive(), &*disk.waiter())
     }

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 use zonal_io::standard::{self, Stream};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
     if *create {
         let opened = on.on.look()?;
         let ino = opened.fs.resolve(&names.join(&b'/')).map_err(|e| failed(path, e))?;
-        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind != Kind::Directory {
+        if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind != FileKind::Directory {
             return Err(failed(path, FsError::NotDirectory));
         }
         write::archive(&opened, ino, out, &mut journey)?;

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use anyhow::{Context, anyhow, bail};
 use std::io::Read;
 use tar::{EntryType, GnuExtSparseHeader, Header};
-use zonal_fs::format::Kind;
+use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FsError, NewFile, Payload, SetIds, SetTime};
 
 /// Bytes of records, and of long names, at most.
@@ -242,8 +242,8 @@ impl<'a> Extract<'a> {
                 let ino = replace_link(opened, parent?, name, entry.link.clone())?;
                 self.keep(ino, &entry.kept)?;
             }
-            EntryType::Fifo => journey.skipped(&entry.path, skipped(Kind::Pipe)),
-            EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(Kind::Character)),
+            EntryType::Fifo => journey.skipped(&entry.path, skipped(FileKind::Pipe)),
+            EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(FileKind::Character)),
             kind => bail!("it is of type {:?}", char::from(kind.as_byte())),
         }
         Ok(())
@@ -276,7 +276,7 @@ impl<'a> Extract<'a> {
         if stored != Some(left) || !is_within {
             bail!("its map of data contradicts its size");
         }
-        let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600))?;
+        let new = fs.create_unnamed(waiter, &NewFile::new(FileKind::File, 0o600))?;
         let ino = new.ino();
         let slash: &[u8] = if self.at.is_empty() { b"" } else { b"/" };
         fs.announce(ino, &[&self.at[..], slash, &Self::names(&entry.path)?.join(&b'/')].concat())?;

@@ -12,7 +12,7 @@ use anyhow::Context;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use tar::{EntryType, Header};
-use zonal_fs::format::{Attributes, Kind};
+use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{FsError, Seek, Target};
 
 /// Largest number that a header has digits for.
@@ -33,10 +33,10 @@ pub(super) fn archive(
     while let Some((path, ino)) = todo.pop() {
         journey.check()?;
         match archive.entry(&path, ino, journey) {
-            Ok(Kind::Directory) if !seen.insert(ino) => {
+            Ok(FileKind::Directory) if !seen.insert(ino) => {
                 journey.failed(&path, anyhow::anyhow!("the directory has another name"))?;
             }
-            Ok(Kind::Directory) => match entries(&opened.fs, ino) {
+            Ok(FileKind::Directory) => match entries(&opened.fs, ino) {
                 Ok(entries) => {
                     let below = entries.into_iter().rev();
                     todo.extend(below.map(|(name, ino)| ([&path[..], b"/", &name].concat(), ino)));
@@ -75,15 +75,15 @@ impl From<FsError> for Trouble {
 }
 
 impl Archive<'_> {
-    fn entry(&mut self, path: &[u8], ino: u64, journey: &mut Journey) -> Result<Kind, Trouble> {
+    fn entry(&mut self, path: &[u8], ino: u64, journey: &mut Journey) -> Result<FileKind, Trouble> {
         let fs = &self.opened.fs;
         let attributes = fs.attributes(ino)?;
         let first = self.linked.get(&ino).cloned();
         let (kind, link) = match attributes.kind {
-            Kind::Directory => (EntryType::Directory, None),
-            Kind::File | Kind::Symlink if first.is_some() => (EntryType::Link, first),
-            Kind::Symlink => (EntryType::Symlink, Some(fs.target(ino)?)),
-            Kind::File => (EntryType::Regular, None),
+            FileKind::Directory => (EntryType::Directory, None),
+            FileKind::File | FileKind::Symlink if first.is_some() => (EntryType::Link, first),
+            FileKind::Symlink => (EntryType::Symlink, Some(fs.target(ino)?)),
+            FileKind::File => (EntryType::Regular, None),
             kind => {
                 journey.skipped(path, skipped(kind));
                 return Ok(kind);
@@ -142,7 +142,7 @@ impl Archive<'_> {
         }
         let padding = size.next_multiple_of(BLOCK as u64) - size;
         self.out.write_all(&[0; BLOCK][..padding as usize]).map_err(output)?;
-        if matches!(attributes.kind, Kind::File | Kind::Symlink) && attributes.links > 1 {
+        if matches!(attributes.kind, FileKind::File | FileKind::Symlink) && attributes.links > 1 {
             self.linked.insert(ino, path.to_vec());
         }
         journey.progress.file();

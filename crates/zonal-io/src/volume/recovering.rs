@@ -2,7 +2,7 @@
 //!
 //! # Zones without a slot
 //! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
-//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of the starved ones. It is
+//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of those without a slot. It is
 //! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
 //! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
 
@@ -14,26 +14,26 @@ use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Patients {
+pub(super) struct RecoveringZones {
     /// How many there are: the one thing that polls read when there are none.
     len: AtomicUsize,
     /// With commands that timed out and are not settled.
     unsettled: Mutex<Vec<ZoneIndex>>,
     /// Without a slot.
-    starved: Mutex<Vec<Starved>>,
+    without_slot: Mutex<Vec<ZoneWithoutSlot>>,
     /// A zone was closed, so a slot may be free.
     closed: AtomicBool,
     /// A zone has come that no poll has looked at.
     fresh: AtomicBool,
 }
 
-struct Starved {
+struct ZoneWithoutSlot {
     zone: ZoneIndex,
     /// Zones that may hold the slots; `None` before the first look.
     holders: Option<Vec<ZoneIndex>>,
 }
 
-/// Holders that a starved zone looks at. Beyond that a device has in practice no limit.
+/// Holders that a zone without a slot looks at. Beyond that a device has in practice no limit.
 const HOLDERS_MAX: usize = 4096;
 
 /// What the holders of slots are doing.
@@ -47,16 +47,16 @@ enum Holders {
     Idle,
 }
 
-impl Patients {
-    fn add<T>(&self, list: &Mutex<Vec<T>>, patient: T) {
-        list.lock().push(patient);
+impl RecoveringZones {
+    fn add<T>(&self, list: &Mutex<Vec<T>>, waiting: T) {
+        list.lock().push(waiting);
         self.len.fetch_add(1, Ordering::Release);
     }
 
     fn take<T>(&self, list: &Mutex<Vec<T>>) -> Vec<T> {
-        let patients = std::mem::take(&mut *list.lock());
-        self.len.fetch_sub(patients.len(), Ordering::Release);
-        patients
+        let taken = std::mem::take(&mut *list.lock());
+        self.len.fetch_sub(taken.len(), Ordering::Release);
+        taken
     }
 
     /// `zone` waits until its timed-out commands are settled.
@@ -66,8 +66,8 @@ impl Patients {
     }
 
     /// `zone` waits for a slot.
-    pub(super) fn starve(&self, zone: ZoneIndex) {
-        self.add(&self.starved, Starved { zone, holders: None });
+    pub(super) fn wait_for_slot(&self, zone: ZoneIndex) {
+        self.add(&self.without_slot, ZoneWithoutSlot { zone, holders: None });
         self.fresh.store(true, Ordering::Release);
     }
 
@@ -115,16 +115,16 @@ impl Patients {
 
     /// `again` gets each zone without a slot that may be of use to try again, and whether that counts as a round: nothing else can
     /// end its wait.
-    pub(super) fn feed(&self, plugs: &Plugs, mut again: impl FnMut(ZoneIndex, bool)) {
+    pub(super) fn try_again(&self, plugs: &Plugs, mut again: impl FnMut(ZoneIndex, bool)) {
         let closed = self.closed.swap(false, Ordering::AcqRel);
-        let starved = self.take(&self.starved);
-        let hungry: Vec<ZoneIndex> = starved.iter().map(|s| s.zone).collect();
-        for mut patient in starved {
-            let holders = patient.holders.get_or_insert_with(|| holders(plugs, patient.zone));
-            let doing = if closed { Holders::Freed } else { doing(plugs, holders, &hungry) };
+        let without_slot = self.take(&self.without_slot);
+        let waiting_zones: Vec<ZoneIndex> = without_slot.iter().map(|s| s.zone).collect();
+        for mut waiting in without_slot {
+            let holders = waiting.holders.get_or_insert_with(|| holders(plugs, waiting.zone));
+            let doing = if closed { Holders::Freed } else { doing(plugs, holders, &waiting_zones) };
             match doing {
-                Holders::Busy => self.add(&self.starved, patient),
-                _ => again(patient.zone, doing == Holders::Idle),
+                Holders::Busy => self.add(&self.without_slot, waiting),
+                _ => again(waiting.zone, doing == Holders::Idle),
             }
         }
     }
@@ -139,10 +139,10 @@ fn holders(plugs: &Plugs, zone: ZoneIndex) -> Vec<ZoneIndex> {
     plugs.sequential_zones().filter(|&z| z != zone).filter(is_partial).take(HOLDERS_MAX).collect()
 }
 
-fn doing(plugs: &Plugs, holders: &[ZoneIndex], hungry: &[ZoneIndex]) -> Holders {
+fn doing(plugs: &Plugs, holders: &[ZoneIndex], waiting_zones: &[ZoneIndex]) -> Holders {
     let mut doing = Holders::Idle;
-    // The starved wait themselves, with nothing under way.
-    for &zone in holders.iter().filter(|z| !hungry.contains(z)) {
+    // Those without a slot wait themselves, with nothing under way.
+    for &zone in holders.iter().filter(|z| !waiting_zones.contains(z)) {
         let word = plugs.load(zone);
         // A zone at its start whose writes wait, for the token of mode qd1 or for their own slot, has given none back: zones
         // that took each other for ended ones would try for ever.

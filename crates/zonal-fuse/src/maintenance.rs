@@ -3,7 +3,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use zonal_fs::waiter::Waiter;
+use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError};
 
 /// How often zones are looked after while files change.
@@ -52,9 +52,9 @@ impl Changed {
 }
 
 /// Tends `fs` until the mount ends: syncs `every` so long after the first change.
-pub(crate) fn tend(
+pub(crate) fn maintain(
     fs: &FileSystem,
-    waiter: &dyn Waiter,
+    waiter: &dyn Wait,
     changed: &Changed,
     every: Duration,
     log: &dyn Fn(&str),
@@ -82,7 +82,7 @@ pub(crate) fn tend(
     }
 }
 
-fn free_zones(fs: &FileSystem, waiter: &dyn Waiter) -> Result<(), FsError> {
+fn free_zones(fs: &FileSystem, waiter: &dyn Wait) -> Result<(), FsError> {
     while fs.background_step(waiter)? {
         waiter.done();
     }

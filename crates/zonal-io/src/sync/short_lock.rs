@@ -27,10 +27,10 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A mutex whose holders are brief. See the module.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-pub type Brief<T> = lock_api::Mutex<RawBrief, T>;
+pub type ShortLock<T> = lock_api::Mutex<RawShortLock, T>;
 
-/// What [`Brief`] locks with.
-pub struct RawBrief {
+/// What [`ShortLock`] locks with.
+pub struct RawShortLock {
     held: AtomicBool,
     /// How often it was found taken; wraps. Changed by the holder only, so without a locked operation.
     waits: PlainU32,
@@ -38,32 +38,32 @@ pub struct RawBrief {
 
 /// How often `lock` was found taken by who had to have it. Wraps.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-pub fn waits_for<T>(lock: &Brief<T>) -> u32 {
+pub fn waits_for<T>(lock: &ShortLock<T>) -> u32 {
     // SAFETY: it is neither locked nor unlocked here.
     unsafe { lock.raw() }.waits.load(Ordering::Relaxed)
 }
 
 // SAFETY: `held` goes from false to true in one locked operation, so it has one holder, and only that one sets it back.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-unsafe impl lock_api::RawMutex for RawBrief {
-    const INIT: RawBrief = RawBrief { held: AtomicBool::new(false), waits: PlainU32::new(0) };
+unsafe impl lock_api::RawMutex for RawShortLock {
+    const INIT: RawShortLock = RawShortLock { held: AtomicBool::new(false), waits: PlainU32::new(0) };
 
     type Guard = GuardSend;
 
     #[inline]
     fn lock(&self) -> GuardSend {
-        RawBrief::lock(self);
+        RawShortLock::lock(self);
         GuardSend::new()
     }
 
     #[inline]
     fn try_lock(&self) -> Option<GuardSend> {
-        RawBrief::try_lock(self).then(GuardSend::new)
+        RawShortLock::try_lock(self).then(GuardSend::new)
     }
 
     #[inline]
     unsafe fn unlock(&self, _: GuardSend) {
-        RawBrief::unlock(self);
+        RawShortLock::unlock(self);
     }
 
     #[inline]
@@ -72,10 +72,10 @@ unsafe impl lock_api::RawMutex for RawBrief {
     }
 }
 
-impl RawBrief {
+impl RawShortLock {
     #[cfg(any(feature = "loom", feature = "shuttle"))]
-    pub(super) fn new() -> RawBrief {
-        RawBrief { held: AtomicBool::new(false), waits: PlainU32::new(0) }
+    pub(super) fn new() -> RawShortLock {
+        RawShortLock { held: AtomicBool::new(false), waits: PlainU32::new(0) }
     }
 
     #[inline]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn lock_many_threads_each_addition_counts() {
-        let sum = Brief::new(0u64);
+        let sum = ShortLock::new(0u64);
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| (0..100_000).for_each(|_| *sum.lock() += 1));
@@ -158,7 +158,7 @@ mod tests {
     fn h52_waiter_gets_the_lock_when_the_holder_wakes_up() {
         /// Far more than a waiter takes that is not woken.
         const STUCK: Duration = Duration::from_secs(20);
-        let lock = Arc::new(Brief::new(0));
+        let lock = Arc::new(ShortLock::new(0));
         let held = lock.lock();
         let (sender, got) = std::sync::mpsc::channel();
         let theirs = lock.clone();
@@ -187,7 +187,7 @@ mod tests {
         /// Naps that show that it is not by chance.
         #[cfg(not(any(feature = "loom", feature = "shuttle")))]
         const NAPS: u64 = 5;
-        let lock = Brief::new(());
+        let lock = ShortLock::new(());
         let held = lock.lock();
         let (sender, waiting) = std::sync::mpsc::channel();
         std::thread::scope(|s| {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn try_lock_held_is_refused() {
-        let lock = Brief::new(());
+        let lock = ShortLock::new(());
         let held = lock.lock();
         assert!(lock.try_lock().is_none());
         drop(held);

@@ -11,31 +11,31 @@ use zonal_io::device::Output;
 use zonal_io::volume::{Request, Volume};
 use zonal_sim::executor::{Processor, Task, Timeline};
 
-/// Whose time it is.
-pub(super) enum World {
+/// What runs tasks, in whose time.
+pub(super) enum TaskRunner {
     /// The world's, with a thread for each worker.
     Real(Clock),
     /// What the device says, with all workers on one thread.
     Virtual(Box<VirtualClock>),
 }
 
-impl World {
+impl TaskRunner {
     /// The time of `volume`. A virtual one does `errands` in it.
-    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> World {
+    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> TaskRunner {
         match volume.device().insight().virtual_time {
             true => {
                 let timeline = Timeline::new(volume.clone()).with_errands(errands);
-                World::Virtual(Box::new(VirtualClock::new(timeline)))
+                TaskRunner::Virtual(Box::new(VirtualClock::new(timeline)))
             }
-            false => World::Real(Clock::start()),
+            false => TaskRunner::Real(Clock::start()),
         }
     }
 
     /// Carries out one request while no worker is at work.
     pub(super) fn call(&self, volume: &Volume, request: Request) -> Result<Output, RequestError> {
         match self {
-            World::Real(clock) => volume.call(clock, request).result,
-            World::Virtual(clock) => clock.timeline.call(request),
+            TaskRunner::Real(clock) => volume.call(clock, request).result,
+            TaskRunner::Virtual(clock) => clock.timeline.call(request),
         }
     }
 }

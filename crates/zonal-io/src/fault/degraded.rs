@@ -18,11 +18,11 @@ pub enum Degraded {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Fallen {
+pub(super) struct DegradedZones {
     zones: HashMap<ZoneIndex, Degraded>,
 }
 
-impl Fallen {
+impl DegradedZones {
     /// Lets `zone` fall; whether it has not been this low before.
     ///
     /// # Errors

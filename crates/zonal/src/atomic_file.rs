@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A file that is being written. It goes if it is dropped.
-pub(crate) struct Whole {
+pub(crate) struct AtomicFile {
     file: File,
     /// The name that it has until it gets its own.
     beside: Option<PathBuf>,
@@ -31,20 +31,20 @@ pub(crate) fn directory(output: &Path) -> &Path {
     output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl Whole {
+impl AtomicFile {
     /// Begins a file with these permissions that will be `output`, or what that is a link to.
-    pub(crate) fn create(output: &Path, mode: u32) -> io::Result<Whole> {
+    pub(crate) fn create(output: &Path, mode: u32) -> io::Result<AtomicFile> {
         let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
         match unnamed(directory(&output), mode) {
-            Some(file) => Ok(Whole { file, beside: None, output }),
-            None => Whole::create_named(output, mode),
+            Some(file) => Ok(AtomicFile { file, beside: None, output }),
+            None => AtomicFile::create_named(output, mode),
         }
     }
 
-    fn create_named(output: PathBuf, mode: u32) -> io::Result<Whole> {
+    fn create_named(output: PathBuf, mode: u32) -> io::Result<AtomicFile> {
         let make = |beside: &Path| File::options().write(true).create_new(true).mode(mode).open(beside);
         let (file, beside) = spare(directory(&output), make)?;
-        Ok(Whole { file, beside: Some(beside), output })
+        Ok(AtomicFile { file, beside: Some(beside), output })
     }
 
     /// To write to.
@@ -77,7 +77,7 @@ impl Whole {
     }
 }
 
-impl Drop for Whole {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
             // The first error is the one to tell.
@@ -131,9 +131,11 @@ mod tests {
     }
 
     /// Makes a file with or without a name beside.
-    type Create = fn(&Path) -> io::Result<Whole>;
-    const WAYS: [Create; 2] =
-        [|output| Whole::create(output, 0o600), |output| Whole::create_named(output.to_owned(), 0o600)];
+    type Create = fn(&Path) -> io::Result<AtomicFile>;
+    const WAYS: [Create; 2] = [
+        |output| AtomicFile::create(output, 0o600),
+        |output| AtomicFile::create_named(output.to_owned(), 0o600),
+    ];
 
     #[test]
     fn file_has_its_name_once_it_is_whole_and_nothing_else_is_there() {
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn unnamed_file_is_what_this_system_has() {
         let dir = tempfile::tempdir().unwrap();
-        let whole = Whole::create(&dir.path().join("out"), 0o600).unwrap();
+        let whole = AtomicFile::create(&dir.path().join("out"), 0o600).unwrap();
         match whole.beside {
             None => assert!(names(dir.path()).is_empty()),
             Some(_) => println!("skipped: there are no files without a name here"),

@@ -12,7 +12,7 @@ pub const LATER: &[u8] = b"later";
 const BLOCK: u64 = 4096;
 
 /// Answers by question. A question is a facet and a path; an answer is bytes, or the error that the reader was told.
-pub type World = BTreeMap<String, Result<Vec<u8>, String>>;
+pub type Answers = BTreeMap<String, Result<Vec<u8>, String>>;
 
 /// That there is no such name, file or attribute is an answer, too.
 fn answer(result: Result<Vec<u8>, FsError>) -> Result<Vec<u8>, String> {
@@ -23,17 +23,17 @@ fn answer(result: Result<Vec<u8>, FsError>) -> Result<Vec<u8>, String> {
 }
 
 /// Asks `fs` everything that can be asked about `paths`, and about all names that its directories list.
-pub fn world(fs: &FileSystem, paths: &BTreeSet<String>) -> World {
-    let mut world = World::new();
+pub fn answers(fs: &FileSystem, paths: &BTreeSet<String>) -> Answers {
+    let mut answers = Answers::new();
     let mut listed: Vec<(u64, String)> = vec![(ROOT, String::new())];
     for path in paths {
         let ino = fs.resolve(path.as_bytes());
-        world.insert(
+        answers.insert(
             format!("ino:{path}"),
             answer(ino.as_ref().map(|ino| ino.to_le_bytes().to_vec()).map_err(copy)),
         );
         if let Ok(ino) = ino {
-            file(fs, ino, path, &mut world);
+            file(fs, ino, path, &mut answers);
         }
     }
     while let Some((directory, path)) = listed.pop() {
@@ -48,7 +48,7 @@ pub fn world(fs: &FileSystem, paths: &BTreeSet<String>) -> World {
         });
         let is_directory = !matches!(result, Err(FsError::NotDirectory));
         if is_directory {
-            world.insert(format!("names:{path}"), answer(result.map(|_| names)));
+            answers.insert(format!("names:{path}"), answer(result.map(|_| names)));
             let mut names = Vec::new();
             let result = fs.list_from(directory, Position::START, |position, name, entry| {
                 if name != LATER {
@@ -56,14 +56,14 @@ pub fn world(fs: &FileSystem, paths: &BTreeSet<String>) -> World {
                 }
                 ControlFlow::Continue(())
             });
-            world.insert(format!("positions:{path}"), answer(result.map(|_| names)));
+            answers.insert(format!("positions:{path}"), answer(result.map(|_| names)));
         }
         for (ino, path) in inos {
-            file(fs, ino, &path, &mut world);
+            file(fs, ino, &path, &mut answers);
             listed.push((ino, path));
         }
     }
-    world
+    answers
 }
 
 /// The error again: it has no clone.
@@ -74,10 +74,10 @@ fn copy(error: &FsError) -> FsError {
     }
 }
 
-fn file(fs: &FileSystem, ino: u64, path: &str, world: &mut World) {
+fn file(fs: &FileSystem, ino: u64, path: &str, answers: &mut Answers) {
     let attributes = fs.attributes(ino);
     let size = attributes.as_ref().map_or(0, |attributes| attributes.size);
-    world.insert(format!("attributes:{path}"), answer(attributes.map(|a| format!("{a:?}").into_bytes())));
+    answers.insert(format!("attributes:{path}"), answer(attributes.map(|a| format!("{a:?}").into_bytes())));
     for block in 0..size.div_ceil(BLOCK) {
         let mut bytes = vec![0xEE; BLOCK as usize];
         let read = fs.read(&impatient(), ino, block * BLOCK, Target::Bytes(&mut bytes));
@@ -86,24 +86,24 @@ fn file(fs: &FileSystem, ino: u64, path: &str, world: &mut World) {
             bytes
         });
         if !matches!(read, Err(FsError::IsDirectory | FsError::Invalid(_))) {
-            world.insert(format!("data:{path}#{block}"), answer(read));
+            answers.insert(format!("data:{path}#{block}"), answer(read));
         }
     }
     match fs.target(ino) {
         Err(FsError::Invalid(_)) => {}
-        target => drop(world.insert(format!("target:{path}"), answer(target))),
+        target => drop(answers.insert(format!("target:{path}"), answer(target))),
     }
     let names = fs.xattrs(ino);
     for name in names.as_ref().into_iter().flatten() {
         let value = answer(fs.xattr(ino, name));
-        world.insert(format!("xattr:{path}:{}", String::from_utf8_lossy(name)), value);
+        answers.insert(format!("xattr:{path}:{}", String::from_utf8_lossy(name)), value);
     }
-    world.insert(format!("xattrs:{path}"), answer(names.map(|names| names.concat())));
+    answers.insert(format!("xattrs:{path}"), answer(names.map(|names| names.concat())));
 }
 
 /// Why `seen` cannot be what `synced` is: an answer that differs. Errors are no answers. A question that was never asked
 /// follows from an error at a name before it.
-pub fn difference(seen: &World, synced: &World) -> Option<String> {
+pub fn difference(seen: &Answers, synced: &Answers) -> Option<String> {
     seen.iter().find_map(|(question, answer)| {
         let answer = answer.as_ref().ok()?;
         match synced.get(question) {
@@ -115,7 +115,7 @@ pub fn difference(seen: &World, synced: &World) -> Option<String> {
 }
 
 /// Errors that readers were told.
-pub fn errors(seen: &World) -> impl Iterator<Item = (&String, &String)> {
+pub fn errors(seen: &Answers) -> impl Iterator<Item = (&String, &String)> {
     seen.iter().filter_map(|(question, answer)| Some((question, answer.as_ref().err()?)))
 }
 
@@ -127,7 +127,7 @@ fn brief(bytes: &[u8]) -> String {
 
 /// The synced states that all observations of a case agree with.
 pub struct Judge<'a> {
-    states: &'a [World],
+    states: &'a [Answers],
     first: usize,
     left: BTreeSet<usize>,
 }
@@ -143,12 +143,12 @@ pub enum Fault {
 
 impl<'a> Judge<'a> {
     /// All of `states` from `first` on may be seen.
-    pub fn new(states: &'a [World], first: usize) -> Judge<'a> {
+    pub fn new(states: &'a [Answers], first: usize) -> Judge<'a> {
         Judge { states, first, left: (first..states.len()).collect() }
     }
 
     /// Takes an observation in.
-    pub fn observe(&mut self, seen: &World, when: &str) -> Result<(), Fault> {
+    pub fn observe(&mut self, seen: &Answers, when: &str) -> Result<(), Fault> {
         let agrees = |state: &usize| difference(seen, &self.states[*state]).is_none();
         let now: BTreeSet<usize> = self.left.iter().copied().filter(agrees).collect();
         if now.is_empty() {
@@ -165,7 +165,7 @@ impl<'a> Judge<'a> {
     }
 
     /// The states that agree with all that was seen.
-    pub fn left(&self) -> impl Iterator<Item = &World> {
+    pub fn left(&self) -> impl Iterator<Item = &Answers> {
         self.left.iter().map(|state| &self.states[*state])
     }
 
@@ -197,8 +197,8 @@ fn own_fields(attributes: &[u8]) -> String {
 /// What is wrong with `seen` after a repair of metadata that had lost pages, where `synced` is what they were: an answer that is
 /// neither the same, nor an error, nor told to be lost.
 pub fn salvage_difference(
-    seen: &World,
-    synced: &World,
+    seen: &Answers,
+    synced: &Answers,
     are_names_lost: bool,
     lost_of: impl Fn(&str) -> LostOf,
 ) -> Option<String> {
