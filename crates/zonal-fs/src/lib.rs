@@ -77,7 +77,7 @@ pub mod make;
 pub mod rebuild;
 pub mod waiter;
 
-pub use format::{Attributes, FileKind, Position};
+pub use format::{Attributes, Entry, FileKind, Position};
 pub use fs::*;
 #[cfg(feature = "insides")]
 pub use insides::{dump, format, scan, space, store, superblocks};

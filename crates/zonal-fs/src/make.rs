@@ -590,7 +590,10 @@ pub fn unit_blocks_max(volume: &Volume) -> u32 {
 /// An error if there is anything on the drive.
 fn check_unused(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if let Ok(superblock) = superblock(drive, waiter) {
-        return Err(MakeError::InUse { what: format!("the file system `{}`", superblock.label) });
+        let label = superblock.label;
+        let what =
+            if label.is_empty() { "a file system".into() } else { format!("the file system `{label}`") };
+        return Err(MakeError::InUse { what });
     }
     let is_written = |zone: &&ZoneDescriptor| {
         !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::NotWp | ZoneCondition::Offline)

@@ -70,6 +70,16 @@ impl IoBuf {
         IoBuf { ptr: map(len), tag: len as u64 | OWNED | MAPPED, pool: ptr::null() }
     }
 
+    /// A buffer with a copy of `bytes`, at most 4 GiB - 1.
+    ///
+    /// # Panics
+    /// If there are more.
+    pub fn copied(bytes: &[u8]) -> IoBuf {
+        let mut buf = IoBuf::zeroed(bytes.len().try_into().expect("a buffer has less than 4 GiB"));
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
     /// A buffer over memory that it does not own: a foreign caller's, such as a C program's.
     ///
     /// # Safety

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Addresses and lengths are sectors of 512 bytes, whatever the drive's block is ([`SECTOR_BYTES`]). The ends of requests come to a
-//! function of the caller ([`Volume::channel`]), to an [`Inbox`] of its thread, or are waited for as above ([`Volume::call`]).
+//! function of the caller ([`Volume::channel`]), to an [`Inbox`] of its thread, or are waited for as above ([`Volume::call`]). Threads
+//! that share a volume have an inbox each and sleep in [`Volume::wait_unless`]; an event loop sleeps on the descriptor of its [`news`].
 //!
 //! # Files
 //! [`FileSystem`] has files on a drive, written out of place and verified when they are read:
@@ -29,14 +30,17 @@
 //! ```
 //!
 //! # Where to look
+//! - Names of devices and their options: `zonal help devices`, which docs/CLI.md has too.
 //! - [`device`]: what a drive is, and what a device around it states ([`Wrapper`](device::Wrapper)); [`registry`]: names of devices; [`fault`]: a drive that misbehaves.
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
 //! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over TCP, and the target.
 //! - The directory `examples` has programs for appends of many threads, failed writes, drives with few open zones, an event loop, files,
 //!   and a wrapper that sends commands of its own.
 //!
+//! The pages of the other crates are built with this one's: `cargo doc -p zonal`, without `--no-deps`.
+//!
 //! # Features
-//! `program`, on by default, is the program `zonal` ([`run`]); a library does without it.
+//! `program`, on by default, is the program `zonal`; a library does without it.
 
 #![forbid(unsafe_code)]
 
@@ -85,7 +89,7 @@ pub use zonal_io::buffer::{BufferPool, IoBuf, IoBufs};
 pub use zonal_io::clock::Clock;
 pub use zonal_io::device::{Device, DeviceInfo, Output};
 pub use zonal_io::volume::{Channel, Completion, Inbox, Request, Volume, VolumeOptions, WriteMode};
-pub use zonal_io::{device, fault, image, registry, volume};
+pub use zonal_io::{device, fault, image, news, registry, volume};
 pub use zonal_nvme as nvme;
 pub use zonal_sim as sim;
 

@@ -94,6 +94,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The database's.
+    #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Wait) -> Result<(), FsError> {
         mount::make(rows, superblock, waiter.wall())
     }
@@ -103,6 +104,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`OpenError`]; nothing was changed.
+    #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn open(
         volume: Arc<Volume>,
         rows: Rows,
@@ -120,6 +122,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::open`], apart from that.
+    #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn look(
         volume: Arc<Volume>,
         rows: Rows,
@@ -155,7 +158,8 @@ impl FileSystem {
     /// ```
     ///
     /// # Errors
-    /// [`MakeError`]; [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options.
+    /// [`MakeError`]; [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options, one of which is to
+    /// [overwrite](MakeOptions::with_force) what is there.
     pub fn format(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
         let uuid =
@@ -176,7 +180,7 @@ impl FileSystem {
     /// A waiter for the calling thread, in the time in which the file system was opened.
     ///
     /// # Panics
-    /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`], whose callers have waiters of their own.
+    /// If it was not opened by [`FileSystem::format`] or [`FileSystem::mount`], but by a caller with waiters of its own.
     pub fn waiter(&self) -> Box<dyn Wait> {
         self.0.waiters.get().expect("it was opened by a caller with waiters of its own")()
     }

@@ -100,9 +100,7 @@ fn damage(fs: &FileSystem, zone: ZoneIndex, at: usize) {
     all[at] ^= 4;
     drive.zone(&waiter(), Op::ZoneReset, zone).unwrap();
     for (i, piece) in all.chunks(64 << 10).enumerate() {
-        let mut buf = IoBuf::zeroed(piece.len() as u32);
-        buf.copy_from_slice(piece);
-        drive.write(&waiter(), Sector(start.0 + i as u64 * 128), buf).unwrap();
+        drive.write(&waiter(), Sector(start.0 + i as u64 * 128), IoBuf::copied(piece)).unwrap();
     }
 }
 

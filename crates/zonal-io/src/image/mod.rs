@@ -7,6 +7,9 @@
 //! - [`ImageDevice::open`] locks and checks one, without changing a byte of it.
 //! - [`backing`] is where the bytes go; its test twin forgets what was not synced.
 //! - [`mod@format`] is the bytes themselves.
+//!
+//! Dropping a device closes it, and says nothing of a failure. To learn of it, keep the `Arc` of the [`ImageDevice`], drop the volume,
+//! then take the device out of the `Arc` and [close](ImageDevice::close) it.
 
 pub mod backing;
 mod create;

@@ -85,6 +85,7 @@ use pending::PendingRequest;
 pub use request::{Completion, Request};
 pub use settings::SetError;
 pub use token::Qd1Quantum;
+pub use zonal_core::budget::{Holders, Policy, WriterClass};
 pub use zonal_core::plug::ParkOptions;
 
 use crate::changes::Changes;
@@ -100,7 +101,6 @@ use events::Watch;
 use flight::Recorder;
 use front::Front;
 use handover::Home;
-use mode::Policy;
 use park::Parking;
 use plugs::Plugs;
 use quiesce::Quiesce;
@@ -258,7 +258,7 @@ impl Volume {
             is_cancelling: AtomicBool::new(false),
             watch,
             terms: Terms {
-                policy: Policy::new(mode, mode_reason),
+                policy: mode::Policy::new(mode, mode_reason),
                 settings: Settings::new(&info, &options),
                 has_budget,
                 virtual_time: device.insight().virtual_time,

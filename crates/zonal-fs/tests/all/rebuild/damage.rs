@@ -38,10 +38,8 @@ fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
 
 fn append(rig: &Rig, zone: u32, data: &[u8]) {
     let drive = rig.drive();
-    let mut buf = IoBuf::zeroed(data.len() as u32);
-    buf.copy_from_slice(data);
     let start = drive.volume().info().geometry.start_of(ZoneIndex(zone));
-    drive.append(&waiter(), start, buf).unwrap();
+    drive.append(&waiter(), start, IoBuf::copied(data)).unwrap();
     drive.flush(&waiter()).unwrap();
 }
 
