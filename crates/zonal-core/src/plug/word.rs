@@ -435,3 +435,18 @@ impl std::fmt::Debug for Word {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_of_parked_writes_waits_until_it_is_told_otherwise() {
+        let word = Word::new(ZoneClass::Sequential, 8);
+        assert!(!word.has_parked() && !word.waits());
+        let parked = word.with_parked();
+        assert!(parked.has_parked() && parked.waits());
+        let without = parked.without_parked();
+        assert!(!without.has_parked() && without.waits());
+    }
+}

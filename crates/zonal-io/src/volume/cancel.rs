@@ -5,7 +5,7 @@
 //! out, but for the flush that makes a write durable which was carried out. A cancelled write leaves the pointer where it stands.
 //!
 //! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
-//! channel's mark when it would go out ([`Volume::cancel_queued`]). Steps look at marks only while a cancelled channel has
+//! channel's mark when it would go out ([`Shard::cancel`]). Steps look at marks only while a cancelled channel has
 //! requests that have not ended. [`Volume::cancel_request`] does the same with a mark for one request, which its caller takes
 //! away.
 
@@ -14,7 +14,7 @@ use super::pending::PendingRequest;
 use super::turn::{Turn, Work};
 use super::{Shard, Volume};
 use crate::device::{Context, ContextKind};
-use crate::sync::{Ordering, ShortLock};
+use crate::sync::ShortLock;
 use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, RequestError, Sectors, ZoneIndex};
 
@@ -28,7 +28,7 @@ impl Volume {
     /// # Panics
     /// If a completion function that was called meanwhile did.
     pub fn cancel(&self, now: Nanos, channel: &Channel) {
-        self.channels.mark_cancelled(channel, &self.is_cancelling);
+        self.channels.mark_cancelled(channel);
         self.cancel_marked(now);
     }
 
@@ -39,7 +39,7 @@ impl Volume {
     /// If a completion function that was called meanwhile did.
     #[must_use = "what a step holds at this moment is cancelled later, while the answer lives"]
     pub fn cancel_request(&self, now: Nanos, channel: &Channel, token: u64) -> Withdrawal {
-        let withdrawal = self.channels.withdraw(channel, token, &self.is_cancelling);
+        let withdrawal = self.channels.withdraw(channel, token);
         self.cancel_marked(now);
         withdrawal
     }
@@ -58,58 +58,12 @@ impl Volume {
         self.alarm.ring();
     }
 
-    /// Whether a cancelled channel has requests that have not ended.
-    #[inline]
-    pub(super) fn is_cancelling(&self) -> bool {
-        self.is_cancelling.load(Ordering::Relaxed)
-    }
-
-    /// Takes the mark away once nothing is left for it.
-    #[inline]
-    pub(super) fn look_after_cancelled(&self) {
-        if self.is_cancelling() {
-            self.channels.unmark_cancelling(&self.is_cancelling);
-        }
-    }
-
-    /// Ends what is cancelled of what waits in `zone`, for the holder of its shard.
-    pub(super) fn cancel_queued(
-        &self,
-        zone: ZoneIndex,
-        word: Word,
-        shard: &mut Shard,
-        turn: &mut Turn,
-    ) -> bool {
-        let mut cancelled = Vec::new();
-        shard.queue(zone).cancel(word, |pending| pending.is_cancelled(), &mut cancelled);
-        if let Some(parked_writes) = shard.parked_writes.get_mut(&zone.0) {
-            parked_writes.cancel(|pending| pending.is_cancelled(), &mut cancelled);
-        }
-        let is_any = !cancelled.is_empty();
-        cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
-        is_any
-    }
-
-    /// Ends a request that would continue and is cancelled.
-    #[cold]
-    pub(super) fn end_cancelled(&self, pending: Box<PendingRequest>, turn: &mut Turn) {
-        let error = match pending.done {
-            written if written > 0 && pending.op.is_write() => RequestError::InPart {
-                sector: pending.sector + Sectors(written.into()),
-                written,
-                error: DeviceError::Aborted,
-            },
-            _ => RequestError::Cancelled,
-        };
-        turn.end(pending, Err(error));
-    }
-
     fn cancel_in_shard(&self, now: Nanos, shard: &ShortLock<Shard>, turn: &mut Turn) {
         let mut moved = Vec::new();
         let mut shard = shard.lock();
         for zone in shard.zones() {
             let word = self.plugs.load(zone);
-            if self.cancel_queued(zone, word, &mut shard, turn) {
+            if shard.cancel(zone, word, turn) {
                 moved.push(zone);
             }
         }
@@ -143,8 +97,36 @@ impl Volume {
     fn cancel_elsewhere(&self, turn: &mut Turn) {
         let mut cancelled = self.delayed.cancel(is_cancelled);
         cancelled.extend(self.front.iter().flat_map(|front| front.cancel()));
-        cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
+        cancelled.into_iter().for_each(|pending| end_cancelled(pending, turn));
     }
+}
+
+impl Shard {
+    /// Ends what is cancelled of what waits in `zone`, which has this word; whether that was any.
+    pub(super) fn cancel(&mut self, zone: ZoneIndex, word: Word, turn: &mut Turn) -> bool {
+        let mut cancelled = Vec::new();
+        self.queue(zone).cancel(word, |pending| pending.is_cancelled(), &mut cancelled);
+        if let Some(parked_writes) = self.parked_writes.get_mut(&zone.0) {
+            parked_writes.cancel(|pending| pending.is_cancelled(), &mut cancelled);
+        }
+        let is_any = !cancelled.is_empty();
+        cancelled.into_iter().for_each(|pending| end_cancelled(pending, turn));
+        is_any
+    }
+}
+
+/// Ends a request that would continue and is cancelled.
+#[cold]
+pub(super) fn end_cancelled(pending: Box<PendingRequest>, turn: &mut Turn) {
+    let error = match pending.done {
+        written if written > 0 && pending.op.is_write() => RequestError::InPart {
+            sector: pending.sector + Sectors(written.into()),
+            written,
+            error: DeviceError::Aborted,
+        },
+        _ => RequestError::Cancelled,
+    };
+    turn.end(pending, Err(error));
 }
 
 /// Whether a command is, or carries, a cancelled request. Those of recovery continue: their zone needs them.

@@ -56,7 +56,7 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        let is_cancelled = self.is_cancelling() && behind.is_cancelled();
+        let is_cancelled = self.channels.is_cancelling() && behind.is_cancelled();
         if !self.plugs.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
             return self.serve(now, zone, PlugEvent::Broken(behind), turn, stack);
         }

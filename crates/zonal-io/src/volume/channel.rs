@@ -465,6 +465,8 @@ fn drain_nested(mut share: i32) -> i32 {
 /// A volume's channels.
 pub(super) struct Channels {
     all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
+    /// A cancelled channel has requests that have not ended.
+    is_cancelling: AtomicBool,
     backlog: Arc<Backlog>,
 }
 
@@ -472,7 +474,7 @@ impl Channels {
     /// None yet, of a volume with this alarm.
     pub(super) fn new(alarm: Arc<Alarm>) -> Channels {
         let backlog = Backlog { alarm, len: AtomicUsize::new(0), waiting: Mutex::default() };
-        Channels { all: Mutex::default(), backlog: Arc::new(backlog) }
+        Channels { all: Mutex::default(), is_cancelling: AtomicBool::new(false), backlog: Arc::new(backlog) }
     }
 
     /// A channel that calls `complete` inside any call of the volume.
@@ -542,23 +544,37 @@ impl Channels {
 
     /// Marks a channel, and in `is_cancelling` that one is. Under the lock, so that the second mark is not taken away before
     /// the first has been seen.
-    pub(super) fn mark_cancelled(&self, channel: &Channel, is_cancelling: &AtomicBool) {
+    pub(super) fn mark_cancelled(&self, channel: &Channel) {
         let _all = self.all.lock();
         channel.inner.taken_by.store(std::ptr::null_mut(), Ordering::Release);
-        is_cancelling.store(true, Ordering::Release);
+        self.is_cancelling.store(true, Ordering::Release);
     }
 
     /// The same for the requests of a channel that have this token, until the answer is dropped.
-    pub(super) fn withdraw(&self, channel: &Channel, token: u64, is_cancelling: &AtomicBool) -> Withdrawal {
+    pub(super) fn withdraw(&self, channel: &Channel, token: u64) -> Withdrawal {
         let _all = self.all.lock();
         channel.inner.withdrawn.lock().push(token);
-        is_cancelling.store(true, Ordering::Release);
+        self.is_cancelling.store(true, Ordering::Release);
         Withdrawal { channel: channel.inner.clone(), token }
+    }
+
+    /// Whether a cancelled channel has requests that have not ended.
+    #[inline]
+    pub(super) fn is_cancelling(&self) -> bool {
+        self.is_cancelling.load(Ordering::Relaxed)
+    }
+
+    /// Takes the mark away once nothing is left for it.
+    #[inline]
+    pub(super) fn look_after_cancelled(&self) {
+        if self.is_cancelling() {
+            self.unmark_cancelling();
+        }
     }
 
     /// Takes the mark away if every request of every cancelled channel has ended, and none is withdrawn.
     #[cold]
-    pub(super) fn unmark_cancelling(&self, is_cancelling: &AtomicBool) {
+    fn unmark_cancelling(&self) {
         let all = self.all.lock();
         let has_ended = |c: &ChannelInner| {
             // `ended` first: no request comes after the mark, so it does not pass `issued`.
@@ -567,7 +583,7 @@ impl Channels {
             !has_left && c.withdrawn.lock().is_empty()
         };
         if all.iter().all(|c| has_ended(c)) {
-            is_cancelling.store(false, Ordering::Release);
+            self.is_cancelling.store(false, Ordering::Release);
         }
     }
 

@@ -74,6 +74,11 @@ pub(super) fn cure(pending: &mut PendingRequest, error: DeviceError, is_cancelli
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::emulated::{Emulated, EmulatedOptions, Null};
+    use crate::volume::pending::Owner;
+    use crate::volume::{Volume, VolumeOptions, channel::ChannelRef};
+    use std::sync::Arc;
+    use zonal_core::Nanos;
 
     #[test]
     fn request_longer_than_a_command_has_a_next_one_until_all_is_done() {
@@ -132,5 +137,30 @@ mod tests {
         assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX), Cure::End);
         assert_eq!(busy(Op::Write, |p| p.plugged = true), Cure::End);
         assert_eq!(cure_of(Op::Read, DeviceError::OutOfRange, |_| {}).0, Cure::End);
+    }
+
+    #[test]
+    fn cancelled_request_sends_no_next_command_and_no_second_try() {
+        let device = EmulatedOptions::default().with_size(16 << 20).with_zone_size(1 << 20);
+        let device = Emulated::new("drive", &device, Null).unwrap();
+        let volume = Volume::open(Arc::new(device), VolumeOptions::default()).unwrap();
+        let (cancelled, other) = (volume.channel(|_| {}), volume.channel(|_| {}));
+        volume.cancel(Nanos(0), &cancelled);
+        let read_of = |channel| {
+            let mut pending = PendingRequest::unused();
+            (pending.op, pending.sectors) = (Op::Read, 96);
+            pending.owner = Owner::Channel(ChannelRef::of(channel));
+            pending
+        };
+        let terms = Terms::of_drive(|_| {});
+        let mut read = read_of(&cancelled);
+        assert_eq!((terms.after(&mut read, true), read.done), (After::Cancelled, 64));
+        assert_eq!(terms.after(&mut read_of(&cancelled), false), After::Next);
+        assert_eq!(terms.after(&mut read_of(&other), true), After::Next);
+        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, true), Cure::Cancelled);
+        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, false), Cure::Later(1));
+        assert_eq!(cure(&mut read_of(&other), DeviceError::Busy, true), Cure::Later(1));
+        // What the medium says came of nothing else.
+        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Medium, true), Cure::End);
     }
 }

@@ -12,6 +12,7 @@
 
 use super::Volume;
 use super::alarm::Alarm;
+use super::cancel::end_cancelled;
 use super::channel::TURN_MAX;
 use super::counters::Counter;
 use super::pending::PendingRequest;
@@ -260,7 +261,7 @@ impl Volume {
     /// Takes what leaves the scheduler: its cancelled requests end here, the others go out.
     fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<PendingRequest>>) {
         let Dispatched { zone, sectors, parts, .. } = dispatched;
-        let is_cancelled = |p: &PendingRequest| self.is_cancelling() && p.is_cancelled();
+        let is_cancelled = |p: &PendingRequest| self.channels.is_cancelling() && p.is_cancelled();
         let (mut cancelled, mut parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|p| is_cancelled(p));
         parts.iter_mut().chain(&mut cancelled).for_each(|p| p.locks_zone = zone.is_some());
         match zone {
@@ -269,7 +270,7 @@ impl Volume {
             }
             _ => {
                 let mut turn = Turn::default();
-                cancelled.into_iter().for_each(|part| self.end_cancelled(part, &mut turn));
+                cancelled.into_iter().for_each(|part| end_cancelled(part, &mut turn));
                 turn.tell(self);
                 for part in parts {
                     let route = zone.map_or(Route::Plain, Route::Plug);

@@ -91,7 +91,7 @@ pub use zonal_core::plug::ParkOptions;
 use crate::changes::Changes;
 use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, made_anew};
 use crate::news::{LEFT, News, Wakeups};
-use crate::sync::{Arc, AtomicBool, SegQueue};
+use crate::sync::{Arc, SegQueue};
 use alarm::Alarm;
 use arrayvec::ArrayVec;
 use budget::Slots;
@@ -196,8 +196,6 @@ pub struct Volume {
     delayed: Retries,
     recorder: Recorder,
     alarm: Arc<Alarm>,
-    /// A cancelled channel has requests that have not ended.
-    is_cancelling: AtomicBool,
     watch: Watch,
 }
 
@@ -255,7 +253,6 @@ impl Volume {
             delayed: Retries::default(),
             recorder: Recorder::default(),
             alarm,
-            is_cancelling: AtomicBool::new(false),
             watch,
             terms: Terms {
                 policy: mode::Policy::new(mode, mode_reason),
@@ -349,7 +346,7 @@ impl Volume {
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
         let looked = self.look_after_recovering(now, &mut deadline);
         self.recorder.write();
-        self.look_after_cancelled();
+        self.channels.look_after_cancelled();
         let moved = progress.contains(&Progress::Some) || looked == Progress::Some;
         let front = self.front.as_ref().filter(|front| front.is_to_be_seen());
         let sent = front.is_some_and(|front| front.dispatch(self, now));
@@ -481,7 +478,7 @@ impl Volume {
             return progress;
         }
         // What a thread was about to put here, or another poll had in hand, while its channel was cancelled.
-        if self.is_cancelling() && self.cancel_stalled(now) {
+        if self.channels.is_cancelling() && self.cancel_stalled(now) {
             progress = Progress::Some;
         }
         for queue in 0..self.terms.info.queues {

@@ -80,8 +80,8 @@ impl Volume {
         if !word.waits() {
             return;
         }
-        if self.is_cancelling() {
-            self.cancel_queued(zone, word, &mut shard, turn);
+        if self.channels.is_cancelling() {
+            shard.cancel(zone, word, turn);
         }
         // Under the lock, so that they are those of the mode that the zone is in.
         let (rules, is_qd1) = (self.terms.rules(zone), self.terms.policy.is(WriteMode::Qd1));

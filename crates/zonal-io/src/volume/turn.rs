@@ -5,6 +5,7 @@
 //! then is left on the ready list for the next poll, so that no thread is held by the writes of others.
 
 use super::Volume;
+use super::cancel::end_cancelled;
 use super::channel::Counted;
 use super::completion::{After, Cure, cure};
 use super::counters::Counter;
@@ -255,13 +256,13 @@ impl Volume {
             Ok(output) => output,
             Err(e) => return self.failed(now, pending, e, turn, stack),
         };
-        match self.terms.after(&mut pending, self.is_cancelling()) {
+        match self.terms.after(&mut pending, self.channels.is_cancelling()) {
             After::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             // Its zone's pointer tells how much of it was written.
             After::Cancelled if pending.plugged => {
                 self.failed(now, pending, DeviceError::Aborted, turn, stack);
             }
-            After::Cancelled => self.end_cancelled(pending, turn),
+            After::Cancelled => end_cancelled(pending, turn),
             After::Flush => {
                 self.leave_zone(now, &mut pending, turn, stack);
                 pending.stage = RequestStage::FlushBehind;
@@ -368,14 +369,14 @@ impl Volume {
             self.found_gone();
         }
         let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
-        match (cure(&mut pending, error, self.is_cancelling()), zone) {
+        match (cure(&mut pending, error, self.channels.is_cancelling()), zone) {
             (Cure::Send, Some(zone)) => self.serve(now, zone, PlugEvent::Retry(pending), turn, stack),
             (Cure::Send, None) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (_, Some(zone)) => {
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, PlugEvent::Failed(lost), turn, stack);
             }
-            (Cure::Cancelled, None) => self.end_cancelled(pending, turn),
+            (Cure::Cancelled, None) => end_cancelled(pending, turn),
             (Cure::Later(retries), None) => self.retry_later(now, Context::one(pending), retries, stack),
             (Cure::End, None) => turn.end(pending, Err(error.into())),
         }
