@@ -2,6 +2,7 @@
 //! finds the place of each record and tells it. `cargo run -p zonal --example append`.
 
 use std::sync::mpsc;
+use zonal::volume::Backoff;
 use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
 
 const THREADS: u8 = 4;
@@ -18,19 +19,20 @@ fn append(volume: &Volume, clock: &Clock, thread: u8) -> Vec<Sector> {
         record.fill(thread);
         volume.submit(clock.now(), &channel, Request::append(Sector(0), RECORD / 512, record));
     }
-    let mut places = Vec::new();
+    let (mut places, mut backoff) = (Vec::new(), Backoff::default());
     while places.len() < RECORDS {
-        // A thread with nothing else to do sleeps until a poll would bring something, or until the time that the last one named.
         let due = volume.poll(clock.now());
+        let before = places.len();
         for result in told.try_iter() {
             let Ok(Output::Appended(place)) = result else {
                 panic!("an append ends with its place: {result:?}")
             };
             places.push(place);
         }
-        if places.len() < RECORDS {
-            let until = due.map_or(u64::MAX, |due| due.0.saturating_sub(clock.now().0));
-            volume.wait(std::time::Duration::from_nanos(until.min(1_000_000)));
+        // A thread with nothing else to do waits until a poll would bring something, or until the time that the last one named.
+        match places.len() > before {
+            true => backoff.reset(),
+            false => backoff.pause(volume, clock.now(), due),
         }
     }
     places

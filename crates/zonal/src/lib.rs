@@ -13,7 +13,8 @@
 //!
 //! Addresses and lengths are sectors of 512 bytes, whatever the drive's block is ([`SECTOR_BYTES`]). The ends of requests come to a
 //! function of the caller ([`Volume::channel`]), to an [`Inbox`] of its thread, or are waited for as above ([`Volume::call`]). Threads
-//! that share a volume have an inbox each and sleep in [`Volume::wait_unless`]; an event loop sleeps on the descriptor of its [`news`].
+//! that share a volume have an inbox or a channel each, and wait by [`Backoff`](volume::Backoff); an event loop sleeps on the descriptor
+//! of its [`news`].
 //!
 //! # Files
 //! [`FileSystem`] has files on a drive, written out of place and verified when they are read:

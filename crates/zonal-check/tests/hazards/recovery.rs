@@ -376,11 +376,16 @@ fn covered_write_that_is_not_found_has_an_unknown_fate() {
 #[test]
 fn device_that_reads_nothing_confirms_nothing() {
     let rig = Rig::per_zone();
-    let zeroes = rig.submit(Request::write_zeroes(rig.sector(1, 0), 8));
-    rig.step(Answer::Torn(8, DeviceError::Aborted));
-    rig.step(Answer::Obey);
-    assert_eq!(rig.step(Answer::Reply(Ok(Output::Done))).op, Op::Read);
-    assert_eq!(rig.end(zeroes), Some(unknown(1, 8, 0, DeviceError::Aborted)));
+    for zone in [1, 2] {
+        let write = match zone {
+            1 => rig.submit(Request::write_zeroes(rig.sector(zone, 0), 8)),
+            _ => rig.write(zone, 0, 8),
+        };
+        rig.step(Answer::Torn(8, DeviceError::Aborted));
+        rig.step(Answer::Obey);
+        assert_eq!(rig.step(Answer::Reply(Ok(Output::Done))).op, Op::Read);
+        assert_eq!(rig.end(write), Some(unknown(zone, 8, 0, DeviceError::Aborted)));
+    }
 }
 
 #[test]
