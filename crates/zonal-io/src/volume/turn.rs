@@ -138,9 +138,8 @@ impl Volume {
                         let mut stack = Stack::new();
                         self.follow(now, zone, behind, &mut turn, &mut stack);
                         self.empty(now, &mut stack, &mut turn);
-                    // In mode qd1 the token has to be passed on, also by a zone where no write waits.
-                    } else if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                        self.go_on(now, zone, PlugEvent::Completed, &mut turn);
+                    } else {
+                        self.write_ended(now, zone, &mut turn);
                     }
                 }
                 end_done(take_one(slot));
@@ -152,18 +151,14 @@ impl Volume {
             {
                 let (zone, at) = (self.terms.info.geometry.zone_of(p.sector), *at);
                 let mut turn = Turn::default();
-                if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                    self.go_on(now, zone, PlugEvent::Completed, &mut turn);
-                }
+                self.write_ended(now, zone, &mut turn);
                 take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
                 turn.tell(self)
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.terms.info.geometry.zone_of(m.parts[0].sector);
                 let mut turn = Turn::default();
-                if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-                    self.go_on(now, zone, PlugEvent::Completed, &mut turn);
-                }
+                self.write_ended(now, zone, &mut turn);
                 if let Some(Context(ContextKind::Merged(mut m))) = slot.take() {
                     m.parts.drain(..).for_each(|p| p.end(Ok(Output::Done), Counted::Yes));
                     m.segments.clear();
@@ -176,6 +171,15 @@ impl Volume {
                 let result = std::mem::replace(result, Ok(Output::Done));
                 self.run(now, Work::Finished(context, result))
             }
+        }
+    }
+
+    /// A write that none follows in a chain has succeeded. In mode qd1 the token has to be passed on, also by a zone where no write
+    /// waits.
+    #[inline(always)]
+    fn write_ended(&self, now: Nanos, zone: ZoneIndex, turn: &mut Turn) {
+        if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
+            self.go_on(now, zone, PlugEvent::Completed, turn);
         }
     }
 
