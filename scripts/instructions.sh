@@ -3,9 +3,8 @@
 # difference between a program that makes N and a program that makes 2N. Prints them beside the committed ones of this
 # architecture, docs/instructions/ARCH.txt, and fails where a path costs more than 2% above those, or locks more. What the
 # device takes is among them: of the three locked ones of a write in line it takes one. The table has in each line the path, its
-# instructions and the locked ones. They are counted without optimisation at link time (profile `counted`): with it a write costs
-# 653 of the 702 that the table has, a read 524 of 555. instructions.sh --bless writes the counts into the table, --if-there does
-# nothing without valgrind.
+# instructions and the locked ones. They are counted without optimisation at link time (profile `counted`), which takes some
+# more of them away. instructions.sh --bless writes the counts into the table, --if-there does nothing without valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -93,4 +92,4 @@ awk -v tolerance=$tolerance '
         printf "%-14s %12d %9s %7s %7.2f %9s%s\n", $1, $2, expected[$1], change, $3, locked[$1], over ? "  too many" : ""
     }
     END { exit bad > 0 }
-' "$table" - <<<"$counted" || fail "a path costs more than $table allows: \`git stash\` and another count say whether it is your change"
+' "$table" - <<<"$counted" || fail "a path costs more than $table allows; a count at the commit before says whether it is your change"

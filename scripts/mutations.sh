@@ -34,8 +34,16 @@ fi
 target=../target
 [ -z "$sample" ] || target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
-# Cargo tells what it has built from what by age: what a sample leaves in the tests' target must not pass for the tree's own.
-[ -z "$sample" ] || trap 'touch crates/*/src/*.rs' EXIT
+# Cargo tells what it has built from what by age: what a sample leaves in the tests' target must not pass for the tree's own. A crate
+# whose root is newer is built again, with all that use it. While a sample runs, nothing else is to be built there.
+crates_of() { sed -n 's/^at: \([^ /]*\)\( .*\|$\)/\1/p; s|^at: crates/\([^/]*\)/.*|\1|p' "$1"; }
+leave_no_mutation() {
+    local crate
+    for crate in $(for mutation in "${selected[@]}"; do crates_of "$mutation"; done | sort -u); do
+        touch "crates/$crate/src/lib.rs"
+    done
+}
+[ -z "$sample" ] || trap leave_no_mutation EXIT
 
 # Copies what differs, so that little is built again; a copied file is newer than what was built from it.
 copy_tree() {

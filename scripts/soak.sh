@@ -357,13 +357,15 @@ mutants() {
     }
     local bad=0 said=$out/mutants.out status
     rm -rf "$said"
-    timeout --signal=INT $((minutes * 60)) cargo mutants --package zonal-core --package zonal-sim --shuffle --colors never \
+    timeout --signal=INT --kill-after=60 $((minutes * 60)) cargo mutants --package zonal-core --package zonal-sim --shuffle --colors never \
         --output "$out" >"$out/soak-mutants.txt" 2>&1
     status=$?
     # Some were missed, the tests of some did not end, the time was over.
     case $status in 0 | 2 | 3 | 124 | 130) ;; *) bad=1 ;; esac
-    lines() { grep -c . "$said/$1.txt" || true; }
-    row mutants "$(lines caught) mutations of zonal-core and zonal-sim caught, $(lines missed) missed, $(lines timeout) undecided, $(lines unviable) that do not build" \
+    lines() { cat "$said/$1.txt" 2>/dev/null | grep -c . || true; }
+    local judged="$(lines caught) caught, $(lines missed) missed"
+    [ "$judged" != "0 caught, 0 missed" ] || bad=1
+    row mutants "mutations of zonal-core and zonal-sim: $judged, $(lines timeout) undecided, $(lines unviable) that do not build" \
         "new ones each time" $bad
 }
 

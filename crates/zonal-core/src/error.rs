@@ -191,8 +191,9 @@ pub enum RequestError {
         /// Where the write would begin, in sectors from the zone's start.
         offset: u32,
     },
-    /// An earlier write was lost at `lost_at`, where this positional write's position depends on it. A write that comes after the loss
-    /// was told is ahead of the pointer instead: it is parked, or ends with [`RequestError::NotAtWritePointer`].
+    /// An earlier write was lost at `lost_at`, where this positional write's position depends on it. Once
+    /// no write of the zone waits any more, or another has taken the lost one's place, a write ahead of the pointer is parked or refused
+    /// as any other.
     #[error("zone {zone}: an earlier write was lost at offset {lost_at}, this one at {offset} depends on it")]
     PredecessorLost {
         /// The zone.

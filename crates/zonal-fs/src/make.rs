@@ -92,6 +92,9 @@ pub enum MakeError {
     /// The drive or an option does not suit.
     #[error("{0}")]
     Unfit(String),
+    /// The drive cannot be opened.
+    #[error(transparent)]
+    Volume(zonal_io::volume::OpenError),
     /// There is none.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
@@ -156,7 +159,7 @@ impl From<StoreError> for MakeError {
 pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiters), MakeError> {
     // The file system keeps the drive's limits of open zones.
     let options = VolumeOptions::default().without_budget();
-    let volume = Volume::open(device, options).map_err(|error| MakeError::Unfit(error.to_string()))?;
+    let volume = Volume::open(device, options).map_err(MakeError::Volume)?;
     Ok((Arc::new(Drive::new(Arc::new(volume))), polling(Clock::start())))
 }
 

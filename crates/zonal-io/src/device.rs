@@ -339,9 +339,9 @@ wrapper! {
     /// is a [`Device`].
     ///
     /// What a wrapper owes its host, over the contract of the module:
-    /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it. Contexts
-    ///   of a host may be tokens, too: a wrapper that keeps to itself what the host's are gives each command a number of its own, and
-    ///   the host its context back.
+    /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it. A host's
+    ///   context may be a token, too: a wrapper that sends tokens of its own keeps each of those and gives its command a number instead;
+    ///   what is no token ([`Context::is_token`]) may pass as it is.
     /// - A wrapper that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
     ///   [`settle`](Wrapper::settle).
     /// - A wrapper with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
@@ -417,8 +417,8 @@ impl Context {
         Context(ContextKind::Token(token))
     }
 
-    /// Whether it is a number. Wrappers give the device inside numbers of their own, and tell these from what they pass
-    /// through by this.
+    /// Whether it is a number. Wrappers that give the device inside numbers of their own, in place of those of their hosts too, tell
+    /// these from what they pass through by this.
     pub const fn is_token(&self) -> bool {
         matches!(self.0, ContextKind::Token(_))
     }

@@ -67,7 +67,7 @@ impl ErrorClass {
     }
 
     /// Whether a write that failed so may have left something in the zone.
-    const fn may_be_written(self) -> bool {
+    const fn may_have_been_written(self) -> bool {
         matches!(self, ErrorClass::Medium | ErrorClass::Maybe | ErrorClass::Unknown)
     }
 }
@@ -336,10 +336,10 @@ fn unusual(facts: &ZoneFacts) -> Option<Position> {
 struct NativeAppends {
     /// Sectors; 0 also where the pointer lies below what was acknowledged.
     sectors: u32,
-    /// Sectors of those that may be written, and how many these are.
+    /// Sectors of those that may have been written, and how many these are.
     doubtful: u32,
     count: usize,
-    /// By no error may any of them be written, but the pointer says so: then each may be.
+    /// No error says that one of them may have been written, but the pointer does: then each may have been.
     contradiction: bool,
     /// The pointer lies below what was acknowledged.
     short: bool,
@@ -351,8 +351,8 @@ impl NativeAppends {
         let all: u32 = native().map(|f| f.sectors).sum();
         let acknowledged = facts.issued.saturating_sub(all);
         let sectors = facts.pointer.saturating_sub(acknowledged);
-        let contradiction = sectors > 0 && !native().any(|f| f.class().may_be_written());
-        let doubtful = || native().filter(|f| contradiction || f.class().may_be_written());
+        let contradiction = sectors > 0 && !native().any(|f| f.class().may_have_been_written());
+        let doubtful = || native().filter(|f| contradiction || f.class().may_have_been_written());
         NativeAppends {
             sectors,
             doubtful: doubtful().map(|f| f.sectors).sum(),
@@ -363,7 +363,7 @@ impl NativeAppends {
     }
 
     fn is_doubtful(&self, class: ErrorClass) -> bool {
-        self.contradiction || class.may_be_written()
+        self.contradiction || class.may_have_been_written()
     }
 
     fn position(&self, class: ErrorClass, facts: &ZoneFacts) -> Position {

@@ -158,7 +158,7 @@ impl FileSystem {
     /// ```
     ///
     /// # Errors
-    /// [`MakeError`]; [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options, one of which is to
+    /// [`MakeError`]; [`MakeError::Volume`] if the device has a volume already, [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options, one of which is to
     /// [overwrite](MakeOptions::with_force) what is there.
     pub fn format(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
@@ -171,7 +171,7 @@ impl FileSystem {
     /// Opens the file system of a drive: for threads, on a volume of its own.
     ///
     /// # Errors
-    /// [`MakeError`]. [`make::open`] has options.
+    /// [`MakeError`]; [`MakeError::Volume`] if the device has a volume already. [`make::open`] has options.
     pub fn mount(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
         make::open(&drive, &waiters, None, MountOptions::default())
@@ -180,7 +180,7 @@ impl FileSystem {
     /// A waiter for the calling thread, in the time in which the file system was opened.
     ///
     /// # Panics
-    /// If it was not opened by [`FileSystem::format`] or [`FileSystem::mount`], but by a caller with waiters of its own.
+    /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`], whose callers have waiters of their own.
     pub fn waiter(&self) -> Box<dyn Wait> {
         self.0.waiters.get().expect("it was opened by a caller with waiters of its own")()
     }

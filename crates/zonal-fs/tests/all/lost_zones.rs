@@ -30,8 +30,8 @@ impl Made {
     fn new() -> (Made, FileSystem) {
         let ram = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
         let fault = Arc::new(Fault::new(ram, Plan::default()));
-        let volume = volume(fault.clone());
-        let made = Made { fault, superblock: superblock(&volume, 0, 8), memory: Memory::new() };
+        let superblock = superblock(&volume(fault.clone()), 0, 8);
+        let made = Made { fault, superblock, memory: Memory::new() };
         let mut rows = made.rows();
         FileSystem::make(&mut rows, &made.superblock, &waiter()).unwrap();
         drop(rows);

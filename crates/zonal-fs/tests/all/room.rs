@@ -115,7 +115,7 @@ impl MetadataDrive {
         self.open()
     }
 
-    fn rows(&self) -> (Superblock, Rows) {
+    fn rows(&self) -> (Arc<Drive>, Superblock, Rows) {
         let (drive, options) = (self.drive(), MountOptions::default());
         let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
         let access = Access::Use(&options);
@@ -123,19 +123,19 @@ impl MetadataDrive {
             None => open_rows(&drive, &waiters(), None, &superblock, access),
             Some(host) => open_rows_in(&drive, &waiters(), host.clone(), access),
         };
-        (superblock, rows.unwrap())
+        (drive, superblock, rows.unwrap())
     }
 
     fn open(&self) -> FileSystem {
-        let (superblock, rows) = self.rows();
-        let volume = common::volume(self.device.clone());
+        let (drive, superblock, rows) = self.rows();
+        let volume = drive.volume().clone();
         FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter()).unwrap()
     }
 
     /// What fsck finds, all data read.
     fn findings(&self) -> Vec<fsck::Finding> {
-        let (superblock, rows) = self.rows();
-        check(&rows, &superblock, &self.drive(), &waiter(), fsck::Options::default().with_data(true)).unwrap()
+        let (drive, superblock, rows) = self.rows();
+        check(&rows, &superblock, &drive, &waiter(), fsck::Options::default().with_data(true)).unwrap()
     }
 }
 

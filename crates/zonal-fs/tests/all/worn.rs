@@ -45,11 +45,6 @@ impl Worn {
         open(&self.drive(), &waiters(), None, MountOptions::default())
     }
 
-    /// The zones of the metadata store, in the order in which the superblock names them.
-    fn store_zones(&self) -> Vec<ZoneIndex> {
-        superblocks::find(&self.drive(), &waiter()).unwrap().copy.anchor.zones
-    }
-
     /// Puts a file; whether it is durable.
     fn put(&mut self, fs: &FileSystem, n: u64) -> Result<(), FsError> {
         let (name, data) = (format!("file-{n}"), bytes(n, 5000 + 100 * n as usize));
@@ -92,7 +87,7 @@ fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() 
         }
         for round in 0..6 {
             // The zone that was begun last is among them sooner or later.
-            for zone in worn.store_zones().into_iter().take(1 + round % 3) {
+            for zone in store_zones(&fs).into_iter().take(1 + round % 3) {
                 let _ = worn.fault.degrade(zone, Degraded::ReadOnly);
             }
             for n in 0..10 {
@@ -105,6 +100,12 @@ fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() 
         worn.check_to_read(name);
         worn.check(&worn.open().unwrap(), name);
     }
+}
+
+/// The zones of the metadata store, in the order in which the superblock names them.
+fn store_zones(fs: &FileSystem) -> Vec<ZoneIndex> {
+    let drive = Drive::new(fs.volume().clone());
+    superblocks::find(&drive, &waiter()).unwrap().copy.anchor.zones
 }
 
 /// What fsck says of changes, and whether one can be made after opening the file system for it.

@@ -1,6 +1,6 @@
 //! What happens to a command: the part of the state that decides, before anything is carried out.
 //!
-//! In this order: no power, a unit attention that is due, the rules, what the device hides, fallen zones, bad blocks.
+//! In this order: no power, a unit attention that is due, the rules, what the device hides, degraded zones, bad blocks.
 
 use super::bad::BadRange;
 use super::flight::{LateCommand, Order, scope};

@@ -42,7 +42,7 @@ impl DegradedZones {
         Ok(self.zones.insert(zone, to) != Some(to))
     }
 
-    /// Whether `zone` has fallen.
+    /// Whether `zone` is degraded.
     pub(super) fn holds(&self, zone: ZoneIndex) -> bool {
         self.zones.contains_key(&zone)
     }
@@ -60,7 +60,7 @@ impl DegradedZones {
         self.zones.keys().copied()
     }
 
-    /// What the zone of `command` answers in the device's place, if it has fallen.
+    /// What the zone of `command` answers in the device's place, if it is degraded.
     pub(super) fn refuses(&self, geometry: &Geometry, command: &Command) -> Option<DeviceError> {
         let has_zone = !matches!(command.op, Op::Flush | Op::ResetAll | Op::Report);
         if self.is_empty() || !has_zone || command.sector.0 >= geometry.sectors().0 {
@@ -79,7 +79,7 @@ impl DegradedZones {
         Some(error.into())
     }
 
-    /// Shows fallen zones as what they are.
+    /// Shows degraded zones as what they are.
     pub(super) fn describe(&self, zones: &mut [ZoneDescriptor]) {
         for zone in zones.iter_mut().filter(|_| !self.is_empty()) {
             let Some(to) = self.zones.get(&zone.zone) else { continue };

@@ -247,7 +247,7 @@ impl FaultState {
         Ok(())
     }
 
-    /// [`Device::set_zone`]: a zone that has fallen here, or whose device cannot make it fall, falls and rises here.
+    /// [`Device::set_zone`]: a zone that is degraded here, or that its device cannot degrade, is degraded and restored here.
     pub(super) fn set_zone(&mut self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
         if !self.degraded.holds(zone) {
             match self.inner.set_zone(zone, to) {
@@ -270,7 +270,7 @@ impl FaultState {
         Ok(())
     }
 
-    /// What the zone of `command` answers in the device's place, if it has fallen.
+    /// What the zone of `command` answers in the device's place, if it is degraded.
     pub(super) fn answer_of_degraded(&mut self, command: &Command) -> Option<CommandResult> {
         let error = self.degraded.refuses(&self.geometry, command)?;
         if command.op != Op::ZoneOffline {
@@ -334,7 +334,7 @@ impl FaultState {
         }
     }
 
-    /// Sends what met a full queue, what is due late, and what has been gathered for long enough.
+    /// Sends what met a full queue, what is due late, and what has been held back for long enough.
     pub(super) fn go_on(&mut self, now: Nanos, queue: usize) {
         if self.off.is_some() {
             return;
@@ -411,12 +411,12 @@ impl FaultState {
         self.hold(now, host, result)
     }
 
-    /// Whether `command` as it is would change zones that have fallen.
+    /// Whether `command` as it is would change degraded zones.
     pub(super) fn reaches_degraded(&self, command: &Command) -> bool {
         command.op == Op::ResetAll && !self.degraded.is_empty()
     }
 
-    /// A reset of all zones that leaves the fallen ones alone.
+    /// A reset of all zones that leaves the degraded ones alone.
     fn reset_around_degraded(&self) -> ResetWalk {
         let zones = self.geometry.conventional_zones()..self.geometry.zones();
         ResetWalk::new(zones, self.degraded.zones())

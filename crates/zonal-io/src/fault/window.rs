@@ -1,4 +1,4 @@
-//! Windows: commands, or answers, of one rule and queue that are gathered to continue in another order.
+//! Windows: commands, or answers, of one rule and queue that are held back to continue in another order.
 
 use super::flight::{InnerCommand, Ready};
 use super::rule::{Effect, shuffle};

@@ -124,7 +124,7 @@ const REPORT_ZONES: u32 = 1 << 16;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The device has a volume, in this process.
+    /// This `Arc` of a device has a volume.
     #[error("{device}: it has a volume already, and two would not know of each other's writes")]
     InUse {
         /// Device name.
@@ -201,7 +201,7 @@ pub struct Volume {
 
 impl Volume {
     /// Opens `device`: reads its zones and makes their plugs. Blocks until the device has answered. A device has one volume at a time,
-    /// whose handles threads share.
+    /// which threads share, until the last handle of it is gone. That is told by the `Arc` of the device: wrappers are not seen through.
     ///
     /// # Errors
     /// [`OpenError`] if the device has a volume already, cannot describe its zones, or does so in contradiction to its geometry.

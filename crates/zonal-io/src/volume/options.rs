@@ -50,10 +50,10 @@ pub struct VolumeOptions {
     /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
     pub nr_requests: u32,
     /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. By default zones that are not in use are
-    /// closed. A drive without limits has no budget, nor has mode `direct`.
+    /// closed where others need their slots. A drive without limits has no budget, nor has mode `direct`.
     pub budget: Option<BudgetOptions>,
     /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail. By default up to 1 MiB a
-    /// zone waits for a second, so a write whose predecessor never comes ends after that.
+    /// zone waits until the zone has stood still for a second.
     pub park: Option<ParkOptions>,
     /// Which of its users has set each of them, for [`Volume::options`](super::Volume::options) to tell.
     pub setters: Setters,

@@ -308,7 +308,8 @@ pub(super) fn abandon(queue: &mut Queue<Box<PendingRequest>>, turn: &mut Turn) {
     }
 }
 
-/// The first write of `zone` may try again for a slot, unless it has often enough: each try that nothing else could end `counts`.
+/// The first write of `zone` may try again for a slot, unless it has often enough: a try `counts` if nothing else could have ended its
+/// wait.
 pub(super) fn try_again_for_slot(
     zone: ZoneIndex,
     word: Word,

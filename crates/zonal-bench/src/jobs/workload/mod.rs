@@ -7,7 +7,7 @@
 //! # Driving contract
 //! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
 //!    [`WorkerStep::Wait`], and the driver asks again after a completion or after a moment.
-//! 2. An [`WorkerStep::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
+//! 2. A [`WorkerStep::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
 //! 3. After [`WorkerStep::NotBefore`] and [`WorkerStep::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
 //!    come. Where nothing depends on time, it never asks.
 //! 4. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.

@@ -14,7 +14,7 @@ use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::registry::Registry;
-use zonal_io::volume::Request;
+use zonal_io::volume::read_alone;
 
 const PAGE: usize = 4096;
 
@@ -171,16 +171,14 @@ fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
     let fault = Arc::new(Fault::new(ram, Plan::default()));
     let drive = || drive(fault.clone());
     made(&drive(), None).unwrap();
+    let anchor = superblocks::find(&drive(), &*waiters()()).unwrap().copy.anchor;
     let log = open(drive()).unwrap();
     // Which of all beginnings of segments that of each piece is.
     let beginnings = || -> Vec<Option<u64>> {
-        let drive = drive();
-        let anchor = superblocks::find(&drive, &*waiters()()).unwrap().copy.anchor;
         let beginning = |n| {
             let at = Sector((4 + u64::from(n * anchor.piece_blocks)) * 8);
-            let read = Request::read(at, 8, IoBuf::zeroed(PAGE as u32));
-            let (result, block) = drive.call(&*waiters()(), read);
-            result.unwrap();
+            let (block, read) = read_alone(&*fault, at, IoBuf::zeroed(PAGE as u32));
+            read.unwrap();
             begun(&block, &UUID, SegmentId::conventional(n)).ok().map(|begun| begun.beginning)
         };
         (0..anchor.pieces).map(beginning).collect()

@@ -147,7 +147,7 @@ unsafe impl<T: Send> Sync for ShortLock<T> {}
 unsafe impl<T: Send> Send for ShortLock<T> {}
 
 /// The holder's access.
-pub struct BriefGuard<'a, T> {
+pub struct ShortLockGuard<'a, T> {
     // Ends before the lock is released.
     access: Access<T>,
     _lock: Option<checker::sync::MutexGuard<'a, ()>>,
@@ -161,17 +161,17 @@ impl<T> ShortLock<T> {
 
     /// Takes the lock.
     #[track_caller]
-    pub fn lock(&self) -> BriefGuard<'_, T> {
+    pub fn lock(&self) -> ShortLockGuard<'_, T> {
         let open = is_broken(Canary::Open);
         let lock = (!open).then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner));
-        BriefGuard { access: self.value.access(), _lock: lock }
+        ShortLockGuard { access: self.value.access(), _lock: lock }
     }
 
     /// Takes the lock if it is free.
     #[track_caller]
-    pub fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<ShortLockGuard<'_, T>> {
         let lock = self.lock.try_lock().ok()?;
-        Some(BriefGuard { access: self.value.access(), _lock: Some(lock) })
+        Some(ShortLockGuard { access: self.value.access(), _lock: Some(lock) })
     }
 }
 
@@ -181,7 +181,7 @@ impl<T: Default> Default for ShortLock<T> {
     }
 }
 
-impl<T> Deref for BriefGuard<'_, T> {
+impl<T> Deref for ShortLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: the lock is held, and its holder has the only access.
@@ -189,7 +189,7 @@ impl<T> Deref for BriefGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for BriefGuard<'_, T> {
+impl<T> DerefMut for ShortLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held, and its holder has the only access.
         unsafe { &mut *self.access.get() }
