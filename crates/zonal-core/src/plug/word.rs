@@ -9,7 +9,7 @@
 //!    42   frozen   a reset or finish is at the device: nothing is issued
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
-//!    46   quiet    a reset or finish wants the zone quiet: what follows the write in flight without asking comes back first
+//!    46   quiet    a reset, finish or switch wants the zone quiet: what follows the write in flight without asking comes back first
 //!    47   issuing  a write that others may join is being submitted to the device: the next may not overtake it
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
 //!    56   alone    the write in flight goes without company
@@ -147,7 +147,7 @@ impl Word {
         self.0 & (0xFF << IN_FLIGHT_SHIFT | ISSUING) != 0
     }
 
-    /// Whether a reset or finish wants the zone quiet: of a chain, nothing more goes out.
+    /// Whether a reset, finish or switch wants the zone quiet: of a chain, nothing more goes out.
     #[inline]
     pub const fn wants_quiet(self) -> bool {
         self.0 & WANTS_QUIET != 0
