@@ -6,7 +6,7 @@
 # zonal-check's hazards. The copy is kept in out/mutations, so that a second run builds little. Writes the table of
 # docs/MUTATIONS.md; with arguments, only the mutations whose names begin so are made, and the table keeps its other rows.
 #
-# mutations.sh --sample N makes N at most that the commit draws, all of one package, and begins none after SAMPLE_SECONDS. What
+# mutations.sh --sample N makes N at most, all of one package, others whenever a mutation has changed, and begins none after SAMPLE_SECONDS. What
 # cargo has built of other packages it takes from the tests' own target.
 # It fails for a mutation that is missed, writes no table, and a test that does not end leaves the mutation undecided.
 set -uo pipefail
@@ -88,10 +88,10 @@ judge() {
     fi
 }
 
-# Mutations in an order that the commit draws, those of the first one's package.
+# Mutations in an order that the set of them draws, those of the first one's package.
 drawn() {
     local seed drawn package mutation
-    seed=$(git rev-parse HEAD 2>/dev/null || date +%F)
+    seed=$(git rev-parse "HEAD:$mutations" 2>/dev/null || date +%F)
     mapfile -t drawn < <(shuf --echo --random-source=<(yes "$seed") "$mutations"/*.mutation)
     package=$(place "${drawn[0]}" | cut -d ' ' -f 2)
     for mutation in "${drawn[@]}"; do
