@@ -6,8 +6,8 @@
 # zonal-check's hazards. The copy is kept in out/mutations, so that a second run builds little. Writes the table of
 # docs/MUTATIONS.md; with arguments, only the mutations whose names begin so are made, and the table keeps its other rows.
 #
-# mutations.sh --sample N makes N at most, all of one package, others whenever a mutation has changed, and begins none after SAMPLE_SECONDS. What
-# cargo has built of other packages it takes from the tests' own target.
+# mutations.sh --sample N makes N at most, all of one package, others whenever a mutation has changed, and begins none after
+# SAMPLE_SECONDS. What cargo has built of other packages it takes from the tests' own target.
 # It fails for a mutation that is missed, writes no table, and a test that does not end leaves the mutation undecided.
 set -uo pipefail
 cd "$(dirname "$0")/.."

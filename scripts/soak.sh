@@ -40,7 +40,8 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz mutants)
+all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz
+    mutants)
 declare -A rows=()
 failures=0
 

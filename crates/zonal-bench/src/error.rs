@@ -36,7 +36,7 @@ pub enum BenchError {
         /// The device's answer.
         error: DeviceError,
     },
-    /// Somebody's files would be lost.
+    /// The files on the drive would be lost.
     #[error("{device}: there is the file system `{label}` on it; --fs-overwrite loses it")]
     InUse {
         /// Device name.

@@ -58,7 +58,7 @@ fn prove(test: &str, preemptions: usize, model: fn(), canaries: &[Canary]) {
 
 /// Lets all threads run on a bench, the last one here, then lets it finish.
 fn together<const N: usize>(bench: &Arc<Bench>, mut threads: [fn(&Bench); N]) {
-    let (here, others) = threads.split_last_mut().expect("somebody runs");
+    let (here, others) = threads.split_last_mut().expect("a thread runs");
     let others: Vec<_> = others
         .iter()
         .map(|&thread| {
@@ -252,7 +252,7 @@ fn pool_of_three_threads_gives_each_its_own_memory() {
                 let mut buf = pool.take();
                 buf.fill(mark);
                 loom::thread::yield_now();
-                assert!(buf.iter().all(|&b| b == mark), "somebody else writes here");
+                assert!(buf.iter().all(|&b| b == mark), "another thread writes here");
             };
             let others: Vec<_> = (1..3)
                 .map(|mark| {

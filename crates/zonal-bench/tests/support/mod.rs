@@ -272,6 +272,6 @@ impl Wrapper for Timeless {
 pub fn timeless(nanos: u64, options: EmulatedOptions) -> Arc<Timeless> {
     let options = options.clone().with_complete(CompleteMode::Poll).with_completion_nsec(nanos);
     let mut device = Timeless::new(null(&options));
-    Arc::get_mut(&mut device).expect("nobody else has it").nanos = nanos;
+    Arc::get_mut(&mut device).expect("the test alone has it").nanos = nanos;
     device
 }

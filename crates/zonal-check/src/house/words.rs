@@ -42,6 +42,7 @@ pub type Words = Vec<(usize, String)>;
 fn add_words(words: &mut Words, number: usize, line: &str) {
     for word in line.split_whitespace() {
         let core = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let core = core.strip_suffix("'s").unwrap_or(core);
         words.push((number, core.to_lowercase()));
         if !word.ends_with(|c: char| c.is_alphanumeric()) {
             words.push((number, String::new()));
@@ -186,6 +187,7 @@ mod tests {
             let document = format!("| {phrase} | zones |\nwrites it\n{first}\n{rest}, and more");
             assert_eq!(phrases_in(&prose(&document, false)), [(1, phrase), (3, phrase)]);
         }
+        assert_eq!(phrases_in(&prose("//! It was nobody's.", true)), [(1, "nobody")]);
         assert_eq!(phrases_in(&prose("//! The last one. That is all; so, many do.", true)), []);
     }
 

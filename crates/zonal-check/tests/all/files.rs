@@ -150,7 +150,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     assert_eq!(
         zonal(dir.path(), "get d a/.zonal-put.0 -"),
         b"x",
-        "somebody's file by that name is left alone"
+        "another's file by that name is left alone"
     );
     assert!(refused(dir.path(), "put d in a/x/y", 1).contains("not a directory"));
     zonal(dir.path(), "rm d a -r");
@@ -508,7 +508,10 @@ fn dump_shows_what_is_damaged_as_that() {
     );
     assert_eq!((said.code, said.err.lines().count()), (Some(4), 1), "{}", said.err);
     let units = objects(dir.path(), "dump d --zone 3 --json");
-    assert!(units.len() > 2 && units[1]["records"][0]["live_blocks"].is_null(), "nobody knows what is live");
+    assert!(
+        units.len() > 2 && units[1]["records"][0]["live_blocks"].is_null(),
+        "without the metadata it is not known what is live"
+    );
     wipe("4k", "4k");
     let said = program::run(dir.path(), "dump d");
     assert_eq!((said.code, said.out.iter().filter(|b| **b == b'\n').count()), (Some(4), 4));
@@ -523,13 +526,13 @@ fn new_file_system_whose_metadata_have_no_place_leaves_the_old_one_as_it_was() {
     let dir = drive(16, 3);
     zonal(dir.path(), "mkfs d");
     put_note(&dir, "note");
-    fs::write(dir.path().join("m"), "somebody's").unwrap();
+    fs::write(dir.path().join("m"), "another's").unwrap();
     for (metadata, why) in [("m", "there is a file of this name"), ("none/m", "No such file")] {
         let refused = program::run(dir.path(), &format!("mkfs d --force --metadata {metadata}")).refused(1);
         assert!(refused.contains(why), "{refused}");
     }
     assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
-    assert_eq!(fs::read(dir.path().join("m")).unwrap(), b"somebody's");
+    assert_eq!(fs::read(dir.path().join("m")).unwrap(), b"another's");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
         assert!(begin.elapsed() < Duration::from_secs(60), "{mode}: {:?}", volume.plugs());
         volume.poll(now());
     }
-    assert!(volume.statistics().parked > 0, "{mode}: nobody came early");
+    assert!(volume.statistics().parked > 0, "{mode}: no write came early");
     drop(volume);
     for n in 0..WRITES {
         let (bytes, read) = read_alone(&*device, Sector(n * u64::from(SECTORS)), payload(0, SECTORS));

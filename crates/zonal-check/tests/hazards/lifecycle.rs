@@ -77,7 +77,7 @@ fn h04_reused_queue_knows_nothing_of_its_last_zone() {
     let first = rig.write(1, 0, 8);
     let stray = rig.write(1, 30, 8);
     rig.settle();
-    assert_eq!(rig.ends([first, stray]), [DONE, misplaced(1, 8, 30)], "nobody lost anything this time");
+    assert_eq!(rig.ends([first, stray]), [DONE, misplaced(1, 8, 30)], "no write was lost this time");
 }
 
 #[test]

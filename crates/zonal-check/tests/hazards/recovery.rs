@@ -634,7 +634,7 @@ fn zone_that_cannot_be_settled_is_left_alone() {
         assert_eq!(rig.end(other), Some(DONE));
         let all = rig.submit(Request::reset_all());
         rig.settle();
-        assert!(rig.end(all).is_some(), "it waits for nobody for ever");
+        assert!(rig.end(all).is_some(), "it waits for ever");
     }
 }
 

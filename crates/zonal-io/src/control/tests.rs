@@ -205,17 +205,17 @@ fn leave_behind(path: &Path) {
 }
 
 /// No process has this number: it is above what Linux gives out.
-const NOBODY: u32 = 0x7fff_fff0;
+const NO_PROCESS: u32 = 0x7fff_fff0;
 
 #[test]
 fn sockets_left_behind_are_removed_and_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
-    let stale = dir.path().join(file_name(NOBODY, "null", 0));
+    let stale = dir.path().join(file_name(NO_PROCESS, "null", 0));
     leave_behind(&stale);
     // Process 1 lives: its socket may be between its creation and the first `listen`.
     let young = dir.path().join(file_name(1, "null", 0));
     leave_behind(&young);
-    let file = dir.path().join(file_name(NOBODY, "file", 0));
+    let file = dir.path().join(file_name(NO_PROCESS, "file", 0));
     std::fs::write(&file, "kept").unwrap();
     assert_eq!(list_in(dir.path()).unwrap(), []);
     assert!(!stale.exists() && young.exists() && file.exists());

@@ -34,7 +34,7 @@ pub fn find(test: &str, canary: Canary) {
         .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
-    assert!(!child.status.success(), "{test}: nobody saw that {canary:?} is broken");
+    assert!(!child.status.success(), "{test}: the test did not see that {canary:?} is broken");
     let said = String::from_utf8_lossy(&child.stderr);
     let mut lines = said.lines().skip_while(|l| !l.contains("panicked at"));
     let what = lines.nth(1).expect("a model that finds something says what");

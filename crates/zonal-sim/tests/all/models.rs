@@ -31,7 +31,7 @@ fn play(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers {
             model.submit(now, given as Tag, &jobs[given]);
             given += 1;
         }
-        let next = model.next().expect("somebody waits for an answer");
+        let next = model.next().expect("a command waits for an answer");
         assert!(next >= now, "time runs backwards");
         now = next;
         model.run(now, &mut |at, tag| answers.push((at.0, tag)));
@@ -48,7 +48,7 @@ fn play_announced(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers 
             model.submit(now, given as Tag, &jobs[given]);
             given += 1;
         }
-        let from = model.answers_from().expect("somebody waits for an answer");
+        let from = model.answers_from().expect("a command waits for an answer");
         now = now.max(from);
         model.run(now, &mut |at, tag| {
             assert_eq!(at, now, "it was announced for later, or came before");

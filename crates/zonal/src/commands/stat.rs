@@ -116,11 +116,14 @@ fn print_connections(connections: &Value, out: &mut dyn Write) -> Result<(), Fai
 }
 
 /// Looks at the file system on a device that no process has open.
-fn look(arguments: &Stat, device: &str, nobody: Failure) -> Result<Seen, Failure> {
+fn look(arguments: &Stat, device: &str, no_process: Failure) -> Result<Seen, Failure> {
     let looked = files::look(device, arguments.metadata.clone());
     let status = looked.map_err(|why| {
-        let error =
-            anyhow::anyhow!("{}; nor is there a file system to be looked at: {}", nobody.error, why.line());
+        let error = anyhow::anyhow!(
+            "{}; nor is there a file system to be looked at: {}",
+            no_process.error,
+            why.line()
+        );
         Failure { exit: why.exit, error }
     })?;
     Ok(Seen { device: device.to_owned(), volume: None, files: Some(status), connections: None })

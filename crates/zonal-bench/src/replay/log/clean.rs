@@ -1,6 +1,6 @@
 //! Cleaning: which zone, what is left in it, and when it is free again.
 
-use super::{Home, Log, LogZoneState, NOBODY, Room, Stream};
+use super::{Home, Log, LogZoneState, NO_BLOCK, Room, Stream};
 use zonal_core::ZoneIndex;
 
 /// The cleaner's work at hand.
@@ -53,7 +53,7 @@ impl Log {
         let blocks = &self.zones[zone.0 as usize].blocks;
         let is_live = |offset: u32| {
             let block = blocks[offset as usize];
-            block != NOBODY && self.map.get(block) == Home::At(self.block_of(zone, offset))
+            block != NO_BLOCK && self.map.get(block) == Home::At(self.block_of(zone, offset))
         };
         let begin = (next..self.capacity).find(|&offset| is_live(offset)).unwrap_or(self.capacity);
         let end_max = begin.saturating_add(max).min(self.capacity);

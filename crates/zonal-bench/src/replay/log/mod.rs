@@ -33,7 +33,7 @@ use zonal_io::device::DeviceInfo;
 const RESERVE_PERCENT: u32 = 7;
 
 /// No block of the disk.
-const NOBODY: u64 = u64::MAX;
+const NO_BLOCK: u64 = u64::MAX;
 
 /// How a disk is laid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,7 @@ pub enum LogError {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LogZoneState {
-    /// Nobody's business: conventional, or with data of others.
+    /// Not the log's: conventional, or with data that it has not written.
     Foreign,
     Free,
     /// Some stream writes to it.
@@ -306,7 +306,7 @@ impl Log {
         let capacity = self.capacity as usize;
         let entry = self.zone(zone);
         entry.state = LogZoneState::Open;
-        entry.blocks = vec![NOBODY; capacity].into();
+        entry.blocks = vec![NO_BLOCK; capacity].into();
         *self.end_of(stream) = Some(zone);
         self.open += 1;
         Some(zone)
@@ -411,7 +411,7 @@ impl Log {
             let zone_of = |n: usize| ZoneIndex(n as u32);
             let is_live = |(offset, &block): (usize, &u64)| {
                 let at = self.block_of(zone_of(n), offset as u32);
-                block != NOBODY && self.map.get(block) == Home::At(at)
+                block != NO_BLOCK && self.map.get(block) == Home::At(at)
             };
             let live = zone.blocks.iter().enumerate().filter(|b| is_live(*b)).count();
             assert_eq!(live, zone.live as usize, "live blocks of zone {n}");

@@ -296,7 +296,7 @@ impl Model<'_> {
                 }
                 let tokens = self.losses(zone as u32, life);
                 let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else {
-                    return Err(format!("zone {zone} was reset for nobody"));
+                    return Err(format!("zone {zone} was reset for no request"));
                 };
                 // Where no caller settles what timed out, it may come when it likes. What takes a zone offline waits for no write.
                 if self.run.setup.is_direct() || life.birth == Birth::Offline {

@@ -492,9 +492,9 @@ proptest! {
                 b.write_ended(zone, fill(CAPACITY));
             }
             b.became(zone, ZoneCondition::Full, fill(CAPACITY));
-            prop_assert!(waiting == 0 || b.waiting().count() < waiting, "a slot came free for nobody");
+            prop_assert!(waiting == 0 || b.waiting().count() < waiting, "a slot came free for no zone");
             while let Some(step) = b.next() {
-                let BudgetStep::Wake(zone) = step else { return Err(TestCaseError::fail("nobody is idle")) };
+                let BudgetStep::Wake(zone) = step else { return Err(TestCaseError::fail("no zone is idle")) };
                 b.write_started(zone);
             }
         }

@@ -193,7 +193,7 @@ fn native_appends_are_told_apart_by_counting() {
     assert_eq!(decided(&one, 24, 24), [("verify", 8)], "all of it did");
     assert_eq!(decided(&one, 12, 24), [("unknown", 0)], "others were lost, too");
     assert_eq!(decided(&one, 0, 24), [("redrive", 0)], "the zone was emptied");
-    assert_eq!(decided(&one, 30, 24), [("unknown", 8)], "somebody else wrote");
+    assert_eq!(decided(&one, 30, 24), [("unknown", 8)], "another writer wrote");
     let two = [append(0, 8, maybe), append(8, 8, maybe)];
     assert_eq!(decided(&two, 8, 24), [("redrive", 0); 2]);
     assert_eq!(decided(&two, 16, 24), [("unknown", 8); 2], "one of them was written");

@@ -112,7 +112,7 @@ fn command_carried_out_while_it_is_settled_is_over_when_it_is() {
     assert_eq!(device.settle(Nanos(100), ZONE), Settled::NotYet(None), "it is at the device");
     assert_eq!(host.poll(129).0, []);
     assert_eq!(device.settle(Nanos(129), ZONE), Settled::NotYet(None));
-    assert_eq!(host.poll(130).0, [], "nobody hears of it");
+    assert_eq!(host.poll(130).0, [], "the host hears nothing of it");
     assert_eq!(device.settle(Nanos(130), ZONE), Settled::Yes);
     assert_eq!(shape(&device, 1).1, Some(2));
 }

@@ -1,4 +1,4 @@
-//! The device that a file system is made on for a run: emptied, whatever was there, unless that was somebody's files.
+//! The device that a file system is made on for a run: emptied, whatever was there, unless that was a file system with files of a user.
 
 use crate::error::BenchError;
 use crate::jobs::run::prepare;

@@ -142,7 +142,7 @@ fn ours(waits: &str, state: &str) -> String {
     assert_eq!(queue.check(before, &ALL), Ok(()), "{waits} in {state}");
     let head = queue.items.front().map(|(shape, _)| shape.kind());
     let (after, next) = queue.next(before, &rules);
-    assert_eq!(queue.len(), waiting, "a step takes nobody out: {waits} in {state}");
+    assert_eq!(queue.len(), waiting, "a step takes no request out: {waits} in {state}");
     assert_eq!(queue.inquiry.is_report(), was_asking || next == Next::Resync, "{waits} in {state}");
     if next == Next::Nothing && after == before.not_waiting() {
         return "free".into();
