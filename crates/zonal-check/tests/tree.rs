@@ -437,14 +437,17 @@ fn stale_mutation_that_is_planted_is_found() {
 /// The module whose tests plant names and phrases that the house has plainer words for.
 const PLANTED: &str = "crates/zonal-check/src/house/words.rs";
 
-/// Every module and document names its actors and is plain, and no module defines a name that the house has another word for. Names
-/// of tests are free, and so are those of [`PLANTED`].
+/// Every module, document and reason of a mutation names its actors and is plain, and no module defines a name that the house has
+/// another word for. Names of tests are free, and so are those of [`PLANTED`].
 #[test]
 fn tree_speaks_plainly() {
     let mut broken = Vec::new();
-    let is_document = |path: &Path| path.extension().is_some_and(|end| end == "md");
-    for path in files().iter().filter(|path| is_rust(path) || is_document(path)) {
-        let text = text(path).unwrap();
+    let ends = |path: &Path, with: &str| path.extension().is_some_and(|end| end == with);
+    for path in files().iter().filter(|path| is_rust(path) || ends(path, "md") || ends(path, "mutation")) {
+        let mut text = text(path).unwrap();
+        if ends(path, "mutation") {
+            text.truncate(text.find('\n').unwrap());
+        }
         for (line, phrase) in phrases_in(&prose(&text, is_rust(path))) {
             broken.push(format!("{}:{line}: \"{phrase}\"", path.display()));
         }
