@@ -1,7 +1,6 @@
 //! One job's way to its devices: a lane for each, and one inbox.
 
 use crate::clock;
-use crate::errno;
 use crate::inbox::{FioEvent, Inbox, Left};
 use crate::shared::Shared;
 use rustix::io::Errno;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector};
 use zonal_io::buffer::IoBuf;
+use zonal_io::errno;
 use zonal_io::volume::{Backoff, Channel, Completion, Request};
 
 /// Requests in a row that were answered inside submit and get the same time: a device that answers so has no use for it.

@@ -13,7 +13,6 @@
 //! a message, as it does at the edge of every `extern "C"` function.
 
 mod clock;
-mod errno;
 mod inbox;
 mod job;
 mod shared;

@@ -4,7 +4,6 @@
 //! opener locks its image, so all jobs on a name share one volume.
 
 use crate::clock;
-use crate::errno;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -13,6 +12,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::Volume;
 use zonal_io::device::Output;
+use zonal_io::errno;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{OptionChanges, OptionError, OptionKey, Request, SetBy, VolumeOptions};
 

@@ -4,8 +4,10 @@
 //! pool keeps freed memory for the next taker: no allocation a request once it is warm.
 
 mod pieces;
+mod pools;
 
 pub use pieces::IoBufs;
+pub use pools::BufferPools;
 
 use crate::sync::{ArrayQueue, CountedArc as Arc, alloc_zeroed, dealloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};

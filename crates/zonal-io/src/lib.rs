@@ -10,6 +10,7 @@ pub mod control;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod errno;
 pub mod fault;
 pub mod identity;
 pub mod image;

@@ -22,10 +22,8 @@ mod check;
 mod early;
 pub(crate) mod input;
 mod output;
-mod pools;
 
 pub use output::Output;
-pub use pools::Pools;
 
 use crate::status::Status;
 use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
@@ -41,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{Nanos, Op, Sector};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{BufferPools, IoBuf};
 use zonal_io::device;
 use zonal_io::volume::{Completion, Inbox, Request};
 
@@ -113,7 +111,7 @@ pub struct Connection {
     /// Counted here as well: for each command it is held for a moment, and the count inside is shared by threads.
     target: Rc<Arc<Target>>,
     local: SocketAddr,
-    pools: Rc<Pools>,
+    pools: Rc<BufferPools>,
     input: Input,
     output: Output,
     is_open: bool,
@@ -145,7 +143,7 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that a host has just made, to `local`.
-    pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<Pools>) -> Connection {
+    pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<BufferPools>) -> Connection {
         Connection {
             inboxes: target.namespaces().iter().map(|_| None).collect(),
             target: Rc::new(target),

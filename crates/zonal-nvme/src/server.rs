@@ -13,7 +13,7 @@ mod seats;
 mod spin;
 mod vanished;
 
-use crate::connection::{Connection, MEMORY_MAX, Pools};
+use crate::connection::{Connection, MEMORY_MAX};
 use crate::target::{Association, Target};
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 pub use vanished::SILENT_MAX;
 use zonal_core::Nanos;
+use zonal_io::buffer::BufferPools;
 use zonal_io::clock::Clock;
 use zonal_io::volume::Request;
 
@@ -287,7 +288,7 @@ struct Thread<'a> {
     /// No connection is accepted before.
     accepts_again: Option<Nanos>,
     epoll: OwnedFd,
-    pools: Rc<Pools>,
+    pools: Rc<BufferPools>,
     clients: BTreeMap<u64, Client>,
     last: u64,
     bytes: Vec<u8>,

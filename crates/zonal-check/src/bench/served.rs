@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
+use zonal_io::buffer::BufferPools;
 use zonal_io::clock::Clock;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
-use zonal_nvme::connection::{Connection, Pools};
+use zonal_nvme::connection::Connection;
 use zonal_nvme::host::{HostData, HostOptions, HostQueue};
 use zonal_nvme::server::{Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
@@ -237,7 +238,7 @@ pub const PATHS: [Path; 2] =
 /// `count` commands of 4 KiB through a connection without a socket, at depth 16, to count their instructions.
 fn without_sockets(is_read: bool, count: u64) {
     let target = target(false);
-    let pools = Rc::new(Pools::new());
+    let pools = Rc::new(BufferPools::new());
     let wire = || {
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         Direct { connection: Connection::new(target.clone(), address, pools.clone()), target: target.clone() }

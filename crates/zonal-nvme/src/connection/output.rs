@@ -1,13 +1,12 @@
 //! What is to be sent: headers put together, and data where they lie.
 
-use super::Pools;
 use crate::wire::{CommonHeader, Cqe, DataHeader, PduKind, TermReq, data_flags, digest};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 use zerocopy::little_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{BufferPools, IoBuf};
 
 /// Pieces that are sent in one call at most: the host takes the first answers while the next are sent.
 const PIECES: usize = 64;
@@ -33,7 +32,7 @@ impl OutputPiece {
 
 /// What a connection has to send.
 pub struct Output {
-    pools: Rc<Pools>,
+    pools: Rc<BufferPools>,
     pieces: VecDeque<OutputPiece>,
     /// All headers, one after the other: without memory of their own they cost no allocation.
     headers: Vec<u8>,
@@ -52,7 +51,7 @@ pub(super) fn common(kind: PduKind, flags: u8, header_len: u8, data_offset: u8, 
 }
 
 impl Output {
-    pub(super) fn new(pools: Rc<Pools>) -> Output {
+    pub(super) fn new(pools: Rc<BufferPools>) -> Output {
         Output {
             pools,
             pieces: VecDeque::new(),

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::Nanos;
-use zonal_nvme::connection::{Connection, Pools};
+use zonal_io::buffer::BufferPools;
+use zonal_nvme::connection::Connection;
 use zonal_nvme::target::Target;
 
 pub trait Link {
@@ -34,7 +35,7 @@ pub struct Direct {
 
 impl Direct {
     pub fn new(target: &Arc<Target>) -> Direct {
-        let connection = Connection::new(target.clone(), address(), Rc::new(Pools::new()));
+        let connection = Connection::new(target.clone(), address(), Rc::new(BufferPools::new()));
         Direct { connection, target: target.clone(), now: Nanos(0), step: usize::MAX }
     }
 }

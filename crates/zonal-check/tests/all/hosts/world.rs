@@ -16,11 +16,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use zonal_check::rig::payload;
 use zonal_core::Nanos;
+use zonal_io::buffer::BufferPools;
 use zonal_io::device::{CommandResult, Device};
 use zonal_io::emulated::{Emulated, Ram};
 use zonal_io::fault::Fault;
 use zonal_io::volume::{Volume, VolumeOptions};
-use zonal_nvme::connection::{Connection, Pools};
+use zonal_nvme::connection::Connection;
 use zonal_nvme::target::{Target, TargetOptions};
 use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
 
@@ -74,7 +75,7 @@ pub struct HostsRun {
     pub fault: Arc<Fault>,
     rng: Pcg64Mcg,
     steps: Steps,
-    pools: Rc<Pools>,
+    pools: Rc<BufferPools>,
     pub lines: Vec<Line>,
     lines_ever: usize,
     now: Nanos,

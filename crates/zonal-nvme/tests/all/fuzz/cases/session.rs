@@ -16,8 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zonal_core::{Nanos, ZoneIndex};
+use zonal_io::buffer::BufferPools;
 use zonal_io::changes::ZoneSetting;
-use zonal_nvme::connection::{Connection, Pools};
+use zonal_nvme::connection::Connection;
 use zonal_nvme::target::Target;
 use zonal_nvme::wire::{CommonHeader, PduKind};
 
@@ -34,7 +35,7 @@ pub struct Session<'a> {
     choices: Choices<'a>,
     target: Arc<Target>,
     shape: Shape,
-    pools: Rc<Pools>,
+    pools: Rc<BufferPools>,
     peers: Vec<Peer>,
     now: Nanos,
     due: Option<Nanos>,

@@ -1,14 +1,15 @@
 //! The error number that a program would see, were the device one of the kernel's.
 //!
 //! The kernel tells programs one number a failed request: what its driver made of the device's status, by the table
-//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job continues, so the numbers are the
-//! kernel's and not nicer ones: a write that is not at the pointer is `EIO`, and a medium error is `ENODATA`.
+//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job continues, and a ublk server tells the kernel a
+//! status by it. So the numbers are the kernel's and not nicer ones: a write that is not at the pointer is `EIO`, and a
+//! medium error is `ENODATA`.
 
 use rustix::io::Errno;
 use zonal_core::{DeviceError, RequestError, ZoneError};
 
 /// The number for a request that ended with `error`.
-pub(crate) fn of(error: &RequestError) -> i32 {
+pub fn of(error: &RequestError) -> i32 {
     match *error {
         // What the kernel refuses before the device sees it.
         RequestError::OutOfRange { .. } => Errno::NOSPC,
@@ -28,7 +29,7 @@ pub(crate) fn of(error: &RequestError) -> i32 {
 }
 
 /// The number for a device's answer.
-pub(crate) fn of_device(error: DeviceError) -> i32 {
+pub fn of_device(error: DeviceError) -> i32 {
     match error {
         DeviceError::Zone(ZoneError::TooManyActive) => Errno::OVERFLOW,
         DeviceError::Zone(ZoneError::TooManyOpen) => Errno::TOOMANYREFS,

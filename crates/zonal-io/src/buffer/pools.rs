@@ -1,19 +1,19 @@
-//! Memory for the data of commands, kept by each thread.
+//! Memory for the data of commands that a server takes, kept by each thread.
 
+use super::IoBuf;
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
-use zonal_io::buffer::IoBuf;
 
 /// Memory for data, of one thread: what was given back last is used first, while it is in the processor's cache.
-pub struct Pools(Vec<RefCell<Vec<IoBuf>>>);
+pub struct BufferPools(Vec<RefCell<Vec<IoBuf>>>);
 
-impl Default for Pools {
-    fn default() -> Pools {
-        Pools::new()
+impl Default for BufferPools {
+    fn default() -> BufferPools {
+        BufferPools::new()
     }
 }
 
-impl Pools {
+impl BufferPools {
     /// Idle memory of each length that is kept, in bytes: the data of 512 commands of 4 KiB.
     const IDLE: usize = 2 << 20;
 
@@ -21,8 +21,8 @@ impl Pools {
     const SHIFTS: RangeInclusive<u32> = 12..=20;
 
     /// Empty pools.
-    pub fn new() -> Pools {
-        Pools(Self::SHIFTS.map(|_| RefCell::default()).collect())
+    pub fn new() -> BufferPools {
+        BufferPools(Self::SHIFTS.map(|_| RefCell::default()).collect())
     }
 
     fn shift_of(len: usize) -> u32 {
@@ -34,7 +34,7 @@ impl Pools {
     }
 
     /// At least `len` bytes, with what their last user left in them.
-    pub(super) fn take(&self, len: u32) -> IoBuf {
+    pub fn take(&self, len: u32) -> IoBuf {
         let shift = Self::shift_of(len as usize);
         match self.of(shift) {
             _ if len == 0 => IoBuf::empty(),
@@ -44,7 +44,7 @@ impl Pools {
     }
 
     /// Takes back what is no longer used. What is only dropped is freed.
-    pub(super) fn give(&self, buf: IoBuf) {
+    pub fn give(&self, buf: IoBuf) {
         let shift = Self::shift_of(buf.len());
         if let Some(idle) = self.of(shift).filter(|_| buf.len() == 1 << shift) {
             let mut idle = idle.borrow_mut();
