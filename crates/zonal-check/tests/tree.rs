@@ -10,7 +10,7 @@ use zonal_check::house::words::{names_in, phrases_in, prose};
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-sim", &["zonal-core", "zonal-io"]),
@@ -18,10 +18,20 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("zonal-bench", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs"]),
     ("zonal-fio", &["zonal-core", "zonal-io", "zonal-nvme"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
+    ("zonal-ublk", &["zonal-core", "zonal-io"]),
     ("zonal-fuse", &["zonal-core", "zonal-io", "zonal-fs"]),
     (
         "zonal",
-        &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal-fuse"],
+        &[
+            "zonal-core",
+            "zonal-io",
+            "zonal-sim",
+            "zonal-fs",
+            "zonal-bench",
+            "zonal-nvme",
+            "zonal-ublk",
+            "zonal-fuse",
+        ],
     ),
     (
         "zonal-check",
@@ -125,13 +135,15 @@ fn dependencies_point_down() {
 
 #[test]
 fn time_is_passed_in() {
-    // The file system's waiter tells the time of day, the server has a clock, and a host waits for its controller.
+    // The file system's waiter tells the time of day, the server has a clock, a host waits for its controller,
+    // and a server for the device that another has left.
     let drivers = [
         "crates/zonal-fs/src/waiter.rs",
         "crates/zonal-nvme/src/server.rs",
         "crates/zonal-nvme/src/host/attach.rs",
         "crates/zonal-nvme/src/host/link.rs",
         "crates/zonal-nvme/src/host/watch.rs",
+        "crates/zonal-ublk/src/server/takeover.rs",
     ]
     .map(Path::new);
     let timeless = [
@@ -144,6 +156,7 @@ fn time_is_passed_in() {
         "crates/zonal-sim/src",
         "crates/zonal-fs/src",
         "crates/zonal-nvme/src",
+        "crates/zonal-ublk/src",
     ];
     let mut broken = Vec::new();
     for path in files().into_iter().filter(|p| is_rust(p) && !drivers.contains(&p.as_path())) {

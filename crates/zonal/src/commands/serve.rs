@@ -1,4 +1,4 @@
-//! `zonal serve`: a device for kernels, over NVMe/TCP.
+//! `zonal serve`: a device for kernels, over NVMe/TCP and as a block device of this machine.
 
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use zonal_io::clock::Clock;
 use zonal_io::control::ControlServer;
@@ -16,15 +16,24 @@ use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
+use zonal_ublk::server::{UblkOptions, UblkServer};
 
-/// Export a zoned device over NVMe/TCP, as a drive that `nvme connect` attaches
+/// Where hosts connect, if no other front is asked for.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+
+/// Export a zoned device over NVMe/TCP, as a drive that `nvme connect` attaches, or as a block device of this machine
 ///
-/// Its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has some, are
-/// namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
+/// Over NVMe/TCP, its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has
+/// some, are namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
 ///
-/// Once hosts can connect, standard output gets one line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, and `,nsid=2:conventional`
-/// where there are conventional zones. Ctrl-C, or a signal to terminate, ends it: what is at the device ends, all is flushed, and
-/// the exit code is 0. A second one ends it at once.
+/// With `--ublk` it is a block device of this machine, with conventional zones, attributes and limits as they are: programs and
+/// file systems use it as any other zoned disk. It needs the kernel's ublk driver (Linux 6.6 or later), and root. If the drive
+/// has an identity, as an image has, its block device outlives this process: after a kill, the same command takes it over, and
+/// the programs that use it see no error.
+///
+/// Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
+/// `,nsid=2:conventional` where there are conventional zones, or `ready ublk /dev/ublkbN`. Ctrl-C, or a signal to terminate, ends
+/// it: what is at the device ends, all is flushed, and the exit code is 0. A second one ends it at once.
 ///
 /// The export is the drive and nothing else: a write that does not begin at its zone's pointer fails at once, and the limits of
 /// open and active zones are the drive's own. A host may send the writes of a zone at any depth, in order.
@@ -32,9 +41,13 @@ use zonal_nvme::target::{Target, TargetOptions};
 pub(crate) struct Serve {
     /// The device: see `zonal help devices`
     device: String,
-    /// Where to listen; port 0 takes a free one. An address of this machine only: there is no authentication
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4420")]
-    listen: SocketAddr,
+    /// Where to listen for hosts; port 0 takes a free one. An address of this machine only: there is no authentication [default:
+    /// 127.0.0.1:4420 without another front, otherwise none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Show it as a block device of this machine
+    #[arg(long)]
+    ublk: bool,
     /// Name of the subsystem [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
     #[arg(long)]
     nqn: Option<String>,
@@ -51,47 +64,81 @@ pub(crate) struct Serve {
     write_path: WritePathAndMode,
 }
 
+/// What the fronts of an export share.
+struct Export<'a> {
+    arguments: &'a Serve,
+    volume: Arc<Volume>,
+    clock: Clock,
+    threads: usize,
+    interrupt: Interrupt,
+}
+
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure> {
-    if !arguments.listen.ip().is_loopback() {
+    let listen = arguments.listen.or((!arguments.ublk).then_some(LISTEN));
+    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
         return Err(Failure::usage(format!(
-            "{}: not an address of the loopback interface, and hosts are not authenticated",
-            arguments.listen
+            "{listen}: not an address of the loopback interface, and hosts are not authenticated"
         )));
     }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let name = &arguments.device;
     let device = devices::open_in_real_time(name, arguments.read_only)?;
-    let identity = identity(arguments, device.info().identity)?;
     // An export is the drive: what its host does wrong is told to it at once.
     let base = VolumeOptions::default().without_park().without_budget();
     let options = arguments.write_path.options(base, name)?;
     let volume = Volume::open(device, options).map_err(|e| anyhow!("{name}: {e}")).or_exit(Exit::Device)?;
     let volume = Arc::new(volume);
-    let read_only = arguments.read_only;
-    let target = Target::new(
-        volume.clone(),
-        TargetOptions::new(identity).with_nqn(arguments.nqn.clone()).with_read_only(read_only),
-    );
-    let target = Arc::new(target.or_exit(Exit::Usage)?);
-    let listener = TcpListener::bind(arguments.listen)
-        .with_context(|| format!("cannot listen at {}", arguments.listen))?;
-    allow_descriptors();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let options = ServerOptions::default().with_threads(threads).with_polls(arguments.poll);
-    let server = Server::start(target.clone(), listener, Clock::start(), options, interrupt.flag())
-        .context("cannot serve")?;
-    let connections = server.connections_teller();
-    let control = ControlServer::start_of_export(volume, Arc::new(move || connections_json(&connections())));
+    let export = Export { arguments, volume, clock: Clock::start(), threads, interrupt };
+    let hosts = listen.map(|listen| export.serve_hosts(listen)).transpose()?;
+    let disk = arguments.ublk.then(|| export.show_disk()).transpose()?;
+    let connections = hosts.as_ref().map(|(server, _)| server.connections_teller());
+    let told = move || connections.as_ref().map_or_else(Default::default, |told| connections_json(&told()));
+    let control = ControlServer::start_of_export(export.volume.clone(), Arc::new(told));
     if let Err(error) = &control {
         eprintln!("zonal: no control socket: {error}");
     }
-    let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
-    let namespaces = target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
-    let namespaces = namespaces.collect::<Vec<_>>().join(",");
-    writeln!(out, "ready nvme-tcp {} {} {namespaces}", server.address(), target.nqn())?;
+    if let Some((server, target)) = &hosts {
+        let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
+        let namespaces =
+            target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
+        let namespaces = namespaces.collect::<Vec<_>>().join(",");
+        writeln!(out, "ready nvme-tcp {} {} {namespaces}", server.address(), target.nqn())?;
+    }
+    if let Some(disk) = &disk {
+        writeln!(out, "ready ublk {}", disk.disk())?;
+    }
     out.flush()?;
-    server.join().context("the device could not be left as it should")?;
+    // Both have ended before an error of one is told.
+    let disk = disk.map_or(Ok(()), UblkServer::join);
+    let hosts = hosts.map_or(Ok(()), |(server, _)| server.join());
+    disk.and(hosts).context("the device could not be left as it should")?;
     Ok(())
+}
+
+impl Export<'_> {
+    /// NVMe/TCP.
+    fn serve_hosts(&self, listen: SocketAddr) -> Result<(Server, Arc<Target>), Failure> {
+        let Serve { nqn, read_only, poll, .. } = self.arguments;
+        let identity = identity(self.arguments, self.volume.info().identity)?;
+        let options = TargetOptions::new(identity).with_nqn(nqn.clone()).with_read_only(*read_only);
+        let target = Arc::new(Target::new(self.volume.clone(), options).or_exit(Exit::Usage)?);
+        let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
+        allow_descriptors();
+        let options = ServerOptions::default().with_threads(self.threads).with_polls(*poll);
+        let server = Server::start(target.clone(), listener, self.clock, options, self.interrupt.flag())
+            .context("cannot serve")?;
+        Ok((server, target))
+    }
+
+    /// A block device of this machine.
+    fn show_disk(&self) -> Result<UblkServer, Failure> {
+        let Serve { read_only, poll, device, .. } = self.arguments;
+        let queues = self.threads.try_into().unwrap_or(u16::MAX);
+        let options = UblkOptions::default().with_queues(queues).with_polls(*poll).with_read_only(*read_only);
+        let server = UblkServer::start(self.volume.clone(), self.clock, options, self.interrupt.flag());
+        server.map_err(|e| anyhow!("{device}: {e}")).or_exit(Exit::Device)
+    }
 }
 
 /// A connection is a descriptor, and the usual limit of them, 1024, is meant for programs that cannot have more.

@@ -1,0 +1,117 @@
+//! Devices that killed servers have left: those of the same drive are taken over, those of drives that are gone are removed.
+
+use crate::control::{Control, UblkError, character_device, devices, disk};
+use crate::wire::{self, DeviceFacts, Parameters, device_state};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use zonal_io::identity::Identity;
+
+/// In a device's mark: its drive has no identity, and is gone with its server.
+const WITHOUT_IDENTITY: u64 = u64::from_be_bytes(*b"\0zonal-u");
+
+/// How long the kernel has to take requests back from a server that was killed.
+const QUIESCED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long until it is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a device says of its drive.
+pub(super) fn mark_of(identity: Option<Identity>) -> u64 {
+    let halves = |identity: Identity| {
+        let number = u128::from_be_bytes(identity.bytes());
+        (number >> 64) as u64 ^ number as u64
+    };
+    identity.map_or(WITHOUT_IDENTITY, halves)
+}
+
+/// Looks for a device with this mark whose server is gone. Removes those whose drives are gone with their servers.
+pub(super) fn find(
+    control: &mut Control,
+    mark: u64,
+    parameters: &Parameters,
+) -> Result<Option<DeviceFacts>, UblkError> {
+    for device in devices().map_err(UblkError::refused("the devices that there are"))? {
+        // It may be gone, or of another owner.
+        let Ok(facts) = control.facts(device) else { continue };
+        let is_dead = facts.state == device_state::DEAD;
+        if is_dead && [mark, WITHOUT_IDENTITY].contains(&facts.mark) && !is_open(device) {
+            let _ = control.order(wire::control::DELETE, device, 0);
+            continue;
+        }
+        if facts.mark != mark || mark == WITHOUT_IDENTITY || is_dead || is_alive(facts.pid) {
+            continue;
+        }
+        let there = control.parameters(device).map_err(UblkError::refused("its sizes"))?;
+        if !is_same(&there, parameters) {
+            return Err(UblkError::Changed(disk(device)));
+        }
+        return Ok(Some(facts));
+    }
+    Ok(None)
+}
+
+/// What the kernel fills in does not count.
+fn is_same(there: &Parameters, parameters: &Parameters) -> bool {
+    let wanted = |of: &Parameters| Parameters { len: 0, types: 0, numbers: [0; 4], reserved: [0; 6], ..*of };
+    wanted(there) == wanted(parameters)
+}
+
+/// Whether a server has the device: the kernel lets it be opened once.
+fn is_open(device: u32) -> bool {
+    let opened = rustix::fs::open(character_device(device), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    opened.err() == Some(Errno::BUSY)
+}
+
+fn is_alive(pid: i32) -> bool {
+    let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Takes a device from a server that is gone, once the kernel has its requests back.
+pub(super) fn begin(control: &mut Control, device: u32) -> Result<(), UblkError> {
+    let until = Instant::now() + QUIESCED_WITHIN;
+    loop {
+        match control.order(wire::control::START_RECOVERY, device, 0) {
+            Err(error) if is_busy(&error) && Instant::now() < until => sleep(PAUSE),
+            ended => return ended.map_err(UblkError::refused("the device that a killed server has left")),
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_with_and_without_identity_have_their_own_marks() {
+        let identity = |text: &str| Some(text.parse().unwrap());
+        let first = mark_of(identity("67e55044-10b1-426f-9247-bb680e5fe0c8"));
+        assert_ne!(first, mark_of(identity("67e55044-10b1-426f-9247-bb680e5fe0c9")));
+        assert_eq!(first, 0x67e5_5044_10b1_426f ^ 0x9247_bb68_0e5f_e0c8);
+        assert_eq!(mark_of(None), WITHOUT_IDENTITY);
+    }
+
+    #[test]
+    fn device_is_the_same_whatever_the_kernel_fills_in() {
+        let one = Parameters { sectors: 8, ..Parameters::default() };
+        assert!(is_same(&Parameters { types: 7, numbers: [1; 4], ..one }, &one));
+        assert!(!is_same(&Parameters { open_max: 1, ..one }, &one));
+    }
+
+    #[test]
+    fn process_is_alive_until_it_has_ended() {
+        assert!(is_alive(std::process::id() as i32));
+        assert!(!is_alive(-1) && !is_alive(0));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive(child.id() as i32));
+    }
+}
