@@ -16,6 +16,7 @@
 #   --zns SPEC        a drive of QEMU's own, /dev/nvme0n1 for the first: SIZE[,OPTIONS of its nvme-ns device], such as
 #                     512M,zoned.zone_size=16M,zoned.max_open=8; may be repeated
 #   --qemu WORDS      more arguments of QEMU; may be repeated
+#   --icount          one processor whose clock counts instructions, 1 ns each: times do not depend on this machine's load
 #   --log FILE        keep the messages of the kernel there
 #
 # `run` exits with 124 when the time is over, with 125 when the guest ended without a status or something is missing.
@@ -327,7 +328,7 @@ boot() {
 run() {
     [ $# -gt 0 ] || fail "run SCRIPT [OPTION...] [-- ARGUMENT...]"
     local script=$1 share='' memory=1024 cpus=2 cmdline='' log='' words spec
-    local arguments=() environment=() drives=() more=() outcome=''
+    local arguments=() environment=() drives=() more=() outcome='' threads=multi
     time_out=600
     shift
     while [ $# -gt 0 ]; do
@@ -335,6 +336,13 @@ run() {
             shift
             arguments=("$@")
             break
+        fi
+        if [ "$1" = --icount ]; then
+            cpus=1
+            threads=single
+            more+=(-icount shift=0,sleep=off)
+            shift
+            continue
         fi
         [ $# -gt 1 ] || fail "$1 needs a value"
         case $1 in
@@ -378,7 +386,7 @@ run() {
     )
     # shellcheck disable=SC2054 # QEMU's commas
     local machine=(
-        -machine q35,usb=off,vmport=off,hpet=off -accel tcg,thread=multi -cpu max -smp "$cpus" -m "$memory"
+        -machine q35,usb=off,vmport=off,hpet=off -accel "tcg,thread=$threads" -cpu max -smp "$cpus" -m "$memory"
         -nodefaults -no-user-config -display none -no-reboot
         -kernel "$image/vmlinux" -initrd "$image/initrd" -append "${parameters[*]}"
         -serial "file:$log"

@@ -4,6 +4,7 @@ use crate::parameters::UnfitError;
 use crate::wire::{self, ControlCommand, DeviceFacts, Parameters, feature};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -131,6 +132,20 @@ impl Control {
     /// The kernel's.
     pub fn order(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
         self.call(command, device, data, 0, 0)
+    }
+
+    /// Removes a device. It is gone once its files are closed, which may be later: a program may have the disk open.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&mut self, device: u32) -> io::Result<()> {
+        match self.order(wire::control::DELETE_LATER, device, 0) {
+            // A driver that waits for the files.
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                self.order(wire::control::DELETE, device, 0)
+            }
+            ended => ended,
+        }
     }
 
     /// A command with a structure that the kernel reads or fills.

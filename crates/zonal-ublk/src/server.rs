@@ -134,7 +134,7 @@ impl UblkServer {
             Err(error) => {
                 // Its threads end with it. A device that was to be taken over waits for another try.
                 if is_new {
-                    let _ = control.order(wire::control::DELETE_LATER, facts.device, 0);
+                    let _ = control.delete(facts.device);
                 }
                 Err(error)
             }
@@ -162,9 +162,7 @@ impl UblkServer {
         }
         let Shared { drive, clock, .. } = &*self.shared;
         let flush = drive.part().volume().call(clock, Request::flush());
-        // The device is removed once its file is closed.
-        drop(self.shared);
-        let removed = self.control.order(wire::control::DELETE, self.device, 0);
+        let removed = self.control.delete(self.device);
         result.and(removed).and(flush.result.map(drop).map_err(io::Error::other))
     }
 }

@@ -3,6 +3,7 @@
 use crate::machine::{self, Guest, Served};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use zonal_check::program;
 
 /// A file system, and what it needs.
@@ -26,52 +27,69 @@ fn bytes(lines: &[String], key: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{key}{line}"))
 }
 
+/// Over NVMe/TCP.
 fn is_served(case: &Case) {
     let dir = tempfile::tempdir().unwrap();
     program::run(dir.path(), &format!("create d {}", case.drive)).done();
     let share = machine::share();
-    fs::copy(machine::scripts().join("fill.py"), share.path().join("fill.py")).unwrap();
     let served = Served::start(dir.path(), "d");
-    let guest = Guest::script("filesystems.sh", 1800).share(share.path()).memory(2048).set("KIND", case.kind);
-    let guest = guest.set("PORT", served.port).set("NQN", &served.nqn);
-    let guest = case.bytes.into_iter().fold(guest, |guest, bytes| guest.set("BYTES", bytes));
-    let lines = case.again_min.into_iter().fold(guest, |guest, _| guest.set("REMOVE", 1)).lines();
-    eprintln!("{}", lines.join("\n"));
-
-    let wanted = [
-        ("connected", "ok"),
-        ("mkfs", "ok"),
-        ("mount", "ok"),
-        ("mounted", case.kind),
-        ("unmount", "ok"),
-        ("check", "ok"),
-        ("mount_again", "ok"),
-        ("unmount_again", "ok"),
-        ("complaints", "0"),
-        // The drive has refused nothing.
-        ("failed_commands", "0"),
-        ("disconnected", "disconnected 1 "),
-    ];
-    for (key, wanted) in wanted {
-        let value = lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        assert_eq!(value, Some(wanted), "{key}");
-    }
-    let filled = bytes(&lines, "fill");
-    assert!(filled >= case.fill_min, "{filled} bytes fit");
-    let mut all = filled;
-    if let Some(again_min) = case.again_min {
-        let half = bytes(&lines, "remove");
-        all = bytes(&lines, "fill_again");
-        assert!(all - half >= again_min, "{} bytes fit after {} were removed", all - half, filled - half);
-    }
-    assert_eq!((bytes(&lines, "verify"), bytes(&lines, "verify_again")), (all, all));
-
+    let lines = case.lines(share.path(), |guest| guest.set("PORT", served.port).set("NQN", &served.nqn));
+    // The drive has refused nothing.
+    let wanted = [("connected", "ok"), ("failed_commands", "0"), ("disconnected", "disconnected 1 ")];
+    case.check(&lines, &wanted);
     assert_eq!(served.terminate(), Some(0));
     image_is_sound(dir.path());
 }
 
+/// As a block device of the guest, with zones of both kinds.
+fn is_shown(case: &Case) {
+    let share = machine::share_with_program();
+    program::run(share.path(), &format!("create d {}", case.drive)).done();
+    let lines = case.lines(share.path(), |guest| guest.set("UBLK", "/share/d"));
+    case.check(&lines, &[("ended", "ok")]);
+    image_is_sound(share.path());
+}
+
+impl Case {
+    /// What the script says, with what `drive` tells it of the drive.
+    fn lines(&self, share: &Path, drive: impl FnOnce(Guest) -> Guest) -> Vec<String> {
+        fs::copy(machine::scripts().join("fill.py"), share.join("fill.py")).unwrap();
+        let guest = Guest::script("filesystems.sh", 1800).share(share).memory(2048).set("KIND", self.kind);
+        let guest = self.bytes.into_iter().fold(drive(guest), |guest, bytes| guest.set("BYTES", bytes));
+        let lines = self.again_min.into_iter().fold(guest, |guest, _| guest.set("REMOVE", 1)).lines();
+        eprintln!("{}", lines.join("\n"));
+        lines
+    }
+
+    fn check(&self, lines: &[String], of_drive: &[(&str, &str)]) {
+        let wanted = [
+            ("mkfs", "ok"),
+            ("mount", "ok"),
+            ("mounted", self.kind),
+            ("unmount", "ok"),
+            ("check", "ok"),
+            ("mount_again", "ok"),
+            ("unmount_again", "ok"),
+            ("complaints", "0"),
+        ];
+        for (key, wanted) in wanted.iter().chain(of_drive) {
+            let value = lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            assert_eq!(value, Some(*wanted), "{key}");
+        }
+        let filled = bytes(lines, "fill");
+        assert!(filled >= self.fill_min, "{filled} bytes fit");
+        let mut all = filled;
+        if let Some(again_min) = self.again_min {
+            let half = bytes(lines, "remove");
+            all = bytes(lines, "fill_again");
+            assert!(all - half >= again_min, "{} bytes fit after {} were removed", all - half, filled - half);
+        }
+        assert_eq!((bytes(lines, "verify"), bytes(lines, "verify_again")), (all, all));
+    }
+}
+
 /// The image opens and reports on this machine; after a shutdown no zone is open, and no pointer lies outside its zone.
-fn image_is_sound(directory: &std::path::Path) {
+fn image_is_sound(directory: &Path) {
     let report = program::run(directory, "report d --json").done();
     let report: Value = serde_json::from_slice(&report).unwrap();
     let zones = report["zones"].as_array().expect("zones");
@@ -158,6 +176,54 @@ fn btrfs_that_is_not_full_comes_back() {
     is_served(&Case {
         kind: "btrfs",
         drive: "--size 768M --zone-size 8M --zone-max-open 14 --zone-max-active 14",
+        bytes: Some(250 << 20),
+        fill_min: 250 << 20,
+        again_min: Some(100 << 20),
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn f2fs_on_a_block_device_fills_and_comes_back() {
+    is_shown(&Case {
+        kind: "f2fs",
+        drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",
+        bytes: None,
+        fill_min: 200 << 20,
+        again_min: Some(50 << 20),
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn zonefs_on_a_block_device_fills_and_comes_back() {
+    is_shown(&Case {
+        kind: "zonefs",
+        drive: "--size 256M --zone-size 8M --zone-nr-conv 1 --zone-max-open 14 --zone-max-active 14",
+        bytes: None,
+        fill_min: 31 * (8 << 20),
+        again_min: Some(15 * (8 << 20)),
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn xfs_on_a_block_device_fills_and_comes_back() {
+    is_shown(&Case {
+        kind: "xfs",
+        drive: "--size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14",
+        bytes: None,
+        fill_min: 200 << 20,
+        again_min: Some(50 << 20),
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn btrfs_on_a_block_device_that_is_not_full_comes_back() {
+    is_shown(&Case {
+        kind: "btrfs",
+        drive: "--size 768M --zone-size 8M --zone-nr-conv 4 --zone-max-open 14 --zone-max-active 14",
         bytes: Some(250 << 20),
         fill_min: 250 << 20,
         again_min: Some(100 << 20),

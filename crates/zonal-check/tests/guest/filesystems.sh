@@ -3,7 +3,8 @@
 # with what was written, unmounted, checked, mounted again and compared again. Prints lines of a key and a value.
 #
 # KIND is the file system. BYTES, if set, is what it is filled with instead of all that fits; without REMOVE=1 no file is removed and
-# it is filled once. PORT and NQN are the drive's. Without PORT it is a null_blk of the shape that lib.sh wants.
+# it is filled once. PORT and NQN are the drive's. With UBLK it is a disk with zones of both kinds, of the
+# device UBLK, which is served here. Without both it is a null_blk of the shape that lib.sh wants.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -24,6 +25,10 @@ if [ -n "${PORT:-}" ]; then
     zoned=$(disk "$NQN" 1)
     any=$(disks | awk '{ print $1; exit }')
     failed_before=$(failed_commands "$any")
+    conventional=$(disk "$NQN" 2)
+elif [ -n "${UBLK:-}" ]; then
+    zoned=$(ublk "$UBLK")
+    conventional=
 else
     modprobe null_blk nr_devices=0
     zoned=$(null_blk)
@@ -33,10 +38,9 @@ fill=fill
 remove=remove
 case $KIND in
 f2fs)
-    conventional=$(disk "$NQN" 2)
-    make="mkfs.f2fs -q -f -m -c $zoned $conventional"
-    mount="mount -t f2fs $conventional /mnt"
-    check="fsck.f2fs -f $conventional"
+    make="mkfs.f2fs -q -f -m ${conventional:+-c $zoned} ${conventional:-$zoned}"
+    mount="mount -t f2fs ${conventional:-$zoned} /mnt"
+    check="fsck.f2fs -f ${conventional:-$zoned}"
     ;;
 zonefs)
     make="mkzonefs -f $zoned"
@@ -48,10 +52,10 @@ zonefs)
     remove=remove-zones
     ;;
 xfs)
-    conventional=$(disk "$NQN" 2)
-    make="mkfs.xfs -q -f -r rtdev=$zoned,zoned=1 $conventional"
-    mount="mount -t xfs -o rtdev=$zoned $conventional /mnt"
-    check="xfs_repair -n -r $zoned $conventional"
+    # Without another disk its metadata are in the conventional zones.
+    make="mkfs.xfs -q -f -r zoned=1${conventional:+,rtdev=$zoned} ${conventional:-$zoned}"
+    mount="mount -t xfs ${conventional:+-o rtdev=$zoned} ${conventional:-$zoned} /mnt"
+    check="xfs_repair -n ${conventional:+-r $zoned} ${conventional:-$zoned}"
     ;;
 btrfs)
     make="mkfs.btrfs -q -f $zoned"
@@ -61,7 +65,6 @@ btrfs)
     fill=fill-at-once
     ;;
 ext4)
-    conventional=$(disk "$NQN" 2)
     make="mkfs.ext4 -q $conventional"
     mount="mount -t ext4 $conventional /mnt"
     check="fsck.ext4 -fn $conventional"
@@ -88,4 +91,6 @@ if [ "$(complaints)" != 0 ]; then dmesg | tail -n 30 | sed 's/^/messages /'; fi
 if [ -n "${PORT:-}" ]; then
     tell failed_commands $(($(failed_commands "$any") - failed_before))
     tell disconnected "$(nvme disconnect --nqn="$NQN" | grep -o 'disconnected 1 ')"
+elif [ -n "${UBLK:-}" ]; then
+    tell ended "$(end_ublk)"
 fi

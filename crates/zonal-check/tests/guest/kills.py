@@ -1,12 +1,12 @@
 """Writes to a served drive whose server is killed again and again, and looks after each reconnection for what was promised.
 
-kills.py ZONED CONVENTIONAL ROUNDS SHARE: the disks, and the directory in which the two machines wait for each other:
-`writing-N` there says that writers of round N are at work, `killing-N` that the server is killed now, `restarted-N` that it was started
-again.
+kills.py ZONED CONVENTIONAL ROUNDS SHARE: the disks, which may be one with zones of both kinds, and the directory in which the writers
+and the killer wait for each other: `writing-N` there says that writers of round N are at work, `killing-N` that the server is killed
+now, `restarted-N` that it was started again.
 
 Writers of sequential zones: some have each write durable (O_DSYNC, which Linux sends as FUA), some flush after several, some
-append with FUA through the kernel's pass-through, two at a time to one zone. Writers of the conventional disk overwrite blocks,
-each write durable. When a write or a reset is answered its writer notes that, flushed or not. After the server is back, every such
+append with FUA through the pass-through of an NVMe drive, two at a time to one zone; to another drive they write as the others do.
+Writers of conventional zones overwrite blocks, each write durable. When a write or a reset is answered its writer notes that, flushed or not. After the server is back, every such
 write must be there, zones must not stand before it, zones that were reset must not be full again, and every other block below a
 pointer must be one that was sent. Prints lines of a key and a value.
 """
@@ -244,7 +244,8 @@ class Disk:
     def __init__(self, path):
         self.path = path
         self.directory = f"/sys/block/{path.removeprefix('/dev/')}"
-        self.nsid = int(self.read("nsid"))
+        self.is_nvme = os.path.exists(f"{self.directory}/nsid")
+        self.nsid = int(self.read("nsid")) if self.is_nvme else None
 
     def read(self, name):
         with open(f"{self.directory}/{name}") as file:
@@ -347,8 +348,8 @@ def overwriter(blocks, seed):
     os.close(file)
 
 
-def controller_state(disk):
-    return disk.read("device/state")
+def is_reachable(disk):
+    return not disk.is_nvme or disk.read("device/state") == "live"
 
 
 def wait_for(what, seconds=RECONNECT_TIME_MAX):
@@ -359,21 +360,31 @@ def wait_for(what, seconds=RECONNECT_TIME_MAX):
         time.sleep(0.02)
 
 
+def first_sequential(file, zone_blocks):
+    """Number and capacity in blocks of the first sequential zone."""
+    for zone in range(1 << 16):
+        words = bytearray(16 + 64)
+        struct.pack_into("<QI", words, 0, zone * zone_blocks * 8, 1)
+        fcntl.ioctl(file, REPORT_ZONES, words)
+        if words[16 + 24] == 2:
+            return zone, struct.unpack_from("<Q", words, 16 + 32)[0] // 8
+    raise AssertionError("no sequential zone")
+
+
 def main():
     zoned, conventional = Disk(sys.argv[1]), Disk(sys.argv[2])
     rounds, share = int(sys.argv[3]), sys.argv[4]
     zone_blocks = int(zoned.read("queue/chunk_sectors")) // 8
     file = zoned.open()
-    words = bytearray(16 + 64)
-    struct.pack_into("<QI", words, 0, 0, 1)
-    fcntl.ioctl(file, REPORT_ZONES, words)
-    capacity = struct.unpack_from("<Q", words, 16 + 32)[0] // 8
+    first, capacity = first_sequential(file, zone_blocks)
     Zone.zone_blocks = zone_blocks
+    appends = APPENDED if zoned.is_nvme else range(0)
     zones = [
-        (AppendedZone if n in APPENDED else Zone)(zoned, n, n * zone_blocks, capacity)
+        (AppendedZone if n in appends else Zone)(zoned, n, (first + n) * zone_blocks, capacity)
         for n in [*DURABLE, *FLUSHED, *APPENDED]
     ]
-    blocks = int(conventional.read("size")) // 8 // OVERWRITERS
+    blocks = int(conventional.read("size")) // 8 if conventional.path != zoned.path else first * zone_blocks
+    blocks //= OVERWRITERS
     overwritten = [Blocks(conventional, n * blocks, blocks) for n in range(OVERWRITERS)]
     conventional_file = conventional.open()
     memory = Memory(WRITE_BLOCKS_MAX)
@@ -385,10 +396,10 @@ def main():
         seed = turn * 1000
         threads = []
         for n, zone in enumerate(zones):
-            if n not in APPENDED:
+            if n not in appends:
                 threads.append((zone_writer, zone, n in DURABLE, seed + n))
-        appended = [zones[n] for n in APPENDED]
-        for n in range(APPENDERS):
+        appended = [zones[n] for n in appends]
+        for n in range(APPENDERS if appended else 0):
             threads.append((appender, appended, seed + 100 + n))
         for n, part in enumerate(overwritten):
             threads.append((overwriter, part, seed + 200 + n))
@@ -401,7 +412,7 @@ def main():
         open(f"{share}/writing-{turn}", "w").close()
         wait_for(lambda: os.path.exists(f"{share}/restarted-{turn}"), 300)
         stop.set()
-        wait_for(lambda: controller_state(zoned) == "live")
+        wait_for(lambda: is_reachable(zoned))
         for thread in threads:
             thread.join()
         assert not failures, f"round {turn}: {failures}"

@@ -30,16 +30,45 @@ connect() {
     nvme connect --transport=tcp --traddr=10.0.2.2 --trsvcid="$port" --nqn="$nqn" "$@"
 }
 
-# Makes a null_blk with memory, for comparison, and prints its disk. SIZE, ZONE_SIZE and ZONE_CAPACITY (MiB), MAX_OPEN and MAX_ACTIVE
-# (0 is none) are its shape. Arguments are further settings.
+# Makes a null_blk with memory, for comparison, and prints its disk. SIZE, ZONE_SIZE and ZONE_CAPACITY (MiB), CONVENTIONAL (its
+# conventional zones, 0 if not set), MAX_OPEN and MAX_ACTIVE (0 is none) are its shape. Arguments are further settings.
 null_blk() {
     local directory=/sys/kernel/config/nullb/nullb0 setting
     mkdir "$directory"
     for setting in blocksize=4096 "size=$SIZE" memory_backed=1 zoned=1 "zone_size=$ZONE_SIZE" "zone_capacity=$ZONE_CAPACITY" \
-        zone_nr_conv=0 "zone_max_open=$MAX_OPEN" "zone_max_active=$MAX_ACTIVE" "$@" power=1; do
+        "zone_nr_conv=${CONVENTIONAL:-0}" "zone_max_open=$MAX_OPEN" "zone_max_active=$MAX_ACTIVE" "$@" power=1; do
         echo "${setting#*=}" >"$directory/${setting%%=*}" || echo "/dev/without-$setting"
     done
     echo /dev/nullb0
+}
+
+# Serves a device in the guest as a block device, in the background: ublk DEVICE [OPTION...]. Prints its disk, or what the program says.
+# The process is in /tmp/served.pid.
+ublk() {
+    modprobe ublk_drv
+    : >/tmp/served
+    /share/zonal serve "$@" --ublk >/tmp/served 2>/tmp/served.said &
+    echo $! >/tmp/served.pid
+    for _ in $(seq 600); do
+        if grep -q ^ready /tmp/served || ! kill -0 "$(cat /tmp/served.pid)" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    sed -n 's/^ready ublk //p' /tmp/served | grep . || cat /tmp/served.said
+}
+
+# Asks the server of a block device to end: end_ublk. Prints ok once it has, or what it says.
+end_ublk() {
+    local pid
+    pid=$(cat /tmp/served.pid)
+    kill -TERM "$pid"
+    for _ in $(seq 600); do
+        if ! kill -0 "$pid" 2>/dev/null; then
+            if [ -s /tmp/served.said ]; then cat /tmp/served.said; else echo ok; fi
+            return
+        fi
+        sleep 0.1
+    done
+    echo "the server does not end"
 }
 
 # The attached disks: name, number of the namespace, and name of the subsystem.

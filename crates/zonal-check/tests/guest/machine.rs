@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use zonal_check::program::{command, repository};
+use zonal_check::program::{command, repository, zonal};
 
 /// Longest time for a server to say that it is ready, or to end.
 const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
@@ -77,6 +77,13 @@ impl Drop for Served {
 pub fn share() -> TempDir {
     let share = tempfile::tempdir().expect("there is room");
     std::fs::copy(scripts().join("lib.sh"), share.path().join("lib.sh")).expect("it is there");
+    share
+}
+
+/// The same, with the program.
+pub fn share_with_program() -> TempDir {
+    let share = share();
+    std::fs::copy(zonal(), share.path().join("zonal")).expect("there is room");
     share
 }
 

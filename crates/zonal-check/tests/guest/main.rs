@@ -1,4 +1,4 @@
-//! Linux as a host of `zonal serve`.
+//! Linux as a host of `zonal serve`, over NVMe/TCP and with its own ublk driver.
 //!
 //! The kernel is a distribution's, in a machine that QEMU emulates: `scripts/guest.sh build` makes it, docs/GUEST.md says more.
 //! What is ignored takes minutes; `make guest` runs it.
@@ -8,6 +8,7 @@ mod filesystems;
 mod kills;
 mod machine;
 mod twins;
+mod ublk;
 mod zbd;
 
 use machine::{Guest, Served};

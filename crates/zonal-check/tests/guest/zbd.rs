@@ -1,4 +1,4 @@
-//! fio's tests of zoned drives against a served drive, and against null_blk for comparison.
+//! fio's tests of zoned drives against a served drive, over NVMe/TCP and as a block device, and against null_blk for comparison.
 //!
 //! What null_blk passes, a served drive passes, and it skips nothing that null_blk does not skip. Four tests of the suite need
 //! writes that fail. They know how to ask null_blk for them, and nothing else. For these tests the served drive has a plan of
@@ -11,6 +11,7 @@
 use crate::machine::{self, Guest, Served};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 /// Tests of the suite of fio 3.41. A new fio may have more.
 const TESTS_MIN: usize = 75;
@@ -18,6 +19,7 @@ const TESTS_MIN: usize = 75;
 /// Sizes of a drive, in MiB, and its limits; 0 is none.
 struct Shape {
     zones: u32,
+    conventional: u32,
     zone_size: u32,
     zone_capacity: u32,
     max_open: u32,
@@ -26,9 +28,9 @@ struct Shape {
 
 impl Shape {
     fn device(&self) -> String {
-        let Shape { zones, zone_size, zone_capacity, max_open, max_active } = self;
+        let Shape { zones, conventional, zone_size, zone_capacity, max_open, max_active } = self;
         format!(
-            "ram:size={}M,zone_size={zone_size}M,zone_capacity={zone_capacity}M,blocksize=4096,\
+            "ram:size={}M,zone_size={zone_size}M,zone_capacity={zone_capacity}M,zone_nr_conv={conventional},blocksize=4096,\
              zone_max_open={max_open},zone_max_active={max_active}",
             zones * zone_size
         )
@@ -39,7 +41,7 @@ impl Shape {
         let size = self.zones * self.zone_size;
         let guest = Guest::script("zbd.sh", 6000).memory(size + 2048);
         let guest = guest.set("SIZE", size).set("ZONE_SIZE", self.zone_size);
-        let guest = guest.set("ZONE_CAPACITY", self.zone_capacity);
+        let guest = guest.set("ZONE_CAPACITY", self.zone_capacity).set("CONVENTIONAL", self.conventional);
         guest.set("MAX_OPEN", self.max_open).set("MAX_ACTIVE", self.max_active)
     }
 }
@@ -103,7 +105,8 @@ fn bad_sectors(test: usize, shape: &Shape) -> [u32; 3] {
         74 | 75 => zone / 64 / 2,
         _ => unreachable!("test {test} needs no bad sectors"),
     };
-    [2, gap + 11, 2 * gap + 8]
+    // From the first sequential zone on.
+    [2, gap + 11, 2 * gap + 8].map(|sector| shape.conventional * zone + sector)
 }
 
 /// A plan with what the suite wants in this test: each sector fails one write.
@@ -116,60 +119,100 @@ fn plan(test: usize, shape: &Shape) -> String {
     sectors.map(|sector| format!("[[rule]]\non = \"writes\"\nsectors = {sector}\nnth = 1\nfault = \"refuse\"\nerror = \"boundary\"\n")).concat()
 }
 
+/// Tests that need writes that fail.
+const WITH_FAULTS: [usize; 4] = [72, 73, 74, 75];
+
 /// A drive whose writes fail as test `test` of the suite asks for, and what the script is to know of it.
-fn with_bad_sectors(directory: &std::path::Path, test: usize, shape: &Shape) -> (Served, String) {
+fn with_bad_sectors(directory: &Path, test: usize, shape: &Shape) -> (Served, String) {
     fs::write(directory.join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
     let served = Served::start(directory, &format!("fault:plan=plan{test}.toml+{}", shape.device()));
     let about = format!("{test},{},{}", served.port, served.nqn);
     (served, about)
 }
 
-fn suite_passes(shape: &Shape) {
-    let dir = tempfile::tempdir().unwrap();
+/// What null_blk says.
+fn baseline(shape: &Shape) -> Said {
     let share = machine::share();
-    let baseline = Said::of(shape.guest().share(share.path()).lines());
-    baseline.print("null_blk");
+    let said = Said::of(shape.guest().share(share.path()).lines());
+    said.print("null_blk");
+    said
+}
 
+/// What a drive says that is served over NVMe/TCP.
+fn over_nvme(shape: &Shape) -> Said {
+    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
     let served = Served::start(dir.path(), &shape.device());
     let faulty: Vec<(Served, String)> =
-        [72, 73, 74, 75].map(|test| with_bad_sectors(dir.path(), test, shape)).into();
+        WITH_FAULTS.map(|test| with_bad_sectors(dir.path(), test, shape)).into();
     let with_faults: Vec<&str> = faulty.iter().map(|(_, about)| about.as_str()).collect();
     let guest = shape.guest().share(share.path()).set("PORT", served.port).set("NQN", &served.nqn);
-    let ours = Said::of(guest.set("WITH_FAULTS", with_faults.join(" ")).lines());
-    ours.print("served");
+    Said::of(guest.set("WITH_FAULTS", with_faults.join(" ")).lines())
+}
+
+/// What a drive says that is a block device of the guest.
+fn over_ublk(shape: &Shape) -> Said {
+    let share = machine::share_with_program();
+    for test in WITH_FAULTS {
+        fs::write(share.path().join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
+    }
+    let guest = shape.guest().share(share.path()).set("UBLK", shape.device());
+    Said::of(guest.set("WITH_FAULTS", WITH_FAULTS.map(|test| test.to_string()).join(" ")).lines())
+}
+
+/// What null_blk passes, the drive passes, and it skips nothing else.
+fn is_as_good_as(whose: &str, ours: &Said, baseline: &Said) {
+    ours.print(whose);
     for log in ours.logs.iter().chain(&baseline.logs) {
         eprintln!("{log}");
     }
-
     for fact in
         ["zoned", "chunk_sectors", "nr_zones", "max_open_zones", "max_active_zones", "logical_block_size"]
     {
-        assert!(
-            ours.facts[fact] == baseline.facts[fact],
-            "{fact}: {}, null_blk: {}",
-            ours.facts[fact],
-            baseline.facts[fact]
-        );
+        let (ours, theirs) = (&ours.facts[fact], &baseline.facts[fact]);
+        assert!(ours == theirs, "{fact}, {whose}: {ours}, null_blk: {theirs}");
     }
-    assert!(ours.outcomes.len() >= TESTS_MIN, "all tests of the suite have run");
-    assert!(ours.outcomes.keys().eq(baseline.outcomes.keys()), "the same tests have run");
-    for (whose, said) in [("served", &ours), ("null_blk", &baseline)] {
+    assert!(ours.outcomes.len() >= TESTS_MIN, "all tests of the suite have run, {whose}");
+    assert!(ours.outcomes.keys().eq(baseline.outcomes.keys()), "the same tests have run, {whose}");
+    for (whose, said) in [(whose, ours), ("null_blk", baseline)] {
         assert_eq!(said.that("fail"), [0; 0], "tests that fail, {whose}");
         assert_eq!(said.that("pass").len() + said.that("skip").len(), said.outcomes.len(), "{whose}");
     }
     let mut only_ours = ours.that("skip");
     only_ours.retain(|number| !baseline.outcomes[number].starts_with("skip"));
-    assert_eq!(only_ours, [0; 0], "tests that null_blk does not skip");
+    assert_eq!(only_ours, [0; 0], "tests that null_blk does not skip, {whose}");
+}
+
+/// A front, and what a drive says that is attached over it.
+type Front = (&'static str, fn(&Shape) -> Said);
+
+fn suite_passes(shape: &Shape, fronts: &[Front]) {
+    let baseline = baseline(shape);
+    for (whose, said) in fronts {
+        is_as_good_as(whose, &said(shape), &baseline);
+    }
 }
 
 #[test]
-#[ignore = "fio's suite twice: 20 minutes or more"]
+#[ignore = "fio's suite three times: 30 minutes or more"]
 fn fio_suite_without_limits_passes() {
-    suite_passes(&Shape { zones: 256, zone_size: 4, zone_capacity: 4, max_open: 0, max_active: 0 });
+    let shape =
+        Shape { zones: 256, conventional: 0, zone_size: 4, zone_capacity: 4, max_open: 0, max_active: 0 };
+    suite_passes(&shape, &[("NVMe/TCP", over_nvme), ("ublk", over_ublk)]);
 }
 
 #[test]
-#[ignore = "fio's suite twice: 20 minutes or more"]
+#[ignore = "fio's suite three times: 30 minutes or more"]
 fn fio_suite_with_limits_passes() {
-    suite_passes(&Shape { zones: 256, zone_size: 4, zone_capacity: 3, max_open: 8, max_active: 8 });
+    let shape =
+        Shape { zones: 256, conventional: 0, zone_size: 4, zone_capacity: 3, max_open: 8, max_active: 8 };
+    suite_passes(&shape, &[("NVMe/TCP", over_nvme), ("ublk", over_ublk)]);
+}
+
+/// A namespace has zones of one kind, so this is for disks.
+#[test]
+#[ignore = "fio's suite twice: 20 minutes or more"]
+fn fio_suite_with_limits_and_conventional_zones_passes() {
+    let shape =
+        Shape { zones: 256, conventional: 64, zone_size: 4, zone_capacity: 3, max_open: 8, max_active: 8 };
+    suite_passes(&shape, &[("ublk", over_ublk)]);
 }

@@ -39,7 +39,7 @@ pub(super) fn find(
         let Ok(facts) = control.facts(device) else { continue };
         let is_dead = facts.state == device_state::DEAD;
         if is_dead && [mark, WITHOUT_IDENTITY].contains(&facts.mark) && !is_open(device) {
-            let _ = control.order(wire::control::DELETE, device, 0);
+            let _ = control.delete(device);
             continue;
         }
         if facts.mark != mark || mark == WITHOUT_IDENTITY || is_dead || is_alive(facts.pid) {

@@ -1,0 +1,95 @@
+#!/bin/bash
+# Drives as block devices of the guest, by the program of the share. Prints lines of a key and a value.
+set -u
+# shellcheck source=crates/zonal-check/tests/guest/lib.sh
+. /share/lib.sh
+cd /tmp || exit 1
+
+# What the program says when it serves nothing.
+refused() { /share/zonal serve "$@" --ublk 2>&1 | tail -n 1; }
+
+# A zone of the disk as blkzone has it: condition, and blocks of 4096 bytes that are written. zone SECTOR.
+zone() { blkzone report --offset "$1" --count 1 "$disk" | sed -n 's/.*wptr \([^ ]*\) .*zcond: *\([^ ]*\) .*/\2 \1/p'; }
+
+# What became of a write: write BLOCK COUNT [FLAG...]. Its data are the pattern's.
+write() {
+    local at=$1 count=$2 said
+    shift 2
+    said=$(LC_ALL=C dd if=/share/pattern of="$disk" bs=4096 seek="$at" count="$count" oflag=direct conv=notrunc "$@" 2>&1)
+    case $said in *"error writing"*) sed -n 's/.*error writing[^:]*: //p' <<<"$said" ;; *) echo ok ;; esac
+}
+
+tell no_driver "$(refused ram:size=64M,zone_size=4M)"
+modprobe ublk_drv
+chmod a+x /share/zonal
+tell no_right "$(setpriv --reuid 65534 --clear-groups /share/zonal serve ram:size=64M --ublk 2>&1 | tail -n 1)"
+tell smaller_last_zone "$(refused ram:size=63M,zone_size=4M)"
+
+disk=$(ublk "$DRIVE")
+tell disk "$disk"
+for attribute in zoned chunk_sectors nr_zones max_open_zones max_active_zones logical_block_size zone_append_max_bytes \
+    max_hw_sectors_kb rotational write_cache fua zone_write_granularity; do
+    tell "$attribute" "$(cat "/sys/block/${disk##*/}/queue/$attribute")"
+done
+tell sectors "$(cat "/sys/block/${disk##*/}/size")"
+tell types "$(blkzone report "$disk" | grep -c CONVENTIONAL) $(blkzone report "$disk" | grep -c SEQ_WRITE_REQUIRED)"
+tell zone.first "$(blkzone report --offset 0x10000 --count 1 "$disk" | xargs)"
+
+# Zones have 2048 blocks, 1536 of them writable; the first four are conventional.
+tell write.conventional "$(write 100 2)"
+tell write.at_pointer "$(write 8192 2)"
+tell write.durable "$(write 8194 1 oflag=direct,dsync)"
+tell zone.written "$(zone 65536)"
+tell write.beyond_pointer "$(write 8200 1)"
+tell read "$(dd if="$disk" bs=4096 skip=8192 count=2 iflag=direct status=none | cmp -n 8192 - /share/pattern && echo same)"
+tell blkzone.open "$(result blkzone open --offset 0x14000 --count 1 "$disk") $(zone 81920)"
+tell blkzone.close "$(result blkzone close --offset 0x10000 --count 1 "$disk") $(zone 65536)"
+tell blkzone.finish "$(result blkzone finish --offset 0x10000 --count 1 "$disk") $(zone 65536)"
+tell write.full "$(write 8195 1)"
+tell blkzone.reset "$(result blkzone reset --offset 0x10000 --count 1 "$disk") $(zone 65536)"
+# Open zones of the kernel's count: the explicitly opened one, and three more.
+tell open.five "$(for n in 6 7 8 9; do result blkzone open --offset $((n * 16384)) --count 1 "$disk" | cut -c1-6; done | xargs)"
+tell blkzone.reset_all "$(result blkzone reset "$disk")"
+tell zones.empty "$(blkzone report "$disk" | grep -c 'zcond: 1(em)')"
+tell discard "$(result blkdiscard --offset 0 --length 1M "$disk")"
+tell zeroes "$(result blkdiscard --zeroout --offset $((8192 * 4096)) --length 1M "$disk") $(zone 65536)"
+# zonefs writes to sequential zones by direct appends and positional writes.
+tell zonefs "$(result mkzonefs -f "$disk") $(result mount -t zonefs "$disk" /mnt)"
+tell zonefs.write "$(result dd if=/share/pattern of=/mnt/seq/0 bs=4096 count=4 oflag=direct,append conv=notrunc)"
+tell zonefs.size "$(stat -c %s /mnt/seq/0) $(cmp -n 16384 /mnt/seq/0 /share/pattern && echo same)"
+tell zonefs.unmount "$(result umount /mnt)"
+tell left.durable "$(write 24576 3) $(result sync "$disk")"
+tell ended "$(end_ublk)"
+tell files.left "$(ls /dev | grep -c ublk[bc])"
+
+# A drive of memory may turn, and needs no flush; a served drive may be only read.
+disk=$(ublk "$ROTATIONAL")
+tell rotational.attributes "$(cd "/sys/block/${disk##*/}/queue" && cat rotational write_cache fua | xargs)"
+tell rotational.write "$(write 0 4) $(result sync "$disk")"
+tell rotational.ended "$(end_ublk)"
+disk=$(ublk "$DRIVE" --read-only)
+tell read_only "$(blockdev --getro "$disk") $(blockdev --getsz "$disk")"
+tell read_only.ended "$(end_ublk)"
+
+# What a killed server of a drive without identity leaves is removed by the next one.
+disk=$(ublk ram:size=64M,zone_size=4M)
+kill -KILL "$(cat /tmp/served.pid)"
+sleep 1
+tell killed.left "$(ls /dev | grep ublk[bc] | xargs)"
+disk=$(ublk ram:size=64M,zone_size=4M)
+tell killed.next "$(ls /dev | grep ublk[bc] | xargs) $disk"
+tell killed.ended "$(end_ublk)"
+
+# A drive with identity is taken over, in use as it is, and only with what it was.
+disk=$(ublk "$DRIVE")
+exec 3<"$disk"
+tell kept.write "$(write 24579 1)"
+kill -KILL "$(cat /tmp/served.pid)"
+dd if=/share/pattern of="$disk" bs=4096 seek=24580 count=1 oflag=direct conv=notrunc 2>/tmp/dd.said &
+tell kept.changed "$(refused "$DRIVE" --read-only)"
+tell kept.disk "$(ublk "$DRIVE")"
+wait $!
+tell kept.waited "$(grep -c 'error' /tmp/dd.said) $(zone 196608)"
+exec 3<&-
+tell kept.ended "$(end_ublk)"
+dmesg | grep -E 'WARNING:|BUG:|hung' | sed 's/^/messages /'
