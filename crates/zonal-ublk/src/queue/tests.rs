@@ -1,7 +1,8 @@
 use super::*;
 use crate::parameters::BYTES_MAX;
+use proptest::prelude::*;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zonal_io::Volume;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{PartKind, VolumeOptions};
@@ -273,4 +274,61 @@ fn without_a_kill_a_write_below_the_pointer_is_refused() {
     let mut rig = Rig::new(DRIVE);
     assert_eq!(rig.write(3 * ZONE, &[1, 2]), 2 * 4096);
     assert_eq!(rig.write(3 * ZONE + 8, &[2]), -5);
+}
+
+/// Any descriptor, most of them of operations and places that there are.
+fn any_descriptor() -> impl Strategy<Value = Descriptor> {
+    let operation = prop_oneof![8 => (0u32..20).prop_flat_map(|op| prop_oneof![Just(op), Just(op | 1 << 13)]), 1 => any::<u32>()];
+    let sector = prop_oneof![8 => (0u64..17 * ZONE / 8).prop_map(|block| block * 8), 1 => any::<u64>()];
+    let count = prop_oneof![8 => (0u32..40).prop_map(|blocks| blocks * 8), 1 => any::<u32>()];
+    let descriptor = |(operation, sector, count)| Descriptor { operation, count, sector, address: 0 };
+    (operation, sector, count).prop_map(descriptor)
+}
+
+/// The kernel's side with data of any length.
+struct Zeroes;
+
+impl Payload for Zeroes {
+    fn read(&self, _tag: u16, into: &mut [u8]) -> io::Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _tag: u16, from: &[u8]) -> io::Result<()> {
+        assert!(from.len() <= BYTES_MAX as usize);
+        Ok(())
+    }
+}
+
+proptest! {
+    /// Each request of a tag that is free ends once, with a result that the kernel takes; no tag is in use for ever.
+    #[test]
+    fn arbitrary_requests_end_once(
+        requests in prop::collection::vec((0u16..10, any_descriptor()), 1..40),
+        is_taken_over in any::<bool>(),
+    ) {
+        let mut rig = Rig::new(DRIVE);
+        if is_taken_over {
+            rig = rig.restarted();
+        }
+        let mut begun = BTreeSet::new();
+        for (tag, descriptor) in requests {
+            // The kernel has one request of a tag. A tag beyond the queue is none.
+            if begun.insert(tag) || tag >= 8 {
+                rig.queue.begin(NOW, tag, &descriptor, &Zeroes);
+            }
+        }
+        begun.retain(|&tag| tag < 8);
+        while !begun.is_empty() {
+            let end = (0..1000).find_map(|_| {
+                rig.volume.poll(NOW);
+                rig.queue.take(NOW, &Zeroes)
+            });
+            let end = end.expect("a request that ends");
+            prop_assert!(begun.remove(&end.tag), "{end:?} of no request");
+            prop_assert!((-4095..=BYTES_MAX as i32).contains(&end.result), "{end:?}");
+        }
+        prop_assert_eq!(rig.queue.in_flight(), 0);
+        prop_assert!(rig.queue.take(NOW, &Zeroes).is_none());
+    }
 }
