@@ -42,6 +42,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "zonal-fs",
             "zonal-bench",
             "zonal-nvme",
+            "zonal-ublk",
             "zonal-fuse",
             "zonal",
         ],

@@ -46,7 +46,7 @@ fn polled_in(mode: WriteMode) -> Writer {
     Writer::new(null(options), mode, false)
 }
 
-fn answers_later() -> EmulatedOptions {
+pub(super) fn answers_later() -> EmulatedOptions {
     terabyte().with_zone_size(1 << 36).with_complete(CompleteMode::Poll)
 }
 

@@ -19,6 +19,7 @@ mod path;
 mod rehearsal;
 mod report;
 mod served;
+mod shown;
 mod threads;
 mod waits;
 
@@ -26,6 +27,7 @@ pub use measure::{Case, Samples, interleave};
 pub(crate) use report::machine;
 pub use report::{Bound, Report, Row};
 pub use served::PATHS as SERVED_PATHS;
+pub use shown::PATHS as SHOWN_PATHS;
 
 /// How much to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,16 +1,20 @@
 //! `instructions PATH COUNT`: COUNT requests along a path, to be run under a counter; alone, the names of the paths.
 
 use std::process::ExitCode;
-use zonal_check::bench::SERVED_PATHS;
-use zonal_check::bench::instructions::PATHS;
+use zonal_check::bench::instructions::{PATHS, Path};
+use zonal_check::bench::{SERVED_PATHS, SHOWN_PATHS};
+
+fn paths() -> impl Iterator<Item = &'static Path> {
+    PATHS.iter().chain(&SERVED_PATHS).chain(&SHOWN_PATHS)
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, count] = &args[..] else {
-        PATHS.iter().chain(&SERVED_PATHS).for_each(|(name, _)| println!("{name}"));
+        paths().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
     };
-    let go = PATHS.iter().chain(&SERVED_PATHS).find(|(name, _)| name == path);
+    let go = paths().find(|(name, _)| name == path);
     match (go, count.parse()) {
         (Some((_, go)), Ok(count)) => go(count),
         _ => {
