@@ -253,13 +253,13 @@ mod tests {
 
     #[test]
     fn forms_of_one_command_parse_to_one_value() {
-        let expected = Some(Read { lba: 0x0102_0304, blocks: 0x0506, fua: true });
+        let expected = Read { lba: 0x0102_0304, blocks: 0x0506, fua: true };
         let ten = cdb(&[0x28, 0x08, 1, 2, 3, 4, 0, 5, 6, 0]);
         let twelve = cdb(&[0xA8, 0x08, 1, 2, 3, 4, 0, 0, 5, 6, 0, 0]);
         let sixteen = cdb(&[0x88, 0x08, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 5, 6, 0, 0]);
-        assert_eq!([ten, twelve, sixteen].map(|cdb| Read::parse(&cdb)), [expected; 3]);
+        assert_eq!([ten, twelve, sixteen].map(|cdb| Read::parse(&cdb)), [Some(expected); 3]);
         assert_eq!(Write::parse(&ten), None);
-        assert_eq!(expected.unwrap().emit(), sixteen);
+        assert_eq!(expected.emit(), sixteen);
     }
 
     #[test]

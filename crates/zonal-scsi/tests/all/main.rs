@@ -1,0 +1,10 @@
+//! The disk as an initiator sees it: commands in, answers out, over emulated drives.
+
+mod abort;
+mod arbitrary;
+mod identify;
+mod operations;
+mod reports;
+mod rig;
+mod transfer;
+mod zones;
