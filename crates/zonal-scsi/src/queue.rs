@@ -24,7 +24,7 @@ use crate::wire::Cdb;
 use crate::work::{Memory, Next, Work, memory};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zonal_core::Nanos;
+use zonal_core::{Nanos, Op};
 use zonal_io::buffer::IoBufs;
 use zonal_io::volume::{Completion, Inbox, Withdrawal};
 
@@ -71,6 +71,8 @@ struct RunningTask {
     tag: u64,
     memory: Memory,
     work: Work,
+    /// Whether its request is the volume's, not the part's.
+    is_of_whole: bool,
     /// Whether it was cancelled. The mark at the volume stays until its request has ended.
     cancelled: Option<Withdrawal>,
 }
@@ -79,6 +81,8 @@ struct RunningTask {
 pub struct TaskQueue {
     disk: Arc<Disk>,
     inbox: Inbox,
+    /// Of the volume itself, for resets of all zones: the drive has one command for that, and its part would have one a zone.
+    whole: Inbox,
     /// A request's token is its task's index here. Each task has one request at a time.
     running: Vec<Option<Box<RunningTask>>>,
     free: Vec<usize>,
@@ -88,8 +92,8 @@ pub struct TaskQueue {
 impl TaskQueue {
     /// A queue of the calling thread.
     pub fn new(disk: Arc<Disk>) -> TaskQueue {
-        let inbox = disk.part().inbox();
-        TaskQueue { disk, inbox, running: Vec::new(), free: Vec::new(), answers: VecDeque::new() }
+        let (inbox, whole) = (disk.part().inbox(), disk.volume().inbox());
+        TaskQueue { disk, inbox, whole, running: Vec::new(), free: Vec::new(), answers: VecDeque::new() }
     }
 
     /// The disk.
@@ -119,7 +123,7 @@ impl TaskQueue {
         if self.in_flight() >= TASKS_MAX {
             return self.end(tag, memory, status::TASK_SET_FULL, Sense::EMPTY, 0);
         }
-        let task = Box::new(RunningTask { tag, memory, work, cancelled: None });
+        let task = Box::new(RunningTask { tag, memory, work, is_of_whole: false, cancelled: None });
         let index = self.free.pop().unwrap_or_else(|| {
             self.running.push(None);
             self.running.len() - 1
@@ -132,7 +136,7 @@ impl TaskQueue {
     pub fn poll(&mut self, now: Nanos) -> bool {
         let mut has_moved = false;
         for _ in 0..POLL_MAX {
-            let Some(end) = self.inbox.take() else { break };
+            let Some(end) = self.inbox.take().or_else(|| self.whole.take()) else { break };
             has_moved = true;
             let index = end.token as usize;
             if let Some(task) = self.running.get_mut(index).and_then(Option::take) {
@@ -149,7 +153,7 @@ impl TaskQueue {
 
     /// Whether [`TaskQueue::poll`] or [`TaskQueue::take`] has something.
     pub fn has_news(&self) -> bool {
-        !self.answers.is_empty() || !self.inbox.is_empty()
+        !self.answers.is_empty() || !self.inbox.is_empty() || !self.whole.is_empty()
     }
 
     /// Asks for the end of the tasks with this number, as ABORT TASK does. Returns whether there is one.
@@ -190,9 +194,10 @@ impl TaskQueue {
         let result = match next {
             Next::Ask(_) if task.cancelled.is_some() => Err(Failure::Aborted),
             Next::Ask(request) => {
+                task.is_of_whole = request.op == Op::ResetAll;
+                let inbox = if task.is_of_whole { &self.whole } else { &self.inbox };
                 self.running[index] = Some(task);
-                let request = request.token(index as u64);
-                return self.disk.part().submit(now, self.inbox.channel(), request);
+                return self.disk.part().submit(now, inbox.channel(), request.token(index as u64));
             }
             Next::End(result) => result,
         };

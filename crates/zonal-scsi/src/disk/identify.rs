@@ -134,18 +134,22 @@ impl Disk {
     }
 
     fn block_limits(&self) -> BlockLimits {
-        let conventional = self.in_blocks(self.conventional_end().0).min(u32::MAX.into()) as u32;
         let unmap = |value| if self.has_discard() { value } else { 0 };
         BlockLimits {
             is_write_same_counted: true,
             transfer_granularity: 1,
             transfer_max: self.transfer_blocks_max(),
             transfer_best: 0,
-            unmap_blocks_max: unmap(conventional),
+            unmap_blocks_max: unmap(self.unmap_blocks_max()),
             unmap_ranges_max: unmap(UNMAP_RANGES_MAX),
             unmap_granularity: unmap(1),
             write_same_max: self.write_same_blocks_max().into(),
         }
+    }
+
+    /// Most blocks of an UNMAP: those of all conventional zones.
+    pub(super) fn unmap_blocks_max(&self) -> u32 {
+        self.in_blocks(self.conventional_end().0).min(u32::MAX.into()) as u32
     }
 
     /// Most blocks of a WRITE SAME: those of a zone.

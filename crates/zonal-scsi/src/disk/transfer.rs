@@ -148,6 +148,10 @@ impl Disk {
         if list.ranges.len() > UNMAP_RANGES_MAX as usize {
             return Err(CheckCondition::in_list(2).into());
         }
+        let blocks: u64 = list.ranges.iter().map(|range| u64::from(range.blocks)).sum();
+        if blocks > self.unmap_blocks_max().into() {
+            return Err(CheckCondition::in_list(2).into());
+        }
         let end = self.conventional_end().0;
         let mut ranges = Vec::new();
         for range in list.ranges {

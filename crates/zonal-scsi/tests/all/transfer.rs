@@ -271,6 +271,9 @@ fn unmap_lists_that_are_wrong_change_nothing() {
     rig.ask(unmap(&beyond), &beyond, 0).fails_with(SenseCode::LBA_OUT_OF_RANGE);
     let many = UnmapList { ranges: vec![one; 257] }.emit();
     rig.ask(unmap(&many), &many, 0).fails_with(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST);
+    let long = UnmapRange { lba: 0, blocks: 4 << 11 };
+    let long = UnmapList { ranges: vec![long, one] }.emit();
+    rig.ask(unmap(&long), &long, 0).fails_with(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST);
     let list = UnmapList { ranges: vec![one] }.emit();
     rig.ask(unmap(&list), &list[..23], 0).fails_with(SenseCode::DATA_PHASE_ERROR);
     rig.ask(unmap(&list[..7]), &list[..7], 0).fails_with(SenseCode::PARAMETER_LIST_LENGTH_ERROR);
