@@ -108,7 +108,7 @@ impl Disk {
         self.identity.to_string().replace('-', "")
     }
 
-    /// A name of the type *locally assigned* and one that begins with the vendor (SPC 7.8.6.4, 7.8.6.6.4). Both follow from the
+    /// A name of the type *locally assigned*, and a text that begins with the vendor (SPC 7.8.6.4, 7.8.6.6.4). Both follow from the
     /// identity.
     fn designators(&self) -> Vec<u8> {
         const LOCALLY_ASSIGNED: u64 = 3 << 60;

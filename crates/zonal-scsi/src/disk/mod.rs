@@ -1,13 +1,13 @@
 //! A host-managed zoned disk: one logical unit over a volume, and what commands to it mean.
 //!
-//! The export is the drive and nothing else. A write that is not at its zone's pointer fails at once, and so does one that lacks
-//! an open zone. Conventional zones and sequential ones are on the same disk.
+//! The export is the drive and nothing else. A write that is not at its zone's pointer fails at once, and so does a write for
+//! which no open zone is left. Conventional zones and sequential ones are on the same disk.
 //!
-//! A command is looked up in the one table of operations ([`operations`]). What it may have set, that table says. Then its
-//! function decides: an answer at once, or work for the volume ([`crate::work`]).
+//! A command is looked up in the one table of operations (`operations`). What it may have set, that table says. Then its
+//! function decides: an answer at once, or work for the volume (`work`).
 //!
 //! # Gaps
-//! Where zones have less capacity than size, the rest of each is a gap zone (ZBC 4.4.3.7): a zone is as long as its capacity,
+//! Where zones have less capacity than size, the rest of each is a gap zone (ZBC 4.4.3.7). A zone's length is its capacity then,
 //! and zones begin at multiples of their size. Linux takes a disk of this kind with the alignment method 8.
 //!
 //! # What is left out
@@ -219,7 +219,7 @@ impl Disk {
     /// What becomes of a command to the unit `lun`.
     ///
     /// # Errors
-    /// [`Failure`], for one that is refused whatever the zones are.
+    /// [`Failure`], for a command that is refused whatever the zones are.
     pub(crate) fn begin(&self, lun: u16, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         if lun != 0 {
             return self.begin_elsewhere(invocation);

@@ -64,7 +64,8 @@ impl Operation {
     /// # Errors
     /// That its code is not there, or its service action is not.
     pub(crate) fn find(disk: &Disk, cdb: &Cdb) -> Result<&'static Operation, CheckCondition> {
-        let mut of_code = Operation::all(disk).filter(|operation| operation.opcode == cdb[0]).peekable();
+        let of_code = OPERATIONS.iter().filter(|operation| operation.opcode == cdb[0]);
+        let mut of_code = of_code.filter(|operation| (operation.is_there)(disk)).peekable();
         if of_code.peek().is_none() {
             return Err(SenseCode::INVALID_OPERATION_CODE.into());
         }

@@ -83,7 +83,7 @@ impl Disk {
         ReportHeader { len, same, last_lba: self.blocks() - 1, granularity }
     }
 
-    /// A zone as the initiator sees it: as long as its capacity.
+    /// A zone as the initiator sees it: its length is its capacity.
     pub(crate) fn described(&self, zone: &ZoneDescriptor) -> ReportedZone {
         ReportedZone {
             zone_type: match zone.zone_type {

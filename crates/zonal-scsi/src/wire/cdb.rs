@@ -1,4 +1,4 @@
-//! Command descriptors as they lie in memory. A field that stands here is one that the disk looks at or may leave aside.
+//! Command descriptors as they lie in memory. The disk looks at each field that stands here, or takes it for advice.
 //!
 //! What several descriptors say in different places has a value of its own in [`super::commands`].
 

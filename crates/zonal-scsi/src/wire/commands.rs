@@ -1,7 +1,7 @@
 //! What commands ask for, as values: one for all descriptors that say the same.
 //!
-//! Each is parsed from a descriptor whose operation code and service action are its own, and is emitted in its longest form,
-//! which every disk with zones has.
+//! Each is parsed from a descriptor with its operation code and service action. It is emitted in its longest form, which every
+//! disk with zones has.
 
 use super::cdb::{
     CloseZone, FinishZone, OpenZone, Read10, Read12, Read16, ResetWritePointer, SynchronizeCache10,

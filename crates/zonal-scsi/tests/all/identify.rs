@@ -1,10 +1,16 @@
 //! What the disk says of itself.
 
 use crate::rig::{DRIVE, DRIVE_4K, GAPS, IDENTITY, Rig, cdb, filled, memory, volume};
+use std::sync::Arc;
+use zonal_core::{Geometry, Sectors};
+use zonal_io::Volume;
+use zonal_io::device::{Device, DeviceInfo, Wrapper};
+use zonal_io::registry::Registry;
+use zonal_io::volume::VolumeOptions;
 use zonal_scsi::sense::SenseCode;
 use zonal_scsi::wire::cdb::PreventAllowMediumRemoval;
 use zonal_scsi::wire::*;
-use zonal_scsi::{DiskOptions, Task};
+use zonal_scsi::{Disk, DiskOptions, Task};
 
 fn page(rig: &mut Rig, page: u8) -> Vec<u8> {
     let data = rig.data(cdb_of(&Inquiry { is_vpd: true, page, len: 512 }), 512);
@@ -223,6 +229,29 @@ fn log_pages_are_all_that_the_list_of_pages_has() {
         }
     }
     rig.ask(ask(0x2F, 1), &[], 255).is_wrong_at(3);
+}
+
+/// A device of conventional zones alone, as a range of a drive can be.
+struct Conventional(Arc<dyn Device>, DeviceInfo);
+
+impl Wrapper for Conventional {
+    fn inner(&self) -> &dyn Device {
+        &*self.0
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.1
+    }
+}
+
+#[test]
+fn device_without_sequential_zones_is_no_disk() {
+    let drive = Registry::default().open(DRIVE).unwrap();
+    let four = Geometry::of_part(Sectors(4 << 11), Sectors(1 << 11), Sectors(0), 4).unwrap();
+    let info = DeviceInfo { geometry: four, ..drive.info().clone() };
+    let volume = Volume::open(Arc::new(Conventional(drive, info)), VolumeOptions::default()).unwrap();
+    let disk = Disk::new(Arc::new(volume), DiskOptions::new(IDENTITY.parse().unwrap()));
+    assert!(disk.is_err_and(|error| error.to_string().contains("sequential")));
 }
 
 /// Two tasks of one number are two tasks.

@@ -6,5 +6,6 @@ mod identify;
 mod operations;
 mod reports;
 mod rig;
+mod threads;
 mod transfer;
 mod zones;
