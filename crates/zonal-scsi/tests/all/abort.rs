@@ -36,8 +36,11 @@ fn write_that_waits_is_aborted_and_those_before_it_are_not() {
     assert_eq!(statuses, BTreeMap::from([(0, status::GOOD), (1, status::GOOD), (2, status::TASK_ABORTED)]));
     let start = 7 * rig.zone_blocks();
     assert_eq!(rig.report(start, 0).1[0].write_pointer, start + 2);
-    rig.must_write(start + 2, 1, 9);
     assert!(!rig.queue.cancel(rig.now, 2), "an answered task is not there");
+    rig.must_write(start + 2, 1, 9);
+    // Later tasks that wait are not cancelled with it.
+    submit_writes(&mut rig, 8, 5);
+    assert!(self::statuses(&mut rig).values().all(|status| *status == status::GOOD));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod abort;
 mod arbitrary;
 mod identify;
 mod operations;
+mod recorder;
 mod reports;
 mod rig;
 mod threads;

@@ -137,6 +137,18 @@ fn header_alone_counts_all_zones() {
     assert_eq!(rig.data(ask(false, 7), 64), [0, 0, 16, 0, 3, 0, 0]);
 }
 
+#[test]
+fn header_alone_counts_from_the_gap_that_has_the_block() {
+    let mut rig = Rig::new(&format!("{GAPS},zone_nr_conv=2"));
+    for lba in [0, 2047, 3 * 2048 - 1, 3 * 2048, 4 * 2048 - 1, 16 * 2048 - 1] {
+        for option in OPTIONS {
+            let report = ReportZones { lba, len: 64, is_partial: false, option };
+            let header = ReportHeader::parse(&rig.data(cdb_of(&report), 64)).unwrap();
+            assert_eq!(header.len as usize, expected(&rig, lba, option).len() * 64, "{lba} {option:x}");
+        }
+    }
+}
+
 /// Reports of more than one piece, of a drive like the largest ones.
 #[test]
 fn drive_of_a_hundred_thousand_zones_is_reported_in_pieces() {
