@@ -1,0 +1,40 @@
+//! Log pages: which there are, and that no failure is to be expected.
+
+use super::identify::own;
+use super::{Begun, Disk, Invocation};
+use crate::sense::CheckCondition;
+use crate::status::Failure;
+use crate::wire::{Layout, LogHeader, LogSense};
+
+const SUPPORTED_PAGES: u8 = 0x00;
+const INFORMATIONAL_EXCEPTIONS: u8 = 0x2F;
+const ALL_SUBPAGES: u8 = 0xFF;
+const PAGES: [u8; 2] = [SUPPORTED_PAGES, INFORMATIONAL_EXCEPTIONS];
+
+/// The one parameter of informational exceptions (SPC 7.3.8): no exception, and a temperature that is not known.
+const NO_EXCEPTION: [u8; 8] = [0, 0, 0x03, 4, 0, 0, 0xFF, 0];
+
+impl Disk {
+    pub(super) fn log_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let LogSense { page, subpage, first, len, .. } = own(invocation)?;
+        let (body, last) = match (page, subpage) {
+            (SUPPORTED_PAGES, 0) => (PAGES.to_vec(), 0),
+            (SUPPORTED_PAGES, ALL_SUBPAGES) => (pages_and_subpages(), 0),
+            (INFORMATIONAL_EXCEPTIONS, 0) => (NO_EXCEPTION.to_vec(), 0),
+            (SUPPORTED_PAGES | INFORMATIONAL_EXCEPTIONS, _) => return Err(CheckCondition::in_cdb(3).into()),
+            _ => return Err(CheckCondition::in_cdb_bit(2, 5).into()),
+        };
+        // A first parameter after the last one is refused (SPC 6.8).
+        if first > last {
+            return Err(CheckCondition::in_cdb(5).into());
+        }
+        let header = LogHeader { page, has_subpage: subpage != 0, subpage, len: body.len() as u16 };
+        Ok(Begun::Data([header.emit(), body].concat(), len.into()))
+    }
+}
+
+/// The list of pages has a subpage with itself (SPC 7.3.16).
+fn pages_and_subpages() -> Vec<u8> {
+    let all = [(SUPPORTED_PAGES, 0), (SUPPORTED_PAGES, ALL_SUBPAGES), (INFORMATIONAL_EXCEPTIONS, 0)];
+    all.into_iter().flat_map(|(page, subpage)| [page, subpage]).collect()
+}

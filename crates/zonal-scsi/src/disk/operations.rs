@@ -1,0 +1,159 @@
+//! The one table of operations: what the disk has, what a descriptor may have set, and what it leads to.
+//!
+//! Dispatch goes by it, and so does REPORT SUPPORTED OPERATION CODES. READ(6) and WRITE(6) are not there: a host-managed disk has
+//! none (ZBC 5.1).
+
+use super::{Begun, Disk, Invocation};
+use crate::sense::{CheckCondition, SenseCode};
+use crate::status::Failure;
+use crate::wire::cdb::*;
+use crate::wire::{Cdb, CommandLayout};
+
+type Begin = fn(&Disk, &Invocation<'_>) -> Result<Begun, Failure>;
+
+/// One operation.
+pub(crate) struct Operation {
+    pub(crate) opcode: u8,
+    /// Its service action, if its code has several.
+    pub(crate) action: Option<u8>,
+    /// Bytes of its descriptor.
+    pub(crate) len: usize,
+    /// Bits that its descriptor may have set, but for operation code and control byte.
+    mask: [u8; 32],
+    /// Whether it changes the medium, so that a protected disk refuses it.
+    pub(crate) is_change: bool,
+    is_there: fn(&Disk) -> bool,
+    pub(crate) begin: Begin,
+}
+
+/// Bit NACA of the control byte (SAM 5.2), which the disk has not.
+const NACA: u8 = 1 << 2;
+
+impl Operation {
+    const fn of<T: CommandLayout>(begin: Begin) -> Operation {
+        let mut mask = T::MASK;
+        if T::ACTION.is_some() {
+            mask[1] |= 0x1F;
+        }
+        Operation {
+            opcode: T::OPCODE,
+            action: T::ACTION,
+            len: T::LEN,
+            mask,
+            is_change: false,
+            is_there: |_| true,
+            begin,
+        }
+    }
+
+    const fn change(self) -> Operation {
+        Operation { is_change: true, ..self }
+    }
+
+    const fn only_if(self, is_there: fn(&Disk) -> bool) -> Operation {
+        Operation { is_there, ..self }
+    }
+
+    /// The operations of `disk`.
+    pub(crate) fn all(disk: &Disk) -> impl Iterator<Item = &'static Operation> {
+        OPERATIONS.iter().filter(|operation| (operation.is_there)(disk))
+    }
+
+    /// The operation of a descriptor.
+    ///
+    /// # Errors
+    /// That its code is not there, or its service action is not.
+    pub(crate) fn find(disk: &Disk, cdb: &Cdb) -> Result<&'static Operation, CheckCondition> {
+        let of_code = OPERATIONS.iter().filter(|operation| operation.opcode == cdb[0]);
+        let mut of_code = of_code.filter(|operation| (operation.is_there)(disk)).peekable();
+        if of_code.peek().is_none() {
+            return Err(SenseCode::INVALID_OPERATION_CODE.into());
+        }
+        let is_meant = |operation: &&Operation| operation.action.is_none_or(|action| action == cdb[1] & 0x1F);
+        of_code.find(is_meant).ok_or(CheckCondition::in_cdb_bit(1, 4))
+    }
+
+    /// Checks that nothing is set but what may be.
+    ///
+    /// # Errors
+    /// INVALID FIELD IN CDB, with the first wrong bit.
+    pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), CheckCondition> {
+        let control = self.len - 1;
+        for (n, byte) in cdb.iter().enumerate().take(self.len).skip(1) {
+            let wrong = if n == control { byte & NACA } else { byte & !self.mask[n] };
+            if wrong != 0 {
+                return Err(CheckCondition::in_cdb_bit(n as u16, wrong.ilog2() as u8));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bits that its descriptor may have set, with its code and its service action (SPC 6.35.3).
+    pub(crate) fn usage(&self) -> Vec<u8> {
+        let mut usage = self.mask[..self.len].to_vec();
+        usage[0] = self.opcode;
+        if let Some(action) = self.action {
+            usage[1] = usage[1] & !0x1F | action;
+        }
+        usage[self.len - 1] = NACA;
+        usage
+    }
+}
+
+/// By operation code.
+static OPERATIONS: [Operation; 34] = [
+    Operation::of::<TestUnitReady>(Disk::test_unit_ready),
+    Operation::of::<RequestSense>(Disk::request_sense),
+    Operation::of::<Inquiry>(Disk::inquiry),
+    Operation::of::<ModeSelect6>(Disk::mode_select),
+    Operation::of::<ModeSense6>(Disk::mode_sense),
+    Operation::of::<StartStopUnit>(Disk::start_stop),
+    Operation::of::<PreventAllowMediumRemoval>(Disk::prevent_removal),
+    Operation::of::<ReadCapacity10>(Disk::capacity_10),
+    Operation::of::<Read10>(Disk::read),
+    Operation::of::<Write10>(Disk::write).change(),
+    Operation::of::<Verify10>(Disk::verify),
+    Operation::of::<SynchronizeCache10>(Disk::synchronize),
+    Operation::of::<WriteSame10>(Disk::write_same).change(),
+    Operation::of::<Unmap>(Disk::unmap).change().only_if(Disk::has_discard),
+    Operation::of::<LogSense>(Disk::log_sense),
+    Operation::of::<ModeSelect10>(Disk::mode_select),
+    Operation::of::<ModeSense10>(Disk::mode_sense),
+    Operation::of::<Read16>(Disk::read),
+    Operation::of::<Write16>(Disk::write).change(),
+    Operation::of::<Verify16>(Disk::verify),
+    Operation::of::<SynchronizeCache16>(Disk::synchronize),
+    Operation::of::<WriteSame16>(Disk::write_same).change(),
+    Operation::of::<CloseZone>(Disk::zone_out).change(),
+    Operation::of::<FinishZone>(Disk::zone_out).change(),
+    Operation::of::<OpenZone>(Disk::zone_out).change(),
+    Operation::of::<ResetWritePointer>(Disk::zone_out).change(),
+    Operation::of::<ReportZones>(Disk::report_zones),
+    Operation::of::<ReadCapacity16>(Disk::capacity_16),
+    Operation::of::<ReportLuns>(Disk::report_luns),
+    Operation::of::<ReportOperations>(Disk::report_operations),
+    Operation::of::<ReportTaskManagement>(Disk::report_task_management),
+    Operation::of::<Read12>(Disk::read),
+    Operation::of::<Write12>(Disk::write).change(),
+    Operation::of::<Verify12>(Disk::verify),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_in_order_and_each_is_there_once() {
+        let keys: Vec<_> = OPERATIONS.iter().map(|operation| (operation.opcode, operation.action)).collect();
+        assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:02x?}");
+    }
+
+    /// The group of an operation code gives the length of its descriptor (SPC 4.2.5.1).
+    #[test]
+    fn length_of_a_descriptor_is_that_of_its_codes_group() {
+        for operation in &OPERATIONS {
+            let len = [6, 10, 10, 0, 16, 12, 0, 0][usize::from(operation.opcode >> 5)];
+            assert_eq!(operation.len, len, "{:02x}", operation.opcode);
+        }
+    }
+}

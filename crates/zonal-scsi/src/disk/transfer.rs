@@ -1,0 +1,181 @@
+//! Commands that read, write, compare or forget blocks.
+
+use super::identify::{UNMAP_RANGES_MAX, own};
+use super::{Begun, Disk, Invocation};
+use crate::sense::{CheckCondition, SenseCode};
+use crate::status::Failure;
+use crate::wire::{
+    ByteCheck, Cdb, Read, StartStopUnit, SynchronizeCache, Unmap, UnmapList, Verify, Write, WriteSame,
+    cdb::PreventAllowMediumRemoval,
+};
+use crate::work::{CompareWork, FillWork, Moved, OneRequest, UnmapWork, Work, memory};
+use zonal_core::Sector;
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::Request;
+
+/// Where a descriptor has its number of blocks.
+fn count_at(cdb: &Cdb) -> u16 {
+    match cdb[0] >> 5 {
+        4 => 10,
+        5 => 6,
+        _ => 7,
+    }
+}
+
+impl Disk {
+    /// The blocks of a command that moves them, as a sector, a number of sectors and one of bytes.
+    fn transfer(&self, cdb: &Cdb, lba: u64, blocks: u32) -> Result<(Sector, u32, u32), CheckCondition> {
+        if blocks > self.transfer_blocks_max() {
+            return Err(CheckCondition::in_cdb(count_at(cdb)));
+        }
+        let (sector, sectors) = self.range(lba, blocks)?;
+        // The largest transfer is far below 4 GiB.
+        Ok((sector, sectors as u32, sectors as u32 * 512))
+    }
+
+    pub(super) fn read(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let Read { lba, blocks, .. } =
+            Read::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
+        let (sector, sectors, bytes) = self.transfer(invocation.cdb, lba, blocks)?;
+        self.check_read(sector, sectors.into())?;
+        check_len(invocation.data_in_len, bytes)?;
+        if sectors == 0 {
+            return Ok(Begun::Done(0));
+        }
+        let request = Request::read(sector, sectors, IoBuf::empty());
+        Ok(Begun::Working(OneRequest::new(request, Moved::In(bytes)).into()))
+    }
+
+    pub(super) fn write(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let write = Write::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
+        let (sector, sectors, bytes) = self.transfer(invocation.cdb, write.lba, write.blocks)?;
+        self.check_write(sector, sectors.into())?;
+        check_len(invocation.data_out.len(), bytes)?;
+        if sectors == 0 {
+            return Ok(Begun::Done(0));
+        }
+        let request = Request::write(sector, sectors, IoBuf::empty());
+        let request = if write.fua { request.fua() } else { request };
+        Ok(Begun::Working(OneRequest::new(request, Moved::Out(bytes)).into()))
+    }
+
+    pub(super) fn verify(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let Verify { lba, blocks, check } =
+            Verify::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
+        let check = check.ok_or(CheckCondition::in_cdb_bit(1, 2))?;
+        let (sector, sectors, bytes) = self.transfer(invocation.cdb, lba, blocks)?;
+        self.check_read(sector, sectors.into())?;
+        let data = match check {
+            ByteCheck::None => 0,
+            ByteCheck::All => bytes,
+            ByteCheck::Each => bytes.min(self.block_len()),
+        };
+        check_len(invocation.data_out.len(), data)?;
+        if sectors == 0 {
+            return Ok(Begun::Done(0));
+        }
+        if check == ByteCheck::None && self.part().info().verify_sectors_max > 0 {
+            return Ok(Begun::Working(
+                OneRequest::new(Request::verify(sector, sectors), Moved::Nothing).into(),
+            ));
+        }
+        Ok(Begun::Working(Work::Compare(CompareWork::new(self, sector, sectors, data))))
+    }
+
+    pub(super) fn synchronize(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let SynchronizeCache { lba, blocks, .. } =
+            SynchronizeCache::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
+        self.range(lba, blocks)?;
+        Ok(Begun::Working(flush()))
+    }
+
+    pub(super) fn start_stop(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let StartStopUnit { is_start, has_no_flush, .. } = own(invocation)?;
+        match is_start || has_no_flush {
+            true => Ok(Begun::Done(0)),
+            false => Ok(Begun::Working(flush())),
+        }
+    }
+
+    /// The medium cannot be removed, whatever is asked for.
+    pub(super) fn prevent_removal(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let PreventAllowMediumRemoval { prevent } = own(invocation)?;
+        match prevent {
+            0 | 1 => Ok(Begun::Done(0)),
+            _ => Err(CheckCondition::in_cdb_bit(4, 1).into()),
+        }
+    }
+
+    pub(super) fn write_same(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let same = WriteSame::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
+        let WriteSame { lba, blocks, is_unmap, has_data } = same;
+        if is_unmap && !self.has_discard() {
+            return Err(CheckCondition::in_cdb_bit(1, 3).into());
+        }
+        // Zero blocks would be all up to the end (SBC 5.50), which WSNZ excludes.
+        if blocks == 0 || blocks > self.write_same_blocks_max() {
+            return Err(CheckCondition::in_cdb(count_at(invocation.cdb)).into());
+        }
+        let (sector, sectors) = self.range(lba, blocks)?;
+        self.check_write(sector, sectors)?;
+        // At most a zone, which has fewer than 2^32 sectors.
+        let sectors = sectors as u32;
+        let data = if has_data { self.block_len() } else { 0 };
+        check_len(invocation.data_out.len(), data)?;
+        let block = memory::copy(invocation.data_out, 0, data as usize);
+        if block.iter().any(|byte| *byte != 0) {
+            return Ok(Begun::Working(Work::Fill(FillWork::new(sector, sectors, &block))));
+        }
+        let is_conventional = sector.0 + u64::from(sectors) <= self.conventional_end().0;
+        let request = match is_unmap && is_conventional {
+            true => Request::discard(sector, sectors),
+            false => Request::write_zeroes(sector, sectors),
+        };
+        Ok(Begun::Working(OneRequest::new(request, Moved::Kept(data)).into()))
+    }
+
+    /// Advice (SBC 4.7.3.3): blocks of sequential zones stay as they are, and their zones are reset instead.
+    pub(super) fn unmap(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+        let Unmap { len, .. } = own(invocation)?;
+        if len == 0 {
+            return Ok(Begun::Done(0));
+        }
+        check_len(invocation.data_out.len(), len.into())?;
+        // What is beyond the most ranges is refused below: one more shows.
+        let looked_at = usize::from(len).min(8 + 16 * (UNMAP_RANGES_MAX as usize + 1));
+        let list = UnmapList::parse(&memory::copy(invocation.data_out, 0, looked_at))
+            .ok_or(SenseCode::PARAMETER_LIST_LENGTH_ERROR)?;
+        if list.ranges.len() > UNMAP_RANGES_MAX as usize {
+            return Err(CheckCondition::in_list(2).into());
+        }
+        let blocks: u64 = list.ranges.iter().map(|range| u64::from(range.blocks)).sum();
+        if blocks > self.unmap_blocks_max().into() {
+            return Err(CheckCondition::in_list(2).into());
+        }
+        let end = self.conventional_end().0;
+        let mut ranges = Vec::new();
+        for range in list.ranges {
+            if range.blocks == 0 {
+                continue;
+            }
+            let (sector, sectors) = self.range(range.lba, range.blocks)?;
+            let conventional = sectors.min(end.saturating_sub(sector.0));
+            if conventional > 0 {
+                ranges.push((sector, conventional));
+            }
+        }
+        Ok(Begun::Working(Work::Unmap(UnmapWork::new(ranges, len.into()))))
+    }
+}
+
+fn flush() -> Work {
+    OneRequest::new(Request::flush(), Moved::Nothing).into()
+}
+
+/// The transport's memory has to have all bytes of the command.
+fn check_len(there: usize, needed: u32) -> Result<(), CheckCondition> {
+    match there >= needed as usize {
+        true => Ok(()),
+        false => Err(SenseCode::DATA_PHASE_ERROR.into()),
+    }
+}

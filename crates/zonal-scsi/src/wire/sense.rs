@@ -1,0 +1,160 @@
+//! Sense data, in both formats (SPC 4.5).
+
+use super::layout::{Layout, layout};
+
+/// The field of a command that is wrong (SPC 4.5.2.4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FieldPointer {
+    /// Whether in the command descriptor; otherwise in its parameter list.
+    pub is_in_cdb: bool,
+    /// First byte of the field.
+    pub byte: u16,
+    /// Highest wrong bit of that byte, where one is meant: 0 to 7.
+    pub bit: Option<u8>,
+}
+
+impl FieldPointer {
+    fn bytes(self) -> [u8; 3] {
+        const IS_VALID: u8 = 0x80;
+        let in_cdb = if self.is_in_cdb { 0x40 } else { 0 };
+        let bit = self.bit.map_or(0, |bit| 8 | bit & 7);
+        let [high, low] = self.byte.to_be_bytes();
+        [IS_VALID | in_cdb | bit, high, low]
+    }
+
+    fn of(bytes: [u8; 3]) -> Option<FieldPointer> {
+        let [flags, high, low] = bytes;
+        (flags & 0x80 != 0).then_some(FieldPointer {
+            is_in_cdb: flags & 0x40 != 0,
+            byte: u16::from_be_bytes([high, low]),
+            bit: (flags & 8 != 0).then_some(flags & 7),
+        })
+    }
+}
+
+/// What a command that failed says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SenseData {
+    /// Sense key.
+    pub key: u8,
+    /// Additional sense code.
+    pub asc: u8,
+    /// Its qualifier.
+    pub ascq: u8,
+    /// The block that it is about. In fixed format only one below 2^32 can be told.
+    pub information: Option<u64>,
+    /// The field that is wrong. Only the key ILLEGAL REQUEST has one.
+    pub field: Option<FieldPointer>,
+}
+
+layout! {
+    /// Fixed format (SPC 4.5.3).
+    FixedSense[18] {
+        is_valid: bool = 0[7],
+        code: u8 = 0[6:0],
+        key: u8 = 2[3:0],
+        information: u32 = 3,
+        additional_len: u8 = 7,
+        asc: u8 = 12,
+        ascq: u8 = 13,
+        key_specific: [u8; 3] = 15,
+    }
+}
+
+layout! {
+    /// Descriptor format (SPC 4.5.2.1).
+    DescriptorSense[8] {
+        code: u8 = 0[6:0],
+        key: u8 = 1[3:0],
+        asc: u8 = 2,
+        ascq: u8 = 3,
+        additional_len: u8 = 7,
+    }
+}
+
+const FIXED: u8 = 0x70;
+const DESCRIPTOR: u8 = 0x72;
+const INFORMATION: u8 = 0;
+const KEY_SPECIFIC: u8 = 2;
+const ILLEGAL_REQUEST: u8 = 5;
+
+impl SenseData {
+    /// In fixed format: 18 bytes.
+    pub fn emit_fixed(&self) -> Vec<u8> {
+        let information = self.information.and_then(|lba| u32::try_from(lba).ok());
+        let fixed = FixedSense {
+            is_valid: information.is_some(),
+            code: FIXED,
+            key: self.key,
+            information: information.unwrap_or(0),
+            additional_len: 10,
+            asc: self.asc,
+            ascq: self.ascq,
+            key_specific: self.field.map_or([0; 3], FieldPointer::bytes),
+        };
+        fixed.emit()
+    }
+
+    /// In descriptor format: 8 to 28 bytes.
+    pub fn emit_descriptor(&self) -> Vec<u8> {
+        let mut descriptors = Vec::new();
+        if let Some(information) = self.information {
+            descriptors.extend_from_slice(&[INFORMATION, 10, 0x80, 0]);
+            descriptors.extend_from_slice(&information.to_be_bytes());
+        }
+        if let Some(field) = self.field {
+            let [a, b, c] = field.bytes();
+            descriptors.extend_from_slice(&[KEY_SPECIFIC, 6, 0, 0, a, b, c, 0]);
+        }
+        let head = DescriptorSense {
+            code: DESCRIPTOR,
+            key: self.key,
+            asc: self.asc,
+            ascq: self.ascq,
+            additional_len: descriptors.len() as u8,
+        };
+        [head.emit(), descriptors].concat()
+    }
+
+    /// What sense data say, in either format; `None` if they are cut short or of another kind.
+    pub fn parse(bytes: &[u8]) -> Option<SenseData> {
+        match bytes.first()? & 0x7F {
+            FIXED => SenseData::parse_fixed(bytes),
+            DESCRIPTOR => SenseData::parse_descriptor(bytes),
+            _ => None,
+        }
+    }
+
+    fn parse_fixed(bytes: &[u8]) -> Option<SenseData> {
+        let fixed = FixedSense::parse(bytes)?;
+        Some(SenseData {
+            key: fixed.key,
+            asc: fixed.asc,
+            ascq: fixed.ascq,
+            information: fixed.is_valid.then_some(fixed.information.into()),
+            // Of other keys these bytes mean something else.
+            field: FieldPointer::of(fixed.key_specific).filter(|_| fixed.key == ILLEGAL_REQUEST),
+        })
+    }
+
+    fn parse_descriptor(bytes: &[u8]) -> Option<SenseData> {
+        let head = DescriptorSense::parse(bytes)?;
+        let DescriptorSense { key, asc, ascq, additional_len, .. } = head;
+        let mut sense = SenseData { key, asc, ascq, ..SenseData::default() };
+        let mut left = bytes.get(8..8 + usize::from(additional_len))?;
+        while let [kind, len, ..] = *left {
+            let descriptor = left.get(..usize::from(len) + 2)?;
+            match (kind, descriptor) {
+                (INFORMATION, [_, _, valid, _, information @ ..]) if valid & 0x80 != 0 => {
+                    sense.information = information.try_into().ok().map(u64::from_be_bytes);
+                }
+                (KEY_SPECIFIC, &[_, _, _, _, a, b, c, _]) if key == ILLEGAL_REQUEST => {
+                    sense.field = FieldPointer::of([a, b, c]);
+                }
+                _ => {}
+            }
+            left = &left[descriptor.len()..];
+        }
+        Some(sense)
+    }
+}

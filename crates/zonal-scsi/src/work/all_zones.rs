@@ -1,0 +1,144 @@
+//! An action on all zones that it concerns (ZBC 5.2, 5.3, 5.7): on open ones to close, on active ones to finish, on closed ones
+//! to open.
+//!
+//! Zones are asked for in pieces, and those of a piece are acted on before the next. To open is all or nothing: open zones are
+//! counted first, and those that were opened are closed again when one cannot be.
+
+use super::zone::is_refused_transition;
+use super::{Next, REPORT_ZONES, op_of, zones_of};
+use crate::disk::Disk;
+use crate::sense::SenseCode;
+use crate::status::Failure;
+use crate::wire::ZoneAction;
+use std::collections::VecDeque;
+use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_io::volume::{Completion, Request};
+
+/// See the module.
+pub(crate) struct AllZonesWork {
+    action: ZoneAction,
+    stage: AllZonesStage,
+    /// First zone that was not asked for.
+    next: u32,
+    /// Zones that are opened explicitly, or are to be.
+    stay_open: u64,
+    /// Zones of the present piece that are to be acted on.
+    concerned: VecDeque<Sector>,
+    /// Zones that this command has opened. No more than may be open, or than were closed.
+    opened: Vec<Sector>,
+}
+
+#[derive(Clone, Copy)]
+enum AllZonesStage {
+    /// A report is under way, to count what will be open.
+    Counting,
+    /// A report is under way, to find which zones are concerned.
+    Asking,
+    /// The action is under way on this zone.
+    Acting(Sector),
+    /// A zone is closed again, because of this failure.
+    Closing(Failure),
+}
+
+impl AllZonesWork {
+    /// Not for [`ZoneAction::Reset`], for which the volume has one request.
+    pub(crate) fn new(action: ZoneAction) -> AllZonesWork {
+        let stage = match action {
+            ZoneAction::Open => AllZonesStage::Counting,
+            _ => AllZonesStage::Asking,
+        };
+        let (concerned, opened) = (VecDeque::new(), Vec::new());
+        AllZonesWork { action, stage, next: 0, stay_open: 0, concerned, opened }
+    }
+
+    pub(super) fn step(&mut self, disk: &Disk, end: Option<Completion>) -> Next {
+        let Some(end) = end else { return self.ask(disk) };
+        match self.stage {
+            AllZonesStage::Counting => match zones_of(end) {
+                Ok(zones) => self.count(disk, &zones),
+                Err(failure) => Next::End(Err(failure)),
+            },
+            AllZonesStage::Asking => match zones_of(end) {
+                Ok(zones) => {
+                    self.next += zones.len() as u32;
+                    let action = self.action;
+                    let concerned = zones.iter().filter(|zone| concerns(action, zone.condition));
+                    self.concerned.extend(concerned.map(|zone| zone.start));
+                    self.act(disk)
+                }
+                Err(failure) => self.undo(failure),
+            },
+            AllZonesStage::Acting(zone) => self.acted(disk, zone, end),
+            // What cannot be closed stays as it is.
+            AllZonesStage::Closing(failure) => self.undo(failure),
+        }
+    }
+
+    fn ask(&self, disk: &Disk) -> Next {
+        let start = disk.geometry().start_of(ZoneIndex(self.next));
+        Next::Ask(Request::report(start, REPORT_ZONES))
+    }
+
+    /// Opening is refused as a whole if not all can be open (ZBC 5.7).
+    fn count(&mut self, disk: &Disk, zones: &[ZoneDescriptor]) -> Next {
+        let stays_open =
+            |zone: &&ZoneDescriptor| matches!(zone.condition, ZoneCondition::ExpOpen | ZoneCondition::Closed);
+        self.stay_open += zones.iter().filter(stays_open).count() as u64;
+        self.next += zones.len() as u32;
+        if self.next < disk.geometry().zones() {
+            return self.ask(disk);
+        }
+        let open_max = u64::from(disk.part().info().open_max);
+        if open_max > 0 && self.stay_open > open_max {
+            return Next::fail(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+        }
+        (self.stage, self.next) = (AllZonesStage::Asking, 0);
+        self.ask(disk)
+    }
+
+    /// The next zone of the piece, or the next piece, or the end.
+    fn act(&mut self, disk: &Disk) -> Next {
+        if let Some(zone) = self.concerned.pop_front() {
+            self.stage = AllZonesStage::Acting(zone);
+            return Next::Ask(Request::zone(op_of(self.action), zone));
+        }
+        if self.next < disk.geometry().zones() {
+            self.stage = AllZonesStage::Asking;
+            return self.ask(disk);
+        }
+        Next::End(Ok(0))
+    }
+
+    fn acted(&mut self, disk: &Disk, zone: Sector, end: Completion) -> Next {
+        match end.result {
+            Ok(_) => {
+                if self.action == ZoneAction::Open {
+                    self.opened.push(zone);
+                }
+                self.act(disk)
+            }
+            // Another command has changed the zone since it was asked for: it is concerned no more.
+            Err(error) if is_refused_transition(&error) => self.act(disk),
+            Err(error) => self.undo(Failure::of_request(&error, false)),
+        }
+    }
+
+    fn undo(&mut self, failure: Failure) -> Next {
+        match self.opened.pop() {
+            Some(zone) => {
+                self.stage = AllZonesStage::Closing(failure);
+                Next::Ask(Request::zone(Op::ZoneClose, zone))
+            }
+            None => Next::End(Err(failure)),
+        }
+    }
+}
+
+const fn concerns(action: ZoneAction, condition: ZoneCondition) -> bool {
+    match action {
+        ZoneAction::Close => condition.is_open(),
+        ZoneAction::Finish => condition.is_active(),
+        ZoneAction::Open => matches!(condition, ZoneCondition::Closed),
+        ZoneAction::Reset => false,
+    }
+}

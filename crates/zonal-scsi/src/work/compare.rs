@@ -1,0 +1,76 @@
+//! VERIFY by reading: that blocks can be read, or that they are the initiator's data.
+
+use super::{Memory, Next, SCRATCH, memory};
+use crate::disk::Disk;
+use crate::sense::SenseCode;
+use crate::status::Failure;
+use std::mem;
+use zonal_core::{Sector, Sectors};
+use zonal_io::buffer::{IoBuf, IoBufs};
+use zonal_io::volume::{Completion, Request};
+
+/// See the module.
+pub(crate) struct CompareWork {
+    first: Sector,
+    sectors: u32,
+    /// Sectors that were read.
+    done: u32,
+    /// Sectors of the request that is under way.
+    asked: u32,
+    /// What is read; a request has it meanwhile.
+    scratch: IoBufs,
+    piece_sectors: u32,
+    /// Bytes of the initiator's data: none, one block, or all.
+    data: u32,
+    block_len: u32,
+}
+
+impl CompareWork {
+    /// Compares `sectors` from `first` on with `data` bytes, which are none, one block, or as many.
+    pub(crate) fn new(disk: &Disk, first: Sector, sectors: u32, data: u32) -> CompareWork {
+        let piece_sectors = sectors.min(SCRATCH / 512);
+        CompareWork {
+            first,
+            sectors,
+            done: 0,
+            asked: 0,
+            scratch: IoBuf::zeroed(piece_sectors * 512).into(),
+            piece_sectors,
+            data,
+            block_len: disk.block_len(),
+        }
+    }
+
+    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
+        if let Some(Completion { result, buf, .. }) = end {
+            self.scratch = buf;
+            if let Err(error) = result {
+                return Next::End(Err(Failure::of_request(&error, true)));
+            }
+            if !self.is_same(memory) {
+                return Next::fail(SenseCode::MISCOMPARE_DURING_VERIFY);
+            }
+            self.done += self.asked;
+        }
+        if self.done == self.sectors {
+            return Next::End(Ok(self.data));
+        }
+        self.asked = (self.sectors - self.done).min(self.piece_sectors);
+        let sector = self.first + Sectors(self.done.into());
+        Next::Ask(Request::read(sector, self.asked, mem::take(&mut self.scratch)))
+    }
+
+    /// Whether the blocks just read are the initiator's.
+    fn is_same(&self, memory: &Memory) -> bool {
+        if self.data == 0 {
+            return true;
+        }
+        let block = self.block_len as usize;
+        let is_of_each = u64::from(self.data) < u64::from(self.sectors) * 512;
+        let bytes = &self.scratch.pieces()[0][..self.asked as usize * 512];
+        if !is_of_each {
+            return memory::has(&memory.data_out, self.done as usize * 512, bytes);
+        }
+        bytes.chunks_exact(block).all(|read| memory::has(&memory.data_out, 0, read))
+    }
+}

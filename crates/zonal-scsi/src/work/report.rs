@@ -1,0 +1,128 @@
+//! REPORT ZONES: reports of the volume, one after the other, as descriptors in the initiator's memory.
+//!
+//! Each step puts down what fits. A report that is not partial counts the zones that match but do not fit, too. Where all zones
+//! match, their number follows from the geometry, and the volume is not asked.
+
+use super::{Memory, Next, REPORT_ZONES, memory, zones_of};
+use crate::disk::{Disk, ZoneFilter};
+use crate::wire::{Layout, ReportHeader, ReportedZone};
+use zonal_core::{Sector, ZoneDescriptor, ZoneIndex};
+use zonal_io::volume::{Completion, Request};
+
+/// See the module.
+pub(crate) struct ReportWork {
+    filter: ZoneFilter,
+    is_partial: bool,
+    /// Bytes that the initiator takes and the transport has memory for.
+    room: u32,
+    /// First zone that was not looked at.
+    next: u32,
+    zones: u32,
+    /// Whether the report begins with the gap after the first zone.
+    begins_in_gap: bool,
+    /// Descriptors that match, of the zones before `next`.
+    matched: u64,
+}
+
+const HEADER: usize = ReportHeader::LEN;
+const DESCRIPTOR: usize = ReportedZone::LEN;
+
+impl ReportWork {
+    /// A report from the zone of `sector` on.
+    pub(crate) fn new(
+        disk: &Disk,
+        sector: Sector,
+        filter: ZoneFilter,
+        is_partial: bool,
+        room: u32,
+    ) -> ReportWork {
+        let geometry = disk.geometry();
+        let zone = geometry.zone_of(sector);
+        let begins_in_gap = geometry.offset_of(sector) >= geometry.capacity_of(zone);
+        let zones = geometry.zones();
+        ReportWork { filter, is_partial, room, next: zone.0, zones, begins_in_gap, matched: 0 }
+    }
+
+    pub(super) fn step(&mut self, disk: &Disk, memory: &mut Memory, end: Option<Completion>) -> Next {
+        match end.map(zones_of) {
+            Some(Ok(zones)) => self.put_zones(disk, memory, &zones),
+            Some(Err(failure)) => return Next::End(Err(failure)),
+            None => {}
+        }
+        self.skip_what_is_known(disk);
+        if self.next < self.zones {
+            let start = disk.geometry().start_of(ZoneIndex(self.next));
+            return Next::Ask(Request::report(start, self.zones_wanted()));
+        }
+        let header = disk.report_header(self.matched * DESCRIPTOR as u64).emit();
+        let len = header.len().min(self.room as usize);
+        memory::put(&mut memory.data_in, 0, &header[..len]);
+        let end = HEADER as u64 + self.matched * DESCRIPTOR as u64;
+        Next::End(Ok(end.min(self.room.into()) as u32))
+    }
+
+    /// Descriptors that fit as a whole.
+    fn fits(&self) -> u64 {
+        (self.room as usize).saturating_sub(HEADER) as u64 / DESCRIPTOR as u64
+    }
+
+    /// Whether all that is put down is put down. A descriptor in part counts as memory to be filled.
+    fn is_filled(&self) -> bool {
+        HEADER as u64 + self.matched * DESCRIPTOR as u64 >= self.room.into()
+    }
+
+    /// Zones of the next report to the volume: no more than the initiator takes, if all match.
+    fn zones_wanted(&self) -> u32 {
+        let left = (self.room as usize).saturating_sub(HEADER).div_ceil(DESCRIPTOR) as u64;
+        let wanted = match self.filter {
+            ZoneFilter::All | ZoneFilter::AllButGaps => left.saturating_sub(self.matched).max(1),
+            _ => u64::MAX,
+        };
+        wanted.min(REPORT_ZONES.into()) as u32
+    }
+
+    /// Passes over zones of which the volume need not be asked.
+    fn skip_what_is_known(&mut self, disk: &Disk) {
+        if self.is_partial && self.matched >= self.fits() || self.filter == ZoneFilter::WithProperties {
+            self.next = self.zones;
+            return;
+        }
+        let is_all = matches!(self.filter, ZoneFilter::All | ZoneFilter::AllButGaps);
+        if is_all && self.is_filled() {
+            let left = u64::from(self.zones - self.next);
+            let sequential = self.zones - disk.geometry().conventional_zones().clamp(self.next, self.zones);
+            let has_gaps = disk.has_gaps() && self.filter.has_gaps();
+            // The first zone may be passed over for its gap.
+            self.matched += left - u64::from(self.begins_in_gap);
+            self.matched += if has_gaps { sequential.into() } else { 0 };
+            self.next = self.zones;
+        }
+    }
+
+    fn put_zones(&mut self, disk: &Disk, memory: &mut Memory, zones: &[ZoneDescriptor]) {
+        let at = HEADER as u64 + self.matched * DESCRIPTOR as u64;
+        let room = u64::from(self.room).saturating_sub(at);
+        let mut bytes = Vec::new();
+        for zone in zones {
+            // What a device says beyond its zones is not looked at.
+            if self.next >= self.zones || self.is_partial && self.matched >= self.fits() {
+                break;
+            }
+            self.next += 1;
+            let own = (!self.begins_in_gap && self.filter.has(zone)).then(|| disk.described(zone));
+            self.begins_in_gap = false;
+            let gap = disk.gap_after(zone).filter(|_| self.filter.has_gaps());
+            for described in own.into_iter().chain(gap) {
+                if self.is_partial && self.matched >= self.fits() {
+                    break;
+                }
+                self.matched += 1;
+                if (bytes.len() as u64) < room {
+                    bytes.extend(described.emit());
+                }
+            }
+        }
+        bytes.truncate(room as usize);
+        memory::put(&mut memory.data_in, at as usize, &bytes);
+    }
+}

@@ -1,0 +1,37 @@
+//! UNMAP: discards of conventional blocks, one after the other.
+
+use super::Next;
+use crate::status::Failure;
+use std::collections::VecDeque;
+use zonal_core::{Sector, Sectors};
+use zonal_io::volume::{Completion, Request};
+
+/// Sectors of one discard at most: 1 GiB, so that the volume divides it over few zones.
+const PIECE_SECTORS: u64 = 1 << 21;
+
+/// See the module.
+pub(crate) struct UnmapWork {
+    /// What is left of each range.
+    ranges: VecDeque<(Sector, u64)>,
+    /// Bytes of the initiator's list.
+    list_len: u32,
+}
+
+impl UnmapWork {
+    /// The ranges have sectors each, all of them in conventional zones.
+    pub(crate) fn new(ranges: Vec<(Sector, u64)>, list_len: u32) -> UnmapWork {
+        UnmapWork { ranges: ranges.into(), list_len }
+    }
+
+    pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
+        if let Some(Completion { result: Err(error), .. }) = end {
+            return Next::End(Err(Failure::of_request(&error, false)));
+        }
+        let Some((sector, left)) = self.ranges.pop_front() else { return Next::End(Ok(self.list_len)) };
+        let piece = left.min(PIECE_SECTORS);
+        if left > piece {
+            self.ranges.push_front((sector + Sectors(piece), left - piece));
+        }
+        Next::Ask(Request::discard(sector, piece as u32))
+    }
+}

@@ -1,0 +1,151 @@
+//! Any descriptors with any memory: each task is answered once, and memory beyond the answer's length is as it was.
+
+use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, UNTOUCHED, filled, memory};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use zonal_scsi::wire::{Layout, ReportZones, SenseData, UnmapList, UnmapRange, cdb_of};
+use zonal_scsi::{Cdb, Task, status};
+
+#[derive(Clone, Debug)]
+struct Given {
+    lun: u16,
+    cdb: Cdb,
+    out: Vec<u8>,
+    len: usize,
+    cancels: Option<u64>,
+    polls: bool,
+}
+
+/// Operation codes that are there, and some that are not.
+const CODES: [u8; 32] = [
+    0x00, 0x03, 0x12, 0x15, 0x1A, 0x1B, 0x1E, 0x25, 0x28, 0x2A, 0x2F, 0x35, 0x41, 0x42, 0x4D, 0x55, 0x5A,
+    0x88, 0x8A, 0x8F, 0x91, 0x93, 0x94, 0x95, 0x9E, 0xA0, 0xA3, 0xA8, 0xAA, 0xAF, 0x08, 0x7F,
+];
+
+/// Descriptors whose fields are near to what they may be, so that many are carried out.
+fn likely() -> impl Strategy<Value = Cdb> {
+    let numbers = (0..17u64, 0..3u64, 0..40u32);
+    (prop::sample::select(&CODES[..]), numbers, any::<[u8; 2]>(), 0..4u8).prop_map(
+        |(code, (zone, offset, count), [one, last], flags)| {
+            let mut cdb = [0; 32];
+            cdb[0] = code;
+            let lba = zone * 2048 + offset;
+            match code >> 5 {
+                0 => (cdb[1], cdb[2], cdb[4]) = (one & 1, last & 0x3F, count as u8),
+                4 => {
+                    cdb[1] = if matches!(code, 0x94 | 0x95) { flags + (one & 1) } else { one & 9 };
+                    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+                    cdb[10..14].copy_from_slice(&count.to_be_bytes());
+                    cdb[14] = if code == 0x95 { last & 0x87 } else { last & 1 };
+                    if code == 0x9E {
+                        cdb[1] = 0x10;
+                        cdb[2..10].fill(0);
+                        cdb[14] = 0;
+                    }
+                }
+                5 => {
+                    cdb[1] = if code == 0xA3 { 0x0C + (one & 1) } else { one & 8 };
+                    cdb[2] = flags & 3;
+                    cdb[9] = 64;
+                }
+                _ => {
+                    cdb[1] = one & 8;
+                    cdb[2..6].copy_from_slice(&(lba as u32).to_be_bytes());
+                    cdb[7..9].copy_from_slice(&(count as u16).to_be_bytes());
+                }
+            }
+            cdb
+        },
+    )
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    let anything = (prop::sample::select(&CODES[..]), any::<[u8; 32]>()).prop_map(|(code, mut cdb)| {
+        cdb[0] = code;
+        cdb
+    });
+    let cdb = prop_oneof![3 => likely(), 1 => anything, 1 => any::<[u8; 32]>()];
+    let list = prop::collection::vec((0..40_000u64, 0..3000u32), 0..4).prop_map(|ranges| {
+        UnmapList { ranges: ranges.into_iter().map(|(lba, blocks)| UnmapRange { lba, blocks }).collect() }
+            .emit()
+    });
+    let bytes = (prop::sample::select(&[0usize, 1, 511, 512, 513, 4096, 20_000][..]), any::<u8>());
+    let out = prop_oneof![3 => bytes.prop_map(|(len, byte)| vec![byte; len]), 1 => list];
+    let len = prop::sample::select(&[0usize, 3, 36, 64, 512, 700, 4096, 20_480, 70_000][..]);
+    let lun = prop_oneof![20 => Just(0u16), 1 => any::<u16>()];
+    let cancels = prop_oneof![5 => Just(None), 1 => (0..40u64).prop_map(Some)];
+    (lun, cdb, out, len, cancels, any::<bool>()).prop_map(|(lun, cdb, out, len, cancels, polls)| Given {
+        lun,
+        cdb,
+        out,
+        len,
+        cancels,
+        polls,
+    })
+}
+
+/// Commands that move data to the initiator through the device: after a failure their memory may be anything.
+fn is_read(cdb: &Cdb) -> bool {
+    matches!(cdb[0], 0x28 | 0x88 | 0xA8)
+}
+
+fn check(device: &str, all: &[Given]) {
+    let mut rig = Rig::new(device);
+    let mut answers = BTreeMap::new();
+    for (tag, given) in (0..).zip(all) {
+        let (data_out, data_in) = (filled(&given.out), memory(given.len));
+        rig.queue.submit(rig.now, Task { tag, lun: given.lun, cdb: given.cdb, data_out, data_in });
+        if let Some(other) = given.cancels {
+            rig.queue.cancel(rig.now, other);
+        }
+        if given.polls {
+            rig.disk.volume().poll(rig.now);
+            rig.queue.poll(rig.now);
+        }
+    }
+    // A command has at most 40 blocks, a list of four ranges, or all zones.
+    let mut polls = 0;
+    while answers.len() < all.len() {
+        rig.disk.volume().poll(rig.now);
+        rig.queue.poll(rig.now);
+        while let Some(answer) = rig.queue.take() {
+            assert!(answers.insert(answer.tag, answer).is_none(), "answered twice");
+        }
+        rig.now.0 += 1_000_000;
+        polls += 1;
+        assert!(polls < 10_000, "no end");
+    }
+    assert_eq!(rig.queue.in_flight(), 0);
+    assert!(!rig.queue.poll(rig.now) && rig.queue.take().is_none());
+    for (tag, answer) in answers {
+        let given = &all[tag as usize];
+        let moved = answer.transferred as usize;
+        assert!(moved <= given.len.max(given.out.len()));
+        assert_eq!(&answer.data_out.into_buf()[..], given.out);
+        assert_eq!(answer.sense.is_empty(), answer.status != status::CHECK_CONDITION);
+        assert!(answer.sense.is_empty() || SenseData::parse(&answer.sense).is_some());
+        assert!(answer.status == status::GOOD || moved == 0);
+        let data_in = answer.data_in.into_buf();
+        assert_eq!(data_in.len(), given.len);
+        let has_failed = answer.status != status::GOOD;
+        if !(has_failed && (is_read(&given.cdb) || given.cdb[0] == 0x95)) {
+            let from = if given.out.is_empty() || is_read(&given.cdb) { moved } else { moved.min(given.len) };
+            assert!(data_in[from..].iter().all(|byte| *byte == UNTOUCHED), "{given:?}");
+        }
+    }
+    // The disk still knows its zones.
+    assert!(!rig.data(cdb_of(&ReportZones { len: 64, ..ReportZones::default() }), 64).is_empty());
+    assert_eq!(rig.report(0, 0).1[0].emit().len(), 64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_commands_with_any_memory_are_answered_once(
+        device in 0..4usize, all in prop::collection::vec(given(), 1..40),
+    ) {
+        let slow = format!("{GAPS},complete=poll,hw_queue_depth=2,zone_max_open=2,zone_nr_conv=3");
+        check([DRIVE, DRIVE_4K, GAPS, &slow][device], &all);
+    }
+}

@@ -1,0 +1,12 @@
+//! The disk as an initiator sees it: commands in, answers out, over emulated drives.
+
+mod abort;
+mod arbitrary;
+mod identify;
+mod operations;
+mod recorder;
+mod reports;
+mod rig;
+mod threads;
+mod transfer;
+mod zones;

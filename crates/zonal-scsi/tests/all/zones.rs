@@ -1,0 +1,204 @@
+//! Actions on zones, beside the zones' true states.
+
+use crate::rig::{DRIVE, DRIVE_4K, Rig};
+use zonal_core::ZoneCondition::{self, *};
+use zonal_io::device::ZoneSetting;
+use zonal_scsi::sense::SenseCode;
+use zonal_scsi::wire::{Layout, ReportedZone, WriteSame, ZoneAction, ZoneOut};
+
+const ACTIONS: [ZoneAction; 4] = ZoneAction::ALL;
+
+/// Brings a fresh zone into a condition that commands can bring it into.
+fn bring(rig: &mut Rig, zone: u64, condition: ZoneCondition) {
+    let lba = zone * rig.zone_blocks();
+    match condition {
+        Empty => {}
+        ImpOpen => rig.must_write(lba, 1, 0x11),
+        ExpOpen => rig.act(ZoneAction::Open, lba).good(),
+        Closed => {
+            rig.must_write(lba, 1, 0x11);
+            rig.act(ZoneAction::Close, lba).good();
+        }
+        Full => rig.act(ZoneAction::Finish, lba).good(),
+        _ => unreachable!("no command does that"),
+    }
+    assert_eq!(rig.condition(zone), condition);
+}
+
+/// ZBC 4.4.3: which action leads where. A device of either standard behaves alike.
+#[test]
+fn actions_lead_where_the_standard_says() {
+    let table = [
+        (Empty, [Empty, Full, ExpOpen, Empty]),
+        (ImpOpen, [Closed, Full, ExpOpen, Empty]),
+        (ExpOpen, [Empty, Full, ExpOpen, Empty]),
+        (Closed, [Closed, Full, ExpOpen, Empty]),
+        (Full, [Full, Full, Full, Empty]),
+    ];
+    for device in [format!("{DRIVE},personality=zbc"), DRIVE.to_owned(), DRIVE_4K.to_owned()] {
+        let mut rig = Rig::new(&device);
+        for (condition, results) in table {
+            for (action, expected) in ACTIONS.into_iter().zip(results) {
+                bring(&mut rig, 6, condition);
+                let lba = 6 * rig.zone_blocks();
+                rig.act(action, lba).good();
+                let is_zns = !device.contains("zbc");
+                // A device of the other standard leaves a zone closed that was opened and not written.
+                let expected = match (condition, action) {
+                    (ExpOpen, ZoneAction::Close) if is_zns => Closed,
+                    _ => expected,
+                };
+                assert_eq!(rig.condition(6), expected, "{device} {condition} {action:?}");
+                rig.act(ZoneAction::Reset, lba).good();
+            }
+        }
+    }
+}
+
+#[test]
+fn actions_on_what_is_no_zone_start_are_refused() {
+    let mut rig = Rig::new(DRIVE);
+    let zone = rig.zone_blocks();
+    for action in ACTIONS {
+        rig.act(action, 5 * zone + 1).is_wrong_at(2);
+        rig.act(action, 3 * zone).is_wrong_at(2);
+        rig.act(action, 64 * zone).fails_with(SenseCode::LBA_OUT_OF_RANGE);
+        rig.act(action, u64::MAX).fails_with(SenseCode::LBA_OUT_OF_RANGE);
+    }
+}
+
+#[test]
+fn zones_that_are_read_only_or_offline_say_so() {
+    let mut rig = Rig::new(DRIVE);
+    let zone = rig.zone_blocks();
+    rig.must_write(6 * zone, 8, 0x11);
+    rig.set_zone(6, ZoneSetting::ReadOnly);
+    rig.set_zone(7, ZoneSetting::Offline);
+    assert_eq!((rig.condition(6), rig.condition(7)), (ReadOnly, Offline));
+    for action in ACTIONS {
+        rig.act(action, 6 * zone).fails_with(SenseCode::ZONE_IS_READ_ONLY);
+        rig.act(action, 7 * zone).fails_with(SenseCode::ZONE_IS_OFFLINE);
+    }
+    rig.write(6 * zone + 8, &[0; 512]).fails_with(SenseCode::ZONE_IS_READ_ONLY);
+    rig.write(7 * zone, &[0; 512]).fails_with(SenseCode::ZONE_IS_OFFLINE);
+    let read = zonal_scsi::wire::Read { lba: 7 * zone, blocks: 1, fua: false };
+    rig.ask(read.emit(), &[], 512).fails_with(SenseCode::ZONE_IS_OFFLINE);
+    assert_eq!(rig.read(6 * zone, 1), [0x11; 512]);
+    // All zones: these two are passed over.
+    for action in ACTIONS {
+        rig.act_on_all(action).good();
+    }
+    assert_eq!((rig.condition(6), rig.condition(7)), (ReadOnly, Offline));
+}
+
+fn conditions(rig: &mut Rig) -> Vec<ZoneCondition> {
+    let zones = rig.report(0, 0).1;
+    zones.iter().map(|zone| ZoneCondition::from_code(zone.condition).unwrap()).collect()
+}
+
+/// Zones 5 to 9 in each condition.
+fn bring_all(rig: &mut Rig) {
+    for (zone, condition) in (5..).zip([Empty, ImpOpen, ExpOpen, Closed, Full]) {
+        bring(rig, zone, condition);
+    }
+}
+
+#[test]
+fn actions_on_all_zones_concern_those_that_the_standard_says() {
+    let table = [
+        (ZoneAction::Close, [Empty, Closed, Closed, Closed, Full]),
+        (ZoneAction::Finish, [Empty, Full, Full, Full, Full]),
+        (ZoneAction::Open, [Empty, ImpOpen, ExpOpen, ExpOpen, Full]),
+        (ZoneAction::Reset, [Empty; 5]),
+    ];
+    for device in [DRIVE, DRIVE_4K] {
+        for (action, expected) in table {
+            let mut rig = Rig::new(device);
+            bring_all(&mut rig);
+            rig.act_on_all(action).good();
+            let all = conditions(&mut rig);
+            assert_eq!(all[5..10], expected, "{action:?}");
+            assert!(all[..4].iter().all(|condition| *condition == NotWp));
+            assert!(all[10..].iter().all(|condition| *condition == Empty));
+        }
+    }
+}
+
+#[test]
+fn zone_address_is_not_looked_at_for_all_zones() {
+    let mut rig = Rig::new(DRIVE);
+    bring(&mut rig, 6, Full);
+    rig.ask(ZoneOut { action: ZoneAction::Reset, lba: u64::MAX, is_all: true }.emit(), &[], 0).good();
+    assert_eq!(rig.condition(6), Empty);
+}
+
+/// Eight zones may be open; nine are closed.
+#[test]
+fn opening_all_closed_zones_is_all_or_nothing() {
+    let mut rig = Rig::new(DRIVE);
+    for zone in 10..19 {
+        bring(&mut rig, zone, Closed);
+    }
+    rig.act_on_all(ZoneAction::Open).fails_with(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+    assert!(conditions(&mut rig)[10..19].iter().all(|condition| *condition == Closed));
+    let zone = rig.zone_blocks();
+    rig.act(ZoneAction::Finish, 18 * zone).good();
+    rig.act_on_all(ZoneAction::Open).good();
+    assert!(conditions(&mut rig)[10..18].iter().all(|condition| *condition == ExpOpen));
+}
+
+/// The drive refuses some opens: what was opened before is closed again.
+#[test]
+fn opening_that_fails_half_way_is_taken_back() {
+    let mut has_failed = false;
+    for seed in 0..20 {
+        let mut rig = Rig::new(&format!("fault:too-many-open=0.2,seed={seed}+{DRIVE}"));
+        let zone = rig.zone_blocks();
+        let mut closed = Vec::new();
+        for n in 10..18 {
+            let is_written = rig.write(n * zone, &[0; 512]).status == 0;
+            if is_written && rig.act(ZoneAction::Close, n * zone).status == 0 {
+                closed.push(n);
+            }
+        }
+        let reply = rig.act_on_all(ZoneAction::Open);
+        let expected = if reply.status == 0 { ExpOpen } else { Closed };
+        if reply.status != 0 {
+            reply.fails_with(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+            has_failed = true;
+        }
+        for n in closed {
+            assert_eq!(rig.condition(n), expected, "seed {seed} zone {n}");
+        }
+    }
+    assert!(has_failed, "no seed has an open that is refused");
+}
+
+#[test]
+fn open_zones_are_limited_by_the_drive() {
+    let mut rig = Rig::new(DRIVE);
+    let zone = rig.zone_blocks();
+    for n in 10..18 {
+        rig.act(ZoneAction::Open, n * zone).good();
+    }
+    rig.act(ZoneAction::Open, 20 * zone).fails_with(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+    rig.write(20 * zone, &[0; 512]).fails_with(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+    let same = WriteSame { lba: 20 * zone, blocks: 8, is_unmap: false, has_data: true };
+    rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+    rig.act(ZoneAction::Close, 10 * zone).good();
+    rig.write(20 * zone, &[0; 512]).good();
+}
+
+/// Two pieces of zones and a bit.
+#[test]
+fn actions_on_all_zones_reach_beyond_one_piece() {
+    let mut rig = Rig::new("null:size=10000M,zone_size=1M");
+    let zone = rig.zone_blocks();
+    for n in [0, 4095, 4096, 9999] {
+        rig.must_write(n * zone, 1, 0);
+    }
+    rig.act_on_all(ZoneAction::Finish).good();
+    let (header, full) = rig.report(0, 5);
+    assert_eq!(header.len as usize, 4 * ReportedZone::LEN);
+    assert_eq!(full.iter().map(|one| one.start / zone).collect::<Vec<_>>(), [0, 4095, 4096, 9999]);
+}
