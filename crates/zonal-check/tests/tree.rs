@@ -10,7 +10,7 @@ use zonal_check::house::words::{names_in, phrases_in, prose};
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-sim", &["zonal-core", "zonal-io"]),
@@ -19,6 +19,8 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("zonal-fio", &["zonal-core", "zonal-io", "zonal-nvme"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
     ("zonal-ublk", &["zonal-core", "zonal-io"]),
+    ("zonal-scsi", &["zonal-core", "zonal-io"]),
+    ("zonal-vhost", &["zonal-core", "zonal-io", "zonal-scsi"]),
     ("zonal-fuse", &["zonal-core", "zonal-io", "zonal-fs"]),
     (
         "zonal",
@@ -29,7 +31,9 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "zonal-fs",
             "zonal-bench",
             "zonal-nvme",
+            "zonal-scsi",
             "zonal-ublk",
+            "zonal-vhost",
             "zonal-fuse",
         ],
     ),
@@ -42,7 +46,9 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "zonal-fs",
             "zonal-bench",
             "zonal-nvme",
+            "zonal-scsi",
             "zonal-ublk",
+            "zonal-vhost",
             "zonal-fuse",
             "zonal",
         ],
@@ -50,8 +56,8 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates that have no reason for unsafe code.
-const SAFE: [&str; 7] =
-    ["zonal-core", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal-fuse", "zonal"];
+const SAFE: [&str; 8] =
+    ["zonal-core", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal-scsi", "zonal-fuse", "zonal"];
 
 /// Longest source file.
 const LINES_MAX: usize = 1000;
@@ -157,7 +163,9 @@ fn time_is_passed_in() {
         "crates/zonal-sim/src",
         "crates/zonal-fs/src",
         "crates/zonal-nvme/src",
+        "crates/zonal-scsi/src",
         "crates/zonal-ublk/src",
+        "crates/zonal-vhost/src",
     ];
     let mut broken = Vec::new();
     for path in files().into_iter().filter(|p| is_rust(p) && !drivers.contains(&p.as_path())) {

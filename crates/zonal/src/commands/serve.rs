@@ -1,4 +1,4 @@
-//! `zonal serve`: a device for kernels, over NVMe/TCP and as a block device of this machine.
+//! `zonal serve`: a device for kernels, over NVMe/TCP, as a block device of this machine, and as a disk of virtual machines.
 
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
@@ -9,6 +9,7 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_io::clock::Clock;
 use zonal_io::control::ControlServer;
@@ -16,12 +17,14 @@ use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
+use zonal_scsi::{Disk, DiskOptions};
 use zonal_ublk::server::{UblkOptions, UblkServer};
+use zonal_vhost::server::{VhostListener, VhostOptions, VhostServer};
 
 /// Where hosts connect, if no other front is asked for.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-/// Export a zoned device over NVMe/TCP, as a drive that `nvme connect` attaches, or as a block device of this machine
+/// Export a zoned device: over NVMe/TCP, as a block device of this machine, or as a disk of virtual machines
 ///
 /// Over NVMe/TCP, its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has
 /// some, are namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
@@ -31,9 +34,13 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 /// has an identity, as an image has, its block device outlives this process: after a kill, the same command takes it over, and
 /// the programs that use it see no error.
 ///
-/// Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
-/// `,nsid=2:conventional` where there are conventional zones, or `ready ublk /dev/ublkbN`. Ctrl-C, or a signal to terminate, ends
-/// it: what is at the device ends, all is flushed, and the exit code is 0. A second one ends it at once.
+/// With `--vhost-user-scsi SOCKET` it is a host-managed zoned SCSI disk of a virtual machine that QEMU runs, with memory that both
+/// share: `-object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET,reconnect=1
+/// -device vhost-user-scsi-pci,chardev=zonal`. Its kernel needs nothing of Zonal's.
+///
+/// Fronts may be combined. Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
+/// `,nsid=2:conventional` where there are conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C, or
+/// a signal to terminate, ends it: what is at the device ends, all is flushed, and the exit code is 0. A second one ends it at once.
 ///
 /// The export is the drive and nothing else: a write that does not begin at its zone's pointer fails at once, and the limits of
 /// open and active zones are the drive's own. A host may send the writes of a zone at any depth, in order.
@@ -48,7 +55,10 @@ pub(crate) struct Serve {
     /// Show it as a block device of this machine
     #[arg(long)]
     ublk: bool,
-    /// Name of the subsystem [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
+    /// Where the monitor of a virtual machine connects, to get it as a SCSI disk. The socket is its owner's alone
+    #[arg(long, value_name = "SOCKET")]
+    vhost_user_scsi: Option<PathBuf>,
+    /// Name of the subsystem over NVMe/TCP [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
     #[arg(long)]
     nqn: Option<String>,
     /// Identity of the drive, for a device that has none of its own [default: an image's own, otherwise a new one]
@@ -74,7 +84,8 @@ struct Export<'a> {
 }
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure> {
-    let listen = arguments.listen.or((!arguments.ublk).then_some(LISTEN));
+    let is_default = !arguments.ublk && arguments.vhost_user_scsi.is_none();
+    let listen = arguments.listen.or(is_default.then_some(LISTEN));
     if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
         return Err(Failure::usage(format!(
             "{listen}: not an address of the loopback interface, and hosts are not authenticated"
@@ -90,7 +101,14 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let volume = Arc::new(volume);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let export = Export { arguments, volume, clock: Clock::start(), threads, interrupt };
-    let hosts = listen.map(|listen| export.serve_hosts(listen)).transpose()?;
+    let socket = arguments.vhost_user_scsi.as_deref();
+    // A block device has none, or the device's own.
+    let has_name = listen.is_some() || socket.is_some();
+    let identity = has_name.then(|| identity(arguments, export.volume.info().identity)).transpose()?;
+    let hosts =
+        listen.zip(identity).map(|(listen, identity)| export.serve_hosts(listen, identity)).transpose()?;
+    let machine =
+        socket.zip(identity).map(|(socket, identity)| export.serve_machine(socket, identity)).transpose()?;
     let disk = arguments.ublk.then(|| export.show_disk()).transpose()?;
     let connections = hosts.as_ref().map(|(server, _)| server.connections_teller());
     let told = move || connections.as_ref().map_or_else(Default::default, |told| connections_json(&told()));
@@ -108,19 +126,22 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     if let Some(disk) = &disk {
         writeln!(out, "ready ublk {}", disk.disk())?;
     }
+    if let Some(socket) = socket {
+        writeln!(out, "ready vhost-user-scsi {}", socket.display())?;
+    }
     out.flush()?;
-    // Both have ended before an error of one is told.
+    // All have ended before an error of one is told.
     let disk = disk.map_or(Ok(()), UblkServer::join);
+    let machine = machine.map_or(Ok(()), VhostServer::join);
     let hosts = hosts.map_or(Ok(()), |(server, _)| server.join());
-    disk.and(hosts).context("the device could not be left as it should")?;
+    disk.and(machine).and(hosts).context("the device could not be left as it should")?;
     Ok(())
 }
 
 impl Export<'_> {
     /// NVMe/TCP.
-    fn serve_hosts(&self, listen: SocketAddr) -> Result<(Server, Arc<Target>), Failure> {
+    fn serve_hosts(&self, listen: SocketAddr, identity: Identity) -> Result<(Server, Arc<Target>), Failure> {
         let Serve { nqn, read_only, poll, .. } = self.arguments;
-        let identity = identity(self.arguments, self.volume.info().identity)?;
         let options = TargetOptions::new(identity).with_nqn(nqn.clone()).with_read_only(*read_only);
         let target = Arc::new(Target::new(self.volume.clone(), options).or_exit(Exit::Usage)?);
         let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
@@ -129,6 +150,19 @@ impl Export<'_> {
         let server = Server::start(target.clone(), listener, self.clock, options, self.interrupt.flag())
             .context("cannot serve")?;
         Ok((server, target))
+    }
+
+    /// A SCSI disk of a virtual machine.
+    fn serve_machine(&self, socket: &Path, identity: Identity) -> Result<VhostServer, Failure> {
+        let Serve { read_only, poll, device, .. } = self.arguments;
+        let options = DiskOptions::new(identity).with_read_only(*read_only);
+        let disk = Disk::new(self.volume.clone(), options).map_err(|e| anyhow!("{device}: {e}"));
+        let disk = Arc::new(disk.or_exit(Exit::Usage)?);
+        let listener =
+            VhostListener::bind(socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+        let options = VhostOptions::default().with_threads(self.threads).with_polls(*poll);
+        let server = VhostServer::start(disk, listener, self.clock, options, self.interrupt.flag());
+        Ok(server.context("cannot serve")?)
     }
 
     /// A block device of this machine.

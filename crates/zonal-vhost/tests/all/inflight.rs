@@ -1,0 +1,152 @@
+//! What the next process submits again, when one was killed.
+
+use crate::guest::{DATA, Driver, Guest, NUM};
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use zonal_vhost::memory::map_area;
+use zonal_vhost::ring::{InflightQueue, Ring, queue_len};
+use zonal_vhost::wire::ring::WRITE;
+
+fn file() -> OwnedFd {
+    let file = memfd_create("inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, queue_len(NUM) as u64).unwrap();
+    file
+}
+
+/// A process that begins: it knows the guest's memory, the file, and the front end's base, which is the used index.
+fn process(driver: &Driver, file: &OwnedFd) -> Ring {
+    let region = map_area(file, 0, queue_len(NUM) as u64).unwrap();
+    let log = InflightQueue::new(&region, 0, NUM).unwrap();
+    let setup = zonal_vhost::ring::RingSetup { base: driver.used_index(), ..driver.setup() };
+    Ring::new(driver.guest.memory(), setup, Some(log)).unwrap()
+}
+
+fn offer(driver: &mut Driver) -> u16 {
+    let head = driver.chain(&[(DATA, 8, WRITE)]);
+    driver.offer(head);
+    head
+}
+
+fn all(ring: &mut Ring) -> Vec<u16> {
+    std::iter::from_fn(|| ring.take().unwrap()).map(|chain| chain.head).collect()
+}
+
+#[test]
+fn killed_with_requests_in_flight_they_are_submitted_in_order() {
+    let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
+    let mut ring = process(&driver, &file);
+    let heads: Vec<u16> = (0..6).map(|_| offer(&mut driver)).collect();
+    assert_eq!(all(&mut ring), heads);
+    // The third and the first have ended, in this order.
+    ring.put(heads[2], 0);
+    ring.put(heads[0], 0);
+    ring.publish();
+    let later = offer(&mut driver);
+    drop(ring);
+    let mut ring = process(&driver, &file);
+    assert_eq!(all(&mut ring), [heads[1], heads[3], heads[4], heads[5], later]);
+}
+
+#[test]
+fn killed_before_the_answer_is_told_it_is_submitted_again() {
+    let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
+    let mut ring = process(&driver, &file);
+    let head = offer(&mut driver);
+    all(&mut ring);
+    ring.put(head, 0);
+    drop(ring);
+    assert_eq!(all(&mut process(&driver, &file)), [head]);
+}
+
+#[test]
+fn killed_between_index_and_mark_it_is_not_submitted_again() {
+    let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
+    let mut ring = process(&driver, &file);
+    let heads: Vec<u16> = (0..4).map(|_| offer(&mut driver)).collect();
+    all(&mut ring);
+    ring.put(heads[3], 0);
+    ring.put(heads[1], 0);
+    // The index is written, and then the process ends.
+    driver.guest.write(driver.used_ring() + 2, &2u16.to_le_bytes());
+    drop(ring);
+    assert_eq!(all(&mut process(&driver, &file)), [heads[0], heads[2]]);
+    // The next one, killed as well, leaves the same.
+    assert_eq!(all(&mut process(&driver, &file)), [heads[0], heads[2]]);
+}
+
+#[test]
+fn file_that_is_too_short_or_of_another_length_has_no_queue() {
+    let region = map_area(&file(), 0, queue_len(NUM) as u64).unwrap();
+    assert!(InflightQueue::new(&region, 64, NUM).is_none());
+    assert!(InflightQueue::new(&region, 0, 2 * NUM).is_none());
+    assert!(InflightQueue::new(&region, 0, 0).is_none());
+    assert!(InflightQueue::new(&region, u64::MAX, NUM).is_none());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Offer,
+    Take,
+    End(usize),
+    Publish,
+    KillInPublish,
+    Kill,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        3 => Just(Deed::Offer),
+        3 => Just(Deed::Take),
+        3 => any::<usize>().prop_map(Deed::End),
+        3 => Just(Deed::Publish),
+        1 => Just(Deed::KillInPublish),
+        1 => Just(Deed::Kill),
+    ]
+}
+
+proptest! {
+    /// However often it is killed, each chain is told once, and none is lost.
+    #[test]
+    fn each_chain_is_told_once(deeds in prop::collection::vec(deed(), 0..120)) {
+        let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
+        let mut ring = process(&driver, &file);
+        let (mut with_device, mut taken, mut untold) = (BTreeSet::new(), Vec::new(), 0);
+        for deed in deeds.into_iter().chain([Deed::Kill]) {
+            match deed {
+                Deed::Offer if with_device.len() < usize::from(NUM) => {
+                    // A driver uses a free descriptor: find one.
+                    let head = (0..NUM).find(|head| !with_device.contains(head)).unwrap();
+                    driver.set(head, crate::guest::descriptor(DATA, 8, WRITE, 0));
+                    driver.offer(head);
+                    with_device.insert(head);
+                }
+                Deed::Take => taken.extend(ring.take().unwrap().map(|chain| chain.head)),
+                Deed::End(n) if !taken.is_empty() => {
+                    let head = taken.swap_remove(n % taken.len());
+                    ring.put(head, 0);
+                    untold += 1;
+                }
+                Deed::Publish => {
+                    ring.publish();
+                    untold = 0;
+                }
+                Deed::Kill | Deed::KillInPublish => {
+                    if matches!(deed, Deed::KillInPublish) {
+                        let index = driver.used_index().wrapping_add(untold);
+                        driver.guest.write(driver.used_ring() + 2, &index.to_le_bytes());
+                    }
+                    (taken, untold) = (Vec::new(), 0);
+                    ring = process(&driver, &file);
+                }
+                _ => {}
+            }
+            while let Some((head, _)) = driver.used() {
+                prop_assert!(with_device.remove(&head), "{} is told twice", head);
+            }
+        }
+        let left: BTreeSet<u16> = all(&mut ring).into_iter().collect();
+        prop_assert_eq!(left, with_device);
+    }
+}
