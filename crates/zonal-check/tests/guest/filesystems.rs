@@ -33,7 +33,8 @@ fn is_served(case: &Case) {
     program::run(dir.path(), &format!("create d {}", case.drive)).done();
     let share = machine::share();
     let served = Served::start(dir.path(), "d");
-    let lines = case.lines(share.path(), |guest| guest.set("PORT", served.port).set("NQN", &served.nqn));
+    let lines =
+        case.lines(share.path(), |guest| guest.memory(2048).set("PORT", served.port).set("NQN", &served.nqn));
     // The drive has refused nothing.
     let wanted = [("connected", "ok"), ("failed_commands", "0"), ("disconnected", "disconnected 1 ")];
     case.check(&lines, &wanted);
@@ -45,16 +46,31 @@ fn is_served(case: &Case) {
 fn is_shown(case: &Case) {
     let share = machine::share_with_program();
     program::run(share.path(), &format!("create d {}", case.drive)).done();
-    let lines = case.lines(share.path(), |guest| guest.set("UBLK", "/share/d"));
+    let lines = case.lines(share.path(), |guest| guest.memory(2048).set("UBLK", "/share/d"));
     case.check(&lines, &[("ended", "ok")]);
     image_is_sound(share.path());
 }
+
+/// As a SCSI disk of the guest, with zones of both kinds.
+fn is_scsi_disk(case: &Case) {
+    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    program::run(dir.path(), &format!("create d {} --uuid {UUID}", case.drive)).done();
+    let socket = dir.path().join("socket");
+    let served = Served::start_scsi(dir.path(), "d", &socket);
+    let serial = UUID.replace('-', "");
+    let lines = case.lines(share.path(), |guest| guest.scsi_disks(2048, &[&socket]).set("SCSI", serial));
+    case.check(&lines, &[]);
+    assert_eq!(served.terminate(), Some(0));
+    image_is_sound(dir.path());
+}
+
+const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
 impl Case {
     /// What the script says, with what `drive` tells it of the drive.
     fn lines(&self, share: &Path, drive: impl FnOnce(Guest) -> Guest) -> Vec<String> {
         fs::copy(machine::scripts().join("fill.py"), share.join("fill.py")).unwrap();
-        let guest = Guest::script("filesystems.sh", 1800).share(share).memory(2048).set("KIND", self.kind);
+        let guest = Guest::script("filesystems.sh", 1800).share(share).set("KIND", self.kind);
         let guest = self.bytes.into_iter().fold(drive(guest), |guest, bytes| guest.set("BYTES", bytes));
         let lines = self.again_min.into_iter().fold(guest, |guest, _| guest.set("REMOVE", 1)).lines();
         eprintln!("{}", lines.join("\n"));
@@ -182,50 +198,86 @@ fn btrfs_that_is_not_full_comes_back() {
     });
 }
 
+/// On one disk with zones of both kinds.
+const F2FS: Case = Case {
+    kind: "f2fs",
+    drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",
+    bytes: None,
+    fill_min: 200 << 20,
+    again_min: Some(50 << 20),
+};
+
+/// See [`F2FS`].
+const ZONEFS: Case = Case {
+    kind: "zonefs",
+    drive: "--size 256M --zone-size 8M --zone-nr-conv 1 --zone-max-open 14 --zone-max-active 14",
+    bytes: None,
+    fill_min: 31 * (8 << 20),
+    again_min: Some(15 * (8 << 20)),
+};
+
+/// See [`F2FS`].
+const XFS: Case = Case {
+    kind: "xfs",
+    drive: "--size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14",
+    bytes: None,
+    fill_min: 200 << 20,
+    again_min: Some(50 << 20),
+};
+
+/// See [`F2FS`].
+const BTRFS: Case = Case {
+    kind: "btrfs",
+    drive: "--size 768M --zone-size 8M --zone-nr-conv 4 --zone-max-open 14 --zone-max-active 14",
+    bytes: Some(250 << 20),
+    fill_min: 250 << 20,
+    again_min: Some(100 << 20),
+};
+
 #[test]
 #[ignore = "minutes"]
 fn f2fs_on_a_block_device_fills_and_comes_back() {
-    is_shown(&Case {
-        kind: "f2fs",
-        drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",
-        bytes: None,
-        fill_min: 200 << 20,
-        again_min: Some(50 << 20),
-    });
+    is_shown(&F2FS);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn zonefs_on_a_block_device_fills_and_comes_back() {
-    is_shown(&Case {
-        kind: "zonefs",
-        drive: "--size 256M --zone-size 8M --zone-nr-conv 1 --zone-max-open 14 --zone-max-active 14",
-        bytes: None,
-        fill_min: 31 * (8 << 20),
-        again_min: Some(15 * (8 << 20)),
-    });
+    is_shown(&ZONEFS);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn xfs_on_a_block_device_fills_and_comes_back() {
-    is_shown(&Case {
-        kind: "xfs",
-        drive: "--size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14",
-        bytes: None,
-        fill_min: 200 << 20,
-        again_min: Some(50 << 20),
-    });
+    is_shown(&XFS);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn btrfs_on_a_block_device_that_is_not_full_comes_back() {
-    is_shown(&Case {
-        kind: "btrfs",
-        drive: "--size 768M --zone-size 8M --zone-nr-conv 4 --zone-max-open 14 --zone-max-active 14",
-        bytes: Some(250 << 20),
-        fill_min: 250 << 20,
-        again_min: Some(100 << 20),
-    });
+    is_shown(&BTRFS);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn f2fs_on_a_scsi_disk_fills_and_comes_back() {
+    is_scsi_disk(&F2FS);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn zonefs_on_a_scsi_disk_fills_and_comes_back() {
+    is_scsi_disk(&ZONEFS);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn xfs_on_a_scsi_disk_fills_and_comes_back() {
+    is_scsi_disk(&XFS);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn btrfs_on_a_scsi_disk_that_is_not_full_comes_back() {
+    is_scsi_disk(&BTRFS);
 }

@@ -3,8 +3,8 @@
 # with what was written, unmounted, checked, mounted again and compared again. Prints lines of a key and a value.
 #
 # KIND is the file system. BYTES, if set, is what it is filled with instead of all that fits; without REMOVE=1 no file is removed and
-# it is filled once. PORT and NQN are the drive's. With UBLK it is a disk with zones of both kinds, of the
-# device UBLK, which is served here. Without both it is a null_blk of the shape that lib.sh wants.
+# it is filled once. PORT and NQN are the drive's. With UBLK or SCSI it is one disk with zones of both kinds
+# (lib.sh), otherwise a null_blk of the shape that lib.sh wants.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -26,8 +26,8 @@ if [ -n "${PORT:-}" ]; then
     any=$(disks | awk '{ print $1; exit }')
     failed_before=$(failed_commands "$any")
     conventional=$(disk "$NQN" 2)
-elif [ -n "${UBLK:-}" ]; then
-    zoned=$(ublk "$UBLK")
+elif [ -n "${UBLK:-}${SCSI:-}" ]; then
+    zoned=$(one_disk)
     conventional=
 else
     modprobe null_blk nr_devices=0

@@ -71,6 +71,25 @@ end_ublk() {
     echo "the server does not end"
 }
 
+# A SCSI disk of this machine, once it is there: scsi_disk SERIAL.
+scsi_disk() {
+    local disk
+    modprobe -a virtio_scsi sd_mod sg
+    for _ in $(seq 300); do
+        for disk in /sys/block/sd*; do
+            if [ -e "$disk" ] && tail -c +5 "$disk/device/vpd_pg80" 2>/dev/null | tr -d '\0' | grep -qx "$1"; then
+                echo "/dev/${disk##*/}"
+                return
+            fi
+        done
+        sleep 0.1
+    done
+    echo "/dev/no-disk-$1"
+}
+
+# A disk with zones of both kinds: of the device UBLK, which is served here, or the SCSI disk whose serial number is SCSI.
+one_disk() { if [ -n "${UBLK:-}" ]; then ublk "$UBLK"; else scsi_disk "$SCSI"; fi; }
+
 # The attached disks: name, number of the namespace, and name of the subsystem.
 disks() {
     local disk

@@ -30,17 +30,8 @@ impl Served {
 
     /// The same on a port; 0 is a free one.
     pub fn start_at(directory: &Path, device: &str, port: u16) -> Served {
-        let line = format!("serve {device} --listen 127.0.0.1:{port}");
-        let mut child = command(directory, &line).stdout(Stdio::piped()).spawn().expect("the program starts");
-        let out = child.stdout.take().expect("it is a pipe");
-        let (sender, ready) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = BufReader::new(out).read_line(&mut line);
-            let _ = sender.send(line);
-        });
-        let mut served = Served { child, port: 0, nqn: String::new(), namespaces: String::new() };
-        let line = ready.recv_timeout(SERVER_TIME_MAX).expect("the server says that it is ready");
+        let (mut served, line) =
+            Served::spawn(directory, &format!("serve {device} --listen 127.0.0.1:{port}"));
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["ready", "nvme-tcp", address, nqn, namespaces] = words[..] else {
             panic!("zonal serve {device} says {line:?}");
@@ -49,6 +40,29 @@ impl Served {
         served.port = port.unwrap_or_else(|| panic!("{device} is at {address}"));
         (served.nqn, served.namespaces) = (nqn.to_owned(), namespaces.to_owned());
         served
+    }
+
+    /// Serves a device as a SCSI disk of virtual machines, at a socket.
+    pub fn start_scsi(directory: &Path, device: &str, socket: &Path) -> Served {
+        let line = format!("serve {device} --vhost-user-scsi {}", socket.display());
+        let (served, line) = Served::spawn(directory, &line);
+        assert_eq!(line, format!("ready vhost-user-scsi {}\n", socket.display()));
+        served
+    }
+
+    /// A server, and the line with which it is ready.
+    fn spawn(directory: &Path, line: &str) -> (Served, String) {
+        let mut child = command(directory, line).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let out = child.stdout.take().expect("it is a pipe");
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(out).read_line(&mut line);
+            let _ = sender.send(line);
+        });
+        let served = Served { child, port: 0, nqn: String::new(), namespaces: String::new() };
+        let line = ready.recv_timeout(SERVER_TIME_MAX).expect("the server says that it is ready");
+        (served, line)
     }
 
     /// Asks the server to end, and returns its exit code.
@@ -122,6 +136,20 @@ impl Guest {
     /// Memory of the guest, in MiB.
     pub fn memory(mut self, mib: u32) -> Guest {
         self.run.args(["--memory", &mib.to_string()]);
+        self
+    }
+
+    /// Memory of the guest, in MiB, which it shares with the servers of these SCSI disks.
+    pub fn scsi_disks(mut self, mib: u32, sockets: &[&Path]) -> Guest {
+        let memory =
+            format!("-object memory-backend-memfd,id=shared,size={mib}M,share=on -numa node,memdev=shared");
+        self.run.args(["--memory", &mib.to_string(), "--qemu", &memory]);
+        for (n, socket) in sockets.iter().enumerate() {
+            let path = socket.display();
+            let disk =
+                format!("-chardev socket,id=disk{n},path={path} -device vhost-user-scsi-pci,chardev=disk{n}");
+            self.run.args(["--qemu", &disk]);
+        }
         self
     }
 

@@ -7,6 +7,7 @@ mod commands;
 mod filesystems;
 mod kills;
 mod machine;
+mod scsi;
 mod twins;
 mod ublk;
 mod zbd;

@@ -11,7 +11,7 @@
 use crate::machine::{self, Guest, Served};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Tests of the suite of fio 3.41. A new fio may have more.
 const TESTS_MIN: usize = 75;
@@ -159,6 +159,32 @@ fn over_ublk(shape: &Shape) -> Said {
     Said::of(guest.set("WITH_FAULTS", WITH_FAULTS.map(|test| test.to_string()).join(" ")).lines())
 }
 
+/// What a drive says that is a SCSI disk of the guest.
+fn over_scsi(shape: &Shape) -> Said {
+    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let serials: Vec<String> =
+        (0..=WITH_FAULTS.len()).map(|n| format!("67e5504410b1426f9247bb680e5fe0{n:02x}")).collect();
+    let sockets: Vec<PathBuf> = serials.iter().map(|serial| dir.path().join(serial)).collect();
+    let served: Vec<Served> = (0..serials.len())
+        .map(|n| {
+            let faults = n.checked_sub(1).map(|n| WITH_FAULTS[n]);
+            let faults = faults.map(|test| {
+                fs::write(dir.path().join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
+                format!("fault:plan=plan{test}.toml+")
+            });
+            let device = format!("{}{} --uuid {}", faults.unwrap_or_default(), shape.device(), serials[n]);
+            Served::start_scsi(dir.path(), &device, &sockets[n])
+        })
+        .collect();
+    let with_faults: Vec<String> =
+        WITH_FAULTS.iter().zip(&serials[1..]).map(|(test, serial)| format!("{test},{serial}")).collect();
+    let paths: Vec<&Path> = sockets.iter().map(PathBuf::as_path).collect();
+    let guest = shape.guest().share(share.path()).scsi_disks(2048, &paths).set("SCSI", &serials[0]);
+    let said = Said::of(guest.set("WITH_FAULTS", with_faults.join(" ")).lines());
+    drop(served);
+    said
+}
+
 /// What null_blk passes, the drive passes, and it skips nothing else.
 fn is_as_good_as(whose: &str, ours: &Said, baseline: &Said) {
     ours.print(whose);
@@ -210,9 +236,9 @@ fn fio_suite_with_limits_passes() {
 
 /// A namespace has zones of one kind, so this is for disks.
 #[test]
-#[ignore = "fio's suite twice: 20 minutes or more"]
+#[ignore = "fio's suite three times: 30 minutes or more"]
 fn fio_suite_with_limits_and_conventional_zones_passes() {
     let shape =
         Shape { zones: 256, conventional: 64, zone_size: 4, zone_capacity: 3, max_open: 8, max_active: 8 };
-    suite_passes(&shape, &[("ublk", over_ublk)]);
+    suite_passes(&shape, &[("ublk", over_ublk), ("SCSI", over_scsi)]);
 }

@@ -2,10 +2,10 @@
 # fio's tests of zoned drives, t/zbd/test-zbd-support, against the disk of a served drive or a null_blk of the same shape.
 # Prints a line a test, `NUMBER pass`, `NUMBER skip: REASON` or `NUMBER fail`, and the end of the log of each that failed.
 #
-# The disk is the served one of PORT and NQN, or one that is served here of the device UBLK, or otherwise a null_blk of the shape that
-# lib.sh wants. MAX_OPEN is for the
+# The disk is the served one of PORT and NQN, or the one of UBLK or SCSI (lib.sh), or otherwise a null_blk of the shape that lib.sh wants. MAX_OPEN is for the
 # suite as well; 0 is no limit. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own, whose writes
-# fail as this test wants; with UBLK it has the words TEST, each with its plan in planTEST.toml of the share. TESTS, if set, has the numbers of the tests to run.
+# fail as this test wants; with UBLK it has the words TEST, each with its plan in planTEST.toml of the
+# share; with SCSI the words TEST,SERIAL. TESTS, if set, has the numbers of the tests to run.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -29,8 +29,8 @@ suite() {
 if [ -n "${PORT:-}" ]; then
     tell connected "$(result connect "$PORT" "$NQN")"
     disk=$(disk "$NQN" 1)
-elif [ -n "${UBLK:-}" ]; then
-    disk=$(ublk "$UBLK")
+elif [ -n "${UBLK:-}${SCSI:-}" ]; then
+    disk=$(one_disk)
 else
     disk=$(null_blk badblocks_once=1 badblocks_partial_io=1 completion_nsec=0)
 fi
@@ -47,6 +47,8 @@ for word in ${WITH_FAULTS:-}; do
     if [ -n "${UBLK:-}" ]; then
         tell "ended.$number" "$(end_ublk)"
         faulty=$(ublk "fault:plan=/share/plan$number.toml+$UBLK")
+    elif [ -n "${SCSI:-}" ]; then
+        faulty=$(scsi_disk "$port")
     else
         tell "connected.$number" "$(result connect "$port" "$nqn")"
         faulty=$(disk "$nqn" 1)
