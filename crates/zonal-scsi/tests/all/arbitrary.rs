@@ -139,8 +139,6 @@ fn check(device: &str, all: &[Given]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn any_commands_with_any_memory_are_answered_once(
         device in 0..4usize, all in prop::collection::vec(given(), 1..40),
