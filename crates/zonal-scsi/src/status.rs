@@ -176,6 +176,7 @@ mod tests {
 
     #[test]
     fn requests_that_failed_have_the_standards_numbers() {
+        use zonal_core::budget::{Holders, Refusal};
         use zonal_core::{Sector, ZoneIndex};
         let zone = ZoneIndex(3);
         let (write_pointer, offset) = (8, 16);
@@ -196,6 +197,10 @@ mod tests {
             (RequestError::Sequential { zone }, field),
             (RequestError::Invalid("length"), field),
             (RequestError::OutOfRange { sector: Sector(1) }, Some((ILLEGAL_REQUEST, 0x21, 0x00))),
+            (
+                RequestError::NoSlot { zone, holders: Holders::from(&Refusal { zone, holders: vec![] }) },
+                Some((DATA_PROTECT, 0x55, 0x0E)),
+            ),
             (RequestError::FateUnknown { zone, offset, write_pointer, error: busy }, internal),
             (RequestError::TornAppend { zone, offset, sectors: 8, error: busy }, internal),
             (RequestError::InPart { sector: Sector(1), written: 1, error: busy }, internal),

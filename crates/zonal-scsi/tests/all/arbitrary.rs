@@ -24,39 +24,54 @@ const CODES: [u8; 32] = [
 
 /// Descriptors whose fields are near to what they may be, so that many are carried out.
 fn likely() -> impl Strategy<Value = Cdb> {
-    let numbers = (0..17u64, 0..3u64, 0..40u32);
-    (prop::sample::select(&CODES[..]), numbers, any::<[u8; 2]>(), 0..4u8).prop_map(
-        |(code, (zone, offset, count), [one, last], flags)| {
-            let mut cdb = [0; 32];
-            cdb[0] = code;
-            let lba = zone * 2048 + offset;
-            match code >> 5 {
-                0 => (cdb[1], cdb[2], cdb[4]) = (one & 1, last & 0x3F, count as u8),
-                4 => {
-                    cdb[1] = if matches!(code, 0x94 | 0x95) { flags + (one & 1) } else { one & 9 };
-                    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-                    cdb[10..14].copy_from_slice(&count.to_be_bytes());
-                    cdb[14] = if code == 0x95 { last & 0x87 } else { last & 1 };
-                    if code == 0x9E {
+    // Blocks of a zone, of both block sizes.
+    let lba = (0..17u64, prop::sample::select(&[256u64, 2048][..]), 0..3u64);
+    let count = prop_oneof![4 => 0..6u32, 1 => 0..40u32];
+    let bits = prop_oneof![3 => Just([0u8, 0]), 1 => any::<[u8; 2]>()];
+    let codes = prop_oneof![
+        2 => prop::sample::select(&CODES[..]),
+        1 => prop::sample::select(&[0x2A, 0x8A, 0x88, 0x94, 0x95, 0x42, 0x93][..]),
+    ];
+    (codes, lba, count, bits, 0..5u8).prop_map(|(code, (zone, blocks, offset), count, [one, last], small)| {
+        let lba = zone * blocks + offset;
+        let mut cdb = [0; 32];
+        cdb[0] = code;
+        cdb[1] = one & 0x1B;
+        match code >> 5 {
+            0 => (cdb[2], cdb[4]) = (if code == 0x1A { 0x3F } else { last }, count as u8),
+            4 => {
+                cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+                cdb[10..14].copy_from_slice(&count.to_be_bytes());
+                match code {
+                    0x94 => (cdb[1], cdb[14]) = (small, one & 1),
+                    // More than a descriptor.
+                    0x95 => (cdb[12], cdb[14]) = (small, last & 0x87),
+                    0x9E => {
                         cdb[1] = 0x10;
                         cdb[2..10].fill(0);
-                        cdb[14] = 0;
                     }
-                }
-                5 => {
-                    cdb[1] = if code == 0xA3 { 0x0C + (one & 1) } else { one & 8 };
-                    cdb[2] = flags & 3;
-                    cdb[9] = 64;
-                }
-                _ => {
-                    cdb[1] = one & 8;
-                    cdb[2..6].copy_from_slice(&(lba as u32).to_be_bytes());
-                    cdb[7..9].copy_from_slice(&(count as u16).to_be_bytes());
+                    _ => {}
                 }
             }
-            cdb
-        },
-    )
+            5 if matches!(code, 0xA0 | 0xA3) => {
+                cdb[1] = if code == 0xA3 { 0x0C + (one & 1) } else { 0 };
+                (cdb[2], cdb[9]) = (small & 3, 64);
+            }
+            5 => {
+                cdb[2..6].copy_from_slice(&(lba as u32).to_be_bytes());
+                cdb[6..10].copy_from_slice(&count.to_be_bytes());
+            }
+            2 if matches!(code, 0x42 | 0x4D | 0x55 | 0x5A) => {
+                cdb[2] = if code == 0x5A { 0x08 } else { 0 };
+                cdb[8] = 8 + 16 * small;
+            }
+            _ => {
+                cdb[2..6].copy_from_slice(&(lba as u32).to_be_bytes());
+                cdb[7..9].copy_from_slice(&(count as u16).to_be_bytes());
+            }
+        }
+        cdb
+    })
 }
 
 fn given() -> impl Strategy<Value = Given> {
@@ -64,7 +79,7 @@ fn given() -> impl Strategy<Value = Given> {
         cdb[0] = code;
         cdb
     });
-    let cdb = prop_oneof![3 => likely(), 1 => anything, 1 => any::<[u8; 32]>()];
+    let cdb = prop_oneof![8 => likely(), 1 => anything, 1 => any::<[u8; 32]>()];
     let list = prop::collection::vec((0..40_000u64, 0..3000u32), 0..4).prop_map(|ranges| {
         UnmapList { ranges: ranges.into_iter().map(|(lba, blocks)| UnmapRange { lba, blocks }).collect() }
             .emit()
@@ -139,8 +154,6 @@ fn check(device: &str, all: &[Given]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn any_commands_with_any_memory_are_answered_once(
         device in 0..4usize, all in prop::collection::vec(given(), 1..40),
