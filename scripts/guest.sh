@@ -16,6 +16,7 @@
 #   --zns SPEC        a drive of QEMU's own, /dev/nvme0n1 for the first: SIZE[,OPTIONS of its nvme-ns device], such as
 #                     512M,zoned.zone_size=16M,zoned.max_open=8; may be repeated
 #   --qemu WORDS      more arguments of QEMU; may be repeated
+#   --newest-qemu     QEMU of the guest's distribution, fetched when it is first asked for, in place of this machine's
 #   --icount          one processor whose clock counts instructions, 1 ns each: times do not depend on this machine's load
 #   --log FILE        keep the messages of the kernel there
 #
@@ -289,6 +290,30 @@ build() {
 
 control=
 qemu=
+emulator=(qemu-system-x86_64)
+
+# Takes QEMU of the suite, with its own libraries, and fetches it if it is not there.
+newest_qemu() {
+    local tree=$cache/qemu libraries
+    (
+        exec 9>"$cache/lock"
+        flock 9
+        [ ! -e "$tree/usr/bin/qemu-system-x86_64" ] || exit 0
+        say "fetching QEMU of $suite"
+        rm -rf "$cache/work"
+        mkdir -p "$cache/work/tree"
+        private_apt
+        apt-get update -q >/dev/null
+        # Most of its packages, the C library among them, are none of the guest's.
+        fetch "$cache/work/packages" --no-install-recommends qemu-system-x86 >/dev/null
+        unpack "$cache/work/packages" "$cache/work/tree"
+        rm -rf "$tree"
+        mv "$cache/work/tree" "$tree"
+    ) || fail "QEMU of $suite cannot be fetched"
+    libraries=$tree/usr/lib/x86_64-linux-gnu
+    emulator=("$libraries/ld-linux-x86-64.so.2" --library-path "$libraries:$tree/lib/x86_64-linux-gnu"
+        "$tree/usr/bin/qemu-system-x86_64" -L "$tree/usr/share/qemu" -L "$tree/usr/share/seabios")
+}
 
 clean_up() {
     if [ -n "$qemu" ]; then kill -KILL "$qemu" 2>/dev/null || true; fi
@@ -299,7 +324,7 @@ clean_up() {
 boot() {
     local deadline=$((SECONDS + ${ZONAL_GUEST_BOOT:-120})) stage=boot status=0
     # The output's port closes when standard input ends, so that is a pipe that does not. QEMU ends with this script.
-    setpriv --pdeathsig KILL qemu-system-x86_64 "$@" 0<>"$control/stdin" &
+    setpriv --pdeathsig KILL "${emulator[@]}" "$@" 0<>"$control/stdin" &
     qemu=$!
     while kill -0 "$qemu" 2>/dev/null; do
         if [ "$stage" = boot ] && [ -e "$control/began" ]; then
@@ -336,6 +361,11 @@ run() {
             shift
             arguments=("$@")
             break
+        fi
+        if [ "$1" = --newest-qemu ]; then
+            newest_qemu
+            shift
+            continue
         fi
         if [ "$1" = --icount ]; then
             cpus=1

@@ -1,10 +1,13 @@
-//! Commands of a kernel for a drive that it has as a disk, without the kernel: to count their instructions.
+//! Commands of a kernel for a drive that it has as a disk, ublk's or SCSI's, without the kernel: to count their instructions.
 
 use super::instructions::{Path, answers_later};
 use super::path::{NOW, SECTORS, null};
 use std::io;
 use std::sync::Arc;
+use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Part, PartKind, Volume, VolumeOptions};
+use zonal_scsi::wire::{Read, Write};
+use zonal_scsi::{Disk, DiskOptions, Task, TaskQueue, status};
 use zonal_ublk::parameters::BYTES_MAX;
 use zonal_ublk::queue::{Drive, Payload, Queue};
 use zonal_ublk::wire::{Descriptor, KernelCommand, KernelOp};
@@ -12,9 +15,13 @@ use zonal_ublk::wire::{Descriptor, KernelCommand, KernelOp};
 /// Requests in flight.
 const DEPTH: u16 = 16;
 
-/// What is counted of a drive's disk: requests of 4 KiB at depth 16, without their data and the kernel.
-pub const PATHS: [Path; 2] =
-    [("ublk-read", |n| ublk(KernelOp::Read, n)), ("ublk-write", |n| ublk(KernelOp::Write, n))];
+/// What is counted of a drive's disk: requests of 4 KiB at depth 16, without the kernel; with ublk also without the copy of their data.
+pub const PATHS: [Path; 4] = [
+    ("ublk-read", |n| ublk(KernelOp::Read, n)),
+    ("ublk-write", |n| ublk(KernelOp::Write, n)),
+    ("scsi-read", |n| scsi(true, n)),
+    ("scsi-write", |n| scsi(false, n)),
+];
 
 /// The data of a request stay where they are.
 struct NoData;
@@ -56,6 +63,36 @@ fn ublk(op: KernelOp, count: u64) {
                 assert_eq!(commit.result, SECTORS as i32 * 512);
                 left -= 1;
             }
+        }
+    }
+}
+
+fn scsi(is_read: bool, count: u64) {
+    let volume = volume();
+    let identity = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().expect("a UUID");
+    let disk = Arc::new(Disk::new(volume.clone(), DiskOptions::new(identity)).expect("a disk"));
+    let mut queue = TaskQueue::new(disk);
+    let blocks = SECTORS / volume.info().block_sectors;
+    let cdb = |n: u64| match is_read {
+        true => Read { lba: n * u64::from(blocks), blocks, fua: false }.emit(),
+        false => Write { lba: n * u64::from(blocks), blocks, fua: false }.emit(),
+    };
+    let mut memory: Vec<IoBufs> = (0..DEPTH).map(|_| IoBuf::zeroed(SECTORS * 512).into()).collect();
+    let mut begun = 0;
+    while begun < count {
+        for tag in 0..u64::from(DEPTH) {
+            let buf = memory.pop().expect("memory for each");
+            let (data_out, data_in) = if is_read { (IoBufs::empty(), buf) } else { (buf, IoBufs::empty()) };
+            queue.submit(NOW, Task { tag, lun: 0, cdb: cdb(begun), data_out, data_in });
+            begun += 1;
+        }
+        while queue.in_flight() > 0 {
+            volume.poll(NOW);
+            while queue.poll(NOW) {}
+        }
+        while let Some(answer) = queue.take() {
+            assert_eq!(answer.status, status::GOOD);
+            memory.push(if is_read { answer.data_in } else { answer.data_out });
         }
     }
 }

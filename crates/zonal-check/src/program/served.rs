@@ -11,6 +11,42 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what a server has to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A server with other fronts than NVMe/TCP, killed when it is dropped.
+pub struct Fronts {
+    /// The process.
+    pub child: Child,
+    /// Its lines, in the order of its output.
+    pub ready: Vec<String>,
+}
+
+impl Fronts {
+    /// `zonal serve` with `options` in `dir`, once it has said `lines` lines.
+    ///
+    /// # Panics
+    /// If it says fewer.
+    pub fn start(dir: &Path, options: &str, lines: usize) -> Fronts {
+        let mut serve = command(dir, &format!("serve {options}"));
+        let mut child = serve.stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let ready = out.lines().take(lines).map(Result::unwrap).collect();
+        Fronts { child, ready }
+    }
+
+    /// Asks it to end, and returns its exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "it has ended before");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Fronts {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A running server, killed when it is dropped.
 pub struct Served {
     /// The process.

@@ -1,12 +1,15 @@
 //! `zonal serve` as a program: what it says, how it ends, and what it refuses. What hosts see of it is tested in zonal-nvme, and by
 //! Linux in `tests/guest`.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use zonal_check::program::served::{PATIENCE, Served};
+use zonal_check::program::served::{Fronts, PATIENCE, Served};
 use zonal_check::program::{command, run};
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 use zonal_io::buffer::IoBuf;
@@ -64,6 +67,39 @@ fn device_without_identity_is_given_one_or_takes_that_of_the_line() {
     assert_ne!(nqns[0], nqns[1]);
     let served = Served::start(dir.path(), "null:size=64M,zone_size=4M --nqn nqn.2020-01.example:d");
     assert_eq!(served.nqn, "nqn.2020-01.example:d");
+}
+
+#[test]
+fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
+    let dir = drive();
+    let socket = dir.path().join("s");
+    // A server that was killed leaves its socket, which the next one replaces.
+    drop(UnixListener::bind(&socket).unwrap());
+    let served = Fronts::start(dir.path(), "d --vhost-user-scsi s", 1);
+    assert_eq!(served.ready, ["ready vhost-user-scsi s"]);
+    let meta = socket.symlink_metadata().unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    // One in use is not taken.
+    let said = run(dir.path(), "serve ram:size=64M,zone_size=4M --vhost-user-scsi s").refused(1);
+    assert!(said.contains("a process listens there"), "{said}");
+    assert!(UnixStream::connect(&socket).is_ok(), "the first one listens");
+    assert_eq!(served.terminate(), Some(0));
+    assert!(!socket.exists());
+
+    fs::write(&socket, "data").unwrap();
+    let said = run(dir.path(), "serve d --vhost-user-scsi s").refused(1);
+    assert!(said.contains("no socket"), "{said}");
+    assert_eq!(fs::read(&socket).unwrap(), b"data");
+}
+
+#[test]
+fn fronts_are_combined_with_a_line_each() {
+    let dir = drive();
+    let served = Fronts::start(dir.path(), "d --vhost-user-scsi s --listen 127.0.0.1:0", 2);
+    assert!(served.ready[0].starts_with("ready nvme-tcp 127.0.0.1:"), "{:?}", served.ready);
+    assert_eq!(served.ready[1], "ready vhost-user-scsi s");
+    assert_eq!(served.terminate(), Some(0));
 }
 
 #[test]

@@ -1,9 +1,18 @@
 #!/bin/bash
-# Writes to a served drive while its server is killed and started again: kills.py says what is looked at. PORT and NQN are the drive's,
-# ROUNDS is the number of kills.
+# Writes to a served drive while its server is killed and started again: kills.py says what is looked at. PORT and NQN are the drive's, or
+# SCSI is the serial number of a SCSI disk; ROUNDS is the number of kills.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
+
+if [ -n "${SCSI:-}" ]; then
+    disk=$(scsi_disk "$SCSI")
+    tell disk "$disk"
+    python3 /share/kills.py "$disk" "$disk" "$ROUNDS" /share 2>&1
+    tell ended "$?"
+    dmesg | grep -E 'WARNING:|BUG:|hung|I/O error' | sed 's/^/messages /'
+    exit
+fi
 
 modprobe nvme-tcp
 # The server is away for a moment only, so the kernel tries again soon, and does not give up.

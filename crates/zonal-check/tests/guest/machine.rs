@@ -153,6 +153,23 @@ impl Guest {
         self
     }
 
+    /// Memory of the guest, in MiB, which it shares with the server of this SCSI disk, to which QEMU connects again.
+    pub fn reconnecting_disk(self, mib: u32, socket: &Path) -> Guest {
+        let mut guest = self.scsi_disks(mib, &[]);
+        let path = socket.display();
+        let disk = format!(
+            "-chardev socket,id=disk,path={path},reconnect-ms=200 -device vhost-user-scsi-pci,chardev=disk"
+        );
+        guest.run.args(["--qemu", &disk]);
+        guest
+    }
+
+    /// With QEMU of the guest's distribution in place of this machine's.
+    pub fn newest_qemu(mut self) -> Guest {
+        self.run.arg("--newest-qemu");
+        self
+    }
+
     /// A zoned drive of QEMU's own: its size, and options of its `nvme-ns` device.
     pub fn qemu_drive(mut self, spec: &str) -> Guest {
         self.run.args(["--zns", spec]);

@@ -1,5 +1,6 @@
 //! Drives as block devices of the guest's kernel, over its ublk driver: the program runs in the guest.
 
+use crate::kills::Found;
 use crate::machine::{self, Guest};
 use crate::{differences, image_bytes};
 use rand::{Rng, SeedableRng};
@@ -124,20 +125,11 @@ fn killed(rounds: u32, seed: u32) {
     fs::copy(machine::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
     let guest = Guest::script("ublk_kills.sh", 1800).share(share.path()).set("DRIVE", "/share/d");
     let lines = guest.set("ROUNDS", rounds).set("SEED", seed).lines();
-    eprintln!("{}", lines.join("\n"));
-    let fact = |key: &str| lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-    assert_eq!((fact("disk"), fact("ended"), fact("server")), (Some("/dev/ublkb0"), Some("0"), Some("ok")));
-    let disks = format!("again /dev/ublkb0 {rounds}");
-    assert_eq!((fact("disks"), fact("messages")), (Some(&*disks), None), "one disk, and no complaint");
-    let number = |key: &str| {
-        fact(key).and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("no {key}"))
-    };
-    // Every round must have had writes to lose.
-    assert!(number("flushed") > 20 * u64::from(rounds), "writes that were flushed");
-    assert!(number("acknowledged") > number("flushed"), "writes that were not");
-    assert!(number("checked") > number("acknowledged"), "blocks that were looked at");
+    let found = Found::of(lines, rounds);
+    assert_eq!((found.fact("disk"), found.fact("server")), (Some("/dev/ublkb0"), Some("ok")));
+    assert_eq!(found.fact("disks"), Some(&*format!("again /dev/ublkb0 {rounds}")), "one disk");
     // The kernel holds requests back until there is a server again.
-    assert_eq!(number("unanswered"), 0, "requests that failed");
+    assert_eq!(found.number("unanswered"), 0, "requests that failed");
     program::run(share.path(), "report d --json").done();
 }
 
