@@ -103,10 +103,20 @@ impl TaskQueue {
 
     /// Begins a task. Its answer may be there when this returns.
     pub fn submit(&mut self, now: Nanos, task: Task) {
+        self.begin(now, task, false);
+    }
+
+    /// The same of a task that an earlier queue of the disk has left without an answer, because its process was killed. A write may
+    /// have been carried out: it is compared with what its zone holds below the pointer, and what is missing is written.
+    pub fn submit_again(&mut self, now: Nanos, task: Task) {
+        self.begin(now, task, true);
+    }
+
+    fn begin(&mut self, now: Nanos, task: Task, is_reissued: bool) {
         let Task { tag, lun, cdb, data_out, data_in } = task;
         let mut memory = Memory { data_out, data_in };
-        let invocation =
-            Invocation { cdb: &cdb, data_out: &memory.data_out, data_in_len: memory.data_in.len() };
+        let data_in_len = memory.data_in.len();
+        let invocation = Invocation { cdb: &cdb, data_out: &memory.data_out, data_in_len, is_reissued };
         match self.disk.begin(lun, &invocation) {
             Ok(Begun::Done(transferred)) => self.answer(tag, memory, Ok(transferred)),
             Ok(Begun::Data(mut data, len)) => {

@@ -44,8 +44,9 @@ codes! {
     NO_ADDITIONAL_SENSE = NO_SENSE 0x00/0x00;
     /// The unit does not come back without help.
     NOT_READY_MANUAL_INTERVENTION = NOT_READY 0x04/0x03;
-    /// The medium failed a write.
-    WRITE_ERROR = MEDIUM_ERROR 0x0C/0x00;
+    /// The medium failed a write. Of the codes for that, Linux takes this one for final; with 0Ch it sends the write again, and the
+    /// pointer may be in the middle of it.
+    RECORDED_ENTITY_NOT_FOUND = MEDIUM_ERROR 0x14/0x00;
     /// The medium failed a read.
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR 0x11/0x00;
     /// The disk does not know what became of the command.

@@ -89,7 +89,7 @@ impl Failure {
             DeviceError::InvalidField => SenseCode::INVALID_FIELD_IN_CDB.into(),
             DeviceError::Unsupported => SenseCode::INVALID_OPERATION_CODE.into(),
             DeviceError::Medium | DeviceError::Os(_) if is_read => SenseCode::UNRECOVERED_READ_ERROR.into(),
-            DeviceError::Medium | DeviceError::Os(_) => SenseCode::WRITE_ERROR.into(),
+            DeviceError::Medium | DeviceError::Os(_) => SenseCode::RECORDED_ENTITY_NOT_FOUND.into(),
             DeviceError::Busy | DeviceError::UnitAttention => Failure::Busy,
             DeviceError::Aborted | DeviceError::TimedOut => SenseCode::INTERNAL_TARGET_FAILURE.into(),
             DeviceError::Gone => SenseCode::NOT_READY_MANUAL_INTERVENTION.into(),
@@ -156,7 +156,7 @@ mod tests {
             (DeviceError::OutOfRange, Some((ILLEGAL_REQUEST, 0x21, 0x00))),
             (DeviceError::InvalidField, Some((ILLEGAL_REQUEST, 0x24, 0x00))),
             (DeviceError::Unsupported, Some((ILLEGAL_REQUEST, 0x20, 0x00))),
-            (DeviceError::Medium, Some((MEDIUM_ERROR, 0x0C, 0x00))),
+            (DeviceError::Medium, Some((MEDIUM_ERROR, 0x14, 0x00))),
             (DeviceError::Busy, None),
             (DeviceError::UnitAttention, None),
             (DeviceError::Aborted, Some((HARDWARE_ERROR, 0x44, 0x00))),
@@ -171,7 +171,7 @@ mod tests {
         }
         assert_eq!(triple(Failure::of_device(DeviceError::Medium, true)), Some((MEDIUM_ERROR, 0x11, 0x00)));
         assert_eq!(triple(Failure::of_device(DeviceError::Os(5), true)), Some((MEDIUM_ERROR, 0x11, 0x00)));
-        assert_eq!(triple(Failure::of_device(DeviceError::Os(5), false)), Some((MEDIUM_ERROR, 0x0C, 0x00)));
+        assert_eq!(triple(Failure::of_device(DeviceError::Os(5), false)), Some((MEDIUM_ERROR, 0x14, 0x00)));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
             (RequestError::InPart { sector: Sector(1), written: 1, error: busy }, internal),
             (
                 RequestError::InPart { sector: Sector(1), written: 1, error: DeviceError::Medium },
-                Some((MEDIUM_ERROR, 0x0C, 0x00)),
+                Some((MEDIUM_ERROR, 0x14, 0x00)),
             ),
             (RequestError::GaveUp { zone, offset, rounds: 3, error: DeviceError::Aborted }, internal),
         ];

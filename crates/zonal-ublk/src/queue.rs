@@ -6,8 +6,7 @@
 //! # Requests that a killed server has left
 //! The kernel submits a request without an answer again, to the next server. A write of such a kind may have been carried out: then
 //! it begins below the pointer, and the drive would refuse it. The kernel has one write of a zone under way at a time, so only the
-//! first write of a zone can be of that kind ([`Reissued`]). It is compared with what the zone holds below the pointer: if
-//! that is the same, what is missing of the write is written, and it has succeeded. Otherwise the drive has its say. An append of
+//! first write of a zone can be of that kind ([`Reissued`]), and is compared with what the zone holds ([`ReissuedWrite`]). An append of
 //! that kind is carried out again, and the kernel learns the second place.
 
 use crate::wire::{Commit, Descriptor, KernelCommand, KernelOp, ReportedZone};
@@ -15,11 +14,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
-use zonal_core::{Nanos, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
-use zonal_io::buffer::{BufferPools, IoBuf};
+use zonal_core::{Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_io::buffer::{BufferPools, IoBuf, IoBufs};
 use zonal_io::device::Output;
 use zonal_io::errno;
-use zonal_io::volume::{Completion, Inbox, Part, Request};
+use zonal_io::volume::{Completion, Inbox, Part, ReissuedWrite, Remaining, Request, copied_from};
 
 /// `EIO`: the kernel has not given or taken the data of a request.
 const EIO: i32 = 5;
@@ -79,20 +78,14 @@ impl Drive {
         &self.part
     }
 
-    /// Where a command begins that has to be compared with what its zone holds, if it has: sectors of it below the pointer.
-    fn sectors_below_pointer(&self, command: &KernelCommand) -> Option<u32> {
+    /// The comparison that a write needs, if it may be left of a killed server.
+    fn reissued(&self, command: &KernelCommand) -> Option<ReissuedWrite> {
         let reissued = self.reissued.as_ref()?;
+        let KernelCommand { sector, count, fua, .. } = *command;
         let geometry = &self.part.info().geometry;
-        if !geometry.contains(Sector(command.sector), zonal_core::Sectors(command.count.into())) {
-            return None;
-        }
-        let zone = geometry.zone_of(Sector(command.sector));
-        if geometry.is_conventional(zone) || !reissued.is_first(zone) {
-            return None;
-        }
-        let pointer = self.part.write_pointer(zone)?.0;
-        let below = pointer.checked_sub(command.sector).filter(|&below| below > 0)?;
-        Some(u64::from(command.count).min(below) as u32)
+        let is_first = geometry.contains(Sector(sector), Sectors(count.into()))
+            && reissued.is_first(geometry.zone_of(Sector(sector)));
+        is_first.then(|| ReissuedWrite::of(&self.part, Sector(sector), count, fua))?
     }
 
     /// Whether a discard reaches conventional zones only. It is advice: sequential zones are reset instead.
@@ -110,7 +103,7 @@ enum TagStep {
     /// The end of the request that the command became.
     Answer(KernelCommand),
     /// What the zone holds in place of a write, whose data these are.
-    Comparison { command: KernelCommand, data: IoBuf },
+    Comparison { command: KernelCommand, write: ReissuedWrite, data: IoBufs },
 }
 
 /// The requests of one hardware queue, on the thread that made it.
@@ -167,14 +160,18 @@ impl Queue {
             KernelOp::Write | KernelOp::ZoneAppend => {
                 let data = self.data(tag, count, payload)?;
                 match op {
-                    KernelOp::Write => return self.start_write(now, tag, command, data),
+                    KernelOp::Write => {
+                        self.start_write(now, tag, command, data);
+                        return Ok(());
+                    }
                     _ => Request::append(sector, count, data),
                 }
             }
-            KernelOp::WriteZeroes => match self.drive.sectors_below_pointer(&command) {
-                Some(below) => {
-                    let data = IoBuf::zeroed(self.len(count)?);
-                    return self.start_comparison(now, tag, command, data, below);
+            KernelOp::WriteZeroes => match self.drive.reissued(&command) {
+                Some(write) => {
+                    let data = IoBuf::zeroed(self.len(count)?).into();
+                    self.start_comparison(now, tag, command, write, data);
+                    return Ok(());
                 }
                 None => Request::write_zeroes(sector, count),
             },
@@ -192,13 +189,12 @@ impl Queue {
         Ok(())
     }
 
-    fn start_write(&mut self, now: Nanos, tag: u16, command: KernelCommand, data: IoBuf) -> Result<(), i32> {
-        if let Some(below) = self.drive.sectors_below_pointer(&command) {
-            return self.start_comparison(now, tag, command, data, below);
+    fn start_write(&mut self, now: Nanos, tag: u16, command: KernelCommand, data: IoBuf) {
+        if let Some(write) = self.drive.reissued(&command) {
+            return self.start_comparison(now, tag, command, write, data.into());
         }
         let request = Request::write(Sector(command.sector), command.count, data);
         self.submit(now, tag, TagStep::Answer(command), request, command.fua);
-        Ok(())
     }
 
     fn start_comparison(
@@ -206,12 +202,11 @@ impl Queue {
         now: Nanos,
         tag: u16,
         command: KernelCommand,
-        data: IoBuf,
-        below: u32,
-    ) -> Result<(), i32> {
-        let request = Request::read(Sector(command.sector), below, self.memory(below * 512));
-        self.submit(now, tag, TagStep::Comparison { command, data }, request, false);
-        Ok(())
+        write: ReissuedWrite,
+        data: IoBufs,
+    ) {
+        let request = write.read(self.memory(write.held_len()));
+        self.submit(now, tag, TagStep::Comparison { command, write, data }, request, false);
     }
 
     fn submit(&mut self, now: Nanos, tag: u16, step: TagStep, request: Request, fua: bool) {
@@ -256,12 +251,9 @@ impl Queue {
             let step = std::mem::replace(&mut self.steps[usize::from(tag)], TagStep::Idle);
             match (step, result) {
                 (TagStep::Idle, _) => unreachable!("tag {tag} has no request"),
-                (TagStep::Comparison { command, data }, Ok(_)) => {
-                    self.compared(now, tag, command, data, &buf);
-                }
-                // What cannot be read is not the write's.
-                (TagStep::Comparison { command, data }, Err(_)) => {
-                    self.compared(now, tag, command, data, &[]);
+                (TagStep::Comparison { command, write, data }, result) => {
+                    let remaining = write.remaining(result.ok().map(|_| &buf[..]), &data);
+                    self.continue_write(now, tag, command, write, remaining, data);
                 }
                 (TagStep::Answer(command), Ok(output)) => self.done(tag, command, output, &buf, payload),
                 (TagStep::Answer(_), Err(error)) => self.end(tag, -errno::of(&error), 0),
@@ -270,27 +262,27 @@ impl Queue {
         }
     }
 
-    /// Continues a write whose zone `holds` this in its place.
-    fn compared(&mut self, now: Nanos, tag: u16, command: KernelCommand, mut data: IoBuf, holds: &[u8]) {
-        let KernelCommand { sector, count, .. } = command;
-        let len = count as usize * 512;
-        let pointer = self.drive.part.info().geometry.zone_of(Sector(sector));
-        let pointer = self.drive.part.write_pointer(pointer).map_or(sector, |pointer| pointer.0);
-        let below = ((pointer.saturating_sub(sector) as usize) * 512).min(len);
-        let is_there = below > 0 && holds.get(..below) == data.get(..below);
-        let request = match is_there {
-            false => Request::write(Sector(sector), count, data),
-            // It is there, and durable after a flush.
-            true if below == len && command.fua => Request::flush(),
-            true if below == len => return self.end(tag, len as i32, 0),
-            true => {
-                data.copy_within(below..len, 0);
-                Request::write(Sector(pointer), (len - below) as u32 / 512, data)
-            }
+    /// Does what remains of a write that may be left of a killed server.
+    fn continue_write(
+        &mut self,
+        now: Nanos,
+        tag: u16,
+        command: KernelCommand,
+        write: ReissuedWrite,
+        remaining: Remaining,
+        data: IoBufs,
+    ) {
+        let request = match remaining {
+            Remaining::Nothing => None,
+            Remaining::Flush => Some(Request::flush()),
+            Remaining::Whole => Some(write.whole(data)),
+            Remaining::Rest { done } => write.rest(copied_from(&data, done)),
         };
-        // A flush is durable as it is.
-        let fua = command.fua && request.op != Op::Flush;
-        self.submit(now, tag, TagStep::Answer(command), request, fua);
+        match request {
+            // It is as durable as was asked for.
+            Some(request) => self.submit(now, tag, TagStep::Answer(command), request, false),
+            None => self.end(tag, write.len() as i32, 0),
+        }
     }
 
     fn done(&mut self, tag: u16, command: KernelCommand, output: Output, buf: &[u8], payload: &impl Payload) {

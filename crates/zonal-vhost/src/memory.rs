@@ -5,8 +5,8 @@
 //!
 //! # Who else writes there
 //! The guest changes its memory whenever it likes. So numbers are read and written as atomics, each once, and a request's header is
-//! copied before it is looked at. Payload is lent to the volume as buffers ([`IoBuf::from_raw`]). What a guest changes meanwhile
-//! ends on the medium in one form or another. Devices copy payload or hand it to the kernel, and decide nothing by it.
+//! copied before it is looked at. Payload is lent to the volume as buffers ([`zonal_io::buffer::IoBuf::from_raw`]). What a guest
+//! changes meanwhile ends on the medium in one form or another. Devices copy payload or hand it to the kernel, and decide nothing by it.
 //!
 //! # Files that shrink
 //! A page that is mapped and no longer in its file kills the process that touches it. So a file is refused that is shorter than
@@ -21,6 +21,7 @@ use crate::wire::message::MemoryRegion;
 use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use smallvec::SmallVec;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -106,9 +107,7 @@ impl Mapping {
         let len = len.ok_or(Errno::OVERFLOW)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, where the kernel likes.
-        let ptr = unsafe {
-            mmap(ptr::null_mut(), len, access, MapFlags::SHARED | MapFlags::NORESERVE, file, from)
-        }?;
+        let ptr = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, from) }?;
         let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let mapping = Mapping { ptr, len };
         // SAFETY: `offset` is less than a page after `from`, and before `end`, which is mapped.
@@ -241,7 +240,7 @@ impl Memory {
     }
 
     /// Adds where the `len` bytes from `guest` on lie to `spans`. Returns whether all of them are memory.
-    fn spans(&self, guest: u64, len: u32, spans: &mut Vec<Span>) -> bool {
+    fn spans(&self, guest: u64, len: u32, spans: &mut Spans) -> bool {
         let (mut guest, mut left) = (guest, u64::from(len));
         while left > 0 {
             let Some(region) = self.region(guest) else { return false };
@@ -265,8 +264,11 @@ struct Span {
     len: u32,
 }
 
+/// The bytes of a request in one direction: few pieces, mostly a header and a page.
+type Spans = SmallVec<[Span; 4]>;
+
 /// Adds a span, to the last one if it continues that.
-fn push(spans: &mut Vec<Span>, span: Span) {
+fn push(spans: &mut Spans, span: Span) {
     if let Some(last) = spans.last_mut()
         && last.ptr.as_ptr().wrapping_add(last.len as usize) == span.ptr.as_ptr()
         && let Some(len) = last.len.checked_add(span.len)

@@ -126,6 +126,8 @@ pub struct Chain {
     pub head: u16,
     /// Its bytes.
     pub buffers: GuestBuffers,
+    /// Whether an earlier back end has left it: what it asks for may have been done.
+    pub is_left: bool,
 }
 
 /// The memory of a ring.
@@ -219,6 +221,7 @@ impl Ring {
     /// # Errors
     /// [`RingFault`]; the caller takes no more.
     pub fn take(&mut self) -> Result<Option<Chain>, RingFault> {
+        let is_left = !self.left.is_empty();
         let Some(head) = self.next_head()? else { return Ok(None) };
         let num = self.setup.num;
         if head >= num {
@@ -232,7 +235,7 @@ impl Ring {
         if let Some(log) = &mut self.log {
             log.begin(head);
         }
-        Ok(Some(Chain { head, buffers }))
+        Ok(Some(Chain { head, buffers, is_left }))
     }
 
     fn next_head(&mut self) -> Result<Option<u16>, RingFault> {

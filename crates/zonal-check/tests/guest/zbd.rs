@@ -234,11 +234,12 @@ fn fio_suite_with_limits_passes() {
     suite_passes(&shape, &[("NVMe/TCP", over_nvme), ("ublk", over_ublk)]);
 }
 
-/// A namespace has zones of one kind, so this is for disks.
+/// A namespace has zones of one kind, so this is for disks. ZBC has no limit of active zones. Where zones have less capacity than
+/// size, a SCSI disk has gaps, which the suite reads.
 #[test]
 #[ignore = "fio's suite three times: 30 minutes or more"]
 fn fio_suite_with_limits_and_conventional_zones_passes() {
     let shape =
-        Shape { zones: 256, conventional: 64, zone_size: 4, zone_capacity: 3, max_open: 8, max_active: 8 };
+        Shape { zones: 256, conventional: 64, zone_size: 4, zone_capacity: 4, max_open: 8, max_active: 0 };
     suite_passes(&shape, &[("ublk", over_ublk), ("SCSI", over_scsi)]);
 }

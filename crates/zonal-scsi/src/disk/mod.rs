@@ -99,6 +99,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) data_out: &'a IoBufs,
     /// Bytes that the transport has for data to the initiator.
     pub(crate) data_in_len: usize,
+    /// Whether it may have been carried out before.
+    pub(crate) is_reissued: bool,
 }
 
 /// What becomes of a command.

@@ -8,10 +8,10 @@ use crate::wire::{
     ByteCheck, Cdb, Read, StartStopUnit, SynchronizeCache, Unmap, UnmapList, Verify, Write, WriteSame,
     cdb::PreventAllowMediumRemoval,
 };
-use crate::work::{CompareWork, FillWork, Moved, OneRequest, UnmapWork, Work, memory};
+use crate::work::{CompareWork, FillWork, Moved, OneRequest, ReissuedWork, UnmapWork, Work, memory};
 use zonal_core::Sector;
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::Request;
+use zonal_io::volume::{ReissuedWrite, Request};
 
 /// Where a descriptor has its number of blocks.
 fn count_at(cdb: &Cdb) -> u16 {
@@ -53,6 +53,10 @@ impl Disk {
         check_len(invocation.data_out.len(), bytes)?;
         if sectors == 0 {
             return Ok(Begun::Done(0));
+        }
+        let reissued = ReissuedWrite::of(self.part(), sector, sectors, write.fua);
+        if let Some(reissued) = reissued.filter(|_| invocation.is_reissued) {
+            return Ok(Begun::Working(Work::Reissued(ReissuedWork::new(reissued))));
         }
         let request = Request::write(sector, sectors, IoBuf::empty());
         let request = if write.fua { request.fua() } else { request };

@@ -8,6 +8,7 @@ mod compare;
 mod fill;
 pub(crate) mod memory;
 mod one;
+mod reissued;
 mod report;
 mod unmap;
 mod zone;
@@ -17,6 +18,7 @@ pub(crate) use compare::CompareWork;
 pub(crate) use fill::FillWork;
 pub(crate) use memory::Memory;
 pub(crate) use one::{Moved, OneRequest};
+pub(crate) use reissued::ReissuedWork;
 pub(crate) use report::ReportWork;
 pub(crate) use unmap::UnmapWork;
 pub(crate) use zone::ZoneWork;
@@ -38,6 +40,7 @@ const SCRATCH: u32 = 256 << 10;
 pub(crate) enum Work {
     One(OneRequest),
     Compare(CompareWork),
+    Reissued(ReissuedWork),
     Fill(FillWork),
     Unmap(UnmapWork),
     Report(ReportWork),
@@ -64,6 +67,7 @@ impl Work {
         match self {
             Work::One(work) => work.step(memory, end),
             Work::Compare(work) => work.step(memory, end),
+            Work::Reissued(work) => work.step(memory, end),
             Work::Fill(work) => work.step(end),
             Work::Unmap(work) => work.step(end),
             Work::Report(work) => work.step(disk, memory, end),

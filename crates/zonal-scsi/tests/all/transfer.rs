@@ -1,14 +1,14 @@
 //! Reads, writes, comparisons and unmaps.
 
-use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, UNTOUCHED, cdb, filled};
+use crate::rig::{DRIVE, DRIVE_4K, GAPS, Reply, Rig, UNTOUCHED, cdb, filled, reply};
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op};
 use zonal_io::buffer::IoBufs;
 use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 use zonal_io::registry::Registry;
 use zonal_scsi::sense::SenseCode;
-use zonal_scsi::status;
 use zonal_scsi::wire::*;
+use zonal_scsi::{Task, status};
 
 /// Blocks whose bytes differ.
 fn pattern(len: usize) -> Vec<u8> {
@@ -314,12 +314,12 @@ fn medium_that_fails_is_told_as_such() {
     let zone = rig.zone_blocks();
     rig.ask(Read { lba: 0, blocks: 1, fua: false }.emit(), &[], 512)
         .fails_with(SenseCode::UNRECOVERED_READ_ERROR);
-    rig.write(0, &[0; 512]).fails_with(SenseCode::WRITE_ERROR);
-    rig.write(5 * zone, &[0; 512]).fails_with(SenseCode::WRITE_ERROR);
+    rig.write(0, &[0; 512]).fails_with(SenseCode::RECORDED_ENTITY_NOT_FOUND);
+    rig.write(5 * zone, &[0; 512]).fails_with(SenseCode::RECORDED_ENTITY_NOT_FOUND);
     let verify = Verify { lba: 0, blocks: 1, check: Some(ByteCheck::Each) };
     rig.ask(verify.emit(), &[0; 512], 0).fails_with(SenseCode::UNRECOVERED_READ_ERROR);
     let same = WriteSame { lba: 0, blocks: 1, is_unmap: false, has_data: true };
-    rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::WRITE_ERROR);
+    rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::RECORDED_ENTITY_NOT_FOUND);
 }
 
 /// What was not carried out may be sent again.
@@ -331,4 +331,52 @@ fn device_that_stays_busy_is_told_as_such() {
     let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
     let reply = rig.ask(Read { lba: 0, blocks: 1, fua: false }.emit(), &[], 512);
     assert_eq!((reply.status, reply.transferred), (status::BUSY, 0));
+}
+
+/// What a killed process had written of a write, in blocks, and what the next one gets again.
+fn written_again(device: &str, written: u32, lba: u64, data: &[u8], fua: bool) -> (Rig, Reply) {
+    let mut rig = Rig::new(device);
+    let block = rig.disk.block_len() as usize;
+    let zone = rig.disk.blocks() / 64;
+    rig.write(5 * zone, &pattern(4 * block)[..written as usize * block]).good();
+    let blocks = (data.len() / block) as u32;
+    let cdb = Write { lba: 5 * zone + lba, blocks, fua }.emit();
+    let task = Task { tag: 1, lun: 0, cdb, data_out: filled(data), data_in: IoBufs::empty() };
+    rig.queue.submit_again(rig.now, task);
+    let answer = rig.wait();
+    assert_eq!(&answer.data_out.into_buf()[..], data, "data from the initiator are not changed");
+    let reply = reply(answer.status, &answer.sense, answer.transferred, answer.data_in);
+    (rig, reply)
+}
+
+#[test]
+fn write_that_is_left_of_a_killed_process_is_completed() {
+    for device in [DRIVE, DRIVE_4K] {
+        let block = Rig::new(device).disk.block_len() as usize;
+        let data = pattern(4 * block);
+        // Nothing of it, a part of it, and all of it had been written.
+        for written in 1..=4 {
+            for fua in [false, true] {
+                let (mut rig, reply) = written_again(device, written, 1, &data[block..], fua);
+                reply.good();
+                assert_eq!(reply.transferred as usize, 3 * block);
+                let zone = rig.disk.blocks() / 64;
+                assert_eq!(rig.read(5 * zone, 4), data);
+                rig.write(5 * zone + 4, &data[..block]).good();
+            }
+        }
+    }
+}
+
+#[test]
+fn write_that_differs_from_what_its_zone_holds_is_refused_again() {
+    let block = Rig::new(DRIVE_4K).disk.block_len() as usize;
+    let mut data = pattern(4 * block);
+    data[2 * block - 1] ^= 1;
+    let (mut rig, reply) = written_again(DRIVE_4K, 2, 1, &data[block..], false);
+    reply.fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
+    let zone = rig.disk.blocks() / 64;
+    assert_eq!(rig.read(5 * zone, 2), pattern(2 * block));
+    // Without the reason to compare, what is the same is refused as well.
+    rig.write(5 * zone, &pattern(block)).fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
 }

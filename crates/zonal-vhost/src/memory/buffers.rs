@@ -1,6 +1,6 @@
 //! The memory of one request, and its payload as buffers of the volume.
 
-use super::{Memory, Span, copy_in, copy_out, push};
+use super::{Memory, Span, Spans, copy_in, copy_out, push};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -12,8 +12,8 @@ use zonal_io::buffer::{IoBuf, IoBufs};
 /// used by the device, so a request that is dropped before leaves its memory mapped for good.
 pub struct GuestBuffers {
     memory: ManuallyDrop<Rc<Memory>>,
-    readable: Vec<Span>,
-    writable: Vec<Span>,
+    readable: Spans,
+    writable: Spans,
     readable_len: u32,
     writable_len: u32,
     lent: Option<[Mark; 2]>,
@@ -29,7 +29,7 @@ fn mark(bufs: &IoBufs) -> Mark {
 impl GuestBuffers {
     /// No bytes yet.
     pub fn new(memory: Rc<Memory>) -> GuestBuffers {
-        let (readable, writable) = (Vec::new(), Vec::new());
+        let (readable, writable) = (Spans::new(), Spans::new());
         let memory = ManuallyDrop::new(memory);
         GuestBuffers { memory, readable, writable, readable_len: 0, writable_len: 0, lent: None }
     }
@@ -112,7 +112,7 @@ impl Drop for GuestBuffers {
 /// What is left of `spans` after the first `from` bytes.
 fn pieces(spans: &[Span], from: u32) -> IoBufs {
     let mut skip = from;
-    let mut left = Vec::with_capacity(spans.len());
+    let mut left = Spans::new();
     for span in spans {
         let here = skip.min(span.len);
         skip -= here;
@@ -125,5 +125,9 @@ fn pieces(spans: &[Span], from: u32) -> IoBufs {
     // SAFETY: mapped until the buffers are back: `lent` sees to that. The guest and its other requests may touch these bytes as well;
     // volumes and devices copy them or hand them to the kernel, and decide nothing by what they read.
     let lend = |span: Span| unsafe { IoBuf::from_raw(span.ptr, span.len) };
-    left.into_iter().map(lend).collect::<Vec<_>>().into()
+    match left[..] {
+        [] => IoBufs::empty(),
+        [span] => lend(span).into(),
+        _ => left.into_iter().map(lend).collect::<Vec<_>>().into(),
+    }
 }

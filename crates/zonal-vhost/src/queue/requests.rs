@@ -53,7 +53,7 @@ impl Requests {
     }
 
     pub(super) fn begin(&mut self, now: Nanos, ring: &mut Ring, chain: Chain) -> Result<(), RingFault> {
-        let Chain { head, mut buffers } = chain;
+        let Chain { head, mut buffers, is_left } = chain;
         let (readable, writable) = (buffers.readable_len(), buffers.writable_len());
         let mut header = CommandHeader::new_zeroed();
         if !buffers.read(header.as_mut_bytes()) || (writable as usize) < RESPONSE_LEN {
@@ -75,7 +75,11 @@ impl Requests {
             Running { buffers, lun, tag, data_len, aborted_by: response::ABORTED, managed_by: Vec::new() };
         self.running[place] = Some(running);
         self.in_flight += 1;
-        self.tasks.submit(now, Task { tag: u64::from(head), lun, cdb: header.cdb, data_out, data_in });
+        let task = Task { tag: u64::from(head), lun, cdb: header.cdb, data_out, data_in };
+        match is_left {
+            true => self.tasks.submit_again(now, task),
+            false => self.tasks.submit(now, task),
+        }
         Ok(())
     }
 

@@ -24,6 +24,7 @@ use crate::ring::RingFault;
 use parking_lot::Mutex;
 use post::Post;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -104,6 +105,7 @@ impl Shared {
 pub struct VhostServer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    path: PathBuf,
 }
 
 impl VhostServer {
@@ -119,6 +121,7 @@ impl VhostServer {
         has_to_end: Arc<AtomicBool>,
     ) -> io::Result<VhostServer> {
         let count = options.threads.max(1);
+        let path = listener.path().to_owned();
         let post = Post::new(count)?;
         let gauges = (0..QUEUES_MAX).map(|_| Gauge::default()).collect();
         let is_connected = AtomicBool::new(false);
@@ -136,7 +139,12 @@ impl VhostServer {
             // Those that were started end.
             drop(EndOfThread(&shared));
         }
-        Ok(VhostServer { threads: threads?, shared })
+        Ok(VhostServer { threads: threads?, shared, path })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether a front end is connected.

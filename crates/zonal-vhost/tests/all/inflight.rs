@@ -46,7 +46,10 @@ fn killed_with_requests_in_flight_they_are_submitted_in_order() {
     let later = offer(&mut driver);
     drop(ring);
     let mut ring = process(&driver, &file);
-    assert_eq!(all(&mut ring), [heads[1], heads[3], heads[4], heads[5], later]);
+    let taken = std::iter::from_fn(|| ring.take().unwrap()).map(|chain| (chain.head, chain.is_left));
+    // What they ask for may have been done.
+    let left = [1, 3, 4, 5].map(|n| (heads[n], true));
+    assert!(taken.eq(left.into_iter().chain([(later, false)])));
 }
 
 #[test]

@@ -98,6 +98,17 @@ fn wrong_indirect_tables_break_the_ring() {
 }
 
 #[test]
+fn indirect_table_longer_than_the_ring_is_taken() {
+    let mut driver = Driver::new(&Guest::new(), 2);
+    let mut ring = ring(&driver);
+    let flags = |n: u16| if n < 99 { NEXT } else { 0 };
+    let table: Vec<_> = (0..100).map(|n| descriptor(DATA, 8, flags(n), n + 1)).collect();
+    indirect(&driver, &table, 1600, 0);
+    driver.offer(0);
+    assert_eq!(ring.take().unwrap().unwrap().buffers.readable_len(), 800);
+}
+
+#[test]
 fn indirect_table_that_was_not_agreed_breaks_the_ring() {
     let mut driver = Driver::new(&Guest::new(), 2);
     let setup = RingSetup { indirect: false, ..driver.setup() };
@@ -234,8 +245,9 @@ fn interrupt_without_event_index_follows_the_flag() {
 
 #[test]
 fn listening_asks_for_the_next_entry_and_sees_what_came_before() {
-    let mut driver = Driver::new(&Guest::new(), 2);
+    let mut driver = Driver::at(&Guest::new(), 2, 300);
     let mut ring = ring(&driver);
+    assert!(!driver.wants_kick());
     assert!(!ring.listen());
     let head = driver.chain(&[(DATA, 8, 0)]);
     driver.offer(head);

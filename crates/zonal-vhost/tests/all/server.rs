@@ -364,3 +364,180 @@ fn front_end_that_reads_no_answers_does_not_stop_guests() {
     assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
     served.end();
 }
+
+/// A command at this device takes 50 ms.
+const SLOW: &str = "ram:size=64M,zone_size=1M,zone_nr_conv=1,completion_nsec=50000000,blocksize=4096";
+
+/// A read that is at the device.
+fn read_in_flight(served: &Served, driver: &mut Driver) -> u16 {
+    let head = driver.command(7, &read(0, 1), &[], &[(DATA, BLOCK)]);
+    driver.kick();
+    until("it is in flight", || served.server.queues()[0].in_flight == 1);
+    head
+}
+
+#[test]
+fn stop_waits_until_what_is_at_the_device_has_ended() {
+    let served = serve(&disk(SLOW), 2);
+    let guest = Guest::new();
+    let (mut front, mut driver) = attach(&served, &guest);
+    let head = read_in_flight(&served, &mut driver);
+    assert_eq!(front.stop(2), 1);
+    assert_eq!(driver.used().map(|used| used.0), Some(head));
+    served.end();
+}
+
+#[test]
+fn front_end_that_leaves_with_requests_in_flight_finds_their_ends() {
+    let served = serve(&disk(SLOW), 2);
+    let guest = Guest::new();
+    let (front, mut driver) = attach(&served, &guest);
+    let head = read_in_flight(&served, &mut driver);
+    // It takes the used index of this moment, and the request ends after it.
+    let base = driver.used_index();
+    drop(front);
+    let mut front = FrontEnd::connect(&served.path);
+    front.begin(&guest);
+    front.start(2, &driver, base);
+    assert_eq!((base, driver.wait().0), (0, head));
+    assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
+    assert_eq!(driver.used_index(), 2);
+    served.end();
+}
+
+#[test]
+fn end_of_the_server_waits_for_what_is_at_the_device_and_tells_it() {
+    let served = serve(&disk(SLOW), 2);
+    let guest = Guest::new();
+    let (mut front, mut driver) = attach(&served, &guest);
+    let head = read_in_flight(&served, &mut driver);
+    served.end();
+    assert_eq!(driver.used().map(|used| used.0), Some(head));
+    assert!(front.is_closed());
+}
+
+#[test]
+fn abort_of_a_write_that_waits_is_answered_after_the_write() {
+    // The first write is at the device until the Abort has come, on a busy machine too.
+    let served = serve(&disk(&SLOW.replace("=50", "=500")), 2);
+    let guest = Guest::new();
+    let (mut front, mut driver) = attach(&served, &guest);
+    let mut control = Driver::new(&guest, 0);
+    front.start(0, &control, 0);
+    let heads = [0, 1].map(|n| driver.command(n, &write(256 + n, 1), &[(DATA, BLOCK)], &[]));
+    driver.kick();
+    let at = control.control(&management(function::ABORT_TASK, 1), 1);
+    control.kick();
+    control.wait();
+    assert_eq!(guest.read(at, 1), [response::OK]);
+    // The write that waited has ended as aborted, and the other one as at the device.
+    let mut ends = [driver.answer(), driver.answer()];
+    ends.sort_by_key(|end| end.0);
+    assert_eq!(ends.iter().map(|end| end.0).collect::<Vec<_>>(), heads);
+    assert_eq!((ends[0].1.status, ends[1].1.response), (0, response::ABORTED));
+    served.end();
+}
+
+#[test]
+fn memory_that_leaves_with_requests_in_flight_is_written_all_the_same() {
+    let served = serve(&disk(SLOW), 2);
+    let guest = Guest::new();
+    let (mut front, mut driver) = attach(&served, &guest);
+    let head = read_in_flight(&served, &mut driver);
+    let high = SingleRegion { padding: 0.into(), region: Guest::regions()[1] };
+    assert!(front.ask(request::REMOVE_REGION, high.as_bytes(), &[]));
+    let (ended, answer) = driver.answer();
+    assert_eq!((ended, answer.status, answer.written), (head, 0, RESPONSE_LEN as u32 + BLOCK));
+    served.end();
+}
+
+#[test]
+fn function_concerns_what_other_threads_have_in_flight() {
+    let served = serve(&disk(SLOW), 2);
+    let guest = Guest::new();
+    let (mut front, _driver) = attach(&served, &guest);
+    let mut other = Driver::new(&guest, 3);
+    front.start(3, &other, 0);
+    let mut control = Driver::new(&guest, 0);
+    front.start(0, &control, 0);
+    // Made available before the function, and its thread has not heard of it.
+    other.command(9, &read(0, 1), &[], &[(DATA, BLOCK)]);
+    let at = control.control(&management(function::QUERY_TASK, 9), 1);
+    control.kick();
+    control.wait();
+    assert_eq!(guest.read(at, 1), [response::FUNCTION_SUCCEEDED]);
+    let at = control.control(&management(function::ABORT_TASK, 9), 1);
+    control.kick();
+    control.wait();
+    assert_eq!((guest.read(at, 1), other.used_index()), (vec![response::OK], 1));
+    served.end();
+}
+
+#[test]
+fn region_that_comes_while_a_ring_runs_is_used() {
+    let served = serve(&disk(DEVICE), 1);
+    let guest = Guest::new();
+    let mut front = FrontEnd::connect(&served.path);
+    front.begin(&guest);
+    let high = SingleRegion { padding: 0.into(), region: Guest::regions()[1] };
+    assert!(front.ask(request::REMOVE_REGION, high.as_bytes(), &[]));
+    let mut driver = Driver::new(&guest, 2);
+    front.start(2, &driver, 0);
+    assert!(front.ask(request::ADD_REGION, high.as_bytes(), &[guest.file.as_fd()]));
+    assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
+    assert!(front.ask(request::REMOVE_REGION, high.as_bytes(), &[]));
+    driver.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
+    driver.kick();
+    let gone = Some(RingFault::OutOfMemory { guest: DATA, len: BLOCK });
+    until("the ring is broken", || served.server.queues()[0].fault == gone);
+    served.end();
+}
+
+/// Random numbers, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+/// Writes over tables, rings and requests of queue 2 while the server reads them.
+fn scribble(guest: &Guest, driver: &Driver, numbers: &mut Numbers) {
+    for _ in 0..400 {
+        let at = driver.table() + numbers.next(0x6000);
+        match numbers.next(4) {
+            0 => guest.write(at & !15, &(DATA + numbers.next(0x1_0000)).to_le_bytes()),
+            1 => guest.write(driver.available() + 2, &(numbers.next(32) as u16).to_le_bytes()),
+            2 => guest.write(
+                driver.available() + 4 + 2 * numbers.next(16),
+                &(numbers.next(16) as u16).to_le_bytes(),
+            ),
+            _ => guest.write(at, &[numbers.next(256) as u8; 3]),
+        }
+        driver.kick();
+    }
+}
+
+#[test]
+fn guest_that_scribbles_over_its_rings_harms_itself_alone() {
+    let served = serve(&disk(DEVICE), 2);
+    let guest = Guest::new();
+    let (mut front, _) = attach(&served, &guest);
+    front.stop(2);
+    let mut good = Driver::new(&guest, 3);
+    front.start(3, &good, 0);
+    let mut numbers = Numbers(0x5EED_0000_0001);
+    for _ in 0..20 {
+        guest.write(Driver::new(&guest, 2).table(), &[0; 0x6000]);
+        let driver = Driver::new(&guest, 2);
+        front.start(2, &driver, 0);
+        scribble(&guest, &driver, &mut numbers);
+        assert_eq!(call(&mut good, &read(0, 1), &[], &[(DATA + 0x20_0000, BLOCK)]), 0);
+        front.stop(2);
+    }
+    served.end();
+}

@@ -1,0 +1,66 @@
+//! A write that a killed process has left without an answer: read what its zone holds, then write what is missing.
+
+use super::{Memory, Next};
+use crate::status::Failure;
+use std::mem;
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::{Completion, ReissuedWrite, Remaining, Request, copied_from};
+
+/// See the module.
+pub(crate) struct ReissuedWork {
+    write: ReissuedWrite,
+    step: ReissuedStep,
+}
+
+/// Which request ends next.
+enum ReissuedStep {
+    None,
+    Read,
+    /// The write itself, which has the initiator's memory.
+    Whole,
+    /// The rest of it, or a flush.
+    Rest,
+}
+
+impl ReissuedWork {
+    pub(crate) fn new(write: ReissuedWrite) -> ReissuedWork {
+        ReissuedWork { write, step: ReissuedStep::None }
+    }
+
+    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
+        let moved = self.write.len();
+        let Some(Completion { result, buf, .. }) = end else {
+            self.step = ReissuedStep::Read;
+            return Next::Ask(self.write.read(IoBuf::zeroed(self.write.held_len())));
+        };
+        match self.step {
+            ReissuedStep::None | ReissuedStep::Read => {
+                let held = buf.into_buf();
+                let remaining = self.write.remaining(result.ok().map(|_| &held[..]), &memory.data_out);
+                match self.rest(remaining, memory) {
+                    Some(request) => Next::Ask(request),
+                    None => Next::End(Ok(moved)),
+                }
+            }
+            ReissuedStep::Whole | ReissuedStep::Rest => {
+                if matches!(self.step, ReissuedStep::Whole) {
+                    memory.data_out = buf;
+                }
+                Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false)))
+            }
+        }
+    }
+
+    fn rest(&mut self, remaining: Remaining, memory: &mut Memory) -> Option<Request> {
+        self.step = ReissuedStep::Rest;
+        match remaining {
+            Remaining::Nothing => None,
+            Remaining::Flush => Some(Request::flush()),
+            Remaining::Whole => {
+                self.step = ReissuedStep::Whole;
+                Some(self.write.whole(mem::take(&mut memory.data_out)))
+            }
+            Remaining::Rest { done, .. } => self.write.rest(copied_from(&memory.data_out, done)),
+        }
+    }
+}
