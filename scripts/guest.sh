@@ -300,15 +300,15 @@ newest_qemu() {
         flock 9
         [ ! -e "$tree/usr/bin/qemu-system-x86_64" ] || exit 0
         say "fetching QEMU of $suite"
-        rm -rf "$cache/work"
-        mkdir -p "$cache/work/tree"
+        rm -rf "$cache/making"
+        mkdir -p "$cache/making/tree"
         private_apt
         apt-get update -q >/dev/null
         # Most of its packages, the C library among them, are none of the guest's.
-        fetch "$cache/work/packages" --no-install-recommends qemu-system-x86 >/dev/null
-        unpack "$cache/work/packages" "$cache/work/tree"
+        fetch "$cache/making/packages" --no-install-recommends qemu-system-x86 >/dev/null
+        unpack "$cache/making/packages" "$cache/making/tree"
         rm -rf "$tree"
-        mv "$cache/work/tree" "$tree"
+        mv "$cache/making/tree" "$tree"
     ) || fail "QEMU of $suite cannot be fetched"
     libraries=$tree/usr/lib/x86_64-linux-gnu
     emulator=("$libraries/ld-linux-x86-64.so.2" --library-path "$libraries:$tree/lib/x86_64-linux-gnu"

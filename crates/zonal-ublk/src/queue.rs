@@ -275,7 +275,7 @@ impl Queue {
         let request = match remaining {
             Remaining::Nothing => None,
             Remaining::Flush => Some(Request::flush()),
-            Remaining::Whole => Some(write.whole(data)),
+            Remaining::Everything => Some(write.whole(data)),
             Remaining::Rest { done } => write.rest(copied_from(&data, done)),
         };
         match request {

@@ -74,7 +74,8 @@ tell raw.too_many "$(raw "$disk" 94 03 00 00 00 00 00 00 48 00 00 00 00 00 00 00
 tell sg_zone.close "$(result sg_zone --close --zone=10240 "$disk") $(zone 81920)"
 tell sg_reset_wp.all "$(result sg_reset_wp --all "$disk")"
 tell zones.reset "$(sg_rep_zones --report=1 "$disk" | grep -c 'Zone type:')"
-tell zeroes "$(result blkdiscard --force --zeroout --offset $((8192 * 4096)) --length 1M "$disk") $(zone 65536)"
+# What went past the kernel has not moved its pointers, so this is another zone.
+tell zeroes "$(result blkdiscard --force --zeroout --offset $((20480 * 4096)) --length 1M "$disk") $(zone 163840)"
 tell zonefs "$(result mkzonefs -f "$disk") $(result mount -t zonefs "$disk" /mnt)"
 tell zonefs.write "$(result dd if=/share/pattern of=/mnt/seq/0 bs=4096 count=4 oflag=direct,append conv=notrunc)"
 tell zonefs.size "$(stat -c %s /mnt/seq/0) $(cmp -n 16384 /mnt/seq/0 /share/pattern && echo same)"

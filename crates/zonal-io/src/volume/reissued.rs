@@ -47,7 +47,7 @@ pub enum Remaining {
     /// All is there, and a flush makes it durable.
     Flush,
     /// What is there is something else: the write is the drive's to refuse.
-    Whole,
+    Everything,
     /// The data from byte `done` on.
     Rest {
         /// Bytes that are there.
@@ -107,7 +107,7 @@ impl ReissuedWrite {
         let done = self.held_len() as usize;
         let is_there = held.and_then(|held| held.get(..done)).is_some_and(|held| begins_with(data, held));
         match is_there {
-            false => Remaining::Whole,
+            false => Remaining::Everything,
             true if self.below < self.sectors => Remaining::Rest { done },
             true if self.fua => Remaining::Flush,
             true => Remaining::Nothing,
@@ -165,16 +165,20 @@ mod tests {
             assert_eq!(copied_from(&data, 1536)[..], bytes[1536..]);
             let mut other = bytes.clone();
             other[1535] ^= 1;
-            assert_eq!(write(4, 3, true).remaining(Some(&other), &data), Remaining::Whole);
+            assert_eq!(write(4, 3, true).remaining(Some(&other), &data), Remaining::Everything);
         }
     }
 
     #[test]
     fn what_could_not_be_read_or_is_short_is_not_there() {
         let data = pieces(&[0; 1024], 512);
-        assert_eq!(write(2, 2, false).remaining(None, &data), Remaining::Whole);
-        assert_eq!(write(2, 2, false).remaining(Some(&[0; 1000]), &data), Remaining::Whole);
-        assert_eq!(write(4, 4, false).remaining(Some(&[0; 2048]), &data), Remaining::Whole, "data are short");
+        assert_eq!(write(2, 2, false).remaining(None, &data), Remaining::Everything);
+        assert_eq!(write(2, 2, false).remaining(Some(&[0; 1000]), &data), Remaining::Everything);
+        assert_eq!(
+            write(4, 4, false).remaining(Some(&[0; 2048]), &data),
+            Remaining::Everything,
+            "data are short"
+        );
         assert_eq!(write(2, 2, true).remaining(Some(&[0; 1024]), &data), Remaining::Flush);
     }
 }

@@ -17,7 +17,7 @@ enum ReissuedStep {
     None,
     Read,
     /// The write itself, which has the initiator's memory.
-    Whole,
+    AsAsked,
     /// The rest of it, or a flush.
     Rest,
 }
@@ -42,8 +42,8 @@ impl ReissuedWork {
                     None => Next::End(Ok(moved)),
                 }
             }
-            ReissuedStep::Whole | ReissuedStep::Rest => {
-                if matches!(self.step, ReissuedStep::Whole) {
+            ReissuedStep::AsAsked | ReissuedStep::Rest => {
+                if matches!(self.step, ReissuedStep::AsAsked) {
                     memory.data_out = buf;
                 }
                 Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false)))
@@ -56,8 +56,8 @@ impl ReissuedWork {
         match remaining {
             Remaining::Nothing => None,
             Remaining::Flush => Some(Request::flush()),
-            Remaining::Whole => {
-                self.step = ReissuedStep::Whole;
+            Remaining::Everything => {
+                self.step = ReissuedStep::AsAsked;
                 Some(self.write.whole(mem::take(&mut memory.data_out)))
             }
             Remaining::Rest { done, .. } => self.write.rest(copied_from(&memory.data_out, done)),

@@ -267,8 +267,8 @@ impl Line {
         self.queue.set_enabled(is_enabled);
     }
 
-    /// Wakes the thread by this descriptor, and by the one before no more. Each write to it is an event, without a read of it. One
-    /// that the kernel cannot watch wakes no thread: then the guest waits for the thread's next turn.
+    /// Wakes the thread by this descriptor, and no longer by the one before it. Each write to it is an event, without a read of it. A
+    /// descriptor that the kernel cannot watch wakes no thread: then the guest waits for the next turn of the thread.
     fn look_for_kicks(&mut self, epoll: &OwnedFd, number: u16, kick: Option<Arc<OwnedFd>>) {
         if let Some(before) = std::mem::replace(&mut self.kick, kick) {
             let _ = epoll::delete(epoll, &*before);
