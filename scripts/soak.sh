@@ -22,6 +22,8 @@
 #   hosts      several hosts of one served drive, with faults, lost connections and resets, against what the drive did; ten
 #              thousand seeds at least
 #   clients    cases of units, commands and sessions against a target, half of them such as no host sends; ten million at least
+#   disks      requests of a kernel, commands of an initiator, and rings and messages of a guest, half of them such as none sends; ten
+#              million at least
 #   model      the plug's queue, chains included, against its naive model
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
@@ -40,7 +42,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz
+all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients disks model calibrate loads fuzz
     mutants)
 declare -A rows=()
 failures=0
@@ -250,6 +252,24 @@ clients() {
         at=$((at + batch))
     done
     row clients "$(grouped $cases) cases: three fifths units, one fifth commands, one fifth sessions" "$seed..$at" $bad
+}
+
+disks() {
+    local at=$seed bad=0 least=10000000 cases=0 kind
+    cargo test --release --quiet --package zonal-ublk --package zonal-scsi --package zonal-vhost --no-run || return 1
+    begin
+    while { lasts || [ $cases -lt $least ]; } && [ $bad = 0 ]; do
+        # The tests of each front, and how many cases of each: those of SCSI take the longest.
+        for kind in "ublk lib arbitrary 100000" "scsi test=all arbitrary 5000" "vhost test=all random 25000"; do
+            set -- $kind
+            PROPTEST_RNG_SEED=$at PROPTEST_CASES=$4 cargo test --release --quiet --package "zonal-$1" "--$2" "$3" \
+                >"$out/soak-disks.txt" 2>&1 || bad=1
+            [ $bad = 0 ] || break
+            cases=$((cases + $4 * $(sed -n 's/^running \([0-9]*\) tests*$/\1/p' "$out/soak-disks.txt")))
+        done
+        at=$((at + 1))
+    done
+    row disks "$(grouped $cases) cases of requests, commands, rings and messages, each up to 40 steps" "$seed..$at" $bad
 }
 
 model() {

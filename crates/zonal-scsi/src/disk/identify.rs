@@ -139,7 +139,7 @@ impl Disk {
             is_write_same_counted: true,
             transfer_granularity: 1,
             transfer_max: self.transfer_blocks_max(),
-            transfer_best: 0,
+            transfer_best: self.command_blocks_max(),
             unmap_blocks_max: unmap(self.unmap_blocks_max()),
             unmap_ranges_max: unmap(UNMAP_RANGES_MAX),
             unmap_granularity: unmap(1),

@@ -37,8 +37,11 @@ use zonal_io::identity::Identity;
 use zonal_io::linear::LinearError;
 use zonal_io::volume::{Part, PartKind};
 
-/// Longest transfer of one command, in sectors: 16 MiB. A transport has memory for it, and a queue holds many.
-const TRANSFER_SECTORS_MAX: u32 = 1 << 15;
+/// Longest transfer of one command, in sectors: 32 MiB. A volume makes several commands of what is longer than the drive's longest.
+///
+/// It is more than virtio-scsi moves at once, because Linux does not divide all that it sends: what a file system appends it makes
+/// a write as long as the transport takes, or a zone, whatever the disk says here.
+const TRANSFER_SECTORS_MAX: u32 = 1 << 16;
 
 /// What a disk is called, and what may be done to it.
 #[derive(Clone, Debug)]
@@ -150,7 +153,12 @@ impl Disk {
 
     /// Most logical blocks of one READ, WRITE or VERIFY.
     pub fn transfer_blocks_max(&self) -> u32 {
-        self.part.info().command_sectors_max.min(TRANSFER_SECTORS_MAX) / self.block_sectors()
+        TRANSFER_SECTORS_MAX / self.block_sectors()
+    }
+
+    /// Logical blocks of the drive's longest command.
+    pub(crate) fn command_blocks_max(&self) -> u32 {
+        self.part.info().command_sectors_max / self.block_sectors()
     }
 
     /// Whether initiators may only read.

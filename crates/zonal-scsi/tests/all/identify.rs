@@ -65,7 +65,7 @@ fn limits_are_those_of_the_device() {
     let mut rig = Rig::new(DRIVE_4K);
     let limits = BlockLimits::parse(&page(&mut rig, vpd::BLOCK_LIMITS)).unwrap();
     // 1 MiB a command and a zone, four conventional zones.
-    assert_eq!((limits.transfer_max, limits.write_same_max), (256, 256));
+    assert_eq!((limits.transfer_max, limits.transfer_best, limits.write_same_max), (8192, 256, 256));
     assert_eq!((limits.unmap_blocks_max, limits.unmap_ranges_max), (1024, 256));
     assert!(limits.is_write_same_counted);
     let mut rig = Rig::new(GAPS);

@@ -127,8 +127,8 @@ fn blocks_beyond_the_disk_are_out_of_range() {
         let same = WriteSame { lba, blocks, is_unmap: false, has_data: false };
         rig.ask(same.emit(), &[], 0).fails_with(SenseCode::LBA_OUT_OF_RANGE);
     }
-    rig.ask(Read { lba: 0, blocks: 2049, fua: false }.emit(), &[], 2 << 20).is_wrong_at(10);
-    rig.ask(cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0]), &[], 64 << 20).is_wrong_at(7);
+    rig.ask(Read { lba: 0, blocks: 65_537, fua: false }.emit(), &[], 4096).is_wrong_at(10);
+    Rig::new(DRIVE_4K).ask(cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0]), &[], 4096).is_wrong_at(7);
 }
 
 #[test]
@@ -379,4 +379,17 @@ fn write_that_differs_from_what_its_zone_holds_is_refused_again() {
     assert_eq!(rig.read(5 * zone, 2), pattern(2 * block));
     // Without the reason to compare, what is the same is refused as well.
     rig.write(5 * zone, &pattern(block)).fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
+}
+
+/// Linux sends what a file system appends in commands that are longer than the disk's longest.
+#[test]
+fn transfer_that_is_longer_than_the_drives_commands_is_moved_whole() {
+    let mut rig = Rig::new("ram:size=64M,zone_size=8M,blocksize=4096,complete=poll");
+    let longest = rig.disk.volume().info().command_sectors_max / 8;
+    let data = pattern(1236 * 4096);
+    assert!(longest < 1236, "a command of the drive has {longest} blocks");
+    let reply = rig.ask(Write { lba: 2048, blocks: 1236, fua: true }.emit(), &data, 0);
+    reply.good();
+    assert_eq!(reply.transferred as usize, data.len());
+    assert!(rig.read(2048, 1236) == data);
 }

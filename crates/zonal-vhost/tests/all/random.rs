@@ -124,7 +124,6 @@ fn file() -> OwnedFd {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn requests_of_random_rings_end(deeds in prop::collection::vec(deed(), 0..100)) {
