@@ -77,6 +77,13 @@ struct Shared {
     has_to_end: Arc<AtomicBool>,
 }
 
+/// Tells the kernel that this thread, and those that it makes from now on, write out its memory: when they need some, the kernel does not
+/// wait until dirty pages of a disk are written, which would wait for these threads. A server calls it before it opens its device, whose
+/// threads write as well. Without the right (`CAP_SYS_RESOURCE`) nothing happens.
+pub fn serve_the_kernels_memory() {
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
 /// A running server of a block device.
 pub struct UblkServer {
     shared: Arc<Shared>,
@@ -98,6 +105,7 @@ impl UblkServer {
         has_to_end: Arc<AtomicBool>,
     ) -> Result<UblkServer, UblkError> {
         let mut control = Control::open()?;
+        serve_the_kernels_memory();
         let info = volume.info();
         let parameters = parameters::of(info, volume.append_sectors_max(), options.read_only)?;
         let mark = takeover::mark_of(info.identity);

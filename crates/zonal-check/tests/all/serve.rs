@@ -81,7 +81,8 @@ fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     // One in use is not taken.
-    let said = run(dir.path(), "serve ram:size=64M,zone_size=4M --vhost-user-scsi s").refused(1);
+    let said = run(dir.path(), &format!("serve ram:size=64M,zone_size=4M --uuid {UUID} --vhost-user-scsi s"));
+    let said = said.refused(1);
     assert!(said.contains("a process listens there"), "{said}");
     assert!(UnixStream::connect(&socket).is_ok(), "the first one listens");
     assert_eq!(served.terminate(), Some(0));
@@ -171,7 +172,8 @@ fn name_of_an_image_is_the_same_after_a_restart() {
 fn default_address_is_the_port_of_the_standard() {
     let dir = drive();
     let help = String::from_utf8(run(dir.path(), "serve --help").done()).unwrap();
-    assert!(help.contains("[default: 127.0.0.1:4420]"), "{help}");
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("[default: 127.0.0.1:4420 without another front, otherwise none]"), "{help}");
 }
 
 #[test]

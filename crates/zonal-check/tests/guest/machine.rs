@@ -170,6 +170,12 @@ impl Guest {
         self
     }
 
+    /// One processor, whose clock counts instructions.
+    pub fn icount(mut self) -> Guest {
+        self.run.arg("--icount");
+        self
+    }
+
     /// A zoned drive of QEMU's own: its size, and options of its `nvme-ns` device.
     pub fn qemu_drive(mut self, spec: &str) -> Guest {
         self.run.args(["--zns", spec]);

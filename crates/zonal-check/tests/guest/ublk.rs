@@ -138,3 +138,20 @@ fn killed(rounds: u32, seed: u32) {
 fn killed_server_of_a_block_device_loses_nothing_and_fails_no_request() {
     killed(20, 0);
 }
+
+/// The ratios of docs/SERVE.md, in a program that is built for tests.
+#[test]
+#[ignore = "a minute"]
+fn request_takes_less_than_three_times_the_instructions_of_one_to_null_blk() {
+    let share = machine::share_with_program();
+    let lines = Guest::script("ublk_speed.sh", 300).share(share.path()).icount().lines();
+    eprintln!("{}", lines.join("\n"));
+    let number = |key: &str| -> f64 {
+        let number = lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {key}"))
+    };
+    for job in ["randread", "randwrite"] {
+        let ratio = number(&format!("ublk.{job}")) / number(&format!("null_blk.{job}"));
+        assert!(ratio < 3.0, "{job}: {ratio:.2}");
+    }
+}

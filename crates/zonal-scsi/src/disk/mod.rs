@@ -39,8 +39,8 @@ use zonal_io::volume::{Part, PartKind};
 
 /// Longest transfer of one command, in sectors: 32 MiB. A volume makes several commands of what is longer than the drive's longest.
 ///
-/// It is more than virtio-scsi moves at once, because Linux does not divide all that it sends: what a file system appends it makes
-/// a write as long as the transport takes, or a zone, whatever the disk says here.
+/// It is more than virtio-scsi moves at once, because Linux does not divide all that it sends: what a file system appends becomes a
+/// write of up to what the transport takes, or a zone, whatever the disk says here.
 const TRANSFER_SECTORS_MAX: u32 = 1 << 16;
 
 /// What a disk is called, and what may be done to it.

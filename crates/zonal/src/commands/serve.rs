@@ -93,6 +93,9 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let name = &arguments.device;
+    if arguments.ublk {
+        zonal_ublk::server::serve_the_kernels_memory();
+    }
     let device = devices::open_in_real_time(name, arguments.read_only)?;
     // An export is the drive: what its host does wrong is told to it at once.
     let base = VolumeOptions::default().without_park().without_budget();
