@@ -35,8 +35,8 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 /// the programs that use it see no error.
 ///
 /// With `--vhost-user-scsi SOCKET` it is a host-managed zoned SCSI disk of a virtual machine that QEMU runs, with memory that both
-/// share: `-object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET,reconnect=1
-/// -device vhost-user-scsi-pci,chardev=zonal`. Its kernel needs nothing of Zonal's.
+/// share: `-object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET -device
+/// vhost-user-scsi-pci,chardev=zonal`. Its kernel needs nothing of Zonal's.
 ///
 /// Fronts may be combined. Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
 /// `,nsid=2:conventional` where there are conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C, or
