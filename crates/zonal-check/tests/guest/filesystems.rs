@@ -46,7 +46,7 @@ fn is_served(case: &Case) {
 fn is_shown(case: &Case) {
     let share = machine::share_with_program();
     program::run(share.path(), &format!("create d {}", case.drive)).done();
-    let lines = case.lines(share.path(), |guest| guest.memory(2048).set("UBLK", "/share/d"));
+    let lines = case.lines(share.path(), |guest| guest.memory(3072).set("UBLK", "/tmp/d"));
     case.check(&lines, &[("ended", "ok")]);
     image_is_sound(share.path());
 }
