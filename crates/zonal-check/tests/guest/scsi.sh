@@ -1,5 +1,5 @@
 #!/bin/bash
-# A drive as a SCSI disk of the guest. Prints lines of a key and a value. SCSI is its serial number, TURNS that of one that turns.
+# A drive as a SCSI disk of the guest. Prints lines of a key and a value. SCSI is its serial number, TURNS that of a disk that turns.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
