@@ -144,7 +144,7 @@ impl Queue {
         }
     }
 
-    /// Whether the request goes to the volume. `Err` has the number of the error that ends it at once, or 0.
+    /// Hands the request to the volume. `Err` ends it at once, with the number of an error, or with 0 where there is nothing to do.
     fn start(
         &mut self,
         now: Nanos,
@@ -281,7 +281,7 @@ impl Queue {
         match request {
             // It is as durable as was asked for.
             Some(request) => self.submit(now, tag, TagStep::Answer(command), request, false),
-            None => self.end(tag, write.len() as i32, 0),
+            None => self.end(tag, write.bytes() as i32, 0),
         }
     }
 

@@ -229,14 +229,10 @@ pub mod feature {
     pub const ZONED: u64 = 1 << 8;
 }
 
-/// States of a device: `UBLK_S_DEV_*`.
+/// The state of a device that a server looks for, of `UBLK_S_DEV_*`.
 pub mod device_state {
     /// It has no disk, or has none any more.
     pub const DEAD: u16 = 0;
-    /// It is served.
-    pub const LIVE: u16 = 1;
-    /// It waits for another server.
-    pub const QUIESCED: u16 = 2;
 }
 
 /// Groups of parameters: `UBLK_PARAM_TYPE_*`.

@@ -78,13 +78,8 @@ impl ReissuedWrite {
     }
 
     /// Bytes of the whole write.
-    pub const fn len(&self) -> u32 {
+    pub const fn bytes(&self) -> u32 {
         self.sectors * 512
-    }
-
-    /// Whether it has none, which no write is.
-    pub const fn is_empty(&self) -> bool {
-        self.sectors == 0
     }
 
     /// The write itself.

@@ -28,7 +28,7 @@ impl ReissuedWork {
     }
 
     pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
-        let moved = self.write.len();
+        let moved = self.write.bytes();
         let Some(Completion { result, buf, .. }) = end else {
             self.step = ReissuedStep::Read;
             return Next::Ask(self.write.read(IoBuf::zeroed(self.write.held_len())));
