@@ -74,6 +74,8 @@ tell read_only.ended "$(end_ublk)"
 # What a killed server of a drive without identity leaves is removed by the next one.
 disk=$(ublk ram:size=64M,zone_size=4M)
 kill -KILL "$(cat /tmp/served.pid)"
+# The kernel takes the disk away in its own time, and then says so.
+for _ in $(seq 300); do [ -e "$disk" ] || break; sleep 0.1; done
 sleep 1
 tell killed.left "$(ls /dev | grep ublk[bc] | xargs)"
 disk=$(ublk ram:size=64M,zone_size=4M)
