@@ -5,6 +5,7 @@
 //! - [`audit`]: licences and known faults of dependencies.
 //! - [`mod@bench`]: the tables of the write path's speed and memory.
 //! - [`experiment`]: published experiments, made again.
+//! - [`guest`]: a Linux that attaches what the program serves.
 //! - [`house`]: how the source reads, and its measures.
 //! - [`program`]: the built command line.
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
@@ -14,6 +15,7 @@
 pub mod audit;
 pub mod bench;
 pub mod experiment;
+pub mod guest;
 pub mod house;
 pub mod program;
 pub mod rig;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use zonal_check::experiment::simulated::summary;
-use zonal_check::experiment::{Experiment, Scale, run};
+use zonal_check::experiment::{Experiment, Scale, linux, run};
 use zonal_check::program::repository;
 
 const USAGE: &str = "usage: experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]";
@@ -57,18 +57,28 @@ fn make(wanted: &Wanted) -> Result<(), String> {
         names => names.contains(&e.name),
     };
     let mut made = Vec::new();
-    for experiment in all.into_iter().filter(is_wanted) {
-        let name = experiment.name.clone();
+    for experiment in all.iter().filter(|e| is_wanted(e)) {
+        let name = &experiment.name;
         eprintln!("{name}: {}", experiment.title);
-        let measured = run(experiment, &wanted.zonal, wanted.scale)?;
-        println!("{}", measured.to_text());
+        let (text, json) = match &experiment.linux {
+            Some(how) => {
+                let measured = linux::run(experiment, how, &all, &wanted.zonal, wanted.scale)?;
+                (measured.to_text(), measured.to_json())
+            }
+            None => {
+                let measured = run(experiment.clone(), &wanted.zonal, wanted.scale)?;
+                let said = (measured.to_text(), measured.to_json());
+                made.push(measured);
+                said
+            }
+        };
+        println!("{text}");
         let write = |extension: &str, text: String| {
             let path = wanted.out.join(format!("experiment-{name}.{extension}"));
             std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
         };
-        write("txt", measured.to_text())?;
-        write("json", format!("{:#}\n", measured.to_json()))?;
-        made.push(measured);
+        write("txt", text)?;
+        write("json", format!("{json:#}\n"))?;
     }
     if made.iter().filter(|measured| measured.experiment.is_simulated()).count() > 1 {
         println!("all experiments on simulated drives: {}", summary(made.iter()));

@@ -7,8 +7,9 @@
 //! All variants of a row are measured in turn, round by round, so that a machine whose speed drifts slows each of them.
 //! What can be compared with what was published are the ratios: the absolute numbers are those of other machines.
 //!
-//! On simulated drives ([`simulated`]) it is the figures themselves.
+//! On simulated drives ([`simulated`]) it is the figures themselves, and Linux can make them as well ([`linux`]).
 
+pub mod linux;
 mod run;
 pub mod simulated;
 pub mod spec;

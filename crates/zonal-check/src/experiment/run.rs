@@ -33,6 +33,14 @@ impl Scale {
         }
     }
 
+    /// How many of a row's seeds Linux has time for.
+    pub(super) fn draws(self) -> usize {
+        match self {
+            Scale::Full { rounds } => rounds,
+            Scale::Tiny => 1,
+        }
+    }
+
     /// Whether what a round measures is used.
     fn counts(self, round: usize) -> bool {
         self == Scale::Tiny || round > 0

@@ -25,13 +25,32 @@ pub struct Experiment {
     #[serde(default)]
     pub is_long: bool,
     /// Job files in the folder, in the order in which `zonal bench` reads them.
+    #[serde(default)]
     pub jobs: Vec<String>,
     /// Ways to do it; the others are compared with the first.
-    #[serde(rename = "variant")]
+    #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
     /// What is measured, in each of these ways.
-    #[serde(rename = "row")]
+    #[serde(default, rename = "row")]
     rows: Vec<RowSpec>,
+    /// Linux makes other experiments, in place of what is above.
+    pub linux: Option<Linux>,
+}
+
+/// How Linux makes experiments on the drives that they simulate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linux {
+    /// The experiments.
+    pub experiments: Vec<String>,
+    /// Name of the drive, which answers in real time.
+    pub device: String,
+    /// Commands that Linux sends it at a time.
+    pub queue_depth: u32,
+    /// Largest command that Linux sends it, in KiB.
+    pub max_sectors_kb: u32,
+    /// Schedulers of Linux.
+    pub schedulers: Vec<String>,
 }
 
 /// A way to do it.
@@ -334,6 +353,18 @@ impl Experiment {
         folders.retain(|path| path.is_dir());
         folders.sort();
         folders.iter().map(|folder| Experiment::read(folder)).collect()
+    }
+
+    /// What of it was published on a drive as its profile is: without other variants and rows, with no more than `draws` of
+    /// each row's seeds, and figures alone.
+    #[must_use]
+    pub fn published(mut self, draws: usize) -> Experiment {
+        self.variants.retain(|v| v.profile().is_some_and(|(_, changes)| changes.is_empty()));
+        let is_kept = |name: &str| self.variants.iter().any(|v| v.name == name);
+        self.rows.retain(|row| row.published.keys().any(|name| is_kept(name)));
+        self.rows.iter_mut().for_each(|row| row.randseeds.truncate(draws));
+        self.is_long = true;
+        self
     }
 
     /// What is measured.

@@ -25,8 +25,15 @@ impl Fronts {
     /// # Panics
     /// If it says fewer.
     pub fn start(dir: &Path, options: &str, lines: usize) -> Fronts {
-        let mut serve = command(dir, &format!("serve {options}"));
-        let mut child = serve.stdout(Stdio::piped()).spawn().unwrap();
+        Fronts::start_as(command(dir, &format!("serve {options}")), lines)
+    }
+
+    /// The same with a command of the caller's.
+    ///
+    /// # Panics
+    /// As [`Fronts::start`].
+    pub fn start_as(mut command: Command, lines: usize) -> Fronts {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let ready = out.lines().take(lines).map(Result::unwrap).collect();
         Fronts { child, ready }
@@ -66,7 +73,15 @@ impl Served {
     /// # Panics
     /// If that does not come about within [`PATIENCE`].
     pub fn start(dir: &Path, options: &str) -> Served {
-        let line = format!("serve {options} --listen 127.0.0.1:0");
+        Served::start_at(dir, options, 0)
+    }
+
+    /// The same on a port of 127.0.0.1; 0 is a free one.
+    ///
+    /// # Panics
+    /// As [`Served::start`].
+    pub fn start_at(dir: &Path, options: &str, port: u16) -> Served {
+        let line = format!("serve {options} --listen 127.0.0.1:{port}");
         Served::start_as(command(dir, &line), options)
     }
 
@@ -111,6 +126,15 @@ impl Served {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.unwrap().success(), "it has ended before");
+    }
+
+    /// Asks it to end, and returns its exit code.
+    ///
+    /// # Panics
+    /// If it has ended before, or does not end within [`PATIENCE`].
+    pub fn terminate(self) -> Option<i32> {
+        self.signal("-TERM");
+        self.wait().0
     }
 
     /// Waits for its end. Returns its exit code, what else it said on standard output, and its standard error.

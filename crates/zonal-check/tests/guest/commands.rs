@@ -1,7 +1,8 @@
 //! The commands of nvme-cli and blkzone, one by one: `commands.sh` says which, and this what comes of them.
 
-use crate::machine::{self, Guest, Served};
 use std::fs;
+use zonal_check::guest::{self, Guest};
+use zonal_check::program::served::Served;
 
 /// The drive of `commands.sh`.
 const DRIVE: &str = "fault:plan=plan.toml+ram:size=128M,zone_size=8M,zone_capacity=6M,zone_nr_conv=4,blocksize=4096,\
@@ -158,10 +159,10 @@ fn commands_of_nvme_cli_and_blkzone_have_their_answers() {
     let dir = tempfile::tempdir().unwrap();
     let rule = |zone| format!("[[rule]]\non = \"writes\"\nzones = {zone}\nnth = 2\nfault = \"read-only\"\n");
     fs::write(dir.path().join("plan.toml"), WORN.map(rule).concat()).unwrap();
-    let share = machine::share();
+    let share = guest::share();
     let served = Served::start(dir.path(), DRIVE);
     let guest = Guest::script("commands.sh", 600).share(share.path());
-    let lines = guest.set("PORT", served.port).set("NQN", &served.nqn).lines();
+    let lines = guest.set("PORT", served.address.port()).set("NQN", &served.nqn).lines();
     let found = crate::differences(&lines, EXPECTED);
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert_eq!(served.terminate(), Some(0));

@@ -1,10 +1,11 @@
 //! File systems of Linux on served images: filled, half removed, filled again, compared, checked; then the image on this machine.
 
-use crate::machine::{self, Guest, Served};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use zonal_check::guest::{self, Guest};
 use zonal_check::program;
+use zonal_check::program::served::Served;
 
 /// A file system, and what it needs.
 struct Case {
@@ -31,10 +32,11 @@ fn bytes(lines: &[String], key: &str) -> u64 {
 fn is_served(case: &Case) {
     let dir = tempfile::tempdir().unwrap();
     program::run(dir.path(), &format!("create d {}", case.drive)).done();
-    let share = machine::share();
+    let share = guest::share();
     let served = Served::start(dir.path(), "d");
-    let lines =
-        case.lines(share.path(), |guest| guest.memory(2048).set("PORT", served.port).set("NQN", &served.nqn));
+    let lines = case.lines(share.path(), |guest| {
+        guest.memory(2048).set("PORT", served.address.port()).set("NQN", &served.nqn)
+    });
     // The drive has refused nothing.
     let wanted = [("connected", "ok"), ("failed_commands", "0"), ("disconnected", "disconnected 1 ")];
     case.check(&lines, &wanted);
@@ -44,7 +46,7 @@ fn is_served(case: &Case) {
 
 /// As a block device of the guest, with zones of both kinds.
 fn is_shown(case: &Case) {
-    let share = machine::share_with_program();
+    let share = guest::share_with_program();
     program::run(share.path(), &format!("create d {}", case.drive)).done();
     let lines = case.lines(share.path(), |guest| guest.memory(3072).set("UBLK", "/tmp/d"));
     case.check(&lines, &[("ended", "ok")]);
@@ -53,10 +55,10 @@ fn is_shown(case: &Case) {
 
 /// As a SCSI disk of the guest, with zones of both kinds.
 fn is_scsi_disk(case: &Case) {
-    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     program::run(dir.path(), &format!("create d {} --uuid {UUID}", case.drive)).done();
     let socket = dir.path().join("socket");
-    let served = Served::start_scsi(dir.path(), "d", &socket);
+    let served = guest::scsi_disk(dir.path(), "d", &socket);
     let serial = UUID.replace('-', "");
     let lines = case.lines(share.path(), |guest| guest.scsi_disks(2048, &[&socket]).set("SCSI", serial));
     case.check(&lines, &[]);
@@ -69,7 +71,7 @@ const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 impl Case {
     /// What the script says, with what `drive` tells it of the drive.
     fn lines(&self, share: &Path, drive: impl FnOnce(Guest) -> Guest) -> Vec<String> {
-        fs::copy(machine::scripts().join("fill.py"), share.join("fill.py")).unwrap();
+        fs::copy(guest::scripts().join("fill.py"), share.join("fill.py")).unwrap();
         let guest = Guest::script("filesystems.sh", 1800).share(share).set("KIND", self.kind);
         let guest = self.bytes.into_iter().fold(drive(guest), |guest, bytes| guest.set("BYTES", bytes));
         let lines = self.again_min.into_iter().fold(guest, |guest, _| guest.set("REMOVE", 1)).lines();

@@ -1,6 +1,5 @@
 //! The server of an image killed while Linux writes to it, and started again: `kills.py` says what must still be there.
 
-use crate::machine::{self, Guest, Served};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs;
@@ -8,7 +7,9 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use zonal_check::guest::{self, Guest};
 use zonal_check::program;
+use zonal_check::program::served::Served;
 
 const ROUNDS: u32 = 20;
 
@@ -29,12 +30,7 @@ fn comes(file: &Path, guest_has_ended: impl Fn() -> bool) -> bool {
 }
 
 /// Kills the server in each round of the guest's writers, and starts it again. Returns the last server and the kills.
-fn kill(
-    share: &Path,
-    guest: &JoinHandle<Vec<String>>,
-    mut served: Served,
-    start: impl Fn() -> Served,
-) -> (Served, u32) {
+fn kill<S>(share: &Path, guest: &JoinHandle<Vec<String>>, mut served: S, start: impl Fn() -> S) -> (S, u32) {
     let mut chance = Pcg64Mcg::seed_from_u64(0);
     let mut kills = 0;
     for round in 0..ROUNDS {
@@ -81,9 +77,9 @@ impl Found {
 
 /// A directory for the guest, with the writers, and one with an image.
 fn directories(create: &str) -> (TempDir, TempDir) {
-    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     program::run(dir.path(), create).done();
-    fs::copy(machine::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
+    fs::copy(guest::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
     (dir, share)
 }
 
@@ -92,7 +88,7 @@ fn directories(create: &str) -> (TempDir, TempDir) {
 fn killed_server_loses_nothing_that_was_answered() {
     let (dir, share) = directories("create d --size 128M --zone-size 4M --zone-capacity 3M --zone-nr-conv 2");
     let served = Served::start(dir.path(), "d");
-    let (port, nqn) = (served.port, served.nqn.clone());
+    let (port, nqn) = (served.address.port(), served.nqn.clone());
     let guest = Guest::script("kills.sh", 1800).share(share.path());
     let guest = guest.set("PORT", port).set("NQN", &nqn).set("ROUNDS", ROUNDS);
     let guest = std::thread::spawn(move || guest.lines());
@@ -118,7 +114,7 @@ fn killed_server_of_a_scsi_disk_loses_nothing_that_was_answered() {
         "create d --size 128M --zone-size 4M --zone-nr-conv 2 --uuid 67e55044-10b1-426f-9247-bb680e5fe0c8",
     );
     let socket = dir.path().join("socket");
-    let start = || Served::start_scsi(dir.path(), "d", &socket);
+    let start = || guest::scsi_disk(dir.path(), "d", &socket);
     let served = start();
     let guest =
         Guest::script("kills.sh", 1800).share(share.path()).newest_qemu().reconnecting_disk(1024, &socket);

@@ -6,20 +6,20 @@
 mod commands;
 mod filesystems;
 mod kills;
-mod machine;
 mod scsi;
 mod twins;
 mod ublk;
 mod zbd;
 
-use machine::{Guest, Served};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use zonal_check::guest::{self, Guest};
 use zonal_check::program;
+use zonal_check::program::served::Served;
 
 /// A drive with zones of both kinds, whose capacity is smaller than their size.
 const BOTH_KINDS: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 4 \
@@ -165,7 +165,7 @@ fn linux_attaches_drives_and_finds_them_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     program::run(dir.path(), BOTH_KINDS).done();
     fs::write(dir.path().join("plan.toml"), FAULTS).unwrap();
-    let share = machine::share();
+    let share = guest::share();
     let mut pattern = vec![0; 16 << 10];
     Pcg64Mcg::seed_from_u64(0).fill_bytes(&mut pattern);
     fs::write(share.path().join("pattern"), &pattern).unwrap();
@@ -176,8 +176,8 @@ fn linux_attaches_drives_and_finds_them_as_they_are() {
     let faulty = Served::start(dir.path(), &format!("{faulty} --uuid 67e55044-10b1-426f-9247-bb680e5fe0d8"));
     assert_eq!(faulty.namespaces, "nsid=1:zoned");
     let guest = Guest::script("attach.sh", 300).share(share.path());
-    let guest = guest.set("GOOD_PORT", good.port).set("GOOD_NQN", &good.nqn);
-    let lines = guest.set("FAULTY_PORT", faulty.port).set("FAULTY_NQN", &faulty.nqn).lines();
+    let guest = guest.set("GOOD_PORT", good.address.port()).set("GOOD_NQN", &good.nqn);
+    let lines = guest.set("FAULTY_PORT", faulty.address.port()).set("FAULTY_NQN", &faulty.nqn).lines();
 
     let disconnected =
         [&good.nqn, &faulty.nqn].map(|nqn| format!("NQN:{nqn} disconnected 1 controller(s)")).join(" ");

@@ -1,12 +1,13 @@
 //! Drives as SCSI disks of the guest: this machine's program is the back end of QEMU's vhost-user-scsi, with memory that they share.
 
-use crate::machine::{self, Guest, Served};
 use crate::{differences, image_bytes};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::fs;
-use zonal_check::program;
+use zonal_check::experiment::{Experiment, Scale, linux};
+use zonal_check::guest::{self, Guest};
+use zonal_check::program::{self, repository, zonal};
 
 /// Zones of both kinds, whose capacity is smaller than their size.
 const IMAGE: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 4 \
@@ -76,16 +77,16 @@ const FOUND: &[(&str, &str)] = &[
 
 #[test]
 fn linux_finds_a_scsi_disk_with_zones_of_both_kinds() {
-    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     program::run(dir.path(), IMAGE).done();
     let mut pattern = vec![0; 16 << 10];
     Pcg64Mcg::seed_from_u64(0).fill_bytes(&mut pattern);
     fs::write(share.path().join("pattern"), &pattern).unwrap();
     let sockets = [dir.path().join("image"), dir.path().join("turns")];
-    let image = Served::start_scsi(dir.path(), "d", &sockets[0]);
+    let image = guest::scsi_disk(dir.path(), "d", &sockets[0]);
     let turns = "ram:size=64M,zone_size=4M,blocksize=4096,rotational=1,zone_nr_conv=2";
     let uuid = "67e55044-10b1-426f-9247-bb680e5fe0d8";
-    let turns = Served::start_scsi(dir.path(), &format!("{turns} --uuid {uuid}"), &sockets[1]);
+    let turns = guest::scsi_disk(dir.path(), &format!("{turns} --uuid {uuid}"), &sockets[1]);
     let guest =
         Guest::script("scsi.sh", 300).share(share.path()).scsi_disks(1024, &[&sockets[0], &sockets[1]]);
     let guest = guest.set("SCSI", "67e5504410b1426f9247bb680e5fe0c8");
@@ -99,4 +100,23 @@ fn linux_finds_a_scsi_disk_with_zones_of_both_kinds() {
     let written = zone["write_pointer"].as_u64().unwrap() - zone["start"].as_u64().unwrap();
     assert_eq!((zone["condition"].as_str(), written), (Some("CLOSED"), 12 << 10));
     assert!(image_bytes(&dir.path().join("d"), 12 * (8 << 20), 12 << 10) == pattern[..12 << 10]);
+}
+
+/// The published experiment on the published kernel, as short as it can be: that its table is filled.
+#[test]
+#[ignore = "minutes"]
+fn linux_makes_published_experiments_on_a_disk_in_real_time() {
+    let all = Experiment::all(&repository().join("experiments")).unwrap_or_else(|e| panic!("{e}"));
+    let kernel = all.iter().find(|e| e.name == "s0-kernel").expect("it is there");
+    let how = kernel.linux.as_ref().expect("Linux makes it");
+    let measured = linux::run(kernel, how, &all, zonal(), Scale::Tiny).unwrap_or_else(|e| panic!("{e}"));
+    let rows = measured.to_json()["rows"].as_array().unwrap().clone();
+    // Six depths and five numbers of zones, in two modes.
+    assert_eq!(rows.len(), 22, "{rows:#?}");
+    for row in rows {
+        let made = row["linux"].as_array().unwrap();
+        let is_made =
+            |linux: &Value| linux["measured"].as_f64() > Some(0.0) && linux["idle"].as_f64() > Some(0.0);
+        assert!(made.len() == 2 && made.iter().all(is_made), "{row:#}");
+    }
 }

@@ -1,7 +1,8 @@
 //! QEMU's zoned drive and a served one, given the same commands: `twins.py` says how.
 
-use crate::machine::{self, Guest, Served};
 use std::fs;
+use zonal_check::guest::{self, Guest};
+use zonal_check::program::served::Served;
 
 /// Differences that are there for a reason, as docs/GUEST.md lists them: the words of a difference, and the reason.
 const KNOWN: &[(&str, &str)] = &[
@@ -18,8 +19,8 @@ const KNOWN: &[(&str, &str)] = &[
 /// Gives both drives `commands` commands drawn from `seed`, and returns the lines of differences and the others.
 fn twins(seed: u64, commands: u32) -> (Vec<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
-    let share = machine::share();
-    fs::copy(machine::scripts().join("twins.py"), share.path().join("twins.py")).unwrap();
+    let share = guest::share();
+    fs::copy(guest::scripts().join("twins.py"), share.path().join("twins.py")).unwrap();
     let served = Served::start(
         dir.path(),
         "ram:size=16M,zone_size=1M,zone_capacity=768K,blocksize=4096,zone_max_open=4,zone_max_active=6",
@@ -28,7 +29,7 @@ fn twins(seed: u64, commands: u32) -> (Vec<String>, Vec<String>) {
         "16M,logical_block_size=4096,physical_block_size=4096,zoned.zone_size=1M,zoned.zone_capacity=768K,\
          zoned.max_open=4,zoned.max_active=6,zoned.cross_read=on",
     );
-    let guest = guest.set("PORT", served.port).set("NQN", &served.nqn);
+    let guest = guest.set("PORT", served.address.port()).set("NQN", &served.nqn);
     let lines = guest.set("SEED", seed).set("COMMANDS", commands).lines();
     lines.into_iter().partition(|line| line.starts_with("difference "))
 }

@@ -1,13 +1,13 @@
 //! Drives as block devices of the guest's kernel, over its ublk driver: the program runs in the guest.
 
 use crate::kills::Found;
-use crate::machine::{self, Guest};
 use crate::{differences, image_bytes};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::fs;
 use tempfile::TempDir;
+use zonal_check::guest::{self, Guest};
 use zonal_check::program;
 
 /// Zones of both kinds, whose capacity is smaller than their size. The image lies in the share.
@@ -89,7 +89,7 @@ const SHOWN: &[(&str, &str)] = &[
 
 /// A directory for the guest, with the program and an image.
 fn share_with_image(create: &str) -> TempDir {
-    let share = machine::share_with_program();
+    let share = guest::share_with_program();
     program::run(share.path(), create).done();
     share
 }
@@ -122,7 +122,7 @@ fn linux_shows_drives_as_block_devices_and_keeps_them_when_their_server_is_kille
 /// Kills the server of an image in the guest, and returns what `kills.py` found.
 fn killed(rounds: u32, seed: u32) {
     let share = share_with_image("create d --size 128M --zone-size 4M --zone-capacity 3M --zone-nr-conv 2");
-    fs::copy(machine::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
+    fs::copy(guest::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
     let guest = Guest::script("ublk_kills.sh", 1800).share(share.path()).set("DRIVE", "/share/d");
     let lines = guest.set("ROUNDS", rounds).set("SEED", seed).lines();
     let found = Found::of(lines, rounds);
@@ -143,7 +143,7 @@ fn killed_server_of_a_block_device_loses_nothing_and_fails_no_request() {
 #[test]
 #[ignore = "a minute"]
 fn request_takes_less_than_three_times_the_instructions_of_one_to_null_blk() {
-    let share = machine::share_with_program();
+    let share = guest::share_with_program();
     let lines = Guest::script("ublk_speed.sh", 300).share(share.path()).icount().lines();
     eprintln!("{}", lines.join("\n"));
     let number = |key: &str| -> f64 {

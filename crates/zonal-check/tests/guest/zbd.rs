@@ -8,10 +8,11 @@
 //! A bad block of null_blk is EIO to Linux, one of an NVMe drive ENODATA. Tests 73 and 75 continue after EIO alone, so there
 //! the drive refuses the writes with a status that Linux takes for EIO.
 
-use crate::machine::{self, Guest, Served};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use zonal_check::guest::{self, Guest};
+use zonal_check::program::served::{Fronts, Served};
 
 /// Tests of the suite of fio 3.41. A new fio may have more.
 const TESTS_MIN: usize = 75;
@@ -126,13 +127,13 @@ const WITH_FAULTS: [usize; 4] = [72, 73, 74, 75];
 fn with_bad_sectors(directory: &Path, test: usize, shape: &Shape) -> (Served, String) {
     fs::write(directory.join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
     let served = Served::start(directory, &format!("fault:plan=plan{test}.toml+{}", shape.device()));
-    let about = format!("{test},{},{}", served.port, served.nqn);
+    let about = format!("{test},{},{}", served.address.port(), served.nqn);
     (served, about)
 }
 
 /// What null_blk says.
 fn baseline(shape: &Shape) -> Said {
-    let share = machine::share();
+    let share = guest::share();
     let said = Said::of(shape.guest().share(share.path()).lines());
     said.print("null_blk");
     said
@@ -140,18 +141,18 @@ fn baseline(shape: &Shape) -> Said {
 
 /// What a drive says that is served over NVMe/TCP.
 fn over_nvme(shape: &Shape) -> Said {
-    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     let served = Served::start(dir.path(), &shape.device());
     let faulty: Vec<(Served, String)> =
         WITH_FAULTS.map(|test| with_bad_sectors(dir.path(), test, shape)).into();
     let with_faults: Vec<&str> = faulty.iter().map(|(_, about)| about.as_str()).collect();
-    let guest = shape.guest().share(share.path()).set("PORT", served.port).set("NQN", &served.nqn);
+    let guest = shape.guest().share(share.path()).set("PORT", served.address.port()).set("NQN", &served.nqn);
     Said::of(guest.set("WITH_FAULTS", with_faults.join(" ")).lines())
 }
 
 /// What a drive says that is a block device of the guest.
 fn over_ublk(shape: &Shape) -> Said {
-    let share = machine::share_with_program();
+    let share = guest::share_with_program();
     for test in WITH_FAULTS {
         fs::write(share.path().join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
     }
@@ -161,11 +162,11 @@ fn over_ublk(shape: &Shape) -> Said {
 
 /// What a drive says that is a SCSI disk of the guest.
 fn over_scsi(shape: &Shape) -> Said {
-    let (dir, share) = (tempfile::tempdir().unwrap(), machine::share());
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     let serials: Vec<String> =
         (0..=WITH_FAULTS.len()).map(|n| format!("67e5504410b1426f9247bb680e5fe0{n:02x}")).collect();
     let sockets: Vec<PathBuf> = serials.iter().map(|serial| dir.path().join(serial)).collect();
-    let served: Vec<Served> = (0..serials.len())
+    let served: Vec<Fronts> = (0..serials.len())
         .map(|n| {
             let faults = n.checked_sub(1).map(|n| WITH_FAULTS[n]);
             let faults = faults.map(|test| {
@@ -173,7 +174,7 @@ fn over_scsi(shape: &Shape) -> Said {
                 format!("fault:plan=plan{test}.toml+")
             });
             let device = format!("{}{} --uuid {}", faults.unwrap_or_default(), shape.device(), serials[n]);
-            Served::start_scsi(dir.path(), &device, &sockets[n])
+            guest::scsi_disk(dir.path(), &device, &sockets[n])
         })
         .collect();
     let with_faults: Vec<String> =

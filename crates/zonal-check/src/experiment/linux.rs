@@ -1,0 +1,275 @@
+//! Experiments on simulated drives, made by Linux as well: fio in the guest, on the SCSI disk that `zonal serve` makes of the drive.
+//!
+//! Three figures stand side by side: what was published, what the write path makes of the drive in virtual time, and what the
+//! published kernel makes of the same drive in real time. Where the write path and Linux differ, the write path's host is wrong;
+//! where both differ from what was published, the drive's model is.
+
+use super::run::{Scale, figure};
+use super::simulated;
+use super::spec::{Experiment, Linux, Row, Variant};
+use super::table;
+use crate::bench::machine;
+use crate::guest::{self, Guest};
+use crate::program::NO_CONFIG;
+use crate::program::served::Fronts;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use zonal_bench::columns;
+
+/// The disk's identity, and its serial number, by which the guest finds it.
+const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0e8";
+
+/// Memory of the guest in MiB.
+const MEMORY: u32 = 2048;
+
+/// Pages of 2 MiB for the buffers of sixteen jobs of depth 32, each with one for what else it keeps there.
+const LARGE_PAGES: u32 = 16 * 17;
+
+/// Descriptors of a queue, those of a write of 1 MiB whose pages lie apart among them.
+const QUEUE_SIZE: u32 = 512;
+
+/// Longest time that a job takes with all that belongs to it, in seconds.
+const JOB_TIME_MAX: usize = 240;
+
+const HEADS: [&str; 9] =
+    ["what", "how", "published", "unit", "write path", "Linux", "scheduler", "Linux to path", "idle"];
+
+/// Columns of words; the others hold numbers.
+const WORDS: [usize; 4] = [0, 1, 3, 6];
+
+/// What comes of it.
+#[derive(Debug)]
+pub struct MeasuredByLinux {
+    experiment: Experiment,
+    schedulers: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// A row of an experiment in one write mode.
+#[derive(Debug)]
+struct Line {
+    row: Row,
+    mode: String,
+    published: f64,
+    /// What the write path makes of it, in virtual time.
+    path: f64,
+    /// What Linux makes of it, with each scheduler.
+    linux: Vec<ByLinux>,
+}
+
+/// What Linux made of a row.
+#[derive(Clone, Debug, Default)]
+struct ByLinux {
+    /// A figure a draw.
+    figures: Vec<f64>,
+    /// Least share of the time in which the guest's processors were idle.
+    idle: f64,
+}
+
+impl ByLinux {
+    fn mean(&self) -> f64 {
+        self.figures.iter().sum::<f64>() / self.figures.len() as f64
+    }
+}
+
+/// Makes the experiments that `experiment` names, which are among `all`, with the program `zonal`. Of each row's seeds it takes as many
+/// as there are rounds.
+///
+/// # Errors
+/// An experiment that is not there, or what a command said that failed.
+///
+/// # Panics
+/// If the guest fails.
+pub fn run(
+    experiment: &Experiment,
+    linux: &Linux,
+    all: &[Experiment],
+    zonal: &Path,
+    scale: Scale,
+) -> Result<MeasuredByLinux, String> {
+    let mut lines = Vec::new();
+    for name in &linux.experiments {
+        let part = all.iter().find(|e| e.name == *name);
+        let part = part.ok_or_else(|| format!("{}: there is no experiment {name}", experiment.name))?;
+        lines.extend(part_lines(part.clone().published(scale.draws()), linux, zonal, scale)?);
+    }
+    for (n, scheduler) in linux.schedulers.iter().enumerate() {
+        for mode in modes(&lines) {
+            eprintln!("{}: Linux, {scheduler}, {mode}", experiment.name);
+            boot(experiment, linux, scheduler, &mode, zonal, &mut lines, n)?;
+        }
+    }
+    let lines = lines.into_iter().map(|(line, _)| line).collect();
+    Ok(MeasuredByLinux { experiment: experiment.clone(), schedulers: linux.schedulers.clone(), lines })
+}
+
+/// A line, and the job files that Linux makes it with.
+type Task = (Line, Vec<String>);
+
+/// The lines of one experiment, with what the write path makes of them.
+fn part_lines(part: Experiment, linux: &Linux, zonal: &Path, scale: Scale) -> Result<Vec<Task>, String> {
+    let text = part.jobs.iter().map(|job| fs::read_to_string(part.folder.join(job)));
+    let text = text.collect::<Result<String, _>>().map_err(|e| format!("{}: {e}", part.folder.display()))?;
+    let mut tasks = Vec::new();
+    for (row, cells) in simulated::run(&part, zonal, scale)? {
+        for (variant, cell) in part.variants.iter().zip(cells) {
+            let Some(&published) = row.published.get(&variant.name) else { continue };
+            let Variant { mode, .. } = variant.clone();
+            let path = cell.figures.median();
+            let linux = vec![ByLinux::default(); linux.schedulers.len()];
+            let jobs = fio_jobs(&text, &row, scale);
+            tasks.push((Line { row: row.clone(), mode, published, path, linux }, jobs));
+        }
+    }
+    Ok(tasks)
+}
+
+fn modes(tasks: &[Task]) -> Vec<String> {
+    let mut modes: Vec<String> = tasks.iter().map(|(line, _)| line.mode.clone()).collect();
+    modes.sort();
+    modes.dedup();
+    modes
+}
+
+/// The job files of fio for a row, one for each of its seeds.
+fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
+    let mut options = vec!["filename=${DISK}", "direct=1", "ioengine=libaio", "mem=mmaphuge"];
+    let mut section = "";
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with([';', '#'])) {
+        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            Some(name) => section = name,
+            None if ["global", row.section.as_str()].contains(&section) => options.push(line),
+            None => {}
+        }
+    }
+    options.extend(row.set.iter().map(String::as_str));
+    if scale == Scale::Tiny {
+        options.push("runtime=1s");
+    }
+    let job = format!("[job]\n{}\n", options.join("\n"));
+    match row.randseeds.as_slice() {
+        [] => vec![job],
+        // A seed of its own makes fio's offsets other ones only where they need not repeat.
+        seeds => seeds.iter().map(|seed| format!("{job}randrepeat=0\nrandseed={seed}\n")).collect(),
+    }
+}
+
+/// Boots the guest once and has it make the lines of one mode with one scheduler.
+fn boot(
+    experiment: &Experiment,
+    linux: &Linux,
+    scheduler: &str,
+    mode: &str,
+    zonal: &Path,
+    tasks: &mut [Task],
+    at: usize,
+) -> Result<(), String> {
+    let (dir, share) = (tempfile::tempdir().map_err(|e| e.to_string())?, guest::share());
+    let socket = dir.path().join("disk");
+    let mut serve = Command::new(zonal);
+    serve.env(NO_CONFIG.0, NO_CONFIG.1).arg("serve").arg(&linux.device).args(["--uuid", UUID]);
+    serve.arg("--vhost-user-scsi").arg(&socket);
+    let served = Fronts::start_as(serve, 1);
+    let (jobs, reports) = (share.path().join("jobs"), share.path().join("reports"));
+    let made = fs::create_dir(&jobs).and_then(|()| fs::create_dir(&reports));
+    made.map_err(|e| format!("{}: {e}", share.path().display()))?;
+    let mut names = BTreeMap::new();
+    for (index, (_, texts)) in tasks.iter().enumerate().filter(|(_, (line, _))| line.mode == mode) {
+        for text in texts {
+            let name = format!("{:03}", names.len());
+            fs::write(jobs.join(&name), text).map_err(|e| format!("{}: {e}", jobs.display()))?;
+            names.insert(name, index);
+        }
+    }
+    let seconds = u32::try_from(names.len() * JOB_TIME_MAX).expect("there are few jobs");
+    let guest = Guest::at(&experiment.folder.join("guest.sh"), seconds).share(share.path());
+    let guest =
+        guest.shared_memory(MEMORY).scsi_disk(0, &socket, "", &format!(",virtqueue_size={QUEUE_SIZE}"));
+    let guest = guest.set("SCSI", UUID.replace('-', "")).set("SCHEDULER", scheduler);
+    let guest = guest.set("QD1", u8::from(mode == "qd1")).set("DEPTH", linux.queue_depth);
+    let guest = guest.set("LARGE_PAGES", LARGE_PAGES);
+    for line in guest.set("MAX_SECTORS_KB", linux.max_sectors_kb).lines() {
+        let wrong = || format!("{}: the guest says {line:?}", experiment.name);
+        let (name, idle) = line.split_once(' ').ok_or_else(wrong)?;
+        let idle: f64 = idle.parse().map_err(|_| wrong())?;
+        let report = fs::read(reports.join(name)).map_err(|e| format!("{name}: {e}"))?;
+        let report: Value = serde_json::from_slice(&report).map_err(|e| format!("{name}: {e}"))?;
+        let (line, _) = &mut tasks[names.remove(name).ok_or_else(wrong)?];
+        let by_linux = &mut line.linux[at];
+        by_linux.idle = if by_linux.figures.is_empty() { idle } else { by_linux.idle.min(idle) };
+        by_linux.figures.push(figure(&report, line.row.unit)?);
+    }
+    drop(served);
+    match names.first_key_value() {
+        None => Ok(()),
+        Some((name, _)) => Err(format!("{}: the guest has not made job {name}", experiment.name)),
+    }
+}
+
+impl MeasuredByLinux {
+    /// The table.
+    ///
+    /// # Panics
+    /// Never: a string takes what is written to it.
+    pub fn to_text(&self) -> String {
+        let experiment = &self.experiment;
+        let mut out = format!("{}: {}\n", experiment.name, experiment.title);
+        writeln!(out, "published: {}", experiment.source).expect("writing to a string");
+        writeln!(out, "machine: {}", machine()).expect("writing to a string");
+        writeln!(
+            out,
+            "write path: in virtual time; Linux: in real time; in brackets how far from what was published\n"
+        )
+        .expect("writing to a string");
+        let lines = self.lines.iter().flat_map(|line| line.to_columns(&self.schedulers));
+        out += &columns(&[HEADS.map(String::from)].into_iter().chain(lines).collect::<Vec<_>>(), &WORDS);
+        writeln!(out, "\n{}", experiment.about.trim()).expect("writing to a string");
+        out
+    }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
+        let experiment = &self.experiment;
+        let rows: Vec<Value> = self.lines.iter().map(|line| line.to_json(&self.schedulers)).collect();
+        json!({
+            "name": experiment.name, "title": experiment.title, "source": experiment.source,
+            "about": experiment.about.trim(), "machine": machine(), "rows": rows,
+        })
+    }
+}
+
+impl Line {
+    /// A line for each scheduler.
+    fn to_columns(&self, schedulers: &[String]) -> Vec<[String; 9]> {
+        let beside =
+            |own: f64| format!("{} ({:+.0}%)", table::figure(own), (own / self.published - 1.0) * 100.0);
+        let of = |(scheduler, linux): (&String, &ByLinux)| {
+            [
+                self.row.name.clone(),
+                self.mode.clone(),
+                table::figure(self.published),
+                self.row.unit.name().to_owned(),
+                beside(self.path),
+                beside(linux.mean()),
+                scheduler.clone(),
+                format!("{:.2}x", linux.mean() / self.path),
+                format!("{:.0}%", linux.idle * 100.0),
+            ]
+        };
+        schedulers.iter().zip(&self.linux).map(of).collect()
+    }
+
+    fn to_json(&self, schedulers: &[String]) -> Value {
+        let linux = schedulers.iter().zip(&self.linux).map(|(scheduler, linux)| {
+            json!({ "scheduler": scheduler, "measured": linux.mean(), "draws": linux.figures, "idle": linux.idle })
+        });
+        json!({
+            "what": self.row.name, "how": self.mode, "unit": self.row.unit.name(), "published": self.published,
+            "path": self.path, "randseeds": self.row.randseeds, "linux": linux.collect::<Vec<_>>(),
+        })
+    }
+}
