@@ -66,7 +66,7 @@ instructions: setup ## Count the instructions of a write and a read; more than d
 soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
-fuzz: setup ## Fuzz job files, device names, image headers, fault plans, traces, file systems, hosts of a target, kernels of a mount and archives, SECONDS each (default 60); needs nightly and cargo-fuzz
+fuzz: setup ## Fuzz job files, device names, image headers, fault plans, traces, file systems, hosts of a target, initiators and guests of a disk, kernels of a block device and of a mount, and archives, SECONDS each (default 60); needs nightly and cargo-fuzz
 	scripts/fuzz.sh $(SECONDS)
 
 clean: ## Remove what was built and what the runs left in out/

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay. Those of NVMe, FUSE and tar have none.
+# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay. Those of hosts,
+# initiators, guests, kernels and archives have none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -15,7 +16,8 @@ declare -A corpora=(
     [row]="crates/zonal-fs/tests/corpus/row"
     [trace]="crates/zonal-bench/tests/corpus/trace/accept crates/zonal-bench/tests/corpus/trace/refuse"
 )
-for target in job name image plan trace superblock unit row nvme_unit nvme_command nvme_session fuse_request archive; do
+for target in job name image plan trace superblock unit row nvme_unit nvme_command nvme_session \
+    scsi_task vhost_message vring ublk_request fuse_request archive; do
     mkdir -p "fuzz/corpus/$target"
     # shellcheck disable=SC2086 # the corpora are several words
     cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]:-} -- \

@@ -28,7 +28,8 @@
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
-#              units, commands and sessions of hosts, requests of FUSE and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
+#              units, commands and sessions of hosts, tasks of initiators, messages and rings of guests, requests of ublk and of FUSE,
+#              and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutants    mutations that cargo-mutants makes of zonal-core and zonal-sim, drawn at random; needs cargo-mutants
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where

@@ -158,8 +158,10 @@ impl Rig {
 
     /// A report whose zones all fit.
     pub fn report(&mut self, lba: u64, option: u8) -> (ReportHeader, Vec<ReportedZone>) {
-        let report = ReportZones { lba, len: 1 << 20, is_partial: false, option };
-        let data = self.data(cdb_of(&report), 1 << 20);
+        // A header, all zones with a gap after each, and room that stays as it was.
+        let len = 64 * (2 * self.disk.volume().info().geometry.zones() + 2);
+        let report = ReportZones { lba, len, is_partial: false, option };
+        let data = self.data(cdb_of(&report), len as usize);
         let header = ReportHeader::parse(&data).unwrap();
         let zones: Vec<_> = data[64..].chunks_exact(64).filter_map(ReportedZone::parse).collect();
         assert_eq!(header.len as usize, zones.len() * 64);

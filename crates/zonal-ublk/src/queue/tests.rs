@@ -1,16 +1,11 @@
+mod cases;
+
 use super::*;
-use crate::parameters::BYTES_MAX;
+use cases::{DRIVE, NOW, queue_of, volume};
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use zonal_io::Volume;
-use zonal_io::registry::Registry;
-use zonal_io::volume::{PartKind, VolumeOptions};
-
-const NOW: Nanos = Nanos(0);
-
-/// Blocks of 4096 bytes, two conventional zones of sixteen, zones of 1 MiB.
-const DRIVE: &str = "ram:size=16M,zone_size=1M,zone_nr_conv=2,blocksize=4096,zone_max_open=3";
 
 /// Sectors of a zone.
 const ZONE: u64 = 2048;
@@ -48,16 +43,11 @@ struct Rig {
 
 impl Rig {
     fn new(name: &str) -> Rig {
-        let device = Registry::default().open(name).unwrap();
-        let options = VolumeOptions::default().without_park().without_budget();
-        Rig::of(Arc::new(Volume::open(device, options).unwrap()), false)
+        Rig::of(volume(name), false)
     }
 
     fn of(volume: Arc<Volume>, is_taken_over: bool) -> Rig {
-        let zones = volume.info().geometry.zones();
-        let part = Part::with(volume.clone(), 0..zones, PartKind::Drive).unwrap();
-        let reissued = is_taken_over.then(|| Reissued::new(zones));
-        let queue = Queue::new(Arc::new(Drive::new(part, BYTES_MAX, reissued)), 3, 8);
+        let queue = queue_of(&volume, is_taken_over);
         Rig { volume, queue, pages: Pages::default() }
     }
 
@@ -285,21 +275,6 @@ fn any_descriptor() -> impl Strategy<Value = Descriptor> {
     (operation, sector, count).prop_map(descriptor)
 }
 
-/// The kernel's side with data of any length.
-struct Zeroes;
-
-impl Payload for Zeroes {
-    fn read(&self, _tag: u16, into: &mut [u8]) -> io::Result<()> {
-        into.fill(0);
-        Ok(())
-    }
-
-    fn write(&self, _tag: u16, from: &[u8]) -> io::Result<()> {
-        assert!(from.len() <= BYTES_MAX as usize);
-        Ok(())
-    }
-}
-
 proptest! {
     /// Each request of a tag that is free ends once, with a result that the kernel takes; no tag is in use for ever.
     #[test]
@@ -307,28 +282,6 @@ proptest! {
         requests in prop::collection::vec((0u16..10, any_descriptor()), 1..40),
         is_taken_over in any::<bool>(),
     ) {
-        let mut rig = Rig::new(DRIVE);
-        if is_taken_over {
-            rig = rig.restarted();
-        }
-        let mut begun = BTreeSet::new();
-        for (tag, descriptor) in requests {
-            // The kernel has one request of a tag. A tag beyond the queue is none.
-            if begun.insert(tag) || tag >= 8 {
-                rig.queue.begin(NOW, tag, &descriptor, &Zeroes);
-            }
-        }
-        begun.retain(|&tag| tag < 8);
-        while !begun.is_empty() {
-            let end = (0..1000).find_map(|_| {
-                rig.volume.poll(NOW);
-                rig.queue.take(NOW, &Zeroes)
-            });
-            let end = end.expect("a request that ends");
-            prop_assert!(begun.remove(&end.tag), "{end:?} of no request");
-            prop_assert!((-4095..=BYTES_MAX as i32).contains(&end.result), "{end:?}");
-        }
-        prop_assert_eq!(rig.queue.in_flight(), 0);
-        prop_assert!(rig.queue.take(NOW, &Zeroes).is_none());
+        cases::check(requests, is_taken_over);
     }
 }

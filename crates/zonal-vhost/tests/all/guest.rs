@@ -37,6 +37,13 @@ pub fn region(guest: u64, user: u64, offset: u64) -> MemoryRegion {
     MemoryRegion { guest: guest.into(), len: REGION.into(), user: user.into(), offset: offset.into() }
 }
 
+/// A file of `len` bytes, all of them zero.
+pub fn file_of(len: u64) -> OwnedFd {
+    let file = memfd_create("file", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, len).unwrap();
+    file
+}
+
 /// A guest's memory.
 pub struct Guest {
     pub file: OwnedFd,
@@ -44,9 +51,7 @@ pub struct Guest {
 
 impl Guest {
     pub fn new() -> Arc<Guest> {
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&file, 2 * REGION).unwrap();
-        Arc::new(Guest { file })
+        Arc::new(Guest { file: file_of(2 * REGION) })
     }
 
     pub fn regions() -> [MemoryRegion; 2] {

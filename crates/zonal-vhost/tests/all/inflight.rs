@@ -1,8 +1,7 @@
 //! What the next process submits again, when one was killed.
 
-use crate::guest::{DATA, Driver, Guest, NUM};
+use crate::guest::{DATA, Driver, Guest, NUM, file_of};
 use proptest::prelude::*;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use zonal_vhost::memory::map_area;
@@ -10,9 +9,7 @@ use zonal_vhost::ring::{InflightQueue, Ring, queue_len};
 use zonal_vhost::wire::ring::WRITE;
 
 fn file() -> OwnedFd {
-    let file = memfd_create("inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&file, queue_len(NUM) as u64).unwrap();
-    file
+    file_of(queue_len(NUM) as u64)
 }
 
 /// A process that begins: it knows the guest's memory, the file, and the front end's base, which is the used index.

@@ -292,7 +292,7 @@ fn descriptors_that_are_no_eventfds_do_no_harm() {
     while std::io::Write::write(&mut near, &[0; 4096]).is_ok() {}
     near.set_nonblocking(false).unwrap();
     driver.call = near.into();
-    let kick = std::mem::replace(&mut driver.kick, crate::session::file_of(8));
+    let kick = std::mem::replace(&mut driver.kick, crate::guest::file_of(8));
     front.start(2, &driver, 0);
     driver.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
     assert!(front.ask(request::SET_KICK, &2u64.to_le_bytes(), &[kick.as_fd()]));

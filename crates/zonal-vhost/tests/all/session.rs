@@ -172,18 +172,11 @@ fn file_for_requests_in_flight_has_the_length_that_is_told() {
     let mut kept =
         message(request::SET_INFLIGHT, &reply.bytes[HEADER_LEN..], vec![file.try_clone().unwrap()]);
     assert!(session.take(kept).is_ok());
-    kept =
-        message(request::SET_INFLIGHT, &reply.bytes[HEADER_LEN..], vec![crate::session::file_of(told - 1)]);
+    kept = message(request::SET_INFLIGHT, &reply.bytes[HEADER_LEN..], vec![crate::guest::file_of(told - 1)]);
     assert!(matches!(
         session.take(kept).err(),
         Some(ProtocolError::Memory(MemoryError::FileTooShort { .. }))
     ));
-}
-
-pub fn file_of(len: u64) -> OwnedFd {
-    let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, len).unwrap();
-    file
 }
 
 #[test]

@@ -1,0 +1,277 @@
+//! What has to hold of any guest and any front end. The fuzzer's targets `vring` and `vhost_message` play their own, and the tests
+//! beside this module those of seeds.
+
+use crate::guest::{DATA, DEVICE, Driver, Guest, NUM, disk, file_of};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use zonal_core::Nanos;
+use zonal_scsi::Disk;
+use zonal_vhost::connection::Assembler;
+use zonal_vhost::memory::map_area;
+use zonal_vhost::queue::{Management, ManagementEnd, QUEUES_MAX, Queue};
+use zonal_vhost::ring::{InflightQueue, RingSetup};
+use zonal_vhost::session::{Change, Message, Outcome, RingStart, Session};
+use zonal_vhost::wire::message::{DESCRIPTORS_MAX, HEADER_LEN, NEED_REPLY, VERSION};
+use zonal_vhost::wire::ring::Descriptor;
+
+/// Bytes of the file in which requests in flight are marked.
+pub const LOG_LEN: u64 = 4096;
+
+/// What a guest or the server of its queue does.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// An entry of the descriptor table.
+    Set(u16, Descriptor),
+    /// The next entry of the available ring.
+    Offer(u16),
+    /// The index of the available ring.
+    Index(u16),
+    /// Bytes at an address of the low region.
+    Bytes(u64, Vec<u8>),
+    Turn,
+    Poll,
+    /// A function of task management.
+    Manage(u32),
+    /// Memory of both regions, or without the high one.
+    Memory(bool),
+    Restart(RingRestart),
+    Ask(Ask),
+    /// Bytes at an offset of the file in which requests in flight are marked.
+    Log(u64, Vec<u8>),
+}
+
+/// How a ring begins again, after the queue has stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct RingRestart {
+    /// The index of both rings.
+    pub index: u16,
+    /// Where the front end says that the ring begins.
+    pub base: u16,
+    pub event_idx: bool,
+    pub indirect: bool,
+    /// Whether requests in flight are marked.
+    pub has_log: bool,
+}
+
+impl RingRestart {
+    fn setup(&self, driver: &Driver) -> RingSetup {
+        let RingRestart { base, event_idx, indirect, .. } = *self;
+        RingSetup { base, event_idx, indirect, ..driver.setup() }
+    }
+}
+
+/// A command with a header and a response of the right form.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// At most 32 bytes.
+    pub cdb: Vec<u8>,
+    /// Bytes of data from the guest.
+    pub out: u32,
+    /// Bytes of memory for data to the guest.
+    pub into: u32,
+    pub is_indirect: bool,
+}
+
+impl Ask {
+    fn offer(&self, driver: &mut Driver) {
+        let data = |len: u32| if len == 0 { Vec::new() } else { vec![(DATA, len)] };
+        let (out, into) = (data(self.out), data(self.into));
+        match self.is_indirect {
+            true => driver.indirect_command(0, &self.cdb, &out, &into),
+            false => driver.command(0, &self.cdb, &out, &into),
+        };
+    }
+}
+
+/// Plays these on the queue of this number, which has to stop in the end.
+pub fn run(number: u16, deeds: Vec<Deed>) {
+    let disk = disk(DEVICE);
+    let guest = Guest::new();
+    let mut driver = Driver::new(&guest, 2);
+    let mut queue = Queue::new(number, &disk);
+    let mut now = 0;
+    let all = guest.memory();
+    let part = Rc::new(all.without(&Guest::regions()[1]).unwrap());
+    let log = file_of(LOG_LEN);
+    queue.start(all.clone(), driver.setup(), None);
+    queue.set_enabled(true);
+    for deed in deeds {
+        now += 1;
+        match deed {
+            Deed::Set(index, entry) => driver.set(index, entry),
+            Deed::Offer(head) => driver.offer(head),
+            Deed::Index(index) => guest.write(driver.available() + 2, &index.to_le_bytes()),
+            Deed::Bytes(address, bytes) => guest.write(address, &bytes),
+            Deed::Turn => drop(queue.turn(Nanos(now), false)),
+            Deed::Poll => {
+                disk.volume().poll(Nanos(now));
+                queue.turn(Nanos(now), false);
+            }
+            Deed::Manage(function) => {
+                queue.manage(Nanos(now), Management { id: now, function, lun: 0, tag: 0 });
+                end_managements(&mut queue);
+            }
+            Deed::Memory(is_all) => queue.set_memory(if is_all { all.clone() } else { part.clone() }),
+            Deed::Ask(ask) => ask.offer(&mut driver),
+            Deed::Log(offset, bytes) => {
+                let room = (LOG_LEN - offset) as usize;
+                rustix::io::pwrite(&log, &bytes[..bytes.len().min(room)], offset).unwrap();
+            }
+            Deed::Restart(restart) => {
+                stop(&mut queue, &disk, &mut now);
+                driver = Driver::at(&guest, 2, restart.index);
+                driver.event_idx = restart.event_idx;
+                let log = restart.has_log.then(|| map_area(&log, 0, LOG_LEN).unwrap());
+                let log = log.map(|region| InflightQueue::new(&region, 0, NUM).unwrap());
+                queue.start(all.clone(), restart.setup(&driver), log);
+            }
+        }
+    }
+    stop(&mut queue, &disk, &mut now);
+}
+
+/// It always stops. Returns where the ring would continue.
+fn stop(queue: &mut Queue, disk: &Disk, now: &mut u64) -> u16 {
+    queue.stop();
+    for _ in 0..1000 {
+        *now += 1;
+        disk.volume().poll(Nanos(*now));
+        queue.turn(Nanos(*now), false);
+        end_managements(queue);
+        if let Some(base) = queue.stopped() {
+            assert_eq!(queue.in_flight(), 0);
+            return base;
+        }
+    }
+    panic!("{} requests stay in flight", queue.in_flight());
+}
+
+/// Each function of task management ends at once, and has found no command.
+fn end_managements(queue: &mut Queue) {
+    while let Some(Management { id, .. }) = queue.next_management() {
+        queue.end_management(ManagementEnd { id, has_found: false });
+    }
+}
+
+/// Plays the bytes of a connection, in pieces of `cut` bytes.
+pub fn stream(bytes: &[u8], cut: usize) {
+    let mut front_end = FrontEnd::new();
+    let mut assembler = Assembler::default();
+    for piece in bytes.chunks(cut) {
+        let mut left = piece;
+        while !left.is_empty() {
+            let (here, rest) = left.split_at(assembler.wanted().min(left.len()));
+            left = rest;
+            let Ok(message) = assembler.put(here, Vec::new()) else { return };
+            if message.is_some_and(|message| !front_end.send(message)) {
+                return;
+            }
+        }
+    }
+}
+
+/// A message of the right form.
+#[derive(Clone, Debug)]
+pub struct Given {
+    pub request: u32,
+    /// Whether the front end waits for an answer.
+    pub waits: bool,
+    pub payload: Vec<u8>,
+    /// Which files come with it: each less than [`FILES`].
+    pub files: Vec<u8>,
+}
+
+/// Files of a front end: the memory of a guest, a page, a file without bytes, and an event.
+pub const FILES: u8 = 4;
+
+/// Plays these messages. Those that would end the connection are left out.
+pub fn messages(all: impl IntoIterator<Item = Given>) {
+    let mut front_end = FrontEnd::new();
+    for Given { request, waits, payload, files } in all {
+        let flags = VERSION | if waits { NEED_REPLY } else { 0 };
+        let descriptors = files.iter().take(DESCRIPTORS_MAX).map(|file| front_end.file(*file)).collect();
+        front_end.send(Message { request, flags, payload, descriptors });
+    }
+    front_end.leave();
+}
+
+/// A front end without a socket, and the queues that it changes.
+struct FrontEnd {
+    session: Session,
+    guest: Arc<Guest>,
+    disk: Arc<Disk>,
+    queues: BTreeMap<u16, Queue>,
+    now: u64,
+}
+
+impl FrontEnd {
+    fn new() -> FrontEnd {
+        let (session, guest, disk) = (Session::default(), Guest::new(), disk(DEVICE));
+        let mut driver = Driver::new(&guest, 2);
+        // A ring with a command, for a message that names its addresses.
+        driver.command(0, &[0], &[], &[]);
+        FrontEnd { session, guest, disk, queues: BTreeMap::new(), now: 0 }
+    }
+
+    fn file(&self, which: u8) -> OwnedFd {
+        match which {
+            0 => self.guest.file.try_clone().unwrap(),
+            1 => file_of(4096),
+            2 => file_of(0),
+            _ => Driver::new(&Guest::new(), 2).kick,
+        }
+    }
+
+    /// Carries out a message. Returns whether the connection continues.
+    fn send(&mut self, message: Message) -> bool {
+        let Ok(outcome) = self.session.take(message) else { return false };
+        let Outcome { changes, reply, awaits_base } = outcome;
+        assert!(reply.is_none_or(|reply| reply.bytes.len() > HEADER_LEN));
+        let mut base = None;
+        for (number, change) in changes {
+            assert!(number < QUEUES_MAX);
+            base = self.change(number, change).or(base);
+        }
+        if let Some(number) = awaits_base {
+            let base = base.expect("the queue that is awaited stops");
+            assert!(self.session.stopped(number, base).bytes.len() > HEADER_LEN);
+        }
+        self.turn();
+        true
+    }
+
+    /// Changes a queue. Returns where it would continue, if it stops.
+    fn change(&mut self, number: u16, change: Change) -> Option<u16> {
+        let queue = self.queues.entry(number).or_insert_with(|| Queue::new(number, &self.disk));
+        match change {
+            Change::Start(start) => {
+                let RingStart { memory, setup, log, is_enabled, .. } = *start;
+                queue.start(Rc::new((*memory).clone()), setup, log);
+                queue.set_enabled(is_enabled);
+            }
+            Change::Stop => return Some(stop(queue, &self.disk, &mut self.now)),
+            Change::Enable(is_enabled) => queue.set_enabled(is_enabled),
+            Change::Memory(memory) => queue.set_memory(Rc::new((*memory).clone())),
+            Change::Kick(_) | Change::Call(_) | Change::Error(_) => {}
+        }
+        None
+    }
+
+    fn turn(&mut self) {
+        self.now += 1;
+        for queue in self.queues.values_mut() {
+            queue.turn(Nanos(self.now), false);
+            end_managements(queue);
+        }
+        self.disk.volume().poll(Nanos(self.now));
+    }
+
+    fn leave(mut self) {
+        for (number, change) in self.session.close() {
+            self.change(number, change);
+        }
+        assert!(self.queues.values().all(|queue| queue.in_flight() == 0));
+    }
+}
