@@ -18,6 +18,7 @@ mod mount;
 mod path;
 mod rehearsal;
 mod report;
+mod ring;
 mod served;
 mod shown;
 mod threads;

@@ -2,25 +2,30 @@
 
 use super::instructions::{Path, answers_later};
 use super::path::{NOW, SECTORS, null};
+use super::ring::Driver;
 use std::io;
 use std::sync::Arc;
 use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Part, PartKind, Volume, VolumeOptions};
 use zonal_scsi::wire::{Read, Write};
-use zonal_scsi::{Disk, DiskOptions, Task, TaskQueue, status};
+use zonal_scsi::{Cdb, Disk, DiskOptions, Task, TaskQueue, status};
 use zonal_ublk::parameters::BYTES_MAX;
 use zonal_ublk::queue::{Drive, Payload, Queue};
 use zonal_ublk::wire::{Descriptor, KernelCommand, KernelOp};
+use zonal_vhost::queue::FIRST_REQUESTS;
 
 /// Requests in flight.
 const DEPTH: u16 = 16;
 
 /// What is counted of a drive's disk: requests of 4 KiB at depth 16, without the kernel; with ublk also without the copy of their data.
-pub const PATHS: [Path; 4] = [
+/// With vhost a guest's ring is included, and what its driver does there.
+pub const PATHS: [Path; 6] = [
     ("ublk-read", |n| ublk(KernelOp::Read, n)),
     ("ublk-write", |n| ublk(KernelOp::Write, n)),
     ("scsi-read", |n| scsi(true, n)),
     ("scsi-write", |n| scsi(false, n)),
+    ("vhost-read", |n| vhost(true, n)),
+    ("vhost-write", |n| vhost(false, n)),
 ];
 
 /// The data of a request stay where they are.
@@ -67,23 +72,32 @@ fn ublk(op: KernelOp, count: u64) {
     }
 }
 
+fn disk(volume: &Arc<Volume>) -> Arc<Disk> {
+    let identity = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().expect("a UUID");
+    Arc::new(Disk::new(volume.clone(), DiskOptions::new(identity)).expect("a disk"))
+}
+
+/// The command number `n` of an initiator, each of which continues the one before.
+fn cdb(volume: &Volume, is_read: bool, n: u64) -> Cdb {
+    let blocks = SECTORS / volume.info().block_sectors;
+    let lba = n * u64::from(blocks);
+    match is_read {
+        true => Read { lba, blocks, fua: false }.emit(),
+        false => Write { lba, blocks, fua: false }.emit(),
+    }
+}
+
 fn scsi(is_read: bool, count: u64) {
     let volume = volume();
-    let identity = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().expect("a UUID");
-    let disk = Arc::new(Disk::new(volume.clone(), DiskOptions::new(identity)).expect("a disk"));
-    let mut queue = TaskQueue::new(disk);
-    let blocks = SECTORS / volume.info().block_sectors;
-    let cdb = |n: u64| match is_read {
-        true => Read { lba: n * u64::from(blocks), blocks, fua: false }.emit(),
-        false => Write { lba: n * u64::from(blocks), blocks, fua: false }.emit(),
-    };
+    let mut queue = TaskQueue::new(disk(&volume));
     let mut memory: Vec<IoBufs> = (0..DEPTH).map(|_| IoBuf::zeroed(SECTORS * 512).into()).collect();
     let mut begun = 0;
     while begun < count {
         for tag in 0..u64::from(DEPTH) {
             let buf = memory.pop().expect("memory for each");
             let (data_out, data_in) = if is_read { (IoBufs::empty(), buf) } else { (buf, IoBufs::empty()) };
-            queue.submit(NOW, Task { tag, lun: 0, cdb: cdb(begun), data_out, data_in });
+            let cdb = cdb(&volume, is_read, begun);
+            queue.submit(NOW, Task { tag, lun: 0, cdb, data_out, data_in });
             begun += 1;
         }
         while queue.in_flight() > 0 {
@@ -93,6 +107,29 @@ fn scsi(is_read: bool, count: u64) {
         while let Some(answer) = queue.take() {
             assert_eq!(answer.status, status::GOOD);
             memory.push(if is_read { answer.data_in } else { answer.data_out });
+        }
+    }
+}
+
+fn vhost(is_read: bool, count: u64) {
+    let volume = volume();
+    let (memory, mut driver) = Driver::new(is_read, DEPTH).expect("memory of a guest");
+    let mut queue = zonal_vhost::queue::Queue::new(FIRST_REQUESTS, &disk(&volume));
+    queue.start(memory, Driver::setup(), Driver::log());
+    queue.set_enabled(true);
+    let mut begun = 0;
+    while begun < count {
+        for tag in 0..DEPTH {
+            driver.offer(tag, &cdb(&volume, is_read, begun));
+            begun += 1;
+        }
+        driver.publish();
+        queue.turn(NOW, false);
+        let mut left = DEPTH;
+        while left > 0 {
+            volume.poll(NOW);
+            queue.turn(NOW, false);
+            left -= driver.take();
         }
     }
 }
