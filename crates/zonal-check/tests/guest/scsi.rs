@@ -58,7 +58,7 @@ const FOUND: &[(&str, &str)] = &[
     ("sg_reset_wp", "ok 1(em) 0x000000"),
     ("sg_zone.open", "ok ok ok ok"),
     ("raw.too_many", "Data Protect Insufficient zone resources"),
-    ("sg_zone.close", "ok 4(cl) 0x000000"),
+    ("sg_zone.close", "ok 1(em) 0x000000"),
     ("sg_reset_wp.all", "ok"),
     ("zones.reset", "12"),
     ("zeroes", "ok 2(oi) 0x000800"),

@@ -27,7 +27,7 @@ use crate::disk::Disk;
 use crate::sense::SenseCode;
 use crate::status::Failure;
 use crate::wire::ZoneAction;
-use zonal_core::{Op, ZoneDescriptor};
+use zonal_core::{Op, ZoneCondition, ZoneDescriptor};
 use zonal_io::volume::{Completion, Request};
 
 /// Zones of one report to the volume: 256 KiB of descriptors.
@@ -87,9 +87,15 @@ const fn op_of(action: ZoneAction) -> Op {
     }
 }
 
-/// The zones of a report's end, which are at least one.
+/// The zones of a report's end, which are at least one, in the conditions that this standard gives them.
 fn zones_of(end: Completion) -> Result<Box<[ZoneDescriptor]>, Failure> {
-    let zones = end.into_zones().map_err(|error| Failure::of_request(&error, true))?;
+    let mut zones = end.into_zones().map_err(|error| Failure::of_request(&error, true))?;
+    for zone in &mut zones {
+        // A zone that is closed without a written block is empty (ZBC 4.4.3). A device of the other standard has it closed.
+        if zone.condition == ZoneCondition::Closed && zone.write_pointer == Some(zone.start) {
+            zone.condition = ZoneCondition::Empty;
+        }
+    }
     // Without progress a report would never end.
     if zones.is_empty() { Err(SenseCode::INTERNAL_TARGET_FAILURE.into()) } else { Ok(zones) }
 }
