@@ -170,6 +170,8 @@ impl UblkServer {
         }
         let Shared { drive, clock, .. } = &*self.shared;
         let flush = drive.part().volume().call(clock, Request::flush());
+        // Before Linux 6.9 the kernel removes a device only once nothing has it open, this process included.
+        drop(self.shared);
         let removed = self.control.delete(self.device);
         result.and(removed).and(flush.result.map(drop).map_err(io::Error::other))
     }

@@ -233,6 +233,8 @@ pub mod feature {
 pub mod device_state {
     /// It has no disk, or has none any more.
     pub const DEAD: u16 = 0;
+    /// Its server is gone, and the kernel has all of its requests back.
+    pub const QUIESCED: u16 = 2;
 }
 
 /// Groups of parameters: `UBLK_PARAM_TYPE_*`.

@@ -38,11 +38,13 @@ pub(super) fn find(
         // It may be gone, or of another owner.
         let Ok(facts) = control.facts(device) else { continue };
         let is_dead = facts.state == device_state::DEAD;
-        if is_dead && [mark, WITHOUT_IDENTITY].contains(&facts.mark) && !is_open(device) {
+        // One that is about to start has no disk yet either.
+        let is_left = is_dead && !is_alive(facts.pid) && !is_open(device);
+        if is_left && [mark, WITHOUT_IDENTITY].contains(&facts.mark) {
             let _ = control.delete(device);
             continue;
         }
-        if facts.mark != mark || mark == WITHOUT_IDENTITY || is_dead || is_alive(facts.pid) {
+        if facts.mark != mark || mark == WITHOUT_IDENTITY || !waits_for_a_server(&facts) {
             continue;
         }
         let there = control.parameters(device).map_err(UblkError::refused("its sizes"))?;
@@ -64,6 +66,16 @@ fn is_same(there: &Parameters, parameters: &Parameters) -> bool {
 fn is_open(device: u32) -> bool {
     let opened = rustix::fs::open(character_device(device), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     opened.err() == Some(Errno::BUSY)
+}
+
+/// Whether its server is gone and its disk is not. The process of a server that was killed is there until its parent has asked for it,
+/// and its number may be another's by now: so it does not count once the kernel has the requests back.
+fn waits_for_a_server(facts: &DeviceFacts) -> bool {
+    match facts.state {
+        device_state::DEAD => false,
+        device_state::QUIESCED => true,
+        _ => !is_alive(facts.pid),
+    }
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -104,6 +116,16 @@ mod tests {
         let one = Parameters { sectors: 8, ..Parameters::default() };
         assert!(is_same(&Parameters { types: 7, numbers: [1; 4], ..one }, &one));
         assert!(!is_same(&Parameters { open_max: 1, ..one }, &one));
+    }
+
+    #[test]
+    fn disk_waits_for_a_server_once_the_kernel_has_its_requests_back() {
+        const LIVE: u16 = 1;
+        let of = |state, pid| waits_for_a_server(&DeviceFacts { state, pid, ..DeviceFacts::default() });
+        let own = std::process::id() as i32;
+        assert!(of(device_state::QUIESCED, own), "a zombie, or a number that another process has");
+        assert!(!of(LIVE, own) && of(LIVE, -1));
+        assert!(!of(device_state::DEAD, own) && !of(device_state::DEAD, -1));
     }
 
     #[test]
