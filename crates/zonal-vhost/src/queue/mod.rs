@@ -221,7 +221,7 @@ impl Role {
             Role::Control(control) => control.has_room(),
             // Its buffers stay in the ring: there is nothing to put into them.
             Role::Events => false,
-            Role::Requests(_) => true,
+            Role::Requests(requests) => requests.has_room(),
         }
     }
 }

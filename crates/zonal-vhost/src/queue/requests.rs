@@ -25,6 +25,8 @@ struct Running {
     aborted_by: u8,
     /// Functions of task management that wait for its end.
     managed_by: Vec<u64>,
+    /// A killed process has left it.
+    is_left: bool,
 }
 
 struct Managing {
@@ -38,6 +40,8 @@ pub(super) struct Requests {
     tasks: TaskQueue,
     running: Vec<Option<Running>>,
     in_flight: usize,
+    /// One that a killed process has left is in flight.
+    has_left: bool,
     managing: Vec<Managing>,
     managed: VecDeque<ManagementEnd>,
 }
@@ -45,11 +49,24 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(disk: Arc<Disk>) -> Requests {
         let tasks = TaskQueue::new(disk);
-        Requests { tasks, running: Vec::new(), in_flight: 0, managing: Vec::new(), managed: VecDeque::new() }
+        Requests {
+            tasks,
+            running: Vec::new(),
+            in_flight: 0,
+            has_left: false,
+            managing: Vec::new(),
+            managed: VecDeque::new(),
+        }
     }
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Whether another may begin. One that a killed process has left is alone: what comes after it may begin where it ends, and what it
+    /// is compared with takes memory.
+    pub(super) fn has_room(&self) -> bool {
+        !self.has_left
     }
 
     pub(super) fn begin(&mut self, now: Nanos, ring: &mut Ring, chain: Chain) -> Result<(), RingFault> {
@@ -71,8 +88,16 @@ impl Requests {
             self.running.resize_with(usize::from(ring.num()).max(place + 1), || None);
         }
         let tag = header.tag.get();
-        let running =
-            Running { buffers, lun, tag, data_len, aborted_by: response::ABORTED, managed_by: Vec::new() };
+        let running = Running {
+            buffers,
+            lun,
+            tag,
+            data_len,
+            aborted_by: response::ABORTED,
+            managed_by: Vec::new(),
+            is_left,
+        };
+        self.has_left |= is_left;
         self.running[place] = Some(running);
         self.in_flight += 1;
         let task = Task { tag: u64::from(head), lun, cdb: header.cdb, data_out, data_in };
@@ -97,6 +122,7 @@ impl Requests {
         let running = place.and_then(Option::take);
         let Some(mut running) = running else { return };
         self.in_flight -= 1;
+        self.has_left &= !running.is_left;
         let Answer { tag, status, sense, transferred, data_out, data_in } = answer;
         let read_len = if data_in.is_empty() { 0 } else { transferred };
         running.buffers.take_back(data_out, data_in);

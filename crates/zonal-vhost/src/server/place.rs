@@ -1,7 +1,8 @@
 //! Where a server listens: a socket file of its own.
 
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,6 +28,10 @@ impl VhostListener {
     /// operating system's.
     pub fn bind(path: &Path) -> io::Result<VhostListener> {
         let address = SocketAddrUnix::new(path)?;
+        // Two servers that start at once take turns: between its binding and its listening one looks stale to the other.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(directory.unwrap_or(Path::new(".")))?;
+        flock(&directory, FlockOperation::LockExclusive)?;
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -98,6 +103,24 @@ mod tests {
         let listener = VhostListener::bind(&path).unwrap();
         assert_eq!(VhostListener::bind(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(listener);
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_one_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vhost");
+        for _ in 0..50 {
+            drop(UnixListener::bind(&path).unwrap());
+            let bind = || {
+                std::thread::scope(|scope| {
+                    let threads = [(); 4].map(|()| scope.spawn(|| VhostListener::bind(&path)));
+                    threads.map(|thread| thread.join().unwrap())
+                })
+            };
+            let listeners = bind();
+            assert_eq!(listeners.iter().filter(|listener| listener.is_ok()).count(), 1, "{listeners:?}");
+            drop(listeners);
+        }
     }
 
     #[test]

@@ -265,6 +265,8 @@ impl Line {
         self.look_for_kicks(epoll, number, Some(kick));
         self.queue.start(Rc::new((*memory).clone()), setup, log);
         self.queue.set_enabled(is_enabled);
+        // A server that was killed may have shown the guest an end without saying so.
+        signal(&self.call);
     }
 
     /// Wakes the thread by this descriptor, and no longer by the one before it. Each write to it is an event, without a read of it. A

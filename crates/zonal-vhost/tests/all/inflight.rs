@@ -50,6 +50,19 @@ fn killed_with_requests_in_flight_they_are_submitted_in_order() {
 }
 
 #[test]
+fn killed_again_while_the_left_ones_are_taken_their_order_stays() {
+    let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
+    let mut ring = process(&driver, &file);
+    let heads: Vec<u16> = (0..4).map(|_| offer(&mut driver)).collect();
+    assert_eq!(all(&mut ring), heads);
+    drop(ring);
+    let mut ring = process(&driver, &file);
+    assert_eq!(ring.take().unwrap().map(|chain| chain.head), Some(heads[0]));
+    drop(ring);
+    assert_eq!(all(&mut process(&driver, &file)), heads);
+}
+
+#[test]
 fn killed_before_the_answer_is_told_it_is_submitted_again() {
     let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
     let mut ring = process(&driver, &file);

@@ -1,11 +1,14 @@
 //! Queues without a server: commands, their data, and task management.
 
-use crate::guest::{DATA, DEVICE, Driver, Guest, REGION, Response, disk, management, read, write};
+use crate::guest::{
+    DATA, DEVICE, Driver, Guest, NUM, REGION, Response, disk, file_of, management, read, write,
+};
 use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_scsi::Disk;
+use zonal_vhost::memory::map_area;
 use zonal_vhost::queue::{CONTROL, EVENTS, Queue};
-use zonal_vhost::ring::RingFault;
+use zonal_vhost::ring::{InflightQueue, Ring, RingFault, RingSetup, queue_len};
 use zonal_vhost::wire::ring::WRITE;
 use zonal_vhost::wire::scsi::{HEADER_LEN, RESPONSE_LEN, function, response};
 
@@ -79,6 +82,39 @@ fn data_written_is_read_back_into_other_pages() {
     let guest = &rig.driver.guest;
     let back = [guest.read(first, 4608), guest.read(second, 3584)].concat();
     assert!(back == bytes);
+}
+
+/// A killed process has left two writes, of the first of which a block is there: the second begins where the first one ends.
+#[test]
+fn write_that_is_left_waits_for_the_one_before_it() {
+    let mut rig = Rig::new(2);
+    let zone = rig.disk.blocks() / u64::from(rig.disk.volume().info().geometry.zones());
+    let first = 3 * zone;
+    let bytes = rig.fill(5, 4 * BLOCK);
+    rig.driver.command(1, &write(first, 1), &[(DATA, BLOCK)], &[]);
+    assert_eq!(rig.call(), good(RESPONSE_LEN as u32));
+    let file = file_of(queue_len(NUM) as u64);
+    let log = || InflightQueue::new(&map_area(&file, 0, queue_len(NUM) as u64).unwrap(), 0, NUM);
+    let setup = RingSetup { base: rig.driver.used_index(), ..rig.driver.setup() };
+    let mut killed = Ring::new(rig.driver.guest.memory(), setup, log()).unwrap();
+    let data = [DATA, DATA + u64::from(2 * BLOCK)].map(|at| [(at, 2 * BLOCK)]);
+    rig.driver.command(2, &write(first, 2), &data[0], &[]);
+    rig.driver.command(3, &write(first + 2, 2), &data[1], &[]);
+    while killed.take().unwrap().is_some() {}
+    drop(killed);
+    rig.queue = Queue::new(2, &rig.disk);
+    rig.queue.start(rig.driver.guest.memory(), setup, log());
+    rig.queue.set_enabled(true);
+    // Each is read, compared or written in turns of its own.
+    for _ in 0..16 {
+        rig.poll();
+    }
+    for _ in 0..2 {
+        assert_eq!(rig.answer().1, good(RESPONSE_LEN as u32));
+    }
+    rig.driver.command(4, &read(first, 4), &[], &[(DATA + 0x10_000, 4 * BLOCK)]);
+    assert_eq!(rig.call(), good(RESPONSE_LEN as u32 + 4 * BLOCK));
+    assert!(rig.driver.guest.read(DATA + 0x10_000, bytes.len()) == bytes);
 }
 
 #[test]
