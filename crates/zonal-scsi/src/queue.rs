@@ -202,7 +202,10 @@ impl TaskQueue {
     fn advance(&mut self, now: Nanos, index: usize, mut task: Box<RunningTask>, end: Option<Completion>) {
         let next = task.work.step(&self.disk, &mut task.memory, end);
         let result = match next {
-            Next::Ask(_) if task.cancelled.is_some() => Err(Failure::Aborted),
+            Next::Ask(request) if task.cancelled.is_some() => {
+                task.work.leave(&mut task.memory, request);
+                Err(Failure::Aborted)
+            }
             Next::Ask(request) => {
                 task.is_of_whole = request.op == Op::ResetAll;
                 let inbox = if task.is_of_whole { &self.whole } else { &self.inbox };

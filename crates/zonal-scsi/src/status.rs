@@ -71,13 +71,19 @@ impl Failure {
             // A part of it, or all, may be there: sent again it would be there twice.
             RequestError::FateUnknown { error, .. }
             | RequestError::InPart { error, .. }
-            | RequestError::TornAppend { error, .. } => match Failure::of_device(error, is_read) {
-                Failure::Check(condition) => Failure::Check(condition),
-                Failure::Busy | Failure::Aborted => SenseCode::INTERNAL_TARGET_FAILURE.into(),
-            },
+            | RequestError::TornAppend { error, .. } => Failure::of_device(error, is_read).in_part(),
             RequestError::GaveUp { error, .. } => Failure::of_device(error, is_read),
             RequestError::Cancelled => Failure::Aborted,
             RequestError::Device(error) => Failure::of_device(error, is_read),
+        }
+    }
+
+    /// The same of a command of which a part was carried out: sent again as a whole it would be there twice.
+    #[must_use]
+    pub fn in_part(self) -> Failure {
+        match self {
+            Failure::Busy => SenseCode::INTERNAL_TARGET_FAILURE.into(),
+            other => other,
         }
     }
 

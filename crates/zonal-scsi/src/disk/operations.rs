@@ -18,8 +18,8 @@ pub(crate) struct Operation {
     pub(crate) action: Option<u8>,
     /// Bytes of its descriptor.
     pub(crate) len: usize,
-    /// Bits that its descriptor may have set, but for operation code and control byte.
-    mask: [u8; 32],
+    /// Bits that its descriptor may not have set.
+    refused: Cdb,
     /// Whether it changes the medium, so that a protected disk refuses it.
     pub(crate) is_change: bool,
     is_there: fn(&Disk) -> bool,
@@ -31,15 +31,21 @@ const NACA: u8 = 1 << 2;
 
 impl Operation {
     const fn of<T: CommandLayout>(begin: Begin) -> Operation {
-        let mut mask = T::MASK;
+        let mut refused = [0; 32];
+        let (mut n, control) = (1, T::LEN - 1);
+        while n < control {
+            refused[n] = !T::MASK[n];
+            n += 1;
+        }
+        refused[control] = NACA;
         if T::ACTION.is_some() {
-            mask[1] |= 0x1F;
+            refused[1] &= !0x1F;
         }
         Operation {
             opcode: T::OPCODE,
             action: T::ACTION,
             len: T::LEN,
-            mask,
+            refused,
             is_change: false,
             is_there: |_| true,
             begin,
@@ -64,7 +70,8 @@ impl Operation {
     /// # Errors
     /// That its code is not there, or its service action is not.
     pub(crate) fn find(disk: &Disk, cdb: &Cdb) -> Result<&'static Operation, CheckCondition> {
-        let of_code = OPERATIONS.iter().filter(|operation| operation.opcode == cdb[0]);
+        let first = OPERATIONS.partition_point(|operation| operation.opcode < cdb[0]);
+        let of_code = OPERATIONS[first..].iter().take_while(|operation| operation.opcode == cdb[0]);
         let mut of_code = of_code.filter(|operation| (operation.is_there)(disk)).peekable();
         if of_code.peek().is_none() {
             return Err(SenseCode::INVALID_OPERATION_CODE.into());
@@ -78,19 +85,18 @@ impl Operation {
     /// # Errors
     /// INVALID FIELD IN CDB, with the first wrong bit.
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), CheckCondition> {
-        let control = self.len - 1;
-        for (n, byte) in cdb.iter().enumerate().take(self.len).skip(1) {
-            let wrong = if n == control { byte & NACA } else { byte & !self.mask[n] };
-            if wrong != 0 {
-                return Err(CheckCondition::in_cdb_bit(n as u16, wrong.ilog2() as u8));
-            }
+        let wrong: Cdb = std::array::from_fn(|n| cdb[n] & self.refused[n]);
+        // All bytes at once: there is hardly ever one that is wrong.
+        if wrong == [0; 32] {
+            return Ok(());
         }
-        Ok(())
+        let mut bits = (0..).zip(wrong).filter_map(|(n, bits)| Some((n, bits.checked_ilog2()?)));
+        bits.next().map_or(Ok(()), |(n, bit)| Err(CheckCondition::in_cdb_bit(n, bit as u8)))
     }
 
     /// The bits that its descriptor may have set, with its code and its service action (SPC 6.35.3).
     pub(crate) fn usage(&self) -> Vec<u8> {
-        let mut usage = self.mask[..self.len].to_vec();
+        let mut usage: Vec<u8> = self.refused[..self.len].iter().map(|refused| !refused).collect();
         usage[0] = self.opcode;
         if let Some(action) = self.action {
             usage[1] = usage[1] & !0x1F | action;

@@ -18,6 +18,8 @@ pub(crate) struct FillWork {
     copies: IoBufs,
     piece_sectors: u32,
     block_len: u32,
+    /// A piece is there.
+    has_begun: bool,
 }
 
 impl FillWork {
@@ -27,15 +29,25 @@ impl FillWork {
         let mut copies = IoBuf::zeroed(piece_sectors * 512);
         copies.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
         let block_len = block.len() as u32;
-        FillWork { next, left: sectors, asked: 0, copies: copies.into(), piece_sectors, block_len }
+        FillWork {
+            next,
+            left: sectors,
+            asked: 0,
+            copies: copies.into(),
+            piece_sectors,
+            block_len,
+            has_begun: false,
+        }
     }
 
     pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
         if let Some(Completion { result, buf, .. }) = end {
             self.copies = buf;
             if let Err(error) = result {
-                return Next::End(Err(Failure::of_request(&error, false)));
+                let failure = Failure::of_request(&error, false);
+                return Next::End(Err(if self.has_begun { failure.in_part() } else { failure }));
             }
+            self.has_begun = true;
             self.next += Sectors(self.asked.into());
             self.left -= self.asked;
         }

@@ -75,6 +75,13 @@ impl Work {
             Work::AllZones(work) => work.step(disk, end),
         }
     }
+
+    /// The task ends before `request`, which its last step has asked for. Others give their initiator's memory to their first one.
+    pub(crate) fn leave(&self, memory: &mut Memory, request: Request) {
+        if let Work::Reissued(work) = self {
+            work.leave(memory, request);
+        }
+    }
 }
 
 /// The volume's operation of an action.
@@ -91,7 +98,7 @@ const fn op_of(action: ZoneAction) -> Op {
 fn zones_of(end: Completion) -> Result<Box<[ZoneDescriptor]>, Failure> {
     let mut zones = end.into_zones().map_err(|error| Failure::of_request(&error, true))?;
     for zone in &mut zones {
-        // A zone that is closed without a written block is empty (ZBC 4.4.3). A device of the other standard has it closed.
+        // A zone that is closed without a written block is empty by ZBC. A device of the other standard has it closed.
         if zone.condition == ZoneCondition::Closed && zone.write_pointer == Some(zone.start) {
             zone.condition = ZoneCondition::Empty;
         }

@@ -42,12 +42,20 @@ impl ReissuedWork {
                     None => Next::End(Ok(moved)),
                 }
             }
-            ReissuedStep::AsAsked | ReissuedStep::Rest => {
-                if matches!(self.step, ReissuedStep::AsAsked) {
-                    memory.data_out = buf;
-                }
+            ReissuedStep::AsAsked => {
+                memory.data_out = buf;
                 Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false)))
             }
+            ReissuedStep::Rest => {
+                Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false).in_part()))
+            }
+        }
+    }
+
+    /// Its next request is not made: the initiator's memory is not the volume's.
+    pub(super) fn leave(&self, memory: &mut Memory, request: Request) {
+        if matches!(self.step, ReissuedStep::AsAsked) {
+            memory.data_out = request.buf;
         }
     }
 

@@ -4,8 +4,8 @@ use crate::rig::{DRIVE_4K, Rig, filled, memory};
 use std::collections::BTreeMap;
 use zonal_io::buffer::IoBufs;
 use zonal_scsi::queue::TASKS_MAX;
-use zonal_scsi::status;
 use zonal_scsi::wire::*;
+use zonal_scsi::{Task, status};
 
 /// Statuses by tags, once all tasks have ended.
 fn statuses(rig: &mut Rig) -> BTreeMap<u64, u8> {
@@ -62,6 +62,21 @@ fn command_of_several_steps_stops_after_the_present_one() {
     assert_eq!(statuses(&mut rig), BTreeMap::from([(5, status::TASK_ABORTED)]));
     // One piece of 256 KiB.
     assert_eq!(rig.report(start, 0).1[0].write_pointer, start + 64);
+}
+
+/// The comparison comes first, and would be followed by the write: what the zone holds differs.
+#[test]
+fn write_that_is_aborted_while_it_is_compared_gives_its_memory_back() {
+    let mut rig = Rig::new(DRIVE_4K);
+    let lba = 7 * rig.zone_blocks();
+    rig.must_write(lba, 1, 9);
+    let cdb = Write { lba, blocks: 1, fua: false }.emit();
+    let task = Task { tag: 1, lun: 0, cdb, data_out: filled(&[8; 4096]), data_in: IoBufs::empty() };
+    rig.queue.submit_again(rig.now, task);
+    assert!(rig.queue.cancel(rig.now, 1));
+    let answer = rig.wait();
+    assert_eq!(answer.status, status::TASK_ABORTED);
+    assert_eq!(answer.data_out.into_buf()[..], [8; 4096]);
 }
 
 #[test]

@@ -333,6 +333,18 @@ fn device_that_stays_busy_is_told_as_such() {
     assert_eq!((reply.status, reply.transferred), (status::BUSY, 0));
 }
 
+/// What was carried out in part may not: it would begin below its zone's pointer.
+#[test]
+fn device_that_stays_busy_after_a_part_is_told_as_failed() {
+    let drive = Registry::default().open(DRIVE).unwrap();
+    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[Op::Write])).after(1);
+    let plan = Plan { rules: vec![rule], ..Plan::default() };
+    let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
+    // Two pieces of 256 KiB.
+    let same = WriteSame { lba: 5 * rig.zone_blocks(), blocks: 1024, is_unmap: false, has_data: true };
+    rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
+}
+
 /// What a killed process had written of a write, in blocks, and what the next one gets again.
 fn written_again(device: &str, written: u32, lba: u64, data: &[u8], fua: bool) -> (Rig, Reply) {
     let mut rig = Rig::new(device);
