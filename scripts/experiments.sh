@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage="usage: scripts/experiments.sh [--tiny] [--rounds N] [NAME...]
-Makes published experiments again: those named, or all but s4-whole-disk. experiments/README.md says what each is and how
+Makes published experiments again: those named, or all but s4-whole-disk and s0-kernel. experiments/README.md says what each is and how
 long it takes. --rounds: how often each row is measured, by default 3; --tiny: only to see that they run. The tables are
 left in out/."
 for argument in "$@"; do

@@ -20,6 +20,10 @@ for job in /share/jobs/*; do
     name=${job##*/}
     blkzone reset "$disk"
     before=$(ticks)
-    DISK=$disk fio --output-format=json --output="/share/reports/$name" "$job" >&2
+    report=/share/reports/$name
+    DISK=$disk fio --output-format=json --output="$report" "$job" >&2 || {
+        cat "$report"
+        exit 1
+    }
     echo "$name $before $(ticks)" | awk '{ print $1, ($4 - $2) / ($5 - $3) }'
 done

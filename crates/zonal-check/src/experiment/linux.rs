@@ -26,8 +26,8 @@ const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0e8";
 /// Memory of the guest in MiB.
 const MEMORY: u32 = 2048;
 
-/// Pages of 2 MiB for the buffers of sixteen jobs of depth 32, each with one for what else it keeps there.
-const LARGE_PAGES: u32 = 16 * 17;
+/// Pages of 2 MiB for the buffers of sixteen jobs of depth 32, each with some for what else it keeps there.
+const LARGE_PAGES: u32 = 16 * 20;
 
 /// Descriptors of a queue, those of a write of 1 MiB whose pages lie apart among them.
 const QUEUE_SIZE: u32 = 512;
@@ -172,7 +172,8 @@ fn boot(
     let socket = dir.path().join("disk");
     let mut serve = Command::new(zonal);
     serve.env(NO_CONFIG.0, NO_CONFIG.1).arg("serve").arg(&linux.device).args(["--uuid", UUID]);
-    serve.arg("--vhost-user-scsi").arg(&socket);
+    // Linux puts the writes of a zone in order; the server's own write mode would be a second one.
+    serve.arg("--write-mode=direct").arg("--vhost-user-scsi").arg(&socket);
     let served = Fronts::start_as(serve, 1);
     let (jobs, reports) = (share.path().join("jobs"), share.path().join("reports"));
     let made = fs::create_dir(&jobs).and_then(|()| fs::create_dir(&reports));

@@ -35,15 +35,16 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 /// the programs that use it see no error.
 ///
 /// With `--vhost-user-scsi SOCKET` it is a host-managed zoned SCSI disk of a virtual machine that QEMU runs, with memory that both
-/// share: `-object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET -device
-/// vhost-user-scsi-pci,chardev=zonal`. Its kernel needs nothing of Zonal's.
+/// share: `-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET
+/// -device vhost-user-scsi-pci,chardev=zonal`. The guest's kernel needs nothing of Zonal's.
 ///
 /// Fronts may be combined. Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
 /// `,nsid=2:conventional` where there are conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C, or
 /// a signal to terminate, ends it: what is at the device ends, all is flushed, and the exit code is 0. A second one ends it at once.
 ///
 /// The export is the drive and nothing else: a write that does not begin at its zone's pointer fails at once, and the limits of
-/// open and active zones are the drive's own. A host may send the writes of a zone at any depth, in order.
+/// open and active zones are the drive's own. A host may send the writes of a zone at any depth, in order. The server sends them to
+/// the drive in its own write mode, which for a drive that turns is `qd1`.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// The device: see `zonal help devices`
@@ -55,13 +56,14 @@ pub(crate) struct Serve {
     /// Show it as a block device of this machine
     #[arg(long)]
     ublk: bool,
-    /// Where the monitor of a virtual machine connects, to get it as a SCSI disk. The socket is its owner's alone
+    /// Socket file to which QEMU connects, to have it as a SCSI disk of its virtual machine. It is its owner's alone
     #[arg(long, value_name = "SOCKET")]
     vhost_user_scsi: Option<PathBuf>,
     /// Name of the subsystem over NVMe/TCP [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
     #[arg(long)]
     nqn: Option<String>,
-    /// Identity of the drive, for a device that has none of its own [default: an image's own, otherwise a new one]
+    /// Identity of the drive over NVMe/TCP and SCSI, for a device that has none of its own [default: an image's own, otherwise a new
+    /// one]
     #[arg(long)]
     uuid: Option<Identity>,
     /// Let hosts read only, and open the device for reading
