@@ -126,9 +126,13 @@ impl Disk {
         let sectors = sectors as u32;
         let data = if has_data { self.block_len() } else { 0 };
         check_len(invocation.data_out.len(), data)?;
-        let block = memory::copy(invocation.data_out, 0, data as usize);
-        if block.iter().any(|byte| *byte != 0) {
-            return Ok(Begun::Working(Work::Fill(FillWork::new(sector, sectors, &block))));
+        let mut block = memory::copy(invocation.data_out, 0, data as usize);
+        block.resize(self.block_len() as usize, 0);
+        let reissued = ReissuedWrite::of(self.part(), sector, sectors, false);
+        let reissued = reissued.filter(|_| invocation.is_reissued);
+        if reissued.is_some() || block.iter().any(|byte| *byte != 0) {
+            let held = reissued.map_or(0, |write| write.held_len() / 512);
+            return Ok(Begun::Working(Work::Fill(FillWork::new(sector, sectors, &block, data).held(held))));
         }
         let is_conventional = sector.0 + u64::from(sectors) <= self.conventional_end().0;
         let request = match is_unmap && is_conventional {

@@ -1,4 +1,4 @@
-//! WRITE SAME with a block that is not all zeroes: copies of it, written piece after piece.
+//! WRITE SAME: copies of a block, written piece after piece. Of one that a killed process has left, what the zone holds is compared first.
 
 use super::{Next, SCRATCH};
 use crate::status::Failure;
@@ -9,52 +9,71 @@ use zonal_io::volume::{Completion, Request};
 
 /// See the module.
 pub(crate) struct FillWork {
-    next: Sector,
-    /// Sectors from `next` on.
-    left: u32,
+    first: Sector,
+    sectors: u32,
+    /// Sectors that are there.
+    done: u32,
+    /// Sectors from the first on that the zone holds, and that are to be compared.
+    held: u32,
     /// Sectors of the request that is under way.
     asked: u32,
-    /// Copies of the block, at most [`SCRATCH`]; a request has it meanwhile.
+    /// Copies of the block, at most [`SCRATCH`]; a write has it meanwhile.
     copies: IoBufs,
     piece_sectors: u32,
-    block_len: u32,
-    /// A piece is there.
+    /// Bytes that the initiator has sent.
+    data: u32,
+    /// A piece was written.
     has_begun: bool,
 }
 
 impl FillWork {
-    /// `sectors` are whole blocks.
-    pub(crate) fn new(next: Sector, sectors: u32, block: &[u8]) -> FillWork {
+    /// `sectors` are whole blocks. `block` is what the initiator has sent, or zeroes for a block of which it has sent nothing.
+    pub(crate) fn new(first: Sector, sectors: u32, block: &[u8], data: u32) -> FillWork {
         let piece_sectors = sectors.min(SCRATCH / 512);
         let mut copies = IoBuf::zeroed(piece_sectors * 512);
         copies.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
-        let block_len = block.len() as u32;
-        FillWork {
-            next,
-            left: sectors,
-            asked: 0,
-            copies: copies.into(),
-            piece_sectors,
-            block_len,
-            has_begun: false,
-        }
+        let copies = copies.into();
+        FillWork { first, sectors, done: 0, held: 0, asked: 0, copies, piece_sectors, data, has_begun: false }
+    }
+
+    /// The zone holds that many of its sectors, which may be this command's.
+    pub(crate) fn held(self, held: u32) -> FillWork {
+        FillWork { held, ..self }
     }
 
     pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
-        if let Some(Completion { result, buf, .. }) = end {
-            self.copies = buf;
-            if let Err(error) = result {
-                let failure = Failure::of_request(&error, false);
-                return Next::End(Err(if self.has_begun { failure.in_part() } else { failure }));
+        match end {
+            None => {}
+            Some(end) if self.done < self.held => self.compared(end),
+            Some(Completion { result, buf, .. }) => {
+                self.copies = buf;
+                if let Err(error) = result {
+                    let failure = Failure::of_request(&error, false);
+                    return Next::End(Err(if self.has_begun { failure.in_part() } else { failure }));
+                }
+                self.has_begun = true;
+                self.done += self.asked;
             }
-            self.has_begun = true;
-            self.next += Sectors(self.asked.into());
-            self.left -= self.asked;
         }
-        if self.left == 0 {
-            return Next::End(Ok(self.block_len));
+        let next = self.first + Sectors(self.done.into());
+        let up_to = if self.done < self.held { self.held } else { self.sectors };
+        self.asked = (up_to - self.done).min(self.piece_sectors);
+        match self.asked {
+            0 => Next::End(Ok(self.data)),
+            asked if self.done < self.held => {
+                Next::Ask(Request::read(next, asked, IoBuf::zeroed(asked * 512)))
+            }
+            asked => Next::Ask(Request::write(next, asked, mem::take(&mut self.copies))),
         }
-        self.asked = self.left.min(self.piece_sectors);
-        Next::Ask(Request::write(self.next, self.asked, mem::take(&mut self.copies)))
+    }
+
+    /// Where it is not the same, the whole command is the drive's to refuse.
+    fn compared(&mut self, Completion { result, buf, .. }: Completion) {
+        let len = self.asked as usize * 512;
+        let copies = &self.copies.pieces()[0][..len];
+        match result.is_ok() && buf.pieces()[0][..len] == *copies {
+            true => self.done += self.asked,
+            false => (self.done, self.held) = (0, 0),
+        }
     }
 }

@@ -393,6 +393,43 @@ fn write_that_differs_from_what_its_zone_holds_is_refused_again() {
     rig.write(5 * zone, &pattern(block)).fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
 }
 
+#[test]
+fn write_same_that_is_left_of_a_killed_process_is_completed() {
+    for (byte, has_data) in [(7, true), (0, true), (0, false)] {
+        // Nothing of it, a part of it, all of it, and more than a piece of it had been written.
+        for written in [0, 1, 3, 100, 200] {
+            let mut rig = Rig::new(DRIVE_4K);
+            let lba = 5 * rig.zone_blocks();
+            if written > 0 {
+                rig.write(lba, &vec![byte; written * 4096]).good();
+            }
+            let same = WriteSame { lba, blocks: 200, is_unmap: false, has_data };
+            let data_out = if has_data { filled(&[byte; 4096]) } else { IoBufs::empty() };
+            let sent = data_out.len() as u32;
+            let task = Task { tag: 1, lun: 0, cdb: same.emit(), data_out, data_in: IoBufs::empty() };
+            rig.queue.submit_again(rig.now, task);
+            let answer = rig.wait();
+            assert_eq!((answer.status, answer.transferred), (status::GOOD, sent), "{byte}, {written}");
+            assert!(rig.read(lba, 200).iter().all(|read| *read == byte));
+            rig.write(lba + 200, &[1; 4096]).good();
+        }
+    }
+}
+
+#[test]
+fn write_same_that_differs_from_what_its_zone_holds_is_refused_again() {
+    let mut rig = Rig::new(DRIVE_4K);
+    let lba = 5 * rig.zone_blocks();
+    rig.write(lba, &[&[7; 4096][..], &[8; 4096]].concat()).good();
+    let cdb = WriteSame { lba, blocks: 4, is_unmap: false, has_data: true }.emit();
+    let task = Task { tag: 1, lun: 0, cdb, data_out: filled(&[7; 4096]), data_in: IoBufs::empty() };
+    rig.queue.submit_again(rig.now, task);
+    let answer = rig.wait();
+    let reply = reply(answer.status, &answer.sense, answer.transferred, answer.data_in);
+    reply.fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
+    assert_eq!(rig.report(lba, 0).1[0].write_pointer, lba + 2);
+}
+
 /// Linux sends what a file system appends in commands that are longer than the disk's longest.
 #[test]
 fn transfer_that_is_longer_than_the_drives_commands_is_moved_whole() {
