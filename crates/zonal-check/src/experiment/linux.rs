@@ -55,8 +55,9 @@ struct Line {
     row: Row,
     mode: String,
     published: f64,
-    /// What the write path makes of it, in virtual time.
+    /// What the write path makes of it, in virtual time: the mean over the row's seeds, and each of these.
     path: f64,
+    draws: Vec<f64>,
     /// What Linux makes of it, with each scheduler.
     linux: Vec<ByLinux>,
 }
@@ -76,8 +77,8 @@ impl ByLinux {
     }
 }
 
-/// Makes the experiments that `experiment` names, which are among `all`, with the program `zonal`. Of each row's seeds it takes as many
-/// as there are rounds.
+/// Makes the experiments that `experiment` names, which are among `all`, with the program `zonal`. Of each row's seeds Linux takes as
+/// many as there are rounds.
 ///
 /// # Errors
 /// An experiment that is not there, or what a command said that failed.
@@ -95,7 +96,7 @@ pub fn run(
     for name in &linux.experiments {
         let part = all.iter().find(|e| e.name == *name);
         let part = part.ok_or_else(|| format!("{}: there is no experiment {name}", experiment.name))?;
-        lines.extend(part_lines(part.clone().published(scale.draws()), linux, zonal, scale)?);
+        lines.extend(part_lines(part.clone().published(), linux, zonal, scale)?);
     }
     for (n, scheduler) in linux.schedulers.iter().enumerate() {
         for mode in modes(&lines) {
@@ -120,9 +121,10 @@ fn part_lines(part: Experiment, linux: &Linux, zonal: &Path, scale: Scale) -> Re
             let Some(&published) = row.published.get(&variant.name) else { continue };
             let Variant { mode, .. } = variant.clone();
             let path = cell.figures.median();
+            let draws = cell.simulated.map_or_else(Vec::new, |simulated| simulated.draws);
             let linux = vec![ByLinux::default(); linux.schedulers.len()];
             let jobs = fio_jobs(&text, &row, scale);
-            tasks.push((Line { row: row.clone(), mode, published, path, linux }, jobs));
+            tasks.push((Line { row: row.clone(), mode, published, path, draws, linux }, jobs));
         }
     }
     Ok(tasks)
@@ -135,7 +137,7 @@ fn modes(tasks: &[Task]) -> Vec<String> {
     modes
 }
 
-/// The job files of fio for a row, one for each of its seeds.
+/// The job files of fio for a row, one for each of the seeds for which there is time.
 fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
     let mut options = vec!["filename=${DISK}", "direct=1", "ioengine=libaio", "mem=mmaphuge"];
     let mut section = "";
@@ -154,7 +156,11 @@ fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
     match row.randseeds.as_slice() {
         [] => vec![job],
         // A seed of its own makes fio's offsets other ones only where they need not repeat.
-        seeds => seeds.iter().map(|seed| format!("{job}randrepeat=0\nrandseed={seed}\n")).collect(),
+        seeds => seeds
+            .iter()
+            .take(scale.draws())
+            .map(|seed| format!("{job}randrepeat=0\nrandseed={seed}\n"))
+            .collect(),
     }
 }
 
@@ -223,7 +229,7 @@ impl MeasuredByLinux {
         writeln!(out, "machine: {}", machine()).expect("writing to a string");
         writeln!(
             out,
-            "write path: in virtual time; Linux: in real time; in brackets how far from what was published\n"
+            "write path: in virtual time; Linux: in real time; in brackets how far from what was published, and of draws the least and the most\n"
         )
         .expect("writing to a string");
         let lines = self.lines.iter().flat_map(|line| line.to_columns(&self.schedulers));
@@ -246,16 +252,18 @@ impl MeasuredByLinux {
 impl Line {
     /// A line for each scheduler.
     fn to_columns(&self, schedulers: &[String]) -> Vec<[String; 9]> {
-        let beside =
-            |own: f64| format!("{} ({:+.0}%)", table::figure(own), (own / self.published - 1.0) * 100.0);
+        let beside = |own: f64, draws: &[f64]| {
+            let draws = if draws.len() > 1 { format!(" {{{}}}", table::range(draws)) } else { String::new() };
+            format!("{} ({:+.0}%){draws}", table::figure(own), (own / self.published - 1.0) * 100.0)
+        };
         let of = |(scheduler, linux): (&String, &ByLinux)| {
             [
                 self.row.name.clone(),
                 self.mode.clone(),
                 table::figure(self.published),
                 self.row.unit.name().to_owned(),
-                beside(self.path),
-                beside(linux.mean()),
+                beside(self.path, &self.draws),
+                beside(linux.mean(), &linux.figures),
                 scheduler.clone(),
                 format!("{:.2}x", linux.mean() / self.path),
                 format!("{:.0}%", linux.idle * 100.0),
@@ -270,7 +278,7 @@ impl Line {
         });
         json!({
             "what": self.row.name, "how": self.mode, "unit": self.row.unit.name(), "published": self.published,
-            "path": self.path, "randseeds": self.row.randseeds, "linux": linux.collect::<Vec<_>>(),
+            "path": self.path, "path_draws": self.draws, "randseeds": self.row.randseeds, "linux": linux.collect::<Vec<_>>(),
         })
     }
 }

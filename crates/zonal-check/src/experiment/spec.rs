@@ -355,14 +355,12 @@ impl Experiment {
         folders.iter().map(|folder| Experiment::read(folder)).collect()
     }
 
-    /// What of it was published on a drive as its profile is: without other variants and rows, with no more than `draws` of
-    /// each row's seeds, and figures alone.
+    /// What of it was published on a drive as its profile is: without other variants and rows, and figures alone.
     #[must_use]
-    pub fn published(mut self, draws: usize) -> Experiment {
+    pub fn published(mut self) -> Experiment {
         self.variants.retain(|v| v.profile().is_some_and(|(_, changes)| changes.is_empty()));
         let is_kept = |name: &str| self.variants.iter().any(|v| v.name == name);
         self.rows.retain(|row| row.published.keys().any(|name| is_kept(name)));
-        self.rows.iter_mut().for_each(|row| row.randseeds.truncate(draws));
         self.is_long = true;
         self
     }

@@ -1,6 +1,7 @@
 //! An experiment's outcome as a table and as JSON.
 
 use super::run::{Cell, Measured};
+use super::simulated;
 use super::spec::Row;
 use crate::bench::machine;
 use serde_json::{Value, json};
@@ -116,6 +117,12 @@ impl Cell {
         let requests = s.requests.max(1) as f64;
         [s.plug_waits, s.plug_retries, s.device_waits, s.device_retries].map(|n| n as f64 * 1e6 / requests)
     }
+}
+
+/// The least and the most of these.
+pub(super) fn range(figures: &[f64]) -> String {
+    let (least, most) = simulated::span(figures);
+    format!("{}..{}", figure(least), figure(most))
 }
 
 /// A number in about four digits.

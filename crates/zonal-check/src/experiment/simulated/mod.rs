@@ -228,7 +228,7 @@ fn mean(figures: &[f64]) -> f64 {
     figures.iter().sum::<f64>() / figures.len() as f64
 }
 
-fn span(figures: &[f64]) -> (f64, f64) {
+pub(super) fn span(figures: &[f64]) -> (f64, f64) {
     let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
     let most = figures.iter().copied().fold(0.0, f64::max);
     (least, most)

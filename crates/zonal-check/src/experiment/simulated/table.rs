@@ -1,9 +1,9 @@
 //! The table of an experiment on simulated drives, and its JSON.
 
-use super::{Cell, Simulated, comparison, span, summary};
+use super::{Cell, Simulated, comparison, summary};
 use crate::experiment::Measured;
 use crate::experiment::spec::{Row, Status};
-use crate::experiment::table::figure;
+use crate::experiment::table::{figure, range as range_of};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use zonal_bench::columns;
@@ -142,11 +142,11 @@ impl Measured {
 /// A figure with what there is to say of its range.
 fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
     let Some(Simulated { is_calibrated, range, draws, .. }) = simulated else { return figure(measured) };
-    let words = |(least, most): (f64, f64)| format!("{}..{}", figure(least), figure(most));
+    let words = |(least, most): (f64, f64)| range_of(&[least, most]);
     if let (false, Some(range)) = (is_calibrated, range) {
         return words(*range);
     }
-    let drawn = if draws.is_empty() { String::new() } else { format!(" {{{}}}", words(span(draws))) };
+    let drawn = if draws.is_empty() { String::new() } else { format!(" {{{}}}", range_of(draws)) };
     let ranged = range.map_or(String::new(), |range| format!(" ({})", words(range)));
     format!("{}{drawn}{ranged}", figure(measured))
 }
