@@ -8,7 +8,7 @@
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
 //! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
-//! {"request":"connections"}    {"connections":[...]}, those of hosts that the volume is exported to, or null where it is not
+//! {"request":"connections"}    {"connections":[...]}, those of hosts, machines and a kernel that the volume is exported to, or null where it is not
 //! {"request":"scrub","order":"start","share":25,"from":0}    {"scrub":{...}}, how it stands, or null where no mount can be scrubbed
 //! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
 //! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are

@@ -17,7 +17,7 @@ use std::ffi::c_void;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -75,6 +75,8 @@ struct Shared {
     depth: u16,
     polls: bool,
     has_to_end: Arc<AtomicBool>,
+    /// Requests in flight by queue, as each thread tells before it waits.
+    in_flight: Arc<[AtomicU32]>,
 }
 
 /// Tells the kernel that this thread, and those that it makes from now on, write out its memory: when they need some, the kernel does not
@@ -129,6 +131,7 @@ impl UblkServer {
                 depth: facts.depth,
                 polls: options.polls,
                 has_to_end,
+                in_flight: (0..facts.queues).map(|_| AtomicU32::new(0)).collect(),
             });
             let command = if is_new { wire::control::START } else { wire::control::END_RECOVERY };
             let threads = start_threads(&shared, facts.queues).and_then(|threads| {
@@ -152,6 +155,12 @@ impl UblkServer {
     /// The block device.
     pub fn disk(&self) -> String {
         disk(self.device)
+    }
+
+    /// A function that lists how many requests of the kernel are in flight, by hardware queue.
+    pub fn in_flight_teller(&self) -> impl Fn() -> Vec<u32> + Send + Sync + 'static {
+        let in_flight = self.shared.in_flight.clone();
+        move || in_flight.iter().map(|in_flight| in_flight.load(Ordering::Relaxed)).collect()
     }
 
     /// Waits until it was asked to end: the disk is taken away, what is at the drive ends, and all is flushed.
@@ -387,6 +396,8 @@ impl<'a> QueueThread<'a> {
             }
             let due = volume.poll(now);
             self.commit_all(now)?;
+            let in_flight = &self.shared.in_flight[usize::from(self.number)];
+            in_flight.store(self.queue.in_flight() as u32, Ordering::Relaxed);
             if self.stopped == self.shared.depth && self.queue.in_flight() == 0 {
                 return Ok(());
             }

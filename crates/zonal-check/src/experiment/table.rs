@@ -1,7 +1,6 @@
 //! An experiment's outcome as a table and as JSON.
 
 use super::run::{Cell, Measured};
-use super::simulated;
 use super::spec::Row;
 use crate::bench::machine;
 use serde_json::{Value, json};
@@ -120,8 +119,15 @@ impl Cell {
 }
 
 /// The least and the most of these.
+pub(super) fn span(figures: &[f64]) -> (f64, f64) {
+    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    (least, most)
+}
+
+/// The same in words.
 pub(super) fn range(figures: &[f64]) -> String {
-    let (least, most) = simulated::span(figures);
+    let (least, most) = span(figures);
     format!("{}..{}", figure(least), figure(most))
 }
 

@@ -66,6 +66,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("zonefs.write", "ok"),
     ("zonefs.size", "16384 same"),
     ("zonefs.unmount", "ok"),
+    ("stat", "2"),
     ("left.durable", "ok ok"),
     ("ended", "ok"),
     ("files.left", "0"),

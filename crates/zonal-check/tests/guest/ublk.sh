@@ -58,6 +58,8 @@ tell zonefs "$(result mkzonefs -f "$disk") $(result mount -t zonefs "$disk" /mnt
 tell zonefs.write "$(result dd if=/share/pattern of=/mnt/seq/0 bs=4096 count=4 oflag=direct,append conv=notrunc)"
 tell zonefs.size "$(stat -c %s /mnt/seq/0) $(cmp -n 16384 /mnt/seq/0 /share/pattern && echo same)"
 tell zonefs.unmount "$(result umount /mnt)"
+# A queue a processor.
+tell stat "$(/share/zonal stat "$DRIVE" | grep -c " of $disk: 0 requests")"
 tell left.durable "$(write 24576 3) $(result sync "$disk")"
 tell ended "$(end_ublk)"
 tell files.left "$(ls /dev | grep -c ublk[bc])"

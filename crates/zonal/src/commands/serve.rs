@@ -19,7 +19,7 @@ use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
 use zonal_scsi::{Disk, DiskOptions};
 use zonal_ublk::server::{UblkOptions, UblkServer};
-use zonal_vhost::server::{VhostListener, VhostOptions, VhostServer};
+use zonal_vhost::server::{QueueFacts, VhostListener, VhostOptions, VhostServer};
 
 /// Where hosts connect, if no other front is asked for.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
@@ -116,7 +116,14 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
         socket.zip(identity).map(|(socket, identity)| export.serve_machine(socket, identity)).transpose()?;
     let disk = arguments.ublk.then(|| export.show_disk()).transpose()?;
     let connections = hosts.as_ref().map(|(server, _)| server.connections_teller());
-    let told = move || connections.as_ref().map_or_else(Default::default, |told| connections_json(&told()));
+    let rings = machine.as_ref().map(VhostServer::queues_teller);
+    let queues = disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_teller()));
+    let told = move || {
+        let hosts = connections.iter().flat_map(|told| told()).map(|facts| connection_json(&facts));
+        let machine = rings.iter().flat_map(|told| told()).map(|facts| ring_json(&facts));
+        let kernel = queues.iter().flat_map(|(disk, told)| queues_json(disk, &told()));
+        hosts.chain(machine).chain(kernel).collect()
+    };
     let control = ControlServer::start_of_export(export.volume.clone(), Arc::new(told));
     if let Err(error) = &control {
         eprintln!("zonal: no control socket: {error}");
@@ -187,19 +194,31 @@ fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What `zonal stat` shows of connections.
-fn connections_json(connections: &[ConnectionFacts]) -> serde_json::Value {
-    let json = |facts: &ConnectionFacts| {
-        let (controller, queue) = facts.queue.unzip();
-        serde_json::json!({
-            "host": facts.host,
-            "controller": controller,
-            "queue": queue,
-            "in_flight": facts.in_flight,
-            "unsent_bytes": facts.unsent,
-        })
-    };
-    connections.iter().map(json).collect()
+/// What `zonal stat` shows of a host's connection.
+fn connection_json(facts: &ConnectionFacts) -> serde_json::Value {
+    let (controller, queue) = facts.queue.unzip();
+    serde_json::json!({
+        "front": "nvme-tcp",
+        "host": facts.host,
+        "controller": controller,
+        "queue": queue,
+        "in_flight": facts.in_flight,
+        "unsent_bytes": facts.unsent,
+    })
+}
+
+/// What it shows of a virtual machine's ring.
+fn ring_json(facts: &QueueFacts) -> serde_json::Value {
+    let fault = facts.fault.map(|fault| fault.to_string());
+    serde_json::json!({
+        "front": "vhost-user-scsi", "queue": facts.number, "in_flight": facts.in_flight, "broken": fault,
+    })
+}
+
+/// What it shows of the queues of a block device.
+fn queues_json(disk: &str, in_flight: &[u32]) -> Vec<serde_json::Value> {
+    let json = |(queue, in_flight): (usize, &u32)| serde_json::json!({ "front": "ublk", "disk": disk, "queue": queue, "in_flight": in_flight });
+    in_flight.iter().enumerate().map(json).collect()
 }
 
 fn identity(arguments: &Serve, own: Option<Identity>) -> Result<Identity, Failure> {

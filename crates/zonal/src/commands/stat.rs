@@ -13,9 +13,10 @@ use zonal_fs::Status;
 use zonal_io::control::{self, ControlError, VolumeFacts};
 use zonal_io::volume::{BudgetStatus, SlotStatus};
 
-/// Show the live counters of a running process, the file system on its device, and the connections of hosts
+/// Show the live counters of a running process, the file system on its device, and the connections and queues of its fronts
 ///
-/// Counters are from the opening of the device on. Connections are those to a device that `zonal serve` exports. A device that no process has open is opened to look at the file system on it,
+/// Counters are from the opening of the device on. Connections are those of hosts to a device that `zonal serve`
+/// exports, rings of virtual machines and queues of its block device. A device that no process has open is opened to look at the file system on it,
 /// which stays as it is.
 #[derive(Args, Debug)]
 #[command(after_help = counters_help())]
@@ -40,7 +41,7 @@ struct Seen {
     /// Of a running process, its volume and the counters.
     volume: Option<(VolumeFacts, Value)>,
     files: Option<Status>,
-    /// Of an exported device, a list of the connections of hosts.
+    /// Of an exported device, a list of the connections of hosts, of rings and of queues.
     connections: Option<Value>,
 }
 
@@ -98,21 +99,28 @@ pub(crate) fn run(arguments: &Stat, out: &mut dyn Write) -> Result<(), Failure> 
 fn print_connections(connections: &Value, out: &mut dyn Write) -> Result<(), Failure> {
     let connections = connections.as_array().map_or(&[][..], Vec::as_slice);
     writeln!(out, "{:<WIDTH$} {}", "connections", connections.len())?;
-    for connection in connections {
-        match connection["host"].as_str() {
-            Some(host) => {
-                let (controller, queue) = (&connection["controller"], &connection["queue"]);
-                write!(out, "  controller {controller} queue {queue} of {host}")?;
-            }
-            None => write!(out, "  not connected to a queue")?,
+    connections.iter().try_for_each(|connection| Ok(writeln!(out, "  {}", connection_line(connection))?))
+}
+
+fn connection_line(connection: &Value) -> String {
+    let word = |key: &str| connection[key].as_str();
+    let (queue, in_flight) = (&connection["queue"], &connection["in_flight"]);
+    match (word("front"), word("host")) {
+        (Some("vhost-user-scsi"), _) => {
+            let broken = word("broken").map_or(String::new(), |how| format!(", broken: {how}"));
+            format!("ring {queue} of a virtual machine: {in_flight} requests{broken}")
         }
-        writeln!(
-            out,
-            ": {} commands, {} bytes to send",
-            connection["in_flight"], connection["unsent_bytes"]
-        )?;
+        (Some("ublk"), _) => {
+            format!("queue {queue} of {}: {in_flight} requests", word("disk").unwrap_or("a block device"))
+        }
+        (_, host) => {
+            let controller = &connection["controller"];
+            let whose = host.map_or("not connected to a queue".to_owned(), |host| {
+                format!("controller {controller} queue {queue} of {host}")
+            });
+            format!("{whose}: {in_flight} commands, {} bytes to send", connection["unsent_bytes"])
+        }
     }
-    Ok(())
 }
 
 /// Looks at the file system on a device that no process has open.
@@ -205,6 +213,24 @@ fn name(zones: &[SlotStatus]) -> String {
 mod tests {
     use super::*;
     use zonal_io::volume::Statistics;
+
+    #[test]
+    fn connection_of_each_front_has_its_line() {
+        let line = |json: Value| connection_line(&json);
+        let host = serde_json::json!({
+            "front": "nvme-tcp", "host": "nqn.2020-01.example:host", "controller": 1, "queue": 2, "in_flight": 3, "unsent_bytes": 4,
+        });
+        assert_eq!(
+            line(host),
+            "controller 1 queue 2 of nqn.2020-01.example:host: 3 commands, 4 bytes to send"
+        );
+        let ring = serde_json::json!({
+            "front": "vhost-user-scsi", "queue": 2, "in_flight": 5, "broken": "descriptor 9 of 8",
+        });
+        assert_eq!(line(ring), "ring 2 of a virtual machine: 5 requests, broken: descriptor 9 of 8");
+        let queue = serde_json::json!({ "front": "ublk", "disk": "/dev/ublkb0", "queue": 1, "in_flight": 0 });
+        assert_eq!(line(queue), "queue 1 of /dev/ublkb0: 0 requests");
+    }
 
     #[test]
     fn counters_are_those_that_a_volume_has() {

@@ -18,6 +18,7 @@ pub use summary::{Group, Summary, summary};
 
 use super::run::{Cell, Scale, arguments, bench, figure, statistics};
 use super::spec::{Experiment, Row, Status, Unit, Variant};
+use super::table::span;
 use crate::bench::Samples;
 use serde_json::Value;
 use std::path::Path;
@@ -226,12 +227,6 @@ impl Trial<'_> {
 
 fn mean(figures: &[f64]) -> f64 {
     figures.iter().sum::<f64>() / figures.len() as f64
-}
-
-pub(super) fn span(figures: &[f64]) -> (f64, f64) {
-    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = figures.iter().copied().fold(0.0, f64::max);
-    (least, most)
 }
 
 /// Whether something was published that the cell can be compared with.

@@ -29,9 +29,14 @@ pub(super) fn of(seen: &Seen) -> String {
         }
     }
     if let Some(connections) = seen.connections.as_ref().and_then(Value::as_array) {
-        metrics.one(MetricKind::Gauge, "zonal_connections", "connections of hosts", connections.len() as f64);
+        metrics.one(
+            MetricKind::Gauge,
+            "zonal_connections",
+            "connections of hosts, rings of virtual machines and queues of block devices",
+            connections.len() as f64,
+        );
         let in_flight: u64 = connections.iter().filter_map(|one| one["in_flight"].as_u64()).sum();
-        let about = "commands of hosts without an answer";
+        let about = "commands of hosts, machines and this kernel without an answer";
         metrics.one(MetricKind::Gauge, "zonal_host_commands", about, in_flight as f64);
     }
     if let Some(status) = &seen.files {
