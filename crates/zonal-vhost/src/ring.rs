@@ -232,7 +232,7 @@ impl Ring {
         }
         let buffers = self.chain(head)?;
         self.in_flight[usize::from(head)] = true;
-        // One that was left is marked, and keeps its place in the order if this process is killed as well.
+        // A chain that was left is marked, and keeps its place in the order if this process is killed as well.
         if let Some(log) = self.log.as_mut().filter(|_| !is_left) {
             log.begin(head);
         }

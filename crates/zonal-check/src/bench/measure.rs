@@ -41,6 +41,13 @@ impl Samples {
     }
 }
 
+/// The least and the most of these.
+pub fn span(figures: &[f64]) -> (f64, f64) {
+    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    (least, most)
+}
+
 fn quantile(samples: &[f64], q: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

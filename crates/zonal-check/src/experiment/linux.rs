@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use zonal_bench::columns;
@@ -181,39 +182,60 @@ fn boot(
     // Linux puts the writes of a zone in order; the server's own write mode would be a second one.
     serve.arg("--write-mode=direct").arg("--vhost-user-scsi").arg(&socket);
     let served = Fronts::start_as(serve, 1);
-    let (jobs, reports) = (share.path().join("jobs"), share.path().join("reports"));
-    let made = fs::create_dir(&jobs).and_then(|()| fs::create_dir(&reports));
-    made.map_err(|e| format!("{}: {e}", share.path().display()))?;
-    let mut names = BTreeMap::new();
-    for (index, (_, texts)) in tasks.iter().enumerate().filter(|(_, (line, _))| line.mode == mode) {
-        for text in texts {
-            let name = format!("{:03}", names.len());
-            fs::write(jobs.join(&name), text).map_err(|e| format!("{}: {e}", jobs.display()))?;
-            names.insert(name, index);
-        }
-    }
-    let seconds = u32::try_from(names.len() * JOB_TIME_MAX).expect("there are few jobs");
+    let of_mode = tasks.iter().enumerate().filter(|(_, (line, _))| line.mode == mode);
+    let jobs = of_mode.flat_map(|(index, (_, texts))| texts.iter().map(move |text| (index, text.as_str())));
+    let jobs = write_jobs(share.path(), jobs).map_err(|e| format!("{}: {e}", share.path().display()))?;
+    let seconds = u32::try_from(jobs.len() * JOB_TIME_MAX).expect("there are few jobs");
     let guest = Guest::at(&experiment.folder.join("guest.sh"), seconds).share(share.path());
     let guest =
         guest.shared_memory(MEMORY).scsi_disk(0, &socket, "", &format!(",virtqueue_size={QUEUE_SIZE}"));
     let guest = guest.set("SCSI", UUID.replace('-', "")).set("SCHEDULER", scheduler);
     let guest = guest.set("QD1", u8::from(mode == "qd1")).set("DEPTH", linux.queue_depth);
-    let guest = guest.set("LARGE_PAGES", LARGE_PAGES);
-    for line in guest.set("MAX_SECTORS_KB", linux.max_sectors_kb).lines() {
-        let wrong = || format!("{}: the guest says {line:?}", experiment.name);
+    let guest = guest.set("MAX_SECTORS_KB", linux.max_sectors_kb).set("LARGE_PAGES", LARGE_PAGES);
+    let said = guest.lines();
+    drop(served);
+    take_reports(&share.path().join("reports"), &said, jobs, tasks, at)
+        .map_err(|error| format!("{}: {error}", experiment.name))
+}
+
+/// Writes the job files where the guest finds them, with the place of each one's task. Returns these by the files' names.
+fn write_jobs<'a>(
+    share: &Path,
+    jobs: impl Iterator<Item = (usize, &'a str)>,
+) -> io::Result<BTreeMap<String, usize>> {
+    fs::create_dir(share.join("jobs"))?;
+    fs::create_dir(share.join("reports"))?;
+    let mut names = BTreeMap::new();
+    for (index, text) in jobs {
+        let name = format!("{:03}", names.len());
+        fs::write(share.join("jobs").join(&name), text)?;
+        names.insert(name, index);
+    }
+    Ok(names)
+}
+
+/// Gives each task what fio reports of its jobs, and how idle the guest was, as its lines say.
+fn take_reports(
+    reports: &Path,
+    said: &[String],
+    mut jobs: BTreeMap<String, usize>,
+    tasks: &mut [Task],
+    at: usize,
+) -> Result<(), String> {
+    for line in said {
+        let wrong = || format!("the guest says {line:?}");
         let (name, idle) = line.split_once(' ').ok_or_else(wrong)?;
         let idle: f64 = idle.parse().map_err(|_| wrong())?;
         let report = fs::read(reports.join(name)).map_err(|e| format!("{name}: {e}"))?;
         let report: Value = serde_json::from_slice(&report).map_err(|e| format!("{name}: {e}"))?;
-        let (line, _) = &mut tasks[names.remove(name).ok_or_else(wrong)?];
+        let (line, _) = &mut tasks[jobs.remove(name).ok_or_else(wrong)?];
         let by_linux = &mut line.linux[at];
         by_linux.idle = if by_linux.figures.is_empty() { idle } else { by_linux.idle.min(idle) };
         by_linux.figures.push(figure(&report, line.row.unit)?);
     }
-    drop(served);
-    match names.first_key_value() {
+    match jobs.first_key_value() {
         None => Ok(()),
-        Some((name, _)) => Err(format!("{}: the guest has not made job {name}", experiment.name)),
+        Some((name, _)) => Err(format!("the guest has not made job {name}")),
     }
 }
 

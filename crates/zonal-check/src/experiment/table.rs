@@ -2,7 +2,7 @@
 
 use super::run::{Cell, Measured};
 use super::spec::Row;
-use crate::bench::machine;
+use crate::bench::{machine, span};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use zonal_bench::columns;
@@ -119,13 +119,6 @@ impl Cell {
 }
 
 /// The least and the most of these.
-pub(super) fn span(figures: &[f64]) -> (f64, f64) {
-    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = figures.iter().copied().fold(0.0, f64::max);
-    (least, most)
-}
-
-/// The same in words.
 pub(super) fn range(figures: &[f64]) -> String {
     let (least, most) = span(figures);
     format!("{}..{}", figure(least), figure(most))

@@ -86,7 +86,7 @@ impl Operation {
     /// INVALID FIELD IN CDB, with the first wrong bit.
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), CheckCondition> {
         let wrong: Cdb = std::array::from_fn(|n| cdb[n] & self.refused[n]);
-        // All bytes at once: there is hardly ever one that is wrong.
+        // All bytes at once: a wrong one is rare.
         if wrong == [0; 32] {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! WRITE SAME: copies of a block, written piece after piece. Of one that a killed process has left, what the zone holds is compared first.
+//! WRITE SAME: copies of a block, written piece after piece. If a killed process has left the command, what the zone holds is compared first.
 
 use super::{Next, SCRATCH};
 use crate::status::Failure;

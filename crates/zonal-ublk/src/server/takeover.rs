@@ -38,7 +38,7 @@ pub(super) fn find(
         // It may be gone, or of another owner.
         let Ok(facts) = control.facts(device) else { continue };
         let is_dead = facts.state == device_state::DEAD;
-        // One that is about to start has no disk yet either.
+        // A server that is about to start has no disk yet either.
         let is_left = is_dead && !is_alive(facts.pid) && !is_open(device);
         if is_left && [mark, WITHOUT_IDENTITY].contains(&facts.mark) {
             let _ = control.delete(device);

@@ -40,7 +40,7 @@ pub(super) struct Requests {
     tasks: TaskQueue,
     running: Vec<Option<Running>>,
     in_flight: usize,
-    /// One that a killed process has left is in flight.
+    /// A request that a killed process has left is in flight.
     has_left: bool,
     managing: Vec<Managing>,
     managed: VecDeque<ManagementEnd>,
@@ -63,7 +63,7 @@ impl Requests {
         self.in_flight
     }
 
-    /// Whether another may begin. One that a killed process has left is alone: what comes after it may begin where it ends, and what it
+    /// Whether another may begin. A request that a killed process has left is alone: what comes after it may begin where it ends, and what it
     /// is compared with takes memory.
     pub(super) fn has_room(&self) -> bool {
         !self.has_left

@@ -18,8 +18,7 @@ pub use summary::{Group, Summary, summary};
 
 use super::run::{Cell, Scale, arguments, bench, figure, statistics};
 use super::spec::{Experiment, Row, Status, Unit, Variant};
-use super::table::span;
-use crate::bench::Samples;
+use crate::bench::{Samples, span};
 use serde_json::Value;
 use std::path::Path;
 use zonal_io::volume::Statistics;
