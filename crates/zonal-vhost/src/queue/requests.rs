@@ -25,8 +25,6 @@ struct Running {
     aborted_by: u8,
     /// Functions of task management that wait for its end.
     managed_by: Vec<u64>,
-    /// A killed process has left it.
-    is_left: bool,
 }
 
 struct Managing {
@@ -40,8 +38,8 @@ pub(super) struct Requests {
     tasks: TaskQueue,
     running: Vec<Option<Running>>,
     in_flight: usize,
-    /// A request that a killed process has left is in flight.
-    has_left: bool,
+    /// First descriptor of a request in flight that a killed process has left.
+    left: Option<u64>,
     managing: Vec<Managing>,
     managed: VecDeque<ManagementEnd>,
 }
@@ -53,7 +51,7 @@ impl Requests {
             tasks,
             running: Vec::new(),
             in_flight: 0,
-            has_left: false,
+            left: None,
             managing: Vec::new(),
             managed: VecDeque::new(),
         }
@@ -66,7 +64,7 @@ impl Requests {
     /// Whether another may begin. A request that a killed process has left is alone: what comes after it may begin where it ends, and what it
     /// is compared with takes memory.
     pub(super) fn has_room(&self) -> bool {
-        !self.has_left
+        self.left.is_none()
     }
 
     pub(super) fn begin(&mut self, now: Nanos, ring: &mut Ring, chain: Chain) -> Result<(), RingFault> {
@@ -88,21 +86,16 @@ impl Requests {
             self.running.resize_with(usize::from(ring.num()).max(place + 1), || None);
         }
         let tag = header.tag.get();
-        let running = Running {
-            buffers,
-            lun,
-            tag,
-            data_len,
-            aborted_by: response::ABORTED,
-            managed_by: Vec::new(),
-            is_left,
-        };
-        self.has_left |= is_left;
+        let running =
+            Running { buffers, lun, tag, data_len, aborted_by: response::ABORTED, managed_by: Vec::new() };
         self.running[place] = Some(running);
         self.in_flight += 1;
         let task = Task { tag: u64::from(head), lun, cdb: header.cdb, data_out, data_in };
         match is_left {
-            true => self.tasks.submit_again(now, task),
+            true => {
+                self.left = Some(task.tag);
+                self.tasks.submit_again(now, task);
+            }
             false => self.tasks.submit(now, task),
         }
         Ok(())
@@ -122,7 +115,7 @@ impl Requests {
         let running = place.and_then(Option::take);
         let Some(mut running) = running else { return };
         self.in_flight -= 1;
-        self.has_left &= !running.is_left;
+        self.left.take_if(|left| *left == answer.tag);
         let Answer { tag, status, sense, transferred, data_out, data_in } = answer;
         let read_len = if data_in.is_empty() { 0 } else { transferred };
         running.buffers.take_back(data_out, data_in);

@@ -1,15 +1,20 @@
 //! Where a server listens: a socket file of its own.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Front ends that wait for the one before them to leave.
 const BACKLOG: i32 = 16;
+
+/// Longest time that a server waits for others that start.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// A socket file on which a server listens. The file is removed with it.
 #[derive(Debug)]
@@ -28,10 +33,7 @@ impl VhostListener {
     /// operating system's.
     pub fn bind(path: &Path) -> io::Result<VhostListener> {
         let address = SocketAddrUnix::new(path)?;
-        // Two servers that start at once take turns: between its binding and its listening one looks stale to the other.
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = File::open(directory.unwrap_or(Path::new(".")))?;
-        flock(&directory, FlockOperation::LockExclusive)?;
+        let _turn = turn(path);
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -62,6 +64,22 @@ impl Drop for VhostListener {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Servers that start at once take turns, until this is dropped: between its binding and its listening one looks stale to the other. It
+/// is the lock of the socket's directory. Where that cannot be had within [`TURN_MAX`], because another program has it or the
+/// directory may not be read, the server starts all the same.
+fn turn(path: &Path) -> Option<File> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
+    let until = Instant::now() + TURN_MAX;
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Some(directory)
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -121,6 +139,14 @@ mod tests {
             assert_eq!(listeners.iter().filter(|listener| listener.is_ok()).count(), 1, "{listeners:?}");
             drop(listeners);
         }
+    }
+
+    #[test]
+    fn lock_of_another_program_keeps_no_server_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let others = File::open(directory.path()).unwrap();
+        flock(&others, FlockOperation::LockExclusive).unwrap();
+        assert!(VhostListener::bind(&directory.path().join("vhost")).is_ok());
     }
 
     #[test]
