@@ -41,6 +41,11 @@ impl Samples {
     }
 }
 
+/// The mean of these, which are one at least.
+pub fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
+}
+
 /// The least and the most of these.
 pub fn span(figures: &[f64]) -> (f64, f64) {
     let least = figures.iter().copied().fold(f64::INFINITY, f64::min);

@@ -24,7 +24,7 @@ mod shown;
 mod threads;
 mod waits;
 
-pub use measure::{Case, Samples, interleave, span};
+pub use measure::{Case, Samples, interleave, mean, span};
 pub(crate) use report::machine;
 pub use report::{Bound, Report, Row};
 pub use served::PATHS as SERVED_PATHS;

@@ -6,9 +6,9 @@
 
 use super::run::{Scale, figure};
 use super::simulated;
-use super::spec::{Experiment, Linux, Row, Variant};
+use super::spec::{Experiment, Linux, Row};
 use super::table;
-use crate::bench::machine;
+use crate::bench::{machine, mean};
 use crate::guest::{self, Guest};
 use crate::program::NO_CONFIG;
 use crate::program::served::Fronts;
@@ -72,12 +72,6 @@ struct ByLinux {
     idle: f64,
 }
 
-impl ByLinux {
-    fn mean(&self) -> f64 {
-        self.figures.iter().sum::<f64>() / self.figures.len() as f64
-    }
-}
-
 /// Makes the experiments that `experiment` names, which are among `all`, with the program `zonal`. Of each row's seeds Linux takes as
 /// many as there are rounds.
 ///
@@ -120,7 +114,7 @@ fn part_lines(part: Experiment, linux: &Linux, zonal: &Path, scale: Scale) -> Re
     for (row, cells) in simulated::run(&part, zonal, scale)? {
         for (variant, cell) in part.variants.iter().zip(cells) {
             let Some(&published) = row.published.get(&variant.name) else { continue };
-            let Variant { mode, .. } = variant.clone();
+            let mode = variant.mode.clone();
             let path = cell.figures.median();
             let draws = cell.simulated.map_or_else(Vec::new, |simulated| simulated.draws);
             let linux = vec![ByLinux::default(); linux.schedulers.len()];
@@ -285,9 +279,9 @@ impl Line {
                 table::figure(self.published),
                 self.row.unit.name().to_owned(),
                 beside(self.path, &self.draws),
-                beside(linux.mean(), &linux.figures),
+                beside(mean(&linux.figures), &linux.figures),
                 scheduler.clone(),
-                format!("{:.2}x", linux.mean() / self.path),
+                format!("{:.2}x", mean(&linux.figures) / self.path),
                 format!("{:.0}%", linux.idle * 100.0),
             ]
         };
@@ -296,7 +290,7 @@ impl Line {
 
     fn to_json(&self, schedulers: &[String]) -> Value {
         let linux = schedulers.iter().zip(&self.linux).map(|(scheduler, linux)| {
-            json!({ "scheduler": scheduler, "measured": linux.mean(), "draws": linux.figures, "idle": linux.idle })
+            json!({ "scheduler": scheduler, "measured": mean(&linux.figures), "draws": linux.figures, "idle": linux.idle })
         });
         json!({
             "what": self.row.name, "how": self.mode, "unit": self.row.unit.name(), "published": self.published,

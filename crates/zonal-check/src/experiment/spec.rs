@@ -230,6 +230,12 @@ pub enum SpecError {
         /// What is wrong with it, and where.
         error: Box<toml::de::Error>,
     },
+    /// It has no jobs, variants or rows, or has them beside `[linux]`.
+    #[error("{path}: an experiment has jobs, variants and rows, or [linux] in their place")]
+    Neither {
+        /// The description.
+        path: PathBuf,
+    },
     /// A figure was published for a variant that is not there.
     #[error("{path}: row {row} has a published figure of {variant}, which is no variant")]
     NoVariant {
@@ -282,6 +288,10 @@ impl Experiment {
     fn parse(text: &str, path: &Path) -> Result<Experiment, SpecError> {
         let experiment: Experiment = toml::from_str(text)
             .map_err(|error| SpecError::Form { path: path.to_owned(), error: Box::new(error) })?;
+        let parts = [experiment.jobs.is_empty(), experiment.variants.is_empty(), experiment.rows.is_empty()];
+        if parts != [experiment.linux.is_some(); 3] {
+            return Err(SpecError::Neither { path: path.to_owned() });
+        }
         experiment.check_names(path)?;
         experiment.rows().iter().try_for_each(|row| experiment.check_said(row, path))?;
         Ok(experiment)
@@ -439,8 +449,14 @@ mod tests {
     const HEAD: &str = "title = 't'\nsource = 's'\nabout = 'a'\njobs = ['j.fio']\n\
                         [[variant]]\nname = 'a'\ndevice = 'null:'\nmode = 'direct'\n";
 
+    const TITLES: &str = "title = 't'\nsource = 's'\nabout = 'a'\n";
+
     fn parse(rows: &str) -> Result<Experiment, SpecError> {
-        Experiment::parse(&format!("{HEAD}{rows}"), Path::new("x"))
+        parse_all(&format!("{HEAD}{rows}"))
+    }
+
+    fn parse_all(text: &str) -> Result<Experiment, SpecError> {
+        Experiment::parse(text, Path::new("x"))
     }
 
     #[test]
@@ -487,6 +503,17 @@ mod tests {
         let experiment = row(&format!("{unexplained}\nreason = {{ a = 'it is so' }}")).unwrap();
         let (name, changes) = experiment.variants[0].profile().unwrap();
         assert_eq!((name, changes.as_slice()), ("ufs-zoned", [("link_us", "5")].as_slice()));
+    }
+
+    #[test]
+    fn experiment_has_its_own_rows_or_those_that_linux_makes() {
+        let linux = "[linux]\nexperiments = []\ndevice = 'null:'\nqueue_depth = 1\nmax_sectors_kb = 4\nschedulers = []\n";
+        let row = "[[row]]\nname = 'r'\nsection = 's'\nunit = 'MB/s'\n";
+        let is_refused = |text: String| matches!(parse_all(&text), Err(SpecError::Neither { .. }));
+        assert!(parse(row).is_ok());
+        assert!(parse_all(&format!("{TITLES}{linux}")).is_ok());
+        assert!(is_refused(format!("{HEAD}{row}{linux}")), "both");
+        assert!(is_refused(HEAD.to_owned()) && is_refused(TITLES.to_owned()), "neither");
     }
 
     #[test]

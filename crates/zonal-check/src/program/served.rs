@@ -4,12 +4,39 @@ use super::command;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what a server has to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first lines of a server, and what reads the rest: fewer lines if it ends before. `None` if they do not come within [`PATIENCE`].
+fn first_lines(child: &mut Child, count: usize) -> Option<(Vec<String>, BufReader<ChildStdout>)> {
+    let mut out = BufReader::new(child.stdout.take()?);
+    let (sender, read) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = out.by_ref().lines().take(count).map_while(Result::ok).collect();
+        let _ = sender.send((lines, out));
+    });
+    read.recv_timeout(PATIENCE).ok()
+}
+
+fn send(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    assert!(sent.unwrap().success(), "it has ended before");
+}
+
+fn ended(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// A server with other fronts than NVMe/TCP, killed when it is dropped.
 pub struct Fronts {
@@ -23,7 +50,7 @@ impl Fronts {
     /// `zonal serve` with `options` in `dir`, once it has said `lines` lines.
     ///
     /// # Panics
-    /// If it says fewer.
+    /// If it says fewer, or does not within [`PATIENCE`].
     pub fn start(dir: &Path, options: &str, lines: usize) -> Fronts {
         Fronts::start_as(command(dir, &format!("serve {options}")), lines)
     }
@@ -33,17 +60,21 @@ impl Fronts {
     /// # Panics
     /// As [`Fronts::start`].
     pub fn start_as(mut command: Command, lines: usize) -> Fronts {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let ready = out.lines().take(lines).map(Result::unwrap).collect();
-        Fronts { child, ready }
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut fronts = Fronts { child, ready: Vec::new() };
+        let said = first_lines(&mut fronts.child, lines);
+        fronts.ready = said.map(|(ready, _)| ready).unwrap_or_default();
+        assert_eq!(fronts.ready.len(), lines, "{command:?} is not ready: {:?}", fronts.ready);
+        fronts
     }
 
     /// Asks it to end, and returns its exit code.
+    ///
+    /// # Panics
+    /// If it has ended before, or does not end within [`PATIENCE`].
     pub fn terminate(mut self) -> Option<i32> {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(sent.unwrap().success(), "it has ended before");
-        self.child.wait().unwrap().code()
+        send(&self.child, "-TERM");
+        ended(&mut self.child).code()
     }
 }
 
@@ -91,16 +122,8 @@ impl Served {
     /// As [`Served::start`].
     pub fn start_as(mut command: Command, options: &str) -> Served {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, ready) = mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = out.read_line(&mut line);
-            let _ = sender.send(line);
-            out
-        });
-        let line = match ready.recv_timeout(PATIENCE) {
-            Ok(line) if !line.is_empty() => line,
+        let (line, out) = match first_lines(&mut child, 1) {
+            Some((mut lines, out)) if !lines.is_empty() => (lines.remove(0), out),
             _ => {
                 let _ = child.kill();
                 let mut err = String::new();
@@ -112,7 +135,7 @@ impl Served {
         let ["ready", "nvme-tcp", address, nqn, namespaces] = words[..] else { panic!("{line:?}") };
         Served {
             child,
-            out: reader.join().unwrap(),
+            out,
             address: address.parse().unwrap(),
             nqn: nqn.to_owned(),
             namespaces: namespaces.to_owned(),
@@ -124,8 +147,7 @@ impl Served {
     /// # Panics
     /// If the server has ended before.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(sent.unwrap().success(), "it has ended before");
+        send(&self.child, name);
     }
 
     /// Asks it to end, and returns its exit code.
@@ -142,14 +164,7 @@ impl Served {
     /// # Panics
     /// If it has not ended within [`PATIENCE`].
     pub fn wait(mut self) -> (Option<i32>, String, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let status = ended(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
         self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();

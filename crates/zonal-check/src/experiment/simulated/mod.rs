@@ -18,7 +18,7 @@ pub use summary::{Group, Summary, summary};
 
 use super::run::{Cell, Scale, arguments, bench, figure, statistics};
 use super::spec::{Experiment, Row, Status, Unit, Variant};
-use crate::bench::{Samples, span};
+use crate::bench::{Samples, mean, span};
 use serde_json::Value;
 use std::path::Path;
 use zonal_io::volume::Statistics;
@@ -222,10 +222,6 @@ impl Trial<'_> {
         let figures = Policy::ALL.map(|policy| self.figure(&format!("policy={}", policy.name())));
         Ok(span(&figures.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
-}
-
-fn mean(figures: &[f64]) -> f64 {
-    figures.iter().sum::<f64>() / figures.len() as f64
 }
 
 /// Whether something was published that the cell can be compared with.

@@ -142,12 +142,11 @@ impl Measured {
 /// A figure with what there is to say of its range.
 fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
     let Some(Simulated { is_calibrated, range, draws, .. }) = simulated else { return figure(measured) };
-    let words = |(least, most): (f64, f64)| range_of(&[least, most]);
     if let (false, Some(range)) = (is_calibrated, range) {
-        return words(*range);
+        return range_of(&<[f64; 2]>::from(*range));
     }
     let drawn = if draws.is_empty() { String::new() } else { format!(" {{{}}}", range_of(draws)) };
-    let ranged = range.map_or(String::new(), |range| format!(" ({})", words(range)));
+    let ranged = range.map_or(String::new(), |range| format!(" ({})", range_of(&<[f64; 2]>::from(range))));
     format!("{}{drawn}{ranged}", figure(measured))
 }
 
