@@ -81,7 +81,7 @@ pub enum Query {
     Info,
     /// The file system on the volume.
     Files,
-    /// The connections of hosts.
+    /// The connections of hosts, rings of virtual machines, and queues of block devices.
     Connections,
     /// To scrub the file system on the volume, or to look how far that is.
     Scrub(ScrubQuery),

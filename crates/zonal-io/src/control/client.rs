@@ -104,7 +104,7 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
-/// The connections of hosts to the volume of the socket at `path`, if it is exported.
+/// The connections of hosts, rings and queues that lead to the volume of the socket at `path`, if it is exported.
 ///
 /// # Errors
 /// As [`ask`].

@@ -33,7 +33,7 @@ const SAME_NAME_MAX: u32 = 1000;
 /// How long the server waits for the thread that does its errands, before it looks whether there still is one.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 
-/// Tells of what is above a volume: a file system, or connections of hosts. The thread that does the server's errands calls it, or
+/// Tells of what is above a volume: a file system, or connections, rings and queues. The thread that does the server's errands calls it, or
 /// the server's.
 pub type Teller = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
@@ -67,7 +67,7 @@ impl ControlServer {
         ControlServer::start_with(volume, None, Errands::default())
     }
 
-    /// The same, of a volume that is exported to hosts.
+    /// The same, of a volume that is exported.
     ///
     /// # Errors
     /// As [`ControlServer::start`].
