@@ -8,13 +8,16 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Front ends that wait for the one before them to leave.
 const BACKLOG: i32 = 16;
 
-/// Longest time that a server waits for others that start.
-const TURN_MAX: Duration = Duration::from_secs(1);
+/// Time between two attempts of a server to have its turn.
+const TURN_PAUSE: Duration = Duration::from_millis(2);
+
+/// Attempts: a second in all.
+const TURN_ATTEMPTS: u32 = 500;
 
 /// A socket file on which a server listens. The file is removed with it.
 #[derive(Debug)]
@@ -67,19 +70,19 @@ impl Drop for VhostListener {
 }
 
 /// Servers that start at once take turns, until this is dropped: between its binding and its listening one looks stale to the other. It
-/// is the lock of the socket's directory. Where that cannot be had within [`TURN_MAX`], because another program has it or the
-/// directory may not be read, the server starts all the same.
+/// is the lock of the socket's directory. Where that cannot be had in [`TURN_ATTEMPTS`], because another program has it or the directory
+/// may not be read, the server starts all the same.
 fn turn(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
-    let until = Instant::now() + TURN_MAX;
-    while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        if Instant::now() >= until {
-            return None;
+    for _ in 0..TURN_ATTEMPTS {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(TURN_PAUSE),
+            Err(_) => return None,
         }
-        std::thread::sleep(Duration::from_millis(2));
     }
-    Some(directory)
+    None
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
