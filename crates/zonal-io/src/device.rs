@@ -22,7 +22,7 @@
 
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
-use crate::identity::Identity;
+use crate::identity::{FileId, Identity};
 pub use crate::news::Wakeups;
 use crate::pending::{Merged, PendingRequest, ReadBack};
 use std::fmt;
@@ -48,6 +48,8 @@ pub struct DeviceInfo {
     /// What the device keeps for life and no other device has, where it has such a thing. A wrapper with the same sectors
     /// passes it on; a range or a row of devices has none.
     pub identity: Option<Identity>,
+    /// The file in which it lies, where that is one. Passed on as the identity is.
+    pub file: Option<FileId>,
     /// How the sectors divide into zones.
     pub geometry: Geometry,
     /// Logical block: the unit of reads and writes, in sectors.

@@ -43,11 +43,12 @@ null_blk() {
 }
 
 # Serves a device in the guest as a block device, in the background: ublk DEVICE [OPTION...]. Prints its disk, or what the program says.
-# The process is in /tmp/served.pid.
+# The process is in /tmp/served.pid. BEFORE are words before the program's name.
 ublk() {
     modprobe ublk_drv
     : >/tmp/served
-    /share/zonal serve "$@" --ublk >/tmp/served 2>/tmp/served.said &
+    # shellcheck disable=SC2086 # words
+    ${BEFORE:-} /share/zonal serve "$@" --ublk >/tmp/served 2>/tmp/served.said &
     echo $! >/tmp/served.pid
     for _ in $(seq 600); do
         if grep -q ^ready /tmp/served || ! kill -0 "$(cat /tmp/served.pid)" 2>/dev/null; then break; fi

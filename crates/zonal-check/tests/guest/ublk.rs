@@ -79,12 +79,15 @@ const SHOWN: &[(&str, &str)] = &[
     ("killed.next", "ublkb0 ublkc0 /dev/ublkb0"),
     ("killed.ended", "ok"),
     ("kept.write", "ok"),
+    ("kept.copy", "/dev/ublkb1 ok"),
     (
         "kept.changed",
         "zonal: /share/d: /dev/ublkb0 waits for a server of this drive with other options: end that one first, started as it was",
     ),
     ("kept.disk", "/dev/ublkb0"),
     ("kept.waited", "0 2(oi) 0x000028"),
+    ("kept.lacking", "its threads its character device"),
+    ("kept.again", "/dev/ublkb0"),
     ("kept.ended", "ok"),
 ];
 

@@ -90,10 +90,22 @@ exec 3<"$disk"
 tell kept.write "$(write 24579 1)"
 kill -KILL "$(cat /tmp/served.pid)"
 dd if=/share/pattern of="$disk" bs=4096 seek=24580 count=1 oflag=direct conv=notrunc 2>/tmp/dd.said &
+# A copy of the drive is another one: its server makes a disk of its own.
+cp "$DRIVE" /tmp/copy
+tell kept.copy "$(ublk /tmp/copy) $(end_ublk)"
 tell kept.changed "$(refused "$DRIVE" --read-only)"
 tell kept.disk "$(ublk "$DRIVE")"
 wait $!
 tell kept.waited "$(grep -c 'error' /tmp/dd.said) $(zone 196608)"
+kill -KILL "$(cat /tmp/served.pid)"
+# Servers that lack a descriptor, each a later one, leave it to the next, whatever they had begun. The first that lacks none ends it.
+lacking=$(for n in $(seq 4 30); do
+    said=$(BEFORE="prlimit --nofile=$n" ublk "$DRIVE")
+    case $said in "$disk") break ;; *) sed -n '/Too many open files/ s/.*ublk: \(its [^:]*\): .*/\1/p' <<<"$said" ;; esac
+done | uniq | xargs)
+tell kept.lacking "$lacking"
+kill -KILL "$(cat /tmp/served.pid)"
+tell kept.again "$(ublk "$DRIVE")"
 exec 3<&-
 tell kept.ended "$(end_ublk)"
 dmesg | grep -E 'WARNING:|BUG:|hung' | sed 's/^/messages /'

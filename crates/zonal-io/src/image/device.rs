@@ -3,6 +3,7 @@
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
 use crate::emulated::Zones;
+use crate::identity::FileId;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
 use crate::image::error::{Failure, ImageError};
@@ -203,6 +204,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
     DeviceInfo {
         name: name_of(path),
         identity: header.identity,
+        file: path.metadata().ok().as_ref().map(FileId::from),
         geometry: header.geometry,
         block_sectors: block,
         open_max: header.open_max,

@@ -8,7 +8,7 @@ use rustix::process::{Pid, test_kill_process};
 use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use zonal_io::identity::Identity;
+use zonal_io::device::DeviceInfo;
 
 /// In a device's mark: its drive has no identity, and is gone with its server.
 const WITHOUT_IDENTITY: u64 = u64::from_be_bytes(*b"\0zonal-u");
@@ -19,13 +19,12 @@ const QUIESCED_WITHIN: Duration = Duration::from_secs(30);
 /// How long until it is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a device says of its drive.
-pub(super) fn mark_of(identity: Option<Identity>) -> u64 {
-    let halves = |identity: Identity| {
-        let number = u128::from_be_bytes(identity.bytes());
-        (number >> 64) as u64 ^ number as u64
-    };
-    identity.map_or(WITHOUT_IDENTITY, halves)
+/// What a device says of its drive: identity and file, because a copy of the file is another drive of the same identity.
+pub(super) fn mark_of(drive: &DeviceInfo) -> u64 {
+    let Some(identity) = drive.identity else { return WITHOUT_IDENTITY };
+    let number = u128::from_be_bytes(identity.bytes());
+    let file = drive.file.map_or(0, |file| file.inode ^ file.device.rotate_left(32));
+    (number >> 64) as u64 ^ number as u64 ^ file
 }
 
 /// Looks for a device with this mark whose server is gone. Removes those whose drives are gone with their servers.
@@ -83,32 +82,47 @@ fn is_alive(pid: i32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Takes a device from a server that is gone, once the kernel has its requests back.
+/// Takes a device from a server that is gone, once the kernel has its requests back. A kernel before 6.16 refuses to begin what a
+/// server that was killed in its turn had begun, and is as ready for the next one's queues as it was for that one's.
 pub(super) fn begin(control: &mut Control, device: u32) -> Result<(), UblkError> {
     let until = Instant::now() + QUIESCED_WITHIN;
     loop {
         match control.order(wire::control::START_RECOVERY, device, 0) {
-            Err(error) if is_busy(&error) && Instant::now() < until => sleep(PAUSE),
+            Err(error) if is(&error, Errno::BUSY) && Instant::now() < until => sleep(PAUSE),
+            Err(error) if is(&error, Errno::INVAL) && is_quiesced(control, device) => return Ok(()),
             ended => return ended.map_err(UblkError::refused("the device that a killed server has left")),
         }
     }
 }
 
-fn is_busy(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn is_quiesced(control: &mut Control, device: u32) -> bool {
+    control.facts(device).is_ok_and(|facts| facts.state == device_state::QUIESCED)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal_io::identity::FileId;
+    use zonal_io::registry::Registry;
 
     #[test]
-    fn drives_with_and_without_identity_have_their_own_marks() {
-        let identity = |text: &str| Some(text.parse().unwrap());
-        let first = mark_of(identity("67e55044-10b1-426f-9247-bb680e5fe0c8"));
-        assert_ne!(first, mark_of(identity("67e55044-10b1-426f-9247-bb680e5fe0c9")));
+    fn drives_without_identity_drives_with_one_and_copies_have_their_own_marks() {
+        let memory = Registry::default().open("ram:size=16M,zone_size=4M").unwrap();
+        let of = |identity: &str, file| {
+            mark_of(&DeviceInfo { identity: Some(identity.parse().unwrap()), file, ..memory.info().clone() })
+        };
+        let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        let first = of(uuid, None);
         assert_eq!(first, 0x67e5_5044_10b1_426f ^ 0x9247_bb68_0e5f_e0c8);
-        assert_eq!(mark_of(None), WITHOUT_IDENTITY);
+        assert_ne!(first, of("67e55044-10b1-426f-9247-bb680e5fe0c9", None));
+        let file = |device, inode| of(uuid, Some(FileId { device, inode }));
+        assert_eq!(file(1, 2), file(1, 2));
+        assert!(file(1, 2) != file(1, 3) && file(1, 2) != file(2, 2) && file(1, 2) != file(2, 1));
+        assert_eq!(mark_of(memory.info()), WITHOUT_IDENTITY);
     }
 
     #[test]

@@ -1,0 +1,318 @@
+//! The threads of a server: a thread and a ring for each queue of the device.
+//!
+//! A thread sleeps in its ring until the kernel has a request or the volume an answer, whose bell the ring polls. All results of
+//! a turn and all requests that have come meanwhile pass in one system call; the data of a request cost one more.
+
+use super::Shared;
+use crate::queue::{Drive, Payload, Queue};
+use crate::wire::{self, Commit, Descriptor, DeviceFacts};
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::c_void;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+use zonal_core::Nanos;
+use zonal_io::news::News;
+
+/// Longest sleep of a thread.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// A completion of the ring with this number is the volume's bell; others are of tags.
+const NEWS: u64 = u64::MAX;
+
+/// Threads, one a queue, that have all they need but the device.
+pub(super) struct QueueThreads {
+    handles: Vec<JoinHandle<io::Result<()>>>,
+    devices: Vec<mpsc::Sender<Arc<Shared>>>,
+    told: mpsc::Receiver<io::Result<()>>,
+}
+
+impl QueueThreads {
+    /// Starts them. They end if the device does not come.
+    pub(super) fn start(drive: &Arc<Drive>, facts: &DeviceFacts) -> io::Result<QueueThreads> {
+        let (teller, told) = mpsc::channel();
+        let mut threads = QueueThreads { handles: Vec::new(), devices: Vec::new(), told };
+        for queue in 0..facts.queues {
+            let (drive, depth, teller) = (drive.clone(), facts.depth, teller.clone());
+            let (device, coming) = mpsc::channel();
+            let thread = std::thread::Builder::new().name(format!("ublk-{queue}"));
+            threads.handles.push(thread.spawn(move || run(queue, depth, &drive, teller, &coming))?);
+            threads.devices.push(device);
+        }
+        drop(teller);
+        threads.hear()?;
+        Ok(threads)
+    }
+
+    /// Gives them the device. Each tells the kernel that it takes requests.
+    pub(super) fn fetch(self, shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+        for device in &self.devices {
+            let _ = device.send(shared.clone());
+        }
+        self.hear()?;
+        Ok(self.handles)
+    }
+
+    /// Waits for a word of each.
+    fn hear(&self) -> io::Result<()> {
+        let word = || self.told.recv().map_err(|_| io::Error::other("a thread of the server panicked"));
+        self.devices.iter().try_for_each(|_| word()?)
+    }
+}
+
+/// A thread, which ends with the device. What it lacks at its beginning it tells, and ends.
+fn run(
+    queue: u16,
+    depth: u16,
+    drive: &Drive,
+    teller: mpsc::Sender<io::Result<()>>,
+    coming: &mpsc::Receiver<Arc<Shared>>,
+) -> io::Result<()> {
+    let tell = |word| {
+        let _ = teller.send(word);
+    };
+    let needs = ring(depth).and_then(|ring| Ok((ring, drive.part().volume().news()?)));
+    let (ring, news) = match needs {
+        Ok(needs) => needs,
+        Err(error) => {
+            tell(Err(error));
+            return Ok(());
+        }
+    };
+    tell(Ok(()));
+    let Ok(shared) = coming.recv() else { return Ok(()) };
+    let _end = EndOfThread(&shared);
+    let thread = QueueThread::new(&shared, queue, ring).and_then(|mut thread| {
+        thread.fetch_all()?;
+        Ok(thread)
+    });
+    match thread {
+        Ok(thread) => {
+            tell(Ok(()));
+            // Where another one panics, its teller is the last.
+            drop(teller);
+            thread.run(news)
+        }
+        Err(error) => {
+            tell(Err(error));
+            Ok(())
+        }
+    }
+}
+
+/// A command a tag, and the bell. Completions come when this thread waits for them, and interrupt it at no other time.
+fn ring(depth: u16) -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(u32::from(depth) + 1)
+}
+
+/// Ends the server where a thread ends that was not asked to: the kernel would wait for its queue.
+struct EndOfThread<'a>(&'a Shared);
+
+impl Drop for EndOfThread<'_> {
+    fn drop(&mut self) {
+        self.0.has_to_end.store(true, Ordering::Release);
+    }
+}
+
+/// A request's data in the character device.
+struct CharacterDevice<'a> {
+    file: &'a OwnedFd,
+    queue: u16,
+}
+
+impl CharacterDevice<'_> {
+    /// Calls `part` with the beginning of what is left, and the place of that, until nothing is.
+    fn whole(
+        &self,
+        tag: u16,
+        len: usize,
+        mut part: impl FnMut(usize, u64) -> rustix::io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            match part(done, wire::data_of(self.queue, tag) + done as u64) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => done += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Payload for CharacterDevice<'_> {
+    fn read(&self, tag: u16, into: &mut [u8]) -> io::Result<()> {
+        let len = into.len();
+        self.whole(tag, len, |done, at| rustix::io::pread(self.file, &mut into[done..], at))
+    }
+
+    fn write(&self, tag: u16, from: &[u8]) -> io::Result<()> {
+        self.whole(tag, from.len(), |done, at| rustix::io::pwrite(self.file, &from[done..], at))
+    }
+}
+
+/// Where the kernel puts the requests of a queue.
+struct Descriptors {
+    mapped: *mut c_void,
+    len: usize,
+    depth: u16,
+}
+
+impl Descriptors {
+    fn map(file: &OwnedFd, queue: u16, depth: u16) -> io::Result<Descriptors> {
+        let page = rustix::param::page_size();
+        let (len, at) = (wire::descriptors_len(depth, page), wire::descriptors_of(queue, page));
+        // SAFETY: a new mapping, where the kernel likes.
+        let mapped = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, at)? };
+        Ok(Descriptors { mapped, len, depth })
+    }
+
+    fn of(&self, tag: u16) -> Descriptor {
+        assert!(tag < self.depth, "the kernel names tag {tag} of {}", self.depth);
+        // SAFETY: the mapping has `depth` descriptors, any bytes are one, and the kernel changes that of a tag only after the tag's
+        // request was committed.
+        unsafe { self.mapped.cast::<Descriptor>().add(tag.into()).read_volatile() }
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and not used again.
+        let _ = unsafe { munmap(self.mapped, self.len) };
+    }
+}
+
+/// A queue with its ring, on its thread: the kernel takes commands of a queue from one thread only.
+struct QueueThread<'a> {
+    shared: &'a Shared,
+    number: u16,
+    queue: Queue,
+    descriptors: Descriptors,
+    ring: IoUring,
+    /// Tags that the kernel has taken back.
+    stopped: u16,
+    /// The ring polls the volume's bell.
+    is_listening: bool,
+}
+
+impl<'a> QueueThread<'a> {
+    fn new(shared: &'a Shared, number: u16, ring: IoUring) -> io::Result<QueueThread<'a>> {
+        let depth = shared.depth;
+        Ok(QueueThread {
+            shared,
+            number,
+            queue: Queue::new(shared.drive.clone(), number, depth),
+            descriptors: Descriptors::map(&shared.file, number, depth)?,
+            ring,
+            stopped: 0,
+            is_listening: false,
+        })
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the commands of a queue name no memory, and a poll's descriptor stays open.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.ring.submit()?;
+        }
+        Ok(())
+    }
+
+    fn push_commit(&mut self, command: u32, commit: &Commit) -> io::Result<()> {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(commit.as_bytes());
+        let file = types::Fd(self.shared.file.as_raw_fd());
+        let entry = opcode::UringCmd16::new(file, command).cmd(bytes).build();
+        self.push(&entry.user_data(commit.tag.into()))
+    }
+
+    fn fetch_all(&mut self) -> io::Result<()> {
+        for tag in 0..self.shared.depth {
+            let commit = Commit { queue: self.number, tag, ..Commit::default() };
+            self.push_commit(wire::io::FETCH, &commit)?;
+        }
+        self.ring.submit().map(drop)
+    }
+
+    /// Serves until the kernel has taken all tags back.
+    fn run(mut self, mut news: News) -> io::Result<()> {
+        let volume = self.shared.drive.part().volume().clone();
+        let (clock, polls) = (self.shared.clock, self.shared.polls);
+        let mut now = clock.now();
+        loop {
+            if !polls {
+                news.arm();
+            }
+            let due = volume.poll(now);
+            self.commit_all(now)?;
+            let in_flight = &self.shared.in_flight[usize::from(self.number)];
+            in_flight.store(self.queue.in_flight() as u32, Ordering::Relaxed);
+            if self.stopped == self.shared.depth && self.queue.in_flight() == 0 {
+                return Ok(());
+            }
+            if !polls && !std::mem::replace(&mut self.is_listening, true) {
+                let bell = types::Fd(news.as_fd().as_raw_fd());
+                let entry = opcode::PollAdd::new(bell, rustix::event::PollFlags::IN.bits().into()).build();
+                self.push(&entry.user_data(NEWS))?;
+            }
+            self.wait(due, now)?;
+            news.disarm();
+            now = clock.now();
+            self.begin_all(now)?;
+        }
+    }
+
+    /// Hands the kernel what has ended.
+    fn commit_all(&mut self, now: Nanos) -> io::Result<()> {
+        let payload = CharacterDevice { file: &self.shared.file, queue: self.number };
+        while let Some(commit) = self.queue.take(now, &payload) {
+            self.push_commit(wire::io::COMMIT_AND_FETCH, &commit)?;
+        }
+        Ok(())
+    }
+
+    /// Submits what is in the ring, and waits for a completion, or until `due`.
+    fn wait(&mut self, due: Option<Nanos>, now: Nanos) -> io::Result<()> {
+        let left =
+            due.map_or(SLEEP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)).min(SLEEP_MAX));
+        let waited = match left.is_zero() || self.shared.polls {
+            true => self.ring.submit(),
+            false => {
+                let left = types::Timespec::from(left);
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&left))
+            }
+        };
+        match waited.map_err(|error| (error.raw_os_error().map(Errno::from_raw_os_error), error)) {
+            Ok(_) | Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Takes the requests that have come.
+    fn begin_all(&mut self, now: Nanos) -> io::Result<()> {
+        let payload = CharacterDevice { file: &self.shared.file, queue: self.number };
+        for ended in self.ring.completion() {
+            match (ended.user_data(), ended.result()) {
+                (NEWS, _) => self.is_listening = false,
+                (_, wire::STOPPED) => self.stopped += 1,
+                (tag, 0) => {
+                    let descriptor = self.descriptors.of(tag as u16);
+                    self.queue.begin(now, tag as u16, &descriptor, &payload);
+                }
+                (_, number) => return Err(io::Error::from_raw_os_error(-number)),
+            }
+        }
+        Ok(())
+    }
+}
