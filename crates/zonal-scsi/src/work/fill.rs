@@ -22,8 +22,6 @@ pub(crate) struct FillWork {
     piece_sectors: u32,
     /// Bytes that the initiator has sent.
     data: u32,
-    /// A piece was written.
-    has_begun: bool,
 }
 
 impl FillWork {
@@ -33,7 +31,7 @@ impl FillWork {
         let mut copies = IoBuf::zeroed(piece_sectors * 512);
         copies.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
         let copies = copies.into();
-        FillWork { first, sectors, done: 0, held: 0, asked: 0, copies, piece_sectors, data, has_begun: false }
+        FillWork { first, sectors, done: 0, held: 0, asked: 0, copies, piece_sectors, data }
     }
 
     /// The zone holds that many of its sectors, which may be this command's.
@@ -49,9 +47,8 @@ impl FillWork {
                 self.copies = buf;
                 if let Err(error) = result {
                     let failure = Failure::of_request(&error, false);
-                    return Next::End(Err(if self.has_begun { failure.in_part() } else { failure }));
+                    return Next::End(Err(if self.done > 0 { failure.in_part() } else { failure }));
                 }
-                self.has_begun = true;
                 self.done += self.asked;
             }
         }

@@ -345,6 +345,23 @@ fn device_that_stays_busy_after_a_part_is_told_as_failed() {
     rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
 }
 
+/// A part that a killed process has carried out counts as well.
+#[test]
+fn device_that_is_busy_for_the_rest_of_what_is_left_is_told_as_failed() {
+    let drive = Registry::default().open(DRIVE_4K).unwrap();
+    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[Op::Write])).after(1);
+    let plan = Plan { rules: vec![rule], ..Plan::default() };
+    let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
+    let lba = 5 * rig.zone_blocks();
+    rig.must_write(lba, 1, 7);
+    let cdb = WriteSame { lba, blocks: 4, is_unmap: false, has_data: true }.emit();
+    let task = Task { tag: 1, lun: 0, cdb, data_out: filled(&[7; 4096]), data_in: IoBufs::empty() };
+    rig.queue.submit_again(rig.now, task);
+    let answer = rig.wait();
+    reply(answer.status, &answer.sense, answer.transferred, answer.data_in)
+        .fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
+}
+
 /// What a killed process had written of a write, in blocks, and what the next one gets again.
 fn written_again(device: &str, written: u32, lba: u64, data: &[u8], fua: bool) -> (Rig, Reply) {
     let mut rig = Rig::new(device);
