@@ -306,9 +306,13 @@ impl Ring {
         self.has_next()
     }
 
+    /// Whether chains are to be taken that an earlier back end left.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
     /// Whether [`Ring::take`] has something, be it a fault.
     pub fn has_next(&self) -> bool {
-        !self.left.is_empty()
-            || self.parts.available.load_u16(INDEX, Ordering::Acquire) != self.next_available.0
+        self.has_left() || self.parts.available.load_u16(INDEX, Ordering::Acquire) != self.next_available.0
     }
 }

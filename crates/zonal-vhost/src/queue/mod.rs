@@ -61,6 +61,8 @@ pub struct Queue {
     is_fault_told: bool,
     /// Where it began, for a ring that is not in memory.
     base: u16,
+    /// Functions that wait until what a killed process has left has ended: it is taken one by one, and they concern all of it.
+    waiting: Vec<Management>,
 }
 
 impl Queue {
@@ -79,6 +81,7 @@ impl Queue {
             fault: None,
             is_fault_told: false,
             base: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -151,6 +154,11 @@ impl Queue {
         }
         if let Role::Requests(requests) = &mut self.role {
             is_busy |= requests.poll(now, ring);
+            let waits = takes && self.fault.is_none() && (requests.has_left() || ring.has_left());
+            for management in self.waiting.extract_if(.., |_| !waits) {
+                is_busy = true;
+                requests.manage(now, management);
+            }
         }
         let signals = ring.publish();
         let wants_more = takes && self.fault.is_none() && self.role.wants_more();
@@ -178,10 +186,13 @@ impl Queue {
         }
     }
 
-    /// Carries out a function of task management on what is in flight here, and what the guest has made available before it.
+    /// Carries out a function of task management on what is in flight here. What the guest has made available before it has been taken by
+    /// a turn, but for what a killed process has left: the function waits for that.
     pub fn manage(&mut self, now: Nanos, management: Management) {
-        if let Role::Requests(requests) = &mut self.role {
-            requests.manage(now, management);
+        let Role::Requests(requests) = &mut self.role else { return };
+        match requests.has_left() || self.ring.as_ref().is_some_and(Ring::has_left) {
+            true => self.waiting.push(management),
+            false => requests.manage(now, management),
         }
     }
 
@@ -221,7 +232,7 @@ impl Role {
             Role::Control(control) => control.has_room(),
             // Its buffers stay in the ring: there is nothing to put into them.
             Role::Events => false,
-            Role::Requests(requests) => requests.has_room(),
+            Role::Requests(requests) => !requests.has_left(),
         }
     }
 }

@@ -61,10 +61,10 @@ impl Requests {
         self.in_flight
     }
 
-    /// Whether another may begin. A request that a killed process has left is alone: what comes after it may begin where it ends, and what it
-    /// is compared with takes memory.
-    pub(super) fn has_room(&self) -> bool {
-        self.left.is_none()
+    /// Whether a request is in flight that a killed process has left. It is alone: what comes after it may begin where it ends, and what it is
+    /// compared with takes memory.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.is_some()
     }
 
     pub(super) fn begin(&mut self, now: Nanos, ring: &mut Ring, chain: Chain) -> Result<(), RingFault> {
@@ -128,7 +128,7 @@ impl Requests {
             response.response = running.aborted_by;
         }
         respond(ring, tag as u16, &running.buffers, &response, read_len);
-        running.managed_by.into_iter().for_each(|id| self.has_left(id));
+        running.managed_by.into_iter().for_each(|id| self.one_less(id));
     }
 
     pub(super) fn manage(&mut self, now: Nanos, management: Management) {
@@ -152,11 +152,11 @@ impl Requests {
                 self.tasks.cancel(now, head);
             }),
         }
-        self.has_left(management.id);
+        self.one_less(management.id);
     }
 
     /// One thing less that a function waits for.
-    fn has_left(&mut self, id: u64) {
+    fn one_less(&mut self, id: u64) {
         let Some(place) = self.managing.iter().position(|managing| managing.id == id) else { return };
         self.managing[place].left -= 1;
         if self.managing[place].left == 0 {

@@ -226,7 +226,7 @@ impl<'a> Thread<'a> {
     }
 
     fn manage(&mut self, now: Nanos, management: Management, rests: bool) {
-        // What the guest has made available before the function is concerned by it.
+        // What the guest has made available before the function is concerned by it, and is taken now if nothing is left of a killed process.
         self.turn_queues(now, rests);
         let queues = self.lines.values_mut().filter(|line| line.queue.is_for_requests());
         let mut left = 1;

@@ -84,9 +84,9 @@ fn data_written_is_read_back_into_other_pages() {
     assert!(back == bytes);
 }
 
-/// A killed process has left two writes, of the first of which a block is there: the second begins where the first one ends.
-#[test]
-fn write_that_is_left_waits_for_the_one_before_it() {
+/// A killed process has left two writes, of the first of which a block is there: the second begins where the first one ends. Returns their
+/// data, too, and where they begin.
+fn rig_of_two_left_writes() -> (Rig, Vec<u8>, u64) {
     let mut rig = Rig::new(2);
     let zone = rig.disk.blocks() / u64::from(rig.disk.volume().info().geometry.zones());
     let first = 3 * zone;
@@ -105,6 +105,31 @@ fn write_that_is_left_waits_for_the_one_before_it() {
     rig.queue = Queue::new(2, &rig.disk);
     rig.queue.start(rig.driver.guest.memory(), setup, log());
     rig.queue.set_enabled(true);
+    (rig, bytes, first)
+}
+
+#[test]
+fn function_waits_for_all_that_is_left() {
+    let (mut rig, ..) = rig_of_two_left_writes();
+    rig.turn();
+    manage(&mut rig, 8, function::LOGICAL_UNIT_RESET, 0);
+    let mut turns = 0;
+    let end = loop {
+        if let Some(end) = rig.queue.managed() {
+            break end;
+        }
+        turns += 1;
+        assert!(turns < 64, "it does not end");
+        rig.poll();
+    };
+    assert_eq!(end.id, 8);
+    let ended = [rig.driver.used(), rig.driver.used()];
+    assert!(ended.iter().all(Option::is_some), "a command that was left ends after the function: {ended:?}");
+}
+
+#[test]
+fn write_that_is_left_waits_for_the_one_before_it() {
+    let (mut rig, bytes, first) = rig_of_two_left_writes();
     // Each is read, compared or written in turns of its own.
     for _ in 0..16 {
         rig.poll();
