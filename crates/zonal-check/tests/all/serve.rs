@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program::served::{Fronts, PATIENCE, Served};
@@ -92,6 +92,19 @@ fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
     let said = run(dir.path(), "serve d --vhost-user-scsi s").refused(1);
     assert!(said.contains("no socket"), "{said}");
     assert_eq!(fs::read(&socket).unwrap(), b"data");
+}
+
+/// The line that says it is ready goes to a pipe that has no reader.
+#[test]
+fn server_that_cannot_say_that_it_is_ready_leaves_nothing() {
+    let dir = drive();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = command(dir.path(), "serve d --vhost-user-scsi s --listen 127.0.0.1:0");
+    let ended = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    // As if a signal had told it.
+    assert_eq!(ended.status.code(), Some(128 + 13), "{ended:?}");
+    assert!(!dir.path().join("s").exists(), "its socket");
 }
 
 #[test]

@@ -7,12 +7,13 @@ use crate::write_path::WritePathAndMode;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zonal_io::clock::Clock;
-use zonal_io::control::ControlServer;
+use zonal_io::control::{ControlServer, Teller};
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
@@ -106,48 +107,89 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let volume = Arc::new(volume);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let export = Export { arguments, volume, clock: Clock::start(), threads, interrupt };
-    let socket = arguments.vhost_user_scsi.as_deref();
-    // A block device has none, or the device's own.
-    let has_name = listen.is_some() || socket.is_some();
-    let identity = has_name.then(|| identity(arguments, export.volume.info().identity)).transpose()?;
-    let hosts =
-        listen.zip(identity).map(|(listen, identity)| export.serve_hosts(listen, identity)).transpose()?;
-    let machine =
-        socket.zip(identity).map(|(socket, identity)| export.serve_machine(socket, identity)).transpose()?;
-    let disk = arguments.ublk.then(|| export.show_disk()).transpose()?;
-    let connections = hosts.as_ref().map(|(server, _)| server.connections_teller());
-    let rings = machine.as_ref().map(VhostServer::queues_teller);
-    let queues = disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_teller()));
-    let told = move || {
-        let hosts = connections.iter().flat_map(|told| told()).map(|facts| connection_json(&facts));
-        let machine = rings.iter().flat_map(|told| told()).map(|facts| ring_json(&facts));
-        let kernel = queues.iter().flat_map(|(disk, told)| queues_json(disk, &told()));
-        hosts.chain(machine).chain(kernel).collect()
-    };
-    let control = ControlServer::start_of_export(export.volume.clone(), Arc::new(told));
-    if let Err(error) = &control {
-        eprintln!("zonal: no control socket: {error}");
+    let mut fronts = Fronts::default();
+    let begun = fronts.begin(&export, listen, out);
+    if begun.is_err() {
+        export.interrupt.flag().store(true, Ordering::Release);
     }
-    if let Some((server, target)) = &hosts {
-        let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
-        let namespaces =
-            target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
-        let namespaces = namespaces.collect::<Vec<_>>().join(",");
-        writeln!(out, "ready nvme-tcp {} {} {namespaces}", server.address(), target.nqn())?;
-    }
-    if let Some(disk) = &disk {
-        writeln!(out, "ready ublk {}", disk.disk())?;
-    }
-    if let Some(socket) = socket {
-        writeln!(out, "ready vhost-user-scsi {}", socket.display())?;
-    }
-    out.flush()?;
     // All have ended before an error of one is told.
-    let disk = disk.map_or(Ok(()), UblkServer::join);
-    let machine = machine.map_or(Ok(()), VhostServer::join);
-    let hosts = hosts.map_or(Ok(()), |(server, _)| server.join());
-    disk.and(machine).and(hosts).context("the device could not be left as it should")?;
+    let ended = fronts.join();
+    begun?;
+    ended.context("the device could not be left as it should")?;
     Ok(())
+}
+
+/// What serves the drive.
+#[derive(Default)]
+struct Fronts {
+    hosts: Option<(Server, Arc<Target>)>,
+    machine: Option<VhostServer>,
+    disk: Option<UblkServer>,
+    control: Option<ControlServer>,
+}
+
+impl Fronts {
+    /// Begins with what was asked for, and says so. After an error some have begun.
+    fn begin(
+        &mut self,
+        export: &Export<'_>,
+        listen: Option<SocketAddr>,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let Serve { vhost_user_scsi: socket, ublk, .. } = export.arguments;
+        // A block device has none, or the device's own.
+        let has_name = listen.is_some() || socket.is_some();
+        let identity =
+            has_name.then(|| identity(export.arguments, export.volume.info().identity)).transpose()?;
+        if let Some((listen, identity)) = listen.zip(identity) {
+            self.hosts = Some(export.serve_hosts(listen, identity)?);
+        }
+        if let Some((socket, identity)) = socket.as_deref().zip(identity) {
+            self.machine = Some(export.serve_machine(socket, identity)?);
+        }
+        if *ublk {
+            self.disk = Some(export.show_disk()?);
+        }
+        self.control = ControlServer::start_of_export(export.volume.clone(), self.teller())
+            .inspect_err(|error| eprintln!("zonal: no control socket: {error}"))
+            .ok();
+        if let Some((server, target)) = &self.hosts {
+            let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
+            let namespaces =
+                target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
+            let namespaces = namespaces.collect::<Vec<_>>().join(",");
+            writeln!(out, "ready nvme-tcp {} {} {namespaces}", server.address(), target.nqn())?;
+        }
+        if let Some(disk) = &self.disk {
+            writeln!(out, "ready ublk {}", disk.disk())?;
+        }
+        if let Some(socket) = socket {
+            writeln!(out, "ready vhost-user-scsi {}", socket.display())?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    /// What the control socket tells of them.
+    fn teller(&self) -> Teller {
+        let connections = self.hosts.as_ref().map(|(server, _)| server.connections_teller());
+        let rings = self.machine.as_ref().map(VhostServer::queues_teller);
+        let queues = self.disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_teller()));
+        Arc::new(move || {
+            let hosts = connections.iter().flat_map(|told| told()).map(|facts| connection_json(&facts));
+            let machine = rings.iter().flat_map(|told| told()).map(|facts| ring_json(&facts));
+            let kernel = queues.iter().flat_map(|(disk, told)| queues_json(disk, &told()));
+            hosts.chain(machine).chain(kernel).collect()
+        })
+    }
+
+    /// Waits for the end of all.
+    fn join(self) -> io::Result<()> {
+        let disk = self.disk.map_or(Ok(()), UblkServer::join);
+        let machine = self.machine.map_or(Ok(()), VhostServer::join);
+        let hosts = self.hosts.map_or(Ok(()), |(server, _)| server.join());
+        disk.and(machine).and(hosts)
+    }
 }
 
 impl Export<'_> {
