@@ -20,6 +20,8 @@
 #   --icount          one processor whose clock counts instructions, 1 ns each: times do not depend on this machine's load
 #   --log FILE        keep the messages of the kernel there
 #
+# ZONAL_GUEST_LINUX=SUITE takes the kernel of another suite of Debian, such as trixie, and has an image of its own; the tests do as well.
+#
 # `run` exits with 124 when the time is over, with 125 when the guest ended without a status or something is missing.
 # A listener on 127.0.0.1 of this machine is at 10.0.2.2 in the guest. docs/GUEST.md says more.
 set -euo pipefail
@@ -30,6 +32,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 parts=$here/guest
 cache=${ZONAL_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/zonal-guest}
 suite=sid
+# Whose kernel it is: another suite's is older.
+kernel_suite=${ZONAL_GUEST_LINUX:-$suite}
 kernel=linux-image-amd64
 boots_max=3
 # Seconds that the machine has to turn off after its script has ended.
@@ -46,7 +50,7 @@ fail() {
 list() { sed '/^#/d; /^$/d' "$parts/$1"; }
 
 # Names what the image is made of: any change of a script or a list gives another name.
-key() { cat "$here/guest.sh" "$parts"/* | sha256sum | cut -c1-16; }
+key() { (cat "$here/guest.sh" "$parts"/* && echo "$kernel_suite") | sha256sum | cut -c1-16; }
 
 image=$cache/image-$(key)
 
@@ -62,9 +66,11 @@ mirror() {
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1
 }
 
-# An apt with lists and packages of its own, for which nothing is installed.
+# An apt with lists and packages of its own, of the suite $1, for which nothing is installed.
 private_apt() {
-    local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg apt=$cache/apt
+    local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg apt=$cache/apt suite=$1
+    [ "$suite" = sid ] || apt=$apt-$suite
+    archives=$apt/archives
     from=$(mirror)
     if [ -z "$from" ] && [ "$(id -u)" -eq 0 ]; then
         apt-get update -q >/dev/null 2>&1 || true
@@ -107,7 +113,7 @@ kernel_packages() {
 
 # Fetches the packages $2... and all that they depend on, or with --alone only those, and links them into the directory $1.
 fetch() {
-    local directory=$1 uris file archives=$cache/apt/archives
+    local directory=$1 uris file
     shift
     mkdir -p "$directory"
     if [ "$1" = --alone ]; then
@@ -116,7 +122,7 @@ fetch() {
         (cd "$archives" && apt-get download -q "$@")
     else
         # To an empty cache, apt names every file: its address, name, bytes and checksum.
-        uris=$(apt-get install -qq --print-uris -o "Dir::Cache::archives=$cache/apt/none" "$@")
+        uris=$(apt-get install -qq --print-uris -o "Dir::Cache::archives=${archives%/*}/none" "$@")
         apt-get install -qq --download-only "$@"
     fi || return 1
     while read -r _ file _; do
@@ -220,17 +226,19 @@ version() {
 
 make_image() {
     local work=$1 names tree source bytes
-    private_apt
+    private_apt "$suite"
     apt-get update -q
     mapfile -t names < <(list packages)
     fetch "$work/packages" "${names[@]}"
-    mapfile -t names < <(kernel_packages)
-    [ "${#names[@]}" -gt 0 ] || fail "$suite has no package of a kernel"
-    fetch "$work/kernel" --alone "${names[@]}"
     # The suite for zoned drives is in fio's source only.
-    (cd "$cache/apt/archives" && apt-get source -q --download-only --tar-only fio)
+    (cd "$archives" && apt-get source -q --download-only --tar-only fio)
     source=$(apt-get source -qq --print-uris --tar-only fio | cut -d ' ' -f 2)
-    source=$cache/apt/archives/$source
+    source=$archives/$source
+    private_apt "$kernel_suite"
+    apt-get update -q
+    mapfile -t names < <(kernel_packages)
+    [ "${#names[@]}" -gt 0 ] || fail "$kernel_suite has no package of a kernel"
+    fetch "$work/kernel" --alone "${names[@]}"
     bytes=$(cat "$work"/packages/*.deb "$work"/kernel/*.deb "$source" | wc -c)
 
     make_root "$work/root" "$work/packages" "$source"
@@ -250,7 +258,9 @@ make_image() {
         "$(($(du -sk "$work/root" | cut -f 1) * 5 / 4 + 16384))k" 2>/dev/null
     {
         echo "suite $suite"
-        echo "linux $release $(version "$work/kernel" "linux-base-$release")"
+        names=("$work"/kernel/*.deb)
+        names=("${names[@]##*/}")
+        echo "linux $release $(version "$work/kernel" "${names[0]%%_*}")"
         for name in fio nvme-cli util-linux zonefs-tools btrfs-progs f2fs-tools xfsprogs e2fsprogs; do
             echo "$name $(version "$work/packages" "$name")"
         done
@@ -302,7 +312,7 @@ newest_qemu() {
         say "fetching QEMU of $suite"
         rm -rf "$cache/making"
         mkdir -p "$cache/making/tree"
-        private_apt
+        private_apt "$suite"
         apt-get update -q >/dev/null
         # Most of its packages, the C library among them, are none of the guest's.
         fetch "$cache/making/packages" --no-install-recommends qemu-system-x86 >/dev/null
