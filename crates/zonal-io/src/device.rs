@@ -22,7 +22,8 @@
 
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
-use crate::identity::{FileId, Identity};
+use crate::identity::Identity;
+use crate::image::CacheId;
 pub use crate::news::Wakeups;
 use crate::pending::{Merged, PendingRequest, ReadBack};
 use std::fmt;
@@ -48,8 +49,9 @@ pub struct DeviceInfo {
     /// What the device keeps for life and no other device has, where it has such a thing. A wrapper with the same sectors
     /// passes it on; a range or a row of devices has none.
     pub identity: Option<Identity>,
-    /// The file in which it lies, where that is one. Passed on as the identity is.
-    pub file: Option<FileId>,
+    /// Which file of this machine it lies in, where that is one, and is known: a copy has its identity, and another of these. Passed on as
+    /// the identity is.
+    pub cache: Option<CacheId>,
     /// How the sectors divide into zones.
     pub geometry: Geometry,
     /// Logical block: the unit of reads and writes, in sectors.

@@ -1,13 +1,11 @@
 //! Identity of a device: a number that it keeps for life, whatever its name and wherever its file lies.
 //!
-//! A copy of the file has the identity of its original: on one machine a [`FileId`] tells them apart.
+//! A copy of a file has the identity of its original: on one machine [`DeviceInfo::cache`](crate::device::DeviceInfo::cache) tells them apart.
 //!
 //! A UUID as in RFC 9562. A drawn one is of version 4; a given one may be of any version. The nil UUID is none.
 
 use std::fmt;
-use std::fs::Metadata;
 use std::num::NonZeroU128;
-use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
 /// A UUID that is not nil.
@@ -21,22 +19,6 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(NonZeroU128);
-
-/// The file in which a device lies, as this machine knows it while the file system is mounted. Moved within that it keeps this; a copy
-/// has another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileId {
-    /// Number of the file system's device.
-    pub device: u64,
-    /// Number of the file's inode.
-    pub inode: u64,
-}
-
-impl From<&Metadata> for FileId {
-    fn from(metadata: &Metadata) -> FileId {
-        FileId { device: metadata.dev(), inode: metadata.ino() }
-    }
-}
 
 /// A text that is no identity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -5,6 +5,7 @@ use crate::wire::{self, ControlCommand, DeviceFacts, Parameters, feature};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,6 +65,8 @@ impl UblkError {
 pub struct Control {
     file: OwnedFd,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    /// Commands that it has taken. Each has its number.
+    commands: u64,
 }
 
 impl Control {
@@ -79,7 +82,7 @@ impl Control {
             error => UblkError::Refused { what: CONTROL, error },
         })?;
         let ring = IoUring::builder().build(4).map_err(UblkError::NoRing)?;
-        let mut control = Control { file, ring };
+        let mut control = Control { file, ring, commands: 0 };
         let mut features = 0u64;
         // The command is as old as zones are.
         let told = control.exchange(wire::control::GET_FEATURES, u32::MAX, &mut features);
@@ -134,15 +137,42 @@ impl Control {
         self.call(command, device, data, 0, 0)
     }
 
+    /// The same by a process of its own, which has nothing of this one but the way to the driver: for commands that wait for requests of the
+    /// disk. The kernel ends those once the files and the memory of a server that has ended are gone. A process that is killed while a
+    /// command of its own waits keeps both until the command ends: neither would ever.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn order_apart(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
+        let mut kept = [self.file.as_raw_fd(), self.ring.as_raw_fd()];
+        kept.sort_unstable();
+        // SAFETY: the child makes system calls alone until it ends, and takes no lock and no memory.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                close_others(kept.map(|descriptor| descriptor as u32));
+                let ended = self.order(command, device, data);
+                let number = ended.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+                // SAFETY: it ends the process, without what this one does at its end.
+                unsafe { libc::_exit(number) }
+            }
+            child => {
+                // Its command had the next number of the ring that both have.
+                self.commands += 1;
+                wait_for(child)
+            }
+        }
+    }
+
     /// Removes a device. It is gone once its files are closed, which may be later: a program may have the disk open.
     ///
     /// # Errors
     /// The kernel's.
     pub fn delete(&mut self, device: u32) -> io::Result<()> {
-        match self.order(wire::control::DELETE_LATER, device, 0) {
+        match self.order_apart(wire::control::DELETE_LATER, device, 0) {
             // A driver that waits for the files.
             Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
-                self.order(wire::control::DELETE, device, 0)
+                self.order_apart(wire::control::DELETE, device, 0)
             }
             ended => ended,
         }
@@ -174,6 +204,8 @@ impl Control {
         let mut bytes = [0; 80];
         bytes[..size_of::<ControlCommand>()].copy_from_slice(header.as_bytes());
         let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), command).cmd(bytes).build();
+        self.commands += 1;
+        let entry = entry.user_data(self.commands);
         // SAFETY: `address` is of memory that stays until the command has ended, and longer if this fails.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(io::Error::other)?;
@@ -182,13 +214,41 @@ impl Control {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            if let Some(ended) = self.ring.completion().next() {
+            let number = self.commands;
+            if let Some(ended) = self.ring.completion().find(|ended| ended.user_data() == number) {
                 return match ended.result() {
                     number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
                     _ => Ok(()),
                 };
             }
         }
+    }
+}
+
+/// Closes all descriptors but these two, of which the first is the lower one.
+fn close_others(kept: [u32; 2]) {
+    let before = kept[0].checked_sub(1).map(|last| (0, last));
+    let others = [before, Some((kept[0] + 1, kept[1] - 1)), Some((kept[1] + 1, u32::MAX))];
+    for (first, last) in others.into_iter().flatten().filter(|(first, last)| first <= last) {
+        // SAFETY: of a process that uses no others.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
+/// Waits for a process that ends with the number of an error, or 0.
+fn wait_for(child: i32) -> io::Result<()> {
+    let child = Pid::from_raw(child).expect("a child has a number");
+    let status = loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(ended) => break ended.and_then(|(_, status)| status.exit_status()),
+        }
+    };
+    match status {
+        Some(0) => Ok(()),
+        Some(number) => Err(io::Error::from_raw_os_error(number)),
+        None => Err(io::Error::other("the process that gave a command to the driver was killed")),
     }
 }
 
@@ -203,9 +263,12 @@ pub fn devices() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The character device of a device.
-pub fn character_device(device: u32) -> String {
-    format!("/dev/ublkc{device}")
+/// Opens the character device of a device, which has one opener at a time.
+///
+/// # Errors
+/// The operating system's: EBUSY if it has one.
+pub fn open_character_device(device: u32) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(format!("/dev/ublkc{device}"), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// The disk of a device.

@@ -3,11 +3,10 @@
 mod takeover;
 mod threads;
 
-use crate::control::{Control, UblkError, character_device, disk};
+use crate::control::{Control, UblkError, disk, open_character_device};
 use crate::parameters;
 use crate::queue::{Drive, Reissued};
 use crate::wire::{self, DeviceFacts, feature};
-use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -61,6 +60,8 @@ struct Shared {
     depth: u16,
     polls: bool,
     has_to_end: Arc<AtomicBool>,
+    /// A thread has ended before the device has.
+    is_broken: AtomicBool,
     /// Requests in flight by queue, as each thread tells before it waits.
     in_flight: Arc<[AtomicU32]>,
 }
@@ -115,16 +116,18 @@ impl UblkServer {
             }
             let shared = Arc::new(Shared {
                 drive,
-                file: open_character_device(facts.device)?,
+                file: open_character_device(facts.device)
+                    .map_err(|error| UblkError::refused("its character device")(error.into()))?,
                 clock,
                 depth: facts.depth,
                 polls: options.polls,
                 has_to_end,
+                is_broken: AtomicBool::new(false),
                 in_flight: (0..facts.queues).map(|_| AtomicU32::new(0)).collect(),
             });
             let command = if is_new { wire::control::START } else { wire::control::END_RECOVERY };
-            let threads = threads.fetch(&shared).and_then(|threads| {
-                control.order(command, facts.device, std::process::id().into())?;
+            let threads = threads.begin(&shared).and_then(|threads| {
+                control.order_apart(command, facts.device, std::process::id().into())?;
                 Ok(threads)
             });
             Ok((shared, threads.map_err(UblkError::refused("the start of its disk"))?))
@@ -132,7 +135,7 @@ impl UblkServer {
         match start() {
             Ok((shared, threads)) => Ok(UblkServer { shared, control, device: facts.device, threads }),
             Err(error) => {
-                // Its threads end with it. A device that was to be taken over waits for another try.
+                // Its threads end with it. A device that was to be taken over waits for another process: threads of this one may have it.
                 if is_new {
                     let _ = control.delete(facts.device);
                 }
@@ -152,7 +155,8 @@ impl UblkServer {
         move || in_flight.iter().map(|in_flight| in_flight.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until it was asked to end: the disk is taken away, what is at the drive ends, and all is flushed.
+    /// Waits until it was asked to end: the disk is taken away, what is at the drive ends, and all is flushed. Where a thread has failed, it
+    /// returns at once, for the kernel would wait for that thread's requests: the end of the process is then as if it was killed.
     ///
     /// # Errors
     /// A thread's, the kernel's, or the flush's.
@@ -160,11 +164,13 @@ impl UblkServer {
         while !self.shared.has_to_end.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK);
         }
+        if self.shared.is_broken.load(Ordering::Acquire) {
+            return Err(first_end(self.threads));
+        }
         // Requests end meanwhile, by the threads, which end with the disk.
-        let mut result = self.control.order(wire::control::STOP, self.device, 0);
+        let mut result = self.control.order_apart(wire::control::STOP, self.device, 0);
         for thread in self.threads {
-            let ended = thread.join().map_err(|_| io::Error::other("a thread of the server panicked"));
-            result = result.and(ended.and_then(|ended| ended));
+            result = result.and(end_of(thread));
         }
         let Shared { drive, clock, .. } = &*self.shared;
         let flush = drive.part().volume().call(clock, Request::flush());
@@ -200,8 +206,17 @@ fn drive(volume: &Arc<Volume>, bytes_max: u32, is_taken_over: bool) -> Arc<Drive
     Arc::new(Drive::new(part, bytes_max, is_taken_over.then(|| Reissued::new(zones))))
 }
 
-fn open_character_device(device: u32) -> Result<OwnedFd, UblkError> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(character_device(device), flags, Mode::empty());
-    opened.map_err(|error| UblkError::Refused { what: "its character device", error: error.into() })
+fn end_of(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    thread.join().map_err(|_| io::Error::other("a thread of the server panicked"))?
+}
+
+/// The error of the thread that ends first. There is one.
+fn first_end(mut threads: Vec<JoinHandle<io::Result<()>>>) -> io::Error {
+    loop {
+        if let Some(place) = threads.iter().position(JoinHandle::is_finished) {
+            let ended = end_of(threads.swap_remove(place));
+            return ended.err().unwrap_or_else(|| io::Error::other("a thread of the server has ended"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -41,7 +41,7 @@ pub fn info() -> DeviceInfo {
     DeviceInfo {
         name: "script".into(),
         identity: None,
-        file: None,
+        cache: None,
         geometry: Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(CAPACITY.into()), 1)
             .expect("a geometry that fits"),
         block_sectors: 1,

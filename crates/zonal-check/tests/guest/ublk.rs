@@ -75,6 +75,8 @@ const SHOWN: &[(&str, &str)] = &[
     ("rotational.ended", "ok"),
     ("read_only", "1 262144"),
     ("read_only.ended", "ok"),
+    ("ends.TERM", "Input/output error"),
+    ("ends.KILL", "Input/output error"),
     ("killed.left", "ublkc0"),
     ("killed.next", "ublkb0 ublkc0 /dev/ublkb0"),
     ("killed.ended", "ok"),

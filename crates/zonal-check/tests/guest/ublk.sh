@@ -73,6 +73,24 @@ disk=$(ublk "$DRIVE" --read-only)
 tell read_only "$(blockdev --getro "$disk") $(blockdev --getsz "$disk")"
 tell read_only.ended "$(end_ublk)"
 
+# A server that waits for its drive ends with a second signal, and with a kill: so do the requests that it has.
+for signal in TERM KILL; do
+    disk=$(ublk null:size=64M,zone_size=4M,blocksize=4096,completion_nsec=8000000000)
+    write 0 1 >/tmp/lost &
+    writer=$!
+    pid=$(cat /tmp/served.pid)
+    sleep 1
+    kill -TERM "$pid"
+    sleep 1
+    kill -"$signal" "$pid"
+    for _ in $(seq 100); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -0 "$pid" 2>/dev/null; then echo waits >/tmp/lost; else wait "$writer"; fi
+    tell "ends.$signal" "$(cat /tmp/lost)"
+done
+
 # What a killed server of a drive without identity leaves is removed by the next one.
 disk=$(ublk ram:size=64M,zone_size=4M)
 kill -KILL "$(cat /tmp/served.pid)"

@@ -230,7 +230,7 @@ impl EmulatedOptions {
         Ok(DeviceInfo {
             name: name.to_owned(),
             identity: None,
-            file: None,
+            cache: None,
             geometry,
             block_sectors,
             open_max: limits.open_max,

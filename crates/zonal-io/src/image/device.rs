@@ -3,7 +3,6 @@
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
 use crate::emulated::Zones;
-use crate::identity::FileId;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
 use crate::image::error::{Failure, ImageError};
@@ -107,7 +106,11 @@ impl ImageDevice {
 
     fn start(opened: Opened, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
         let Opened { path, header, backing, ledger, states, mode } = opened;
-        let info = DeviceInfo { read_only: mode == OpenMode::Reading, ..info(&path, &header, options) };
+        let info = DeviceInfo {
+            read_only: mode == OpenMode::Reading,
+            cache: backing.cache(),
+            ..info(&path, &header, options)
+        };
         let engine = Engine::new(info, &header, options.hw_queue_depth.max(1), backing, ledger, &states);
         let mut device =
             ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
@@ -204,7 +207,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
     DeviceInfo {
         name: name_of(path),
         identity: header.identity,
-        file: path.metadata().ok().as_ref().map(FileId::from),
+        cache: None,
         geometry: header.geometry,
         block_sectors: block,
         open_max: header.open_max,

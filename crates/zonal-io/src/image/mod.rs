@@ -23,6 +23,7 @@ mod ledger;
 mod open;
 mod profile;
 
+pub use backing::CacheId;
 pub use create::ImageOptions;
 pub use device::{ImageDevice, OpenOptions};
 pub use error::{Failure, ImageError, OptionsError};

@@ -221,7 +221,7 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
     Ok(DeviceInfo {
         name: name.to_owned(),
         identity: None,
-        file: None,
+        cache: None,
         geometry,
         block_sectors,
         open_max: if open_max == 0 { active_max } else { open_max },

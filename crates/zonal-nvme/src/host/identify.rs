@@ -57,7 +57,7 @@ impl NamespaceFacts {
         DeviceInfo {
             name: name.to_owned(),
             identity: self.identity,
-            file: None,
+            cache: None,
             geometry: self.geometry,
             block_sectors: self.block_sectors,
             open_max: self.open_max,

@@ -36,7 +36,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             personality,
             // Of the one image, and not of all that have its profile.
             identity,
-            file: _,
+            cache: _,
             // How the device is opened: these are options of its name.
             name: _,
             command_sectors_max,

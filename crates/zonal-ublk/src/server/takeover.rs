@@ -1,14 +1,14 @@
 //! Devices that killed servers have left: those of the same drive are taken over, those of drives that are gone are removed.
 
-use crate::control::{Control, UblkError, character_device, devices, disk};
+use crate::control::{Control, UblkError, devices, disk, open_character_device};
 use crate::wire::{self, DeviceFacts, Parameters, device_state};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use zonal_io::device::DeviceInfo;
+use zonal_io::image::CacheId;
 
 /// In a device's mark: its drive has no identity, and is gone with its server.
 const WITHOUT_IDENTITY: u64 = u64::from_be_bytes(*b"\0zonal-u");
@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) fn mark_of(drive: &DeviceInfo) -> u64 {
     let Some(identity) = drive.identity else { return WITHOUT_IDENTITY };
     let number = u128::from_be_bytes(identity.bytes());
-    let file = drive.file.map_or(0, |file| file.inode ^ file.device.rotate_left(32));
-    (number >> 64) as u64 ^ number as u64 ^ file
+    let file = drive.cache.map_or([0; 5], |CacheId(file)| file);
+    file.iter().fold((number >> 64) as u64 ^ number as u64, |mark, part| mark.rotate_left(13) ^ part)
 }
 
 /// Looks for a device with this mark whose server is gone. Removes those whose drives are gone with their servers.
@@ -63,12 +63,11 @@ fn is_same(there: &Parameters, parameters: &Parameters) -> bool {
 
 /// Whether a server has the device: the kernel lets it be opened once.
 fn is_open(device: u32) -> bool {
-    let opened = rustix::fs::open(character_device(device), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    opened.err() == Some(Errno::BUSY)
+    open_character_device(device).err() == Some(Errno::BUSY)
 }
 
-/// Whether its server is gone and its disk is not. The process of a server that was killed is there until its parent has asked for it,
-/// and its number may be another's by now: so it does not count once the kernel has the requests back.
+/// Whether its server is gone and its disk is not. The number of a server that was killed may be another process's by now: so it does
+/// not count once the kernel has the requests back.
 fn waits_for_a_server(facts: &DeviceFacts) -> bool {
     match facts.state {
         device_state::DEAD => false,
@@ -77,9 +76,16 @@ fn waits_for_a_server(facts: &DeviceFacts) -> bool {
     }
 }
 
+/// Whether a process of this number runs. A process that has ended does not, though its parent has yet to ask for it.
 fn is_alive(pid: i32) -> bool {
-    let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    let there = if pid > 0 { Pid::from_raw(pid) } else { None };
+    let is_there = there.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
+    is_there && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_zombie(&stat))
+}
+
+/// The state follows the name, which may have any characters.
+fn is_zombie(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
 /// Takes a device from a server that is gone, once the kernel has its requests back. A kernel before 6.16 refuses to begin what a
@@ -106,20 +112,19 @@ fn is_quiesced(control: &mut Control, device: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal_io::identity::FileId;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
     use zonal_io::registry::Registry;
 
     #[test]
     fn drives_without_identity_drives_with_one_and_copies_have_their_own_marks() {
         let memory = Registry::default().open("ram:size=16M,zone_size=4M").unwrap();
-        let of = |identity: &str, file| {
-            mark_of(&DeviceInfo { identity: Some(identity.parse().unwrap()), file, ..memory.info().clone() })
+        let of = |identity: &str, cache| {
+            mark_of(&DeviceInfo { identity: Some(identity.parse().unwrap()), cache, ..memory.info().clone() })
         };
         let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
         let first = of(uuid, None);
-        assert_eq!(first, 0x67e5_5044_10b1_426f ^ 0x9247_bb68_0e5f_e0c8);
         assert_ne!(first, of("67e55044-10b1-426f-9247-bb680e5fe0c9", None));
-        let file = |device, inode| of(uuid, Some(FileId { device, inode }));
+        let file = |device, inode| of(uuid, Some(CacheId([7, 8, device, inode, 0])));
         assert_eq!(file(1, 2), file(1, 2));
         assert!(file(1, 2) != file(1, 3) && file(1, 2) != file(2, 2) && file(1, 2) != file(2, 1));
         assert_eq!(mark_of(memory.info()), WITHOUT_IDENTITY);
@@ -137,7 +142,7 @@ mod tests {
         const LIVE: u16 = 1;
         let of = |state, pid| waits_for_a_server(&DeviceFacts { state, pid, ..DeviceFacts::default() });
         let own = std::process::id() as i32;
-        assert!(of(device_state::QUIESCED, own), "a zombie, or a number that another process has");
+        assert!(of(device_state::QUIESCED, own), "a number that another process has");
         assert!(!of(LIVE, own) && of(LIVE, -1));
         assert!(!of(device_state::DEAD, own) && !of(device_state::DEAD, -1));
     }
@@ -147,7 +152,11 @@ mod tests {
         assert!(is_alive(std::process::id() as i32));
         assert!(!is_alive(-1) && !is_alive(0));
         let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = child.id() as i32;
+        waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        assert!(!is_alive(number), "its parent has not asked for it");
         child.wait().unwrap();
-        assert!(!is_alive(child.id() as i32));
+        assert!(!is_alive(number));
+        assert!(is_zombie("7 (a) R (b)) Z 1 2") && !is_zombie("7 (a) Z) S 1 2") && !is_zombie("7"));
     }
 }

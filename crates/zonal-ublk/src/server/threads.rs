@@ -8,7 +8,7 @@ use crate::queue::{Drive, Payload, Queue};
 use crate::wire::{self, Commit, Descriptor, DeviceFacts};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ffi::c_void;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,42 +28,69 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 const NEWS: u64 = u64::MAX;
 
 /// Threads, one a queue, that have all they need but the device.
-pub(super) struct QueueThreads {
-    handles: Vec<JoinHandle<io::Result<()>>>,
-    devices: Vec<mpsc::Sender<Arc<Shared>>>,
-    told: mpsc::Receiver<io::Result<()>>,
+pub(super) struct QueueThreads(Vec<(JoinHandle<io::Result<()>>, Post)>);
+
+/// A thread's orders, and its words.
+struct Post {
+    orders: mpsc::Sender<Order>,
+    words: mpsc::Receiver<io::Result<()>>,
+}
+
+/// What a thread does next.
+enum Order {
+    /// It finds the places of its queue's requests.
+    Map(Arc<Shared>),
+    /// It tells the kernel that it takes requests.
+    Fetch,
 }
 
 impl QueueThreads {
-    /// Starts them. They end if the device does not come.
+    /// Starts them. They end if they are dropped.
     pub(super) fn start(drive: &Arc<Drive>, facts: &DeviceFacts) -> io::Result<QueueThreads> {
-        let (teller, told) = mpsc::channel();
-        let mut threads = QueueThreads { handles: Vec::new(), devices: Vec::new(), told };
-        for queue in 0..facts.queues {
-            let (drive, depth, teller) = (drive.clone(), facts.depth, teller.clone());
-            let (device, coming) = mpsc::channel();
+        let start = |queue| {
+            let (drive, depth) = (drive.clone(), facts.depth);
+            let ((orders, next), (words, told)) = (mpsc::channel(), mpsc::channel());
             let thread = std::thread::Builder::new().name(format!("ublk-{queue}"));
-            threads.handles.push(thread.spawn(move || run(queue, depth, &drive, teller, &coming))?);
-            threads.devices.push(device);
-        }
-        drop(teller);
+            let thread = thread.spawn(move || run(queue, depth, &drive, &next, &Words(words)))?;
+            Ok((thread, Post { orders, words: told }))
+        };
+        let threads = QueueThreads((0..facts.queues).map(start).collect::<io::Result<_>>()?);
         threads.hear()?;
         Ok(threads)
     }
 
-    /// Gives them the device. Each tells the kernel that it takes requests.
-    pub(super) fn fetch(self, shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
-        for device in &self.devices {
-            let _ = device.send(shared.clone());
+    /// Gives them the device. None takes requests before all can.
+    pub(super) fn begin(self, shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+        self.order(|| Order::Map(shared.clone()))?;
+        self.order(|| Order::Fetch)?;
+        Ok(self.0.into_iter().map(|(thread, _)| thread).collect())
+    }
+
+    fn order(&self, order: impl Fn() -> Order) -> io::Result<()> {
+        for (_, post) in &self.0 {
+            let _ = post.orders.send(order());
         }
-        self.hear()?;
-        Ok(self.handles)
+        self.hear()
     }
 
     /// Waits for a word of each.
     fn hear(&self) -> io::Result<()> {
-        let word = || self.told.recv().map_err(|_| io::Error::other("a thread of the server panicked"));
-        self.devices.iter().try_for_each(|_| word()?)
+        let panicked = || io::Error::other("a thread of the server panicked");
+        self.0.iter().try_for_each(|(_, post)| post.words.recv().unwrap_or_else(|_| Err(panicked())))
+    }
+}
+
+/// What a thread tells of each thing it has to do before it serves.
+struct Words(mpsc::Sender<io::Result<()>>);
+
+impl Words {
+    fn tell<T>(&self, done: io::Result<T>) -> Option<T> {
+        let (value, word) = match done {
+            Ok(value) => (Some(value), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let _ = self.0.send(word);
+        value
     }
 }
 
@@ -72,44 +99,28 @@ fn run(
     queue: u16,
     depth: u16,
     drive: &Drive,
-    teller: mpsc::Sender<io::Result<()>>,
-    coming: &mpsc::Receiver<Arc<Shared>>,
+    orders: &mpsc::Receiver<Order>,
+    words: &Words,
 ) -> io::Result<()> {
-    let tell = |word| {
-        let _ = teller.send(word);
-    };
     let needs = ring(depth).and_then(|ring| Ok((ring, drive.part().volume().news()?)));
-    let (ring, news) = match needs {
-        Ok(needs) => needs,
-        Err(error) => {
-            tell(Err(error));
-            return Ok(());
-        }
-    };
-    tell(Ok(()));
-    let Ok(shared) = coming.recv() else { return Ok(()) };
-    let _end = EndOfThread(&shared);
-    let thread = QueueThread::new(&shared, queue, ring).and_then(|mut thread| {
-        thread.fetch_all()?;
-        Ok(thread)
-    });
-    match thread {
-        Ok(thread) => {
-            tell(Ok(()));
-            // Where another one panics, its teller is the last.
-            drop(teller);
-            thread.run(news)
-        }
-        Err(error) => {
-            tell(Err(error));
-            Ok(())
-        }
+    let Some((ring, news)) = words.tell(needs) else { return Ok(()) };
+    let Ok(Order::Map(shared)) = orders.recv() else { return Ok(()) };
+    let mut end = EndOfThread { shared: &shared, has_failed: true };
+    let Some(mut thread) = words.tell(QueueThread::new(&shared, queue, ring)) else { return Ok(()) };
+    let Ok(Order::Fetch) = orders.recv() else { return Ok(()) };
+    if words.tell(thread.fetch_all()).is_none() {
+        return Ok(());
     }
+    let ended = thread.run(news);
+    end.has_failed = ended.is_err();
+    ended
 }
 
-/// A command a tag, and the bell. Completions come when this thread waits for them, and interrupt it at no other time.
+/// A command a tag, and the bell. Completions come when this thread waits for them, and interrupt it at no other time. No other process has
+/// it: see `Control::order_apart`.
 fn ring(depth: u16) -> io::Result<IoUring> {
     IoUring::builder()
+        .dontfork()
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_taskrun_flag()
@@ -117,11 +128,18 @@ fn ring(depth: u16) -> io::Result<IoUring> {
 }
 
 /// Ends the server where a thread ends that was not asked to: the kernel would wait for its queue.
-struct EndOfThread<'a>(&'a Shared);
+struct EndOfThread<'a> {
+    shared: &'a Shared,
+    /// Before the kernel has taken all tags back.
+    has_failed: bool,
+}
 
 impl Drop for EndOfThread<'_> {
     fn drop(&mut self) {
-        self.0.has_to_end.store(true, Ordering::Release);
+        if self.has_failed {
+            self.shared.is_broken.store(true, Ordering::Release);
+        }
+        self.shared.has_to_end.store(true, Ordering::Release);
     }
 }
 
@@ -176,7 +194,11 @@ impl Descriptors {
         let (len, at) = (wire::descriptors_len(depth, page), wire::descriptors_of(queue, page));
         // SAFETY: a new mapping, where the kernel likes.
         let mapped = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, at)? };
-        Ok(Descriptors { mapped, len, depth })
+        let descriptors = Descriptors { mapped, len, depth };
+        // A process of the same memory would keep the device: see `Control::order_apart`.
+        // SAFETY: of this mapping.
+        unsafe { madvise(mapped, len, Advice::LinuxDontFork)? };
+        Ok(descriptors)
     }
 
     fn of(&self, tag: u16) -> Descriptor {
@@ -242,7 +264,12 @@ impl<'a> QueueThread<'a> {
             let commit = Commit { queue: self.number, tag, ..Commit::default() };
             self.push_commit(wire::io::FETCH, &commit)?;
         }
-        self.ring.submit().map(drop)
+        self.ring.submit()?;
+        // None of them ends before the disk begins, but for what the kernel refuses.
+        match self.ring.completion().next() {
+            Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
+            None => Ok(()),
+        }
     }
 
     /// Serves until the kernel has taken all tags back.
