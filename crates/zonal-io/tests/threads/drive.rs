@@ -50,6 +50,7 @@ impl Drive {
         let info = DeviceInfo {
             name: "model".into(),
             identity: None,
+            cache: None,
             geometry: Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap(),
             block_sectors: 1,
             open_max: 0,
