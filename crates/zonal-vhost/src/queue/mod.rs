@@ -61,8 +61,11 @@ pub struct Queue {
     is_fault_told: bool,
     /// Where it began, for a ring that is not in memory.
     base: u16,
-    /// Functions that wait until what a killed process has left has ended: it is taken one by one, and they concern all of it.
+    /// Functions that wait until what a killed process has left has ended: it is taken one by one, and they concern all of it, and what is
+    /// in the ring after it.
     waiting: Vec<Management>,
+    /// A turn has begun with some of that.
+    has_left: bool,
 }
 
 impl Queue {
@@ -82,6 +85,7 @@ impl Queue {
             is_fault_told: false,
             base: 0,
             waiting: Vec::new(),
+            has_left: false,
         }
     }
 
@@ -139,10 +143,14 @@ impl Queue {
 
     /// Takes what there is, unless the queue is to rest, and gives back what has ended.
     pub fn turn(&mut self, now: Nanos, rests: bool) -> Turned {
-        let Some(ring) = &mut self.ring else { return self.turned(false, false) };
+        let Some(ring) = &mut self.ring else {
+            self.has_left = false;
+            return self.turned(false, false);
+        };
         let takes = self.is_enabled && !self.stops && !rests && self.fault.is_none();
         let mut is_busy = false;
         if let Role::Requests(requests) = &mut self.role {
+            self.has_left = requests.has_left() || ring.has_left();
             requests.poll(now, ring);
         }
         if takes {
@@ -154,7 +162,9 @@ impl Queue {
         }
         if let Role::Requests(requests) = &mut self.role {
             is_busy |= requests.poll(now, ring);
-            let waits = takes && self.fault.is_none() && (requests.has_left() || ring.has_left());
+            let waits = takes && self.fault.is_none() && self.has_left;
+            // The turn after the last of it takes the rest.
+            is_busy |= !self.waiting.is_empty() && !requests.has_left() && !ring.has_left();
             for management in self.waiting.extract_if(.., |_| !waits) {
                 is_busy = true;
                 requests.manage(now, management);
@@ -190,7 +200,7 @@ impl Queue {
     /// a turn, but for what a killed process has left: the function waits for that.
     pub fn manage(&mut self, now: Nanos, management: Management) {
         let Role::Requests(requests) = &mut self.role else { return };
-        match requests.has_left() || self.ring.as_ref().is_some_and(Ring::has_left) {
+        match self.has_left {
             true => self.waiting.push(management),
             false => requests.manage(now, management),
         }

@@ -19,7 +19,7 @@ mod thread;
 
 pub use place::VhostListener;
 
-use crate::queue::QUEUES_MAX;
+use crate::queue::{FIRST_REQUESTS, QUEUES_MAX};
 use crate::ring::RingFault;
 use parking_lot::Mutex;
 use post::Post;
@@ -74,6 +74,7 @@ pub struct QueueFacts {
 #[derive(Default)]
 struct Gauge {
     is_started: AtomicBool,
+    is_enabled: AtomicBool,
     in_flight: AtomicU32,
     fault: Mutex<Option<RingFault>>,
 }
@@ -89,6 +90,13 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether queues of requests have started, and all that have are enabled.
+    fn takes_requests(&self) -> bool {
+        let requests = self.gauges.iter().skip(FIRST_REQUESTS.into());
+        let mut started = requests.filter(|gauge| gauge.is_started.load(Ordering::Relaxed)).peekable();
+        started.peek().is_some() && started.all(|gauge| gauge.is_enabled.load(Ordering::Relaxed))
+    }
+
     fn queues(&self) -> Vec<QueueFacts> {
         let started =
             self.gauges.iter().enumerate().filter(|(_, gauge)| gauge.is_started.load(Ordering::Relaxed));

@@ -162,8 +162,10 @@ impl<'a> Thread<'a> {
 
     fn turn_queues(&mut self, now: Nanos, rests: bool) -> bool {
         let mut is_busy = false;
+        // A front end that connects again begins with the control queue, and a function is about what the others have yet to take.
+        let manages = self.shared.takes_requests();
         for (number, line) in &mut self.lines {
-            let turned = line.queue.turn(now, rests);
+            let turned = line.queue.turn(now, rests || *number == CONTROL && !manages);
             is_busy |= turned.is_busy;
             if turned.signals {
                 signal(&line.call);
@@ -204,6 +206,7 @@ impl<'a> Thread<'a> {
             Change::Start(start) => {
                 let gauge = &self.shared.gauges[usize::from(number)];
                 gauge.is_started.store(true, Ordering::Relaxed);
+                gauge.is_enabled.store(start.is_enabled, Ordering::Relaxed);
                 *gauge.fault.lock() = None;
                 line.start(&self.epoll, number, *start);
             }
@@ -212,7 +215,10 @@ impl<'a> Thread<'a> {
                 line.is_stopping = true;
                 return;
             }
-            Change::Enable(is_enabled) => line.queue.set_enabled(is_enabled),
+            Change::Enable(is_enabled) => {
+                self.shared.gauges[usize::from(number)].is_enabled.store(is_enabled, Ordering::Relaxed);
+                line.queue.set_enabled(is_enabled);
+            }
             Change::Memory(memory) => line.queue.set_memory(Rc::new((*memory).clone())),
             Change::Kick(kick) => line.look_for_kicks(&self.epoll, number, Some(kick)),
             Change::Call(call) => {

@@ -84,9 +84,9 @@ fn data_written_is_read_back_into_other_pages() {
     assert!(back == bytes);
 }
 
-/// A killed process has left two writes, of the first of which a block is there: the second begins where the first one ends. Returns their
-/// data, too, and where they begin.
-fn rig_of_two_left_writes() -> (Rig, Vec<u8>, u64) {
+/// A killed process has left a write, of which a block is there, and the command that `second` offers. Returns data of four blocks, too, the
+/// first two of which are the write's, and where it begins.
+fn rig_of_two_left(second: impl FnOnce(&mut Driver, u64)) -> (Rig, Vec<u8>, u64) {
     let mut rig = Rig::new(2);
     let zone = rig.disk.blocks() / u64::from(rig.disk.volume().info().geometry.zones());
     let first = 3 * zone;
@@ -97,9 +97,8 @@ fn rig_of_two_left_writes() -> (Rig, Vec<u8>, u64) {
     let log = || InflightQueue::new(&map_area(&file, 0, queue_len(NUM) as u64).unwrap(), 0, NUM);
     let setup = RingSetup { base: rig.driver.used_index(), ..rig.driver.setup() };
     let mut killed = Ring::new(rig.driver.guest.memory(), setup, log()).unwrap();
-    let data = [DATA, DATA + u64::from(2 * BLOCK)].map(|at| [(at, 2 * BLOCK)]);
-    rig.driver.command(2, &write(first, 2), &data[0], &[]);
-    rig.driver.command(3, &write(first + 2, 2), &data[1], &[]);
+    rig.driver.command(2, &write(first, 2), &[(DATA, 2 * BLOCK)], &[]);
+    second(&mut rig.driver, first);
     while killed.take().unwrap().is_some() {}
     drop(killed);
     rig.queue = Queue::new(2, &rig.disk);
@@ -110,7 +109,11 @@ fn rig_of_two_left_writes() -> (Rig, Vec<u8>, u64) {
 
 #[test]
 fn function_waits_for_all_that_is_left() {
-    let (mut rig, ..) = rig_of_two_left_writes();
+    // TEST UNIT READY ends in the turn in which it begins. A command of the guest's own is in the ring after it.
+    let (mut rig, _, first) = rig_of_two_left(|driver, _| {
+        driver.command(3, &[0; 6], &[], &[]);
+    });
+    rig.driver.command(4, &write(first + 4, 1), &[(DATA, BLOCK)], &[]);
     rig.turn();
     manage(&mut rig, 8, function::LOGICAL_UNIT_RESET, 0);
     let mut turns = 0;
@@ -123,13 +126,16 @@ fn function_waits_for_all_that_is_left() {
         rig.poll();
     };
     assert_eq!(end.id, 8);
-    let ended = [rig.driver.used(), rig.driver.used()];
-    assert!(ended.iter().all(Option::is_some), "a command that was left ends after the function: {ended:?}");
+    let ended = [(); 3].map(|()| rig.driver.used());
+    assert!(ended.iter().all(Option::is_some), "a command of before ends after the function: {ended:?}");
 }
 
 #[test]
 fn write_that_is_left_waits_for_the_one_before_it() {
-    let (mut rig, bytes, first) = rig_of_two_left_writes();
+    // The second one begins where the first one ends.
+    let (mut rig, bytes, first) = rig_of_two_left(|driver, first| {
+        driver.command(3, &write(first + 2, 2), &[(DATA + u64::from(2 * BLOCK), 2 * BLOCK)], &[]);
+    });
     // Each is read, compared or written in turns of its own.
     for _ in 0..16 {
         rig.poll();

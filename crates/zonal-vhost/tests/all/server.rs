@@ -87,6 +87,26 @@ fn guest_writes_and_reads_back_and_stops() {
     served.end();
 }
 
+/// A front end that connects again begins with the control queue.
+#[test]
+fn function_waits_until_the_queues_of_requests_are_enabled() {
+    let served = serve(&disk(DEVICE), 2);
+    let guest = Guest::new();
+    let mut front = FrontEnd::connect(&served.path);
+    front.begin(&guest);
+    let (mut control, mut requests) = (Driver::new(&guest, 0), Driver::new(&guest, 2));
+    requests.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
+    control.control(&management(function::LOGICAL_UNIT_RESET, 0), 1);
+    front.start(0, &control, 0);
+    control.kick();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(control.used_index(), 0, "commands of before have not been taken");
+    front.start(2, &requests, 0);
+    control.wait();
+    assert_eq!(requests.used_index(), 1, "a command of before ends after the function");
+    served.end();
+}
+
 /// Each queue appends to a zone of its own, in order, and reads it back.
 fn fill_zone(mut driver: Driver, n: u64) {
     let zone = (n + 1) * 256;
