@@ -65,8 +65,6 @@ impl UblkError {
 pub struct Control {
     file: OwnedFd,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// Commands that it has taken. Each has its number.
-    commands: u64,
 }
 
 impl Control {
@@ -81,8 +79,8 @@ impl Control {
             error if error.kind() == ErrorKind::NotFound => UblkError::NoDriver,
             error => UblkError::Refused { what: CONTROL, error },
         })?;
-        let ring = IoUring::builder().build(4).map_err(UblkError::NoRing)?;
-        let mut control = Control { file, ring, commands: 0 };
+        let ring = new_ring().map_err(UblkError::NoRing)?;
+        let mut control = Control { file, ring };
         let mut features = 0u64;
         // The command is as old as zones are.
         let told = control.exchange(wire::control::GET_FEATURES, u32::MAX, &mut features);
@@ -148,18 +146,23 @@ impl Control {
         kept.sort_unstable();
         // SAFETY: the child makes system calls alone until it ends, and takes no lock and no memory.
         match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
+            // There is no process to be had.
+            -1 => self.order(command, device, data),
             0 => {
                 close_others(kept.map(|descriptor| descriptor as u32));
-                let ended = self.order(command, device, data);
-                let number = ended.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+                let given = self.give(command, device, data, 0, 0);
                 // SAFETY: it ends the process, without what this one does at its end.
-                unsafe { libc::_exit(number) }
+                unsafe { libc::_exit(given.is_err().into()) }
             }
             child => {
-                // Its command had the next number of the ring that both have.
-                self.commands += 1;
-                wait_for(child)
+                wait_for(child);
+                // Both have the ring, and the child leaves the answer in it.
+                let answer = self.answer();
+                if answer.is_none() {
+                    // What it has left in the ring is not to be given with the next command.
+                    self.ring = new_ring()?;
+                }
+                answer.unwrap_or_else(|| Err(killed()))
             }
         }
     }
@@ -199,30 +202,44 @@ impl Control {
     }
 
     fn call(&mut self, command: u32, device: u32, data: u64, address: u64, len: u16) -> io::Result<()> {
+        self.give(command, device, data, address, len)?;
+        self.answer().unwrap_or_else(|| Err(killed()))
+    }
+
+    /// Gives the driver a command, and waits until there is an answer.
+    fn give(&mut self, command: u32, device: u32, data: u64, address: u64, len: u16) -> io::Result<()> {
         let header =
             ControlCommand { device, queue: u16::MAX, len, address, data, path_len: 0, pad: 0, reserved: 0 };
         let mut bytes = [0; 80];
         bytes[..size_of::<ControlCommand>()].copy_from_slice(header.as_bytes());
         let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), command).cmd(bytes).build();
-        self.commands += 1;
-        let entry = entry.user_data(self.commands);
         // SAFETY: `address` is of memory that stays until the command has ended, and longer if this fails.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(io::Error::other)?;
         loop {
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ if !self.ring.completion().is_empty() => return Ok(()),
                 _ => {}
-            }
-            let number = self.commands;
-            if let Some(ended) = self.ring.completion().find(|ended| ended.user_data() == number) {
-                return match ended.result() {
-                    number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
-                    _ => Ok(()),
-                };
             }
         }
     }
+
+    /// The answer to the command, if there is one.
+    fn answer(&mut self) -> Option<io::Result<()>> {
+        Some(match self.ring.completion().next()?.result() {
+            number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
+            _ => Ok(()),
+        })
+    }
+}
+
+fn new_ring() -> io::Result<IoUring<squeue::Entry128, cqueue::Entry>> {
+    IoUring::builder().build(4)
+}
+
+fn killed() -> io::Error {
+    io::Error::other("the process that gave a command to the driver was killed")
 }
 
 /// Closes all descriptors but these two, of which the first is the lower one.
@@ -235,20 +252,10 @@ fn close_others(kept: [u32; 2]) {
     }
 }
 
-/// Waits for a process that ends with the number of an error, or 0.
-fn wait_for(child: i32) -> io::Result<()> {
-    let child = Pid::from_raw(child).expect("a child has a number");
-    let status = loop {
-        match waitpid(Some(child), WaitOptions::empty()) {
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(ended) => break ended.and_then(|(_, status)| status.exit_status()),
-        }
-    };
-    match status {
-        Some(0) => Ok(()),
-        Some(number) => Err(io::Error::from_raw_os_error(number)),
-        None => Err(io::Error::other("the process that gave a command to the driver was killed")),
+/// Waits for a child, whatever becomes of it. Where this process has said that it asks for no child, the kernel tells its end all the same.
+fn wait_for(child: i32) {
+    if let Some(child) = Pid::from_raw(child) {
+        while waitpid(Some(child), WaitOptions::empty()).err() == Some(Errno::INTR) {}
     }
 }
 

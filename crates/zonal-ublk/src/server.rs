@@ -169,6 +169,9 @@ impl UblkServer {
         }
         // Requests end meanwhile, by the threads, which end with the disk.
         let mut result = self.control.order_apart(wire::control::STOP, self.device, 0);
+        if result.is_err() && !self.threads.iter().all(JoinHandle::is_finished) {
+            return result;
+        }
         for thread in self.threads {
             result = result.and(end_of(thread));
         }

@@ -73,10 +73,11 @@ impl QueueThreads {
         self.hear()
     }
 
-    /// Waits for a word of each.
+    /// Waits for a word of each, so that none is under way when one has failed.
     fn hear(&self) -> io::Result<()> {
         let panicked = || io::Error::other("a thread of the server panicked");
-        self.0.iter().try_for_each(|(_, post)| post.words.recv().unwrap_or_else(|_| Err(panicked())))
+        let words = self.0.iter().map(|(_, post)| post.words.recv().unwrap_or_else(|_| Err(panicked())));
+        words.fold(Ok(()), io::Result::and)
     }
 }
 

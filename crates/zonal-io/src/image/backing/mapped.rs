@@ -6,7 +6,7 @@
 //! needs no new block to overwrite an old one.
 
 use rustix::fs::{FsWord, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, munmap};
 use rustix::param::page_size;
 use std::fs::File;
 use std::ops::Range;
@@ -42,6 +42,9 @@ impl Mapped {
         // SAFETY: the kernel picks addresses that nothing else uses.
         let base = unsafe { mmap(null_mut(), len, access, MapFlags::SHARED, file, start) }.ok()?;
         let mapped = Mapped { base: NonNull::new(base.cast())?, len, range: start..range.end };
+        // Another process would hold the file's lock by it. Without effect for those that begin with a program of their own.
+        // SAFETY: the range was just mapped.
+        let _ = unsafe { madvise(base, len, Advice::LinuxDontFork) };
         // So that no store waits for a page to be read. Where the limit is lower, some may.
         // SAFETY: the range was just mapped.
         let _ = unsafe { mlock(base, len) };
