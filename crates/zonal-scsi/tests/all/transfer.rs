@@ -322,13 +322,17 @@ fn medium_that_fails_is_told_as_such() {
     rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::RECORDED_ENTITY_NOT_FOUND);
 }
 
+/// A rig whose drive is busy whenever it gets a command `op`, after `taken` of them.
+fn rig_of_a_busy_drive(device: &str, op: Op, taken: u32) -> Rig {
+    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[op])).after(taken.into());
+    let plan = Plan { rules: vec![rule], ..Plan::default() };
+    Rig::over(Arc::new(Fault::new(Registry::default().open(device).unwrap(), plan)))
+}
+
 /// What was not carried out may be sent again.
 #[test]
 fn device_that_stays_busy_is_told_as_such() {
-    let drive = Registry::default().open(DRIVE).unwrap();
-    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[Op::Read]));
-    let plan = Plan { rules: vec![rule], ..Plan::default() };
-    let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
+    let mut rig = rig_of_a_busy_drive(DRIVE, Op::Read, 0);
     let reply = rig.ask(Read { lba: 0, blocks: 1, fua: false }.emit(), &[], 512);
     assert_eq!((reply.status, reply.transferred), (status::BUSY, 0));
 }
@@ -336,10 +340,7 @@ fn device_that_stays_busy_is_told_as_such() {
 /// What was carried out in part may not: it would begin below its zone's pointer.
 #[test]
 fn device_that_stays_busy_after_a_part_is_told_as_failed() {
-    let drive = Registry::default().open(DRIVE).unwrap();
-    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[Op::Write])).after(1);
-    let plan = Plan { rules: vec![rule], ..Plan::default() };
-    let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
+    let mut rig = rig_of_a_busy_drive(DRIVE, Op::Write, 1);
     // Two pieces of 256 KiB.
     let same = WriteSame { lba: 5 * rig.zone_blocks(), blocks: 1024, is_unmap: false, has_data: true };
     rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
@@ -348,10 +349,7 @@ fn device_that_stays_busy_after_a_part_is_told_as_failed() {
 /// A part that a killed process has carried out counts as well.
 #[test]
 fn device_that_is_busy_for_the_rest_of_what_is_left_is_told_as_failed() {
-    let drive = Registry::default().open(DRIVE_4K).unwrap();
-    let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[Op::Write])).after(1);
-    let plan = Plan { rules: vec![rule], ..Plan::default() };
-    let mut rig = Rig::over(Arc::new(Fault::new(drive, plan)));
+    let mut rig = rig_of_a_busy_drive(DRIVE_4K, Op::Write, 1);
     let lba = 5 * rig.zone_blocks();
     rig.must_write(lba, 1, 7);
     let cdb = WriteSame { lba, blocks: 4, is_unmap: false, has_data: true }.emit();

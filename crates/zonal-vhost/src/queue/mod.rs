@@ -162,12 +162,12 @@ impl Queue {
         }
         if let Role::Requests(requests) = &mut self.role {
             is_busy |= requests.poll(now, ring);
+            // After the last of what was left, the next turn takes what stands after it, and then carries the functions out.
             let waits = takes && self.fault.is_none() && self.has_left;
-            // The turn after the last of it takes the rest.
-            is_busy |= !self.waiting.is_empty() && !requests.has_left() && !ring.has_left();
-            for management in self.waiting.extract_if(.., |_| !waits) {
-                is_busy = true;
-                requests.manage(now, management);
+            let is_left = requests.has_left() || ring.has_left();
+            is_busy |= !(self.waiting.is_empty() || waits && is_left);
+            if !waits {
+                self.waiting.drain(..).for_each(|management| requests.manage(now, management));
             }
         }
         let signals = ring.publish();
