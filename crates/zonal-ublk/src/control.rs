@@ -157,12 +157,11 @@ impl Control {
             child => {
                 wait_for(child);
                 // Both have the ring, and the child leaves the answer in it.
-                let answer = self.answer();
-                if answer.is_none() {
-                    // What it has left in the ring is not to be given with the next command.
+                if self.ring.completion().is_empty() {
+                    // What a child that was killed has left there is not to be given with the next command.
                     self.ring = new_ring()?;
                 }
-                answer.unwrap_or_else(|| Err(killed()))
+                self.answer()
             }
         }
     }
@@ -174,7 +173,7 @@ impl Control {
     pub fn delete(&mut self, device: u32) -> io::Result<()> {
         match self.order_apart(wire::control::DELETE_LATER, device, 0) {
             // A driver that waits for the files.
-            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
                 self.order_apart(wire::control::DELETE, device, 0)
             }
             ended => ended,
@@ -203,7 +202,7 @@ impl Control {
 
     fn call(&mut self, command: u32, device: u32, data: u64, address: u64, len: u16) -> io::Result<()> {
         self.give(command, device, data, address, len)?;
-        self.answer().unwrap_or_else(|| Err(killed()))
+        self.answer()
     }
 
     /// Gives the driver a command, and waits until there is an answer.
@@ -225,21 +224,18 @@ impl Control {
         }
     }
 
-    /// The answer to the command, if there is one.
-    fn answer(&mut self) -> Option<io::Result<()>> {
-        Some(match self.ring.completion().next()?.result() {
+    /// The answer to the command that was given.
+    fn answer(&mut self) -> io::Result<()> {
+        let killed = || io::Error::other("the process that gave a command to the driver was killed");
+        match self.ring.completion().next().ok_or_else(killed)?.result() {
             number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
             _ => Ok(()),
-        })
+        }
     }
 }
 
 fn new_ring() -> io::Result<IoUring<squeue::Entry128, cqueue::Entry>> {
     IoUring::builder().build(4)
-}
-
-fn killed() -> io::Error {
-    io::Error::other("the process that gave a command to the driver was killed")
 }
 
 /// Closes all descriptors but these two, of which the first is the lower one.
@@ -274,8 +270,9 @@ pub fn devices() -> io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// The operating system's: EBUSY if it has one.
-pub fn open_character_device(device: u32) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(format!("/dev/ublkc{device}"), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+pub fn open_character_device(device: u32) -> io::Result<OwnedFd> {
+    let path = format!("/dev/ublkc{device}");
+    Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// The disk of a device.

@@ -85,6 +85,9 @@ impl UblkServer {
     /// Shows `volume` as a block device, until `has_to_end` is set. A device that a killed server of the same drive has left is
     /// taken over, with its number and its users, if the drive has an identity of its own.
     ///
+    /// Commands to the driver that wait for requests of the disk are given by a process of their own, here and in [`UblkServer::join`]: see
+    /// [`Control::order_apart`].
+    ///
     /// # Errors
     /// [`UblkError`].
     pub fn start(
@@ -117,7 +120,7 @@ impl UblkServer {
             let shared = Arc::new(Shared {
                 drive,
                 file: open_character_device(facts.device)
-                    .map_err(|error| UblkError::refused("its character device")(error.into()))?,
+                    .map_err(UblkError::refused("its character device"))?,
                 clock,
                 depth: facts.depth,
                 polls: options.polls,

@@ -63,7 +63,7 @@ fn is_same(there: &Parameters, parameters: &Parameters) -> bool {
 
 /// Whether a server has the device: the kernel lets it be opened once.
 fn is_open(device: u32) -> bool {
-    open_character_device(device).err() == Some(Errno::BUSY)
+    open_character_device(device).is_err_and(|error| is(&error, Errno::BUSY))
 }
 
 /// Whether its server is gone and its disk is not. The number of a server that was killed may be another process's by now: so it does
@@ -102,7 +102,7 @@ pub(super) fn begin(control: &mut Control, device: u32) -> Result<(), UblkError>
 }
 
 fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
+    Errno::from_io_error(error) == Some(errno)
 }
 
 fn is_quiesced(control: &mut Control, device: u32) -> bool {

@@ -321,7 +321,7 @@ impl<'a> QueueThread<'a> {
                 self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&left))
             }
         };
-        match waited.map_err(|error| (error.raw_os_error().map(Errno::from_raw_os_error), error)) {
+        match waited.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(_) | Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => Ok(()),
             Err((_, error)) => Err(error),
         }
