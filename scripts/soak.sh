@@ -30,8 +30,7 @@
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
 #              units, commands and sessions of hosts, tasks of initiators, messages and rings of guests, requests of ublk and of FUSE,
 #              and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
-#   mutants    mutations that cargo-mutants makes of zonal-core and zonal-sim, drawn at random; needs cargo-mutants
-#   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
+#   mutants    mutations that cargo-mutants makes of zonal-core and zonal-sim, drawn at random
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
 # is in out/soak-CAMPAIGN.txt with what repeats it.
@@ -373,10 +372,8 @@ fuzz() {
 # A mutation that is missed may be one that changes nothing that can be seen: it is counted, and not called a failure. One whose tests do
 # not end is undecided.
 mutants() {
-    command -v cargo-mutants >/dev/null || {
-        echo "left out: it needs cargo-mutants"
-        return
-    }
+    . scripts/tool.sh
+    tool cargo-mutants
     local bad=0 said=$out/mutants.out status
     rm -rf "$said"
     timeout --signal=INT --kill-after=60 $((minutes * 60)) cargo mutants --package zonal-core --package zonal-sim --shuffle --colors never \
@@ -398,8 +395,7 @@ write_table() {
         echo '# Soak'
         echo
         echo 'What the long campaigns of `scripts/soak.sh` came to the last time that each was run. The command gives the'
-        echo 'minutes; how much fits depends on the machine and on what else it does. The proof that each hazard has a test'
-        echo 'that fails without its fix is in [MUTATIONS.md](MUTATIONS.md).'
+        echo 'minutes; how much fits depends on the machine and on what else it does.'
         echo
         echo '| campaign | operations | seeds | failures | command |'
         echo '|---|---|---|---|---|'
@@ -414,16 +410,12 @@ write_table() {
     mv "$table.new" "$table"
 }
 
-for campaign in "${@:-${all[@]} mutations}"; do
+for campaign in "${@:-${all[@]}}"; do
     for one in $campaign; do
-        case " ${all[*]} mutations " in *" $one "*) ;; *) fail "no campaign is called $one" ;; esac
+        case " ${all[*]} " in *" $one "*) ;; *) fail "no campaign is called $one" ;; esac
         step "$one"
-        if [ "$one" = mutations ]; then
-            scripts/mutations.sh || failures=$((failures + 1))
-        else
-            "$one" || fail "$one does not build"
-            write_table
-        fi
+        "$one" || fail "$one does not build"
+        write_table
     done
 done
 [ $failures = 0 ]

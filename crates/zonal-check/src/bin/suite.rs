@@ -1,87 +1,145 @@
-//! `suite [--write DOCUMENT]`: builds and runs every test of the workspace, prints the slowest ones, and writes the times of all into a
-//! document. The times that docs/TESTS.md has say which programs begin first.
+//! `suite TABLES [--full SELECTOR...]`: builds and runs the tests of the quick lane, or those of the full lane that are selected, prints the
+//! slowest ones, and writes the times of all to the file TABLES. The next run reads it to begin with the longest jobs.
+//!
+//! A selector is a package, a program of one, or a module of a program, as in `zonal-check/fio_engine/parity`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread::{available_parallelism, scope};
 use std::time::Instant;
 use zonal_check::program::repository;
-use zonal_check::suite::{Ended, Job, Program, known, tables};
-
-/// Where the times are kept.
-const KEPT: &str = "docs/TESTS.md";
+use zonal_check::suite::{Ended, Job, Lane, Program, known, reasons, tables};
 
 /// Tests that are printed, and kept, as the slowest.
 const SLOWEST: usize = 30;
 
+/// Long jobs of the quick lane, which begin first where no times are known, so that the last ones to run are short.
+const FIRST: [&str; 12] = [
+    "zonal-check all files",
+    "zonal-check mount ends",
+    "zonal-bench all calibrate",
+    "zonal-fs all damage",
+    "zonal-check fio_engine jobs",
+    "zonal-check all serve",
+    "zonal-check all trees",
+    "zonal-check mount kills",
+    "zonal-check guest",
+    "zonal-fs all plans",
+    "zonal-fs all store",
+    "zonal-check mount programs",
+];
+
 fn main() -> ExitCode {
-    let begin = Instant::now();
-    let Some(programs) = build() else { return ExitCode::FAILURE };
-    let built = begin.elapsed();
-    let jobs: Result<Vec<Vec<Job>>, String> = programs.iter().map(Program::jobs).collect();
-    let jobs = match jobs {
-        Ok(jobs) => jobs.into_iter().flatten().collect(),
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("suite: {error}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
+    }
+}
+
+/// True if all tests have passed.
+fn run() -> Result<bool, String> {
+    let mut words = std::env::args().skip(1);
+    let document = words.next().ok_or("usage: suite TABLES [--full SELECTOR...]")?;
+    let lane = if words.next().is_some() { Lane::Full } else { Lane::Quick };
+    let selectors: Vec<String> = words.map(|word| word.replace('/', " ")).collect();
+    let begin = Instant::now();
+    let programs = match lane {
+        Lane::Quick => build(&["--workspace"])?,
+        Lane::Full => selected(&selectors)?,
     };
-    let ended = run_all(jobs);
-    let failed: Vec<&Ended> = ended.iter().filter(|ended| !ended.is_passed).collect();
-    let tests: usize = ended.iter().map(Ended::passed).sum();
-    let text = tables(&ended, SLOWEST);
-    let summary = format!(
-        "{tests} tests of {} programs and modules in {:.0} s, after {:.0} s of building.",
+    let built = begin.elapsed();
+    let mut jobs = Vec::new();
+    for program in &programs {
+        jobs.extend(program.jobs(lane)?);
+    }
+    if lane == Lane::Full {
+        for selector in &selectors {
+            if !jobs.iter().any(|job| job.is_selected(selector)) {
+                return Err(format!("no test of the full lane is selected by {selector}"));
+            }
+        }
+        jobs.retain(|job| selectors.iter().any(|selector| job.is_selected(selector)));
+    }
+    let before = fs::read_to_string(&document).unwrap_or_default();
+    let ended = run_all(jobs, lane, &known(&before));
+    let (passed, failed) =
+        ended.iter().map(Ended::counts).fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
+    let text = tables(&ended, SLOWEST, &all_reasons());
+    println!("\n{}\n", text.split("\n\n").next().unwrap_or_default());
+    println!(
+        "{} programs and modules in {:.0} s, after {:.0} s of building.",
         ended.len(),
         (begin.elapsed() - built).as_secs_f64(),
         built.as_secs_f64()
     );
-    print!("{}", text.split("\n\n").next().unwrap_or_default());
-    println!("\n\n{summary}");
-    for ended in &failed {
+    for ended in ended.iter().filter(|ended| !ended.is_passed) {
         println!("failed: {}", ended.name);
     }
-    if let Some(document) = std::env::args().skip_while(|word| word != "--write").nth(1) {
-        let text = format!("{summary}\n\n{text}");
-        if let Err(error) = std::fs::write(&document, text) {
-            eprintln!("suite: {document}: {error}");
-            return ExitCode::FAILURE;
-        }
+    println!("{passed} passed, {failed} failed");
+    if lane == Lane::Quick {
+        fs::write(&document, text).map_err(|error| format!("{document}: {error}"))?;
     }
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(failed == 0)
 }
 
-/// Builds the test programs; `None` if they do not build, which cargo has told.
-fn build() -> Option<Vec<Program>> {
-    let mut child = Command::new(env!("CARGO"))
-        .args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
-        .current_dir(repository())
+/// Builds the programs of the full lane's selectors: those of their packages, or the ones that they name.
+fn selected(selectors: &[String]) -> Result<Vec<Program>, String> {
+    let mut programs: Vec<Program> = Vec::new();
+    for selector in selectors {
+        let mut words = selector.split(' ');
+        let mut options = vec!["--package", words.next().unwrap_or_default()];
+        match words.next() {
+            Some("lib") => options.push("--lib"),
+            Some(target) => options.extend(["--test", target]),
+            None => options.push("--tests"),
+        }
+        let built = build(&options)?;
+        programs.extend(built.into_iter().filter(|one| !programs.contains(one)).collect::<Vec<_>>());
+    }
+    Ok(programs)
+}
+
+/// Builds test programs, and all that tests would ask cargo for, before several of them ask at a time.
+fn build(options: &[&str]) -> Result<Vec<Program>, String> {
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(arguments).current_dir(repository());
+        command
+    };
+    let messages = ["--no-run", "--message-format", "json-render-diagnostics"];
+    let mut child = cargo(&[&["test"], options, &messages].concat())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("cargo runs");
-    let messages = BufReader::new(child.stdout.take().expect("it was asked for"));
+        .map_err(|error| format!("cargo: {error}"))?;
+    let messages = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
     let programs =
         messages.lines().map_while(Result::ok).filter_map(|line| Program::of_message(&line)).collect();
     let is_built = child.wait().is_ok_and(|status| status.success());
-    // And what the tests ask cargo for, before several of them ask at a time.
-    let others = Command::new(env!("CARGO"))
-        .args(["build", "--workspace", "--lib", "--bins", "--quiet"])
-        .current_dir(repository())
-        .status();
-    (is_built && others.is_ok_and(|status| status.success())).then_some(programs)
+    let others = cargo(&["build", "--workspace", "--lib", "--bins", "--quiet"]).status();
+    if is_built && others.is_ok_and(|status| status.success()) {
+        return Ok(programs);
+    }
+    Err("the tests do not build".to_owned())
 }
 
-/// Runs jobs, some at a time, and then those that need the machine.
-fn run_all(mut jobs: Vec<Job>) -> Vec<Ended> {
-    let kept = std::fs::read_to_string(repository().join(KEPT)).unwrap_or_default();
-    let known = known(&kept);
-    // What is not known may take long.
-    let seconds = |job: &Job| known.get(job.name.as_str()).copied().unwrap_or(f64::INFINITY);
+/// Runs jobs, the longest first: as many at a time as there are processors, or one at a time in the full lane.
+fn run_all(mut jobs: Vec<Job>, lane: Lane, known: &BTreeMap<&str, f64>) -> Vec<Ended> {
+    let seconds = |job: &Job| match known.get(job.name.as_str()) {
+        Some(seconds) => *seconds,
+        None if known.is_empty() && !FIRST.contains(&job.name.as_str()) => 0.0,
+        None => f64::INFINITY,
+    };
     jobs.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
-    let (alone, together): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(Job::is_alone);
-    let (jobs, ended) = (Mutex::new(VecDeque::from(together)), Mutex::new(Vec::new()));
+    let workers = if lane == Lane::Full { 1 } else { available_parallelism().map_or(1, usize::from) };
+    let (jobs, ended) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
     let work = || {
         while let Some(job) = { jobs.lock().expect("no worker panics").pop_front() } {
             let end = told(job.run());
@@ -89,21 +147,36 @@ fn run_all(mut jobs: Vec<Job>) -> Vec<Ended> {
         }
     };
     scope(|threads| {
-        for _ in 0..available_parallelism().map_or(1, usize::from) {
+        for _ in 0..workers {
             threads.spawn(work);
         }
     });
-    let mut ended = ended.into_inner().expect("no worker panics");
-    ended.extend(alone.iter().map(|job| told(job.run())));
-    ended
+    ended.into_inner().expect("no worker panics")
 }
 
 /// Prints how a job ended.
 fn told(ended: Ended) -> Ended {
     let verdict = if ended.is_passed { "passed" } else { "FAILED" };
-    println!("{:7.1} s  {}: {} tests {verdict}", ended.took.as_secs_f64(), ended.name, ended.passed());
+    println!("{:7.1} s  {}: {} tests {verdict}", ended.took.as_secs_f64(), ended.name, ended.tests().len());
     if !ended.is_passed {
         println!("{}", ended.output());
     }
     ended
+}
+
+/// Reasons that the tests of the workspace give for taking long.
+fn all_reasons() -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let mut directories = vec![repository().join("crates")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension() == Some(Path::new("rs").as_os_str()) {
+                all.extend(reasons(&fs::read_to_string(path).unwrap_or_default()));
+            }
+        }
+    }
+    all
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Mutates what changed in zonal-core and zonal-sim since COMMIT, by default the commit in .ci/checked, with cargo-mutants: mutants.sh
+# [COMMIT]. It fails for a mutation that no test of the crate catches. out/mutants.out has the details.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/tool.sh
+
+since=${1:-$(cat .ci/checked)}
+tool cargo-mutants
+mkdir -p out
+git diff "$since" -- crates/zonal-core/src crates/zonal-sim/src >out/mutants.diff
+if [ ! -s out/mutants.diff ]; then
+    echo "nothing of zonal-core and zonal-sim has changed since $since"
+    exit
+fi
+# Only what a mutation is in is compiled again.
+CARGO_INCREMENTAL=1 cargo mutants --package zonal-core --package zonal-sim --in-diff out/mutants.diff --colors never --output out
