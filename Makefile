@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build fio lint test guest loom run bench against experiments instructions soak fuzz clean
+.PHONY: help setup build fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -25,9 +25,20 @@ build: ## Build the program, optimised
 fio: setup ## Build the fio engine, optimised, for the fio that is installed
 	scripts/fio-engine.sh
 
-lint: ## Check format, clippy and documentation; warnings are errors
+lint: ## Check the format and run clippy; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+test: setup ## Run the quick lane: what passes before a change lands; prints the time of each step and of the slowest tests
+	scripts/test.sh
+
+check: test ## Run everything, the full lane too, in hours; docs/HACKING.md has its parts, `scripts/check.sh PART` runs one
+	scripts/check.sh
+
+check-for: setup ## Run the parts of the full lane that concern what changed since the commit in .ci/checked, 40 minutes at most
+	scripts/check.sh --for
+
+features: ## Run clippy on each set of features that is built by itself, and build the documentation; warnings are errors
 	$(CARGO) clippy --package zonal-fs --lib -- -D warnings
 	$(CARGO) clippy --package zonal --no-default-features --lib --examples -- -D warnings
 	$(CARGO) clippy --workspace --features zonal-io/loom --test loom -- -D warnings
@@ -35,15 +46,10 @@ lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) clippy --package zonal-fs --features shuttle --lib --profile test -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-test: setup ## Everything that has to pass before a change lands; prints how long each step and the slowest tests took
-	scripts/test.sh
+guest: setup ## Run all tests that boot a Linux guest as a host of `zonal serve`, in two hours; docs/GUEST.md has results
+	scripts/check.sh 'guest-*'
 
-guest: setup ## What takes minutes of Linux as a host of `zonal serve`, with the rest of its tests; docs/GUEST.md has results
-	scripts/guest.sh build
-	scripts/guest.sh info
-	$(CARGO) test --package zonal-check --test guest -- --include-ignored --nocapture --test-threads=1
-
-loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
+loom: ## Explore the thread schedules of the write path: all schedules of small models, random ones of whole flows
 	$(CARGO) test --workspace --features zonal-io/loom --test loom -- --nocapture
 	$(CARGO) test --workspace --features zonal-fs/shuttle --test shuttle -- --nocapture
 	$(CARGO) test --package zonal-fs --features shuttle --lib model::

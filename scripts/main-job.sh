@@ -164,3 +164,6 @@ echo "  $out/s0.html"
 for name in s0 fill verify "${ran[@]}"; do
     echo "  $out/$name.json"
 done
+echo
+echo "Open $out/s0.html in a browser: the simulated disk in both write modes."
+echo "README.md goes on with a drive of your own; docs/BENCH.md explains the reports."

@@ -8,6 +8,9 @@ missing=()
 with_tests=true
 [ "${1:-}" = run ] && with_tests=false
 
+# Another apt may be at work, as one that keeps a new machine up to date: wait for its lock.
+wait=(-o DPkg::Lock::Timeout=600)
+
 is_debian_root() {
     [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
 }
@@ -48,8 +51,9 @@ if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
         echo "setup: installing ${packages[*]}"
         export DEBIAN_FRONTEND=noninteractive
-        apt-get install -y -q --no-install-recommends "${packages[@]}" >/dev/null 2>&1 ||
-            { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "${packages[@]}" >/dev/null; }
+        install() { apt-get "${wait[@]}" install -y -q --no-install-recommends "${packages[@]}" >/dev/null; }
+        # A new machine has no lists of packages, or old ones.
+        install 2>/dev/null || { apt-get "${wait[@]}" update -q >/dev/null && install; }
     else
         missing+=("the Debian packages ${packages[*]}, or what they are called here")
     fi
@@ -57,7 +61,7 @@ fi
 # A system that leaves documentation out has the package now, but not its files.
 if ! have_examples && is_debian_root; then
     mkdir -p out/fio-examples
-    (cd out/fio-examples && apt-get download -q fio-examples >/dev/null 2>&1 && dpkg-deb -x fio-examples_*.deb . &&
+    (cd out/fio-examples && apt-get "${wait[@]}" download -q fio-examples >/dev/null 2>&1 && dpkg-deb -x fio-examples_*.deb . &&
         rm fio-examples_*.deb) || missing+=("fio-examples")
 fi
 

@@ -1,12 +1,15 @@
-//! The test programs of the workspace, run side by side, and the time of each test.
+//! Runner of the workspace's test programs: the quick lane side by side, the full lane one at a time, and the time of each test.
 //!
-//! A job is the unit tests of a crate, or one module of another test program. Its tests run one after the other, so the time between
-//! two lines of its output is the time of a test: libtest on the stable toolchain tells no times. Jobs run side by side, the longest
-//! first, except those that measure and have the machine to themselves.
+//! A job is the unit tests of a crate, or one module of another test program. Its tests run one after the other, so the time of a test is
+//! the time between two lines of output: libtest on the stable toolchain prints no times.
+//!
+//! # Lanes
+//! The full lane has the programs that cargo does not test by default (`test = false` in the manifest) and the tests marked `#[ignore]`. They
+//! measure times or processor use, or take long, so each job has the machine to itself. All other tests are the quick lane.
 //!
 //! # Invariants
 //! - Each test of a program is in one job.
-//! - A job whose output does not say how it ended has failed, whatever its status.
+//! - A job whose output does not report a result has failed, whatever its status.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,23 +18,14 @@ use std::path::PathBuf;
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Shortest time of a job that a document keeps.
+/// Shortest time of a job that the table keeps.
 const KEPT_MIN: Duration = Duration::from_secs(1);
 
-/// Programs, and modules of programs, that measure times or processors: their jobs run alone.
-const ALONE: [&str; 11] = [
-    "zonal-bench fio_parity",
-    "zonal-bench pace",
-    "zonal-check all serve",
-    "zonal-check crowd",
-    "zonal-check fio_engine parity",
-    "zonal-check storm",
-    "zonal-fs large_files",
-    "zonal-fs waiting",
-    "zonal-io left",
-    "zonal-nvme hostile",
-    "zonal-sim timed",
-];
+/// Longest time of a test of the quick lane that needs no reason.
+const UNEXPLAINED_MAX: Duration = Duration::from_secs(5);
+
+/// Marks the line of a test's documentation that says why it takes long.
+const REASON: &str = "/// Slow: ";
 
 /// A test program that cargo has built.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,12 +36,14 @@ pub struct Program {
     pub path: PathBuf,
     /// Where cargo would run it.
     pub directory: PathBuf,
-    /// Whether its modules are jobs.
+    /// True if its modules are jobs.
     pub has_modules: bool,
+    /// True if cargo does not test it by default, so that all its tests are of the full lane.
+    pub is_full: bool,
 }
 
 impl Program {
-    /// The test program that a line of cargo's messages in JSON tells of; `None` for other lines.
+    /// The test program in a line of cargo's JSON messages; `None` for other lines.
     pub fn of_message(line: &str) -> Option<Program> {
         let message: Value = serde_json::from_str(line).ok()?;
         let path = PathBuf::from(message["executable"].as_str()?);
@@ -63,26 +59,40 @@ impl Program {
             "lib" => (format!("{package} lib"), false),
             kind => (format!("{package} {kind} {name}"), false),
         };
-        Some(Program { name, path, directory, has_modules })
+        let is_full = target["test"] == false;
+        Some(Program { name, path, directory, has_modules, is_full })
     }
 
-    /// Its jobs.
+    /// Its jobs in a lane; a program with no test in the lane has none.
     ///
     /// # Errors
-    /// What the program says if it does not list its tests.
-    pub fn jobs(&self) -> Result<Vec<Job>, String> {
-        if !self.has_modules {
-            return Ok(vec![Job { name: self.name.clone(), program: self.clone(), tests: Vec::new() }]);
+    /// Standard error of the program if it does not list its tests.
+    pub fn jobs(&self, lane: Lane) -> Result<Vec<Job>, String> {
+        let mut all = self.list(false)?;
+        let ignored = self.list(true)?;
+        match (lane, self.is_full) {
+            (Lane::Quick, true) => return Ok(Vec::new()),
+            (Lane::Quick, false) => all.retain(|test| !ignored.contains(test)),
+            (Lane::Full, true) => {}
+            (Lane::Full, false) => all = ignored,
         }
-        let listed = self.command().args(["--list", "--format", "terse"]).output();
-        let listed = listed.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let jobs = modules(all, self.has_modules).into_iter().map(|(module, tests)| {
+            let name = format!("{} {module}", self.name).trim_end().to_owned();
+            Job { name, program: self.clone(), tests }
+        });
+        Ok(jobs.collect())
+    }
+
+    /// Its tests, or only those that are ignored.
+    fn list(&self, ignored: bool) -> Result<Vec<String>, String> {
+        let mut command = self.command();
+        command.args(["--list", "--format", "terse"]).args(ignored.then_some("--ignored"));
+        let listed = command.output().map_err(|error| format!("{}: {error}", self.path.display()))?;
         if !listed.status.success() {
             return Err(String::from_utf8_lossy(&listed.stderr).into_owned());
         }
-        let modules = modules(&String::from_utf8_lossy(&listed.stdout));
-        let name = |module: &str| format!("{} {module}", self.name).trim_end().to_owned();
-        let job = |(module, tests): (String, _)| Job { name: name(&module), program: self.clone(), tests };
-        Ok(modules.into_iter().map(job).collect())
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
     fn command(&self) -> Command {
@@ -92,40 +102,46 @@ impl Program {
     }
 }
 
-/// The tests of a list, by their first module; those of no module under an empty name.
-fn modules(list: &str) -> BTreeMap<String, Vec<String>> {
+/// Tests by their first module, those of no module under an empty name; all under an empty name unless `by_module`.
+fn modules(tests: Vec<String>, by_module: bool) -> BTreeMap<String, Vec<String>> {
     let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
-        let module = test.split_once("::").map_or("", |(module, _)| module);
-        modules.entry(module.to_owned()).or_default().push(test.to_owned());
+    for test in tests {
+        let module = test.split_once("::").filter(|_| by_module).map_or("", |(module, _)| module);
+        modules.entry(module.to_owned()).or_default().push(test);
     }
     modules
 }
 
-/// A program, or some tests of one.
+/// Tests that run before a change lands, or only before a release and when their own area changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// Tests of `make test`.
+    Quick,
+    /// Tests of `make check` that `make test` leaves out.
+    Full,
+}
+
+/// Tests of one program that run in one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     /// The program's name, and the module's.
     pub name: String,
     program: Program,
-    /// Names of tests; all if there are none.
     tests: Vec<String>,
 }
 
 impl Job {
-    /// Whether it has the machine to itself.
-    pub fn is_alone(&self) -> bool {
-        [&self.program.name, &self.name].into_iter().any(|name| ALONE.contains(&name.as_str()))
+    /// True if the job is `selector` or a part of it, such as `zonal-fs` or `zonal-check mount`.
+    pub fn is_selected(&self, selector: &str) -> bool {
+        self.name.strip_prefix(selector).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 
     /// Runs it to its end.
     pub fn run(&self) -> Ended {
         let begin = Instant::now();
         let mut command = self.program.command();
-        command.arg("--test-threads=1").stdout(Stdio::piped()).stderr(Stdio::piped());
-        if !self.tests.is_empty() {
-            command.arg("--exact").args(&self.tests);
-        }
+        command.args(["--test-threads=1", "--include-ignored", "--exact"]).args(&self.tests);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut reading = Reading::default();
         let (status, errors) = match command.spawn() {
             Err(error) => (false, error.to_string()),
@@ -139,7 +155,7 @@ impl Job {
                 (child.wait().is_ok_and(|status| status.success()), errors)
             }
         };
-        let is_passed = status && reading.passed.is_some();
+        let is_passed = status && reading.has_passed;
         Ended { name: self.name.clone(), took: begin.elapsed(), is_passed, errors, reading }
     }
 }
@@ -165,9 +181,10 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// How many tests have passed.
-    pub fn passed(&self) -> usize {
-        self.reading.passed.unwrap_or(0)
+    /// Number of tests that have passed and of those that have not; a job that ends without a result has failed once at least.
+    pub fn counts(&self) -> (usize, usize) {
+        let failed = self.reading.failed.max(usize::from(!self.is_passed));
+        (self.reading.tests.len() - self.reading.failed, failed)
     }
 
     /// The time of each test that ran.
@@ -188,7 +205,9 @@ struct Reading {
     tests: Vec<(String, Duration)>,
     /// When the last test ended.
     before: Duration,
-    passed: Option<usize>,
+    failed: usize,
+    /// True once the line with the result says that all have passed.
+    has_passed: bool,
 }
 
 impl Reading {
@@ -200,27 +219,33 @@ impl Reading {
             if !end.starts_with("ignored") {
                 let name = name.trim_end_matches(" - should panic").to_owned();
                 self.tests.push((name, at.saturating_sub(self.before)));
+                self.failed += usize::from(end.starts_with("FAILED"));
             }
             self.before = at;
-        } else if let Some(result) = line.strip_prefix("test result: ok. ") {
-            self.passed = result.split(' ').next().and_then(|number| number.parse().ok());
         }
+        self.has_passed |= line.starts_with("test result: ok. ");
     }
 }
 
-/// The tests that took longest, and the jobs that took a second, as tables of a document.
-pub fn tables(ended: &[Ended], tests_max: usize) -> String {
+/// The slowest tests with the reasons that they give, and the jobs that took a second, as tables.
+pub fn tables(ended: &[Ended], tests_max: usize, reasons: &BTreeMap<String, String>) -> String {
     let mut jobs: Vec<(&str, Duration, usize)> =
-        ended.iter().map(|e| (e.name.as_str(), e.took, e.passed())).collect();
+        ended.iter().map(|e| (e.name.as_str(), e.took, e.counts().0)).collect();
     jobs.sort_by_key(|&(name, took, _)| (std::cmp::Reverse(took), name));
     let mut tests: Vec<(&str, &str, Duration)> = ended
         .iter()
         .flat_map(|e| e.tests().iter().map(|(test, took)| (e.name.as_str(), test.as_str(), *took)))
         .collect();
     tests.sort_by_key(|&(name, test, took)| (std::cmp::Reverse(took), name, test));
-    let mut text = "| seconds | test | of |\n|---|---|---|\n".to_owned();
+    let mut text = "| seconds | test | of | why |\n|---|---|---|---|\n".to_owned();
     for (name, test, took) in tests.iter().take(tests_max) {
-        text += &format!("| {:.1} | {test} | {name} |\n", took.as_secs_f64());
+        let function = test.rsplit("::").next().unwrap_or_default();
+        let why = match reasons.get(function) {
+            Some(reason) => reason,
+            None if *took > UNEXPLAINED_MAX => "NO REASON GIVEN",
+            None => "",
+        };
+        text += &format!("| {:.1} | {test} | {name} | {why} |\n", took.as_secs_f64());
     }
     text += "\n| seconds | program, module | tests |\n|---|---|---|\n";
     for (name, took, passed) in jobs.into_iter().filter(|&(_, took, _)| took >= KEPT_MIN) {
@@ -229,9 +254,27 @@ pub fn tables(ended: &[Ended], tests_max: usize) -> String {
     text
 }
 
-/// The seconds that each job of a document's table took.
-pub fn known(document: &str) -> BTreeMap<&str, f64> {
-    let rows = document.lines().filter_map(|line| {
+/// Reasons of the tests in a source that take long, by the name of their function: `/// Slow: REASON` in its documentation.
+pub fn reasons(source: &str) -> impl Iterator<Item = (String, String)> {
+    let mut reason = None;
+    source.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        if let Some(text) = line.strip_prefix(REASON) {
+            reason = Some(text.to_owned());
+            return None;
+        }
+        if line.starts_with("///") || line.starts_with('#') {
+            return None;
+        }
+        let reason = reason.take()?;
+        let name = line.strip_prefix("fn ")?.split('(').next()?;
+        Some((name.to_owned(), reason))
+    })
+}
+
+/// Seconds that each job of a printed table took.
+pub fn known(table: &str) -> BTreeMap<&str, f64> {
+    let rows = table.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         let (seconds, name) = (cells.next()?.parse().ok()?, cells.next()?);
         Some((name, seconds))
@@ -264,62 +307,81 @@ mod tests {
         ]);
         let tests = [("a::short", 3), ("a::long", 17), ("b", 1)];
         assert_eq!(reading.tests, tests.map(|(name, tenths)| (name.to_owned(), at(tenths))));
-        assert_eq!(reading.passed, None);
+        assert_eq!((reading.failed, reading.has_passed), (1, false));
         let reading = read(&[(1, "test result: ok. 14 passed; 0 failed; 0 ignored; finished in 0.10s")]);
-        assert_eq!(reading.passed, Some(14));
+        assert!(reading.has_passed);
+    }
+
+    fn program(path: &str, is_full: bool) -> Program {
+        Program { name: "p q".into(), path: path.into(), directory: "/".into(), has_modules: true, is_full }
     }
 
     #[test]
     fn job_that_does_not_say_how_it_ended_has_failed() {
-        let job = |path: &str| {
-            let program =
-                Program { name: "p".into(), path: path.into(), directory: "/".into(), has_modules: false };
-            program.jobs().unwrap().remove(0).run()
-        };
         for path in ["/bin/true", "/bin/false", "/nonexistent"] {
-            assert!(!job(path).is_passed, "{path}");
+            let job = Job { name: "p".into(), program: program(path, false), tests: vec!["t".into()] };
+            let ended = job.run();
+            assert!(!ended.is_passed, "{path}");
+            assert_eq!(ended.counts(), (0, 1), "{path}");
         }
     }
 
+    /// This program has no ignored test.
     #[test]
-    fn programs_and_modules_that_measure_are_alone() {
-        let is_alone = |program: &str, job: &str| {
-            let program =
-                Program { name: program.into(), path: "/".into(), directory: "/".into(), has_modules: true };
-            Job { name: job.into(), program, tests: Vec::new() }.is_alone()
-        };
-        assert!(is_alone("zonal-bench pace", "zonal-bench pace rates"));
-        assert!(is_alone("zonal-check fio_engine", "zonal-check fio_engine parity"));
-        assert!(!is_alone("zonal-check fio_engine", "zonal-check fio_engine jobs"));
+    fn tests_are_in_one_lane_each() {
+        let this = std::env::current_exe().unwrap();
+        let jobs = |lane, is_full| program(this.to_str().unwrap(), is_full).jobs(lane).unwrap();
+        let names = |jobs: &[Job]| jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>();
+        assert!(names(&jobs(Lane::Quick, false)).contains(&"p q suite".to_owned()));
+        assert_eq!(names(&jobs(Lane::Full, false)), [""; 0]);
+        assert_eq!(names(&jobs(Lane::Quick, true)), [""; 0]);
+        assert_eq!(jobs(Lane::Full, true).len(), jobs(Lane::Quick, false).len());
+    }
+
+    #[test]
+    fn selector_is_a_whole_word_of_the_name() {
+        let job = Job { name: "p q mount".into(), program: program("/", false), tests: Vec::new() };
+        assert!(["p", "p q", "p q mount"].iter().all(|selector| job.is_selected(selector)));
+        assert!(!["p q m", "q", "p q mount kills"].iter().any(|selector| job.is_selected(selector)));
     }
 
     #[test]
     fn tests_of_a_list_are_parted_by_their_module() {
-        let list = "cold::a: test\nfront::files::b: test\ncold::c: test\nd: test\n";
-        let parted = modules(list);
+        let list = || ["cold::a", "front::files::b", "cold::c", "d"].map(str::to_owned).to_vec();
+        let parted = modules(list(), true);
         assert_eq!(parted["cold"], ["cold::a", "cold::c"]);
         assert_eq!(parted["front"], ["front::files::b"]);
         assert_eq!(parted[""], ["d"]);
         assert_eq!(parted.len(), 3);
+        assert_eq!(modules(list(), false)[""], list());
     }
 
     #[test]
     fn message_of_a_test_program_is_told_from_others() {
-        let message = |kind: &str, test: bool| {
+        let message = |kind: &str, test: bool, by_default: bool| {
             format!(
-                r#"{{"manifest_path":"/r/crates/zonal-fs/Cargo.toml","target":{{"kind":["{kind}"],"name":"n"}},
-                    "profile":{{"test":{test}}},"executable":"/t/n-1"}}"#
+                r#"{{"manifest_path":"/r/crates/zonal-fs/Cargo.toml","profile":{{"test":{test}}},"executable":"/t/n-1",
+                    "target":{{"kind":["{kind}"],"name":"n","test":{by_default}}}}}"#
             )
         };
         for (kind, name) in [("lib", "zonal-fs lib"), ("test", "zonal-fs n"), ("bin", "zonal-fs bin n")] {
-            let program = Program::of_message(&message(kind, true)).unwrap();
-            assert_eq!(
-                (program.name.as_str(), program.directory.to_str()),
-                (name, Some("/r/crates/zonal-fs"))
-            );
-            assert_eq!(Program::of_message(&message(kind, false)), None);
+            for by_default in [true, false] {
+                let program = Program::of_message(&message(kind, true, by_default)).unwrap();
+                assert_eq!(
+                    (program.name.as_str(), program.directory.to_str(), program.is_full),
+                    (name, Some("/r/crates/zonal-fs"), !by_default)
+                );
+                assert_eq!(Program::of_message(&message(kind, false, by_default)), None);
+            }
         }
         assert_eq!(Program::of_message(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn reason_belongs_to_the_function_that_it_documents() {
+        let source =
+            "/// Slow: boots a guest.\n#[test]\nfn a() {\n}\n/// Slow: lost\nconst B: u8 = 0;\nfn c() {\n";
+        assert_eq!(reasons(source).collect::<Vec<_>>(), [("a".to_owned(), "boots a guest.".to_owned())]);
     }
 
     #[test]
@@ -329,12 +391,16 @@ mod tests {
             took: at(tenths),
             is_passed: true,
             errors: String::new(),
-            reading: read(&[(tenths, "test t ... ok"), (tenths, "test result: ok. 1 passed;")]),
+            reading: read(&[(tenths, "test m::t ... ok"), (tenths, "test result: ok. 1 passed;")]),
         };
-        let text = tables(&[ended("zonal-io lib", 12), ended("zonal-fs all cold", 45), ended("p", 3)], 1);
-        assert_eq!(text.lines().nth(2), Some("| 4.5 | t | zonal-fs all cold |"));
+        let ended = [ended("zonal-io lib", 12), ended("zonal-fs all cold", 65), ended("p", 3)];
+        let reason = BTreeMap::from([("t".to_owned(), "it sleeps.".to_owned())]);
+        let line = |reasons| tables(&ended, 1, reasons).lines().nth(2).unwrap().to_owned();
+        assert_eq!(line(&reason), "| 6.5 | m::t | zonal-fs all cold | it sleeps. |");
+        assert_eq!(line(&BTreeMap::new()), "| 6.5 | m::t | zonal-fs all cold | NO REASON GIVEN |");
+        let text = tables(&ended, 1, &reason);
         let known = known(&text);
-        assert_eq!((known["zonal-fs all cold"], known["zonal-io lib"]), (4.5, 1.2));
+        assert_eq!((known["zonal-fs all cold"], known["zonal-io lib"]), (6.5, 1.2));
         assert!(!known.contains_key("p"));
     }
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use zonal_check::house::mutation::{Mutation, Sources};
-use zonal_check::house::words::{names_in, phrases_in, prose};
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
@@ -373,126 +371,44 @@ fn make_help_lists_every_target() {
     }
 }
 
-/// Where the mutations are that `scripts/mutations.sh` makes. Each takes one rule away.
-const MUTATIONS: &str = "crates/zonal-check/mutations";
-
-/// The words after `name: ` in the lines before a mutation's changes.
-fn header<'a>(mutation: &'a str, name: &str) -> Vec<&'a str> {
-    let lines = mutation.lines().take_while(|line| !line.starts_with("at: "));
-    let said = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    said.flat_map(str::split_whitespace).collect()
-}
-
-/// The code of the tests that a mutation names, or what is wrong with the place that it says.
-fn code_of_place(mutation: &str, files: &[PathBuf]) -> Result<String, String> {
-    let words = match header(mutation, "in") {
-        words if words.is_empty() => vec!["--package", "zonal-check", "--test", "hazards"],
-        words => words,
-    };
-    let after = |option| words.iter().skip_while(|word| **word != option).nth(1);
-    let package = after("--package").ok_or("no package")?;
-    let module = words.last().and_then(|word| word.strip_suffix("::"));
-    let (of, target) = match after("--test") {
-        Some(program) => {
-            let name = module.map_or((*program).to_owned(), |module| format!("{program}/{module}"));
-            (PathBuf::from(format!("crates/{package}/tests")), Some(name))
-        }
-        None => (PathBuf::from(format!("crates/{package}/src")), None),
-    };
-    let is_of_place = |path: &PathBuf| match (path.strip_prefix(&of), &target) {
-        (Ok(rest), Some(name)) => rest.starts_with(name) || rest == Path::new(&format!("{name}.rs")),
-        (rest, None) => rest.is_ok(),
-        (Err(_), _) => false,
-    };
-    let code: String = files.iter().filter(|p| is_rust(p) && is_of_place(p)).map(|p| code(p)).collect();
-    if code.is_empty() { Err(format!("no such place: {}", words.join(" "))) } else { Ok(code) }
-}
-
-/// What is wrong with a mutation.
-fn faults_of_mutation(mutation: &str, sources: &mut Sources, files: &[PathBuf]) -> Vec<String> {
-    let made = Mutation::parse(mutation).and_then(|mutation| mutation.made(sources));
-    let mut faults: Vec<String> = made.err().iter().map(ToString::to_string).collect();
-    let tests = header(mutation, "test");
-    if header(mutation, "why").is_empty() || tests.is_empty() {
-        faults.push("it does not say why, or names no test".to_owned());
-    }
-    match code_of_place(mutation, files) {
-        Ok(code) => {
-            let is_missing = |test: &&&str| !code.contains(&format!("fn {test}("));
-            faults.extend(tests.iter().filter(is_missing).map(|test| format!("there is no test {test}")));
-        }
-        Err(why) => faults.push(why),
-    }
-    faults
+/// The parts of the full lane that `make check-for` runs after a change of this file.
+fn parts_due_of(file: &str) -> Vec<String> {
+    let output = Command::new("scripts/check.sh").args(["--due-of", file]).current_dir(repository()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn mutations_can_be_made_and_name_tests_that_exist() {
-    let entries = fs::read_dir(repository().join(MUTATIONS)).unwrap();
-    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    assert!(paths.len() > 100, "the mutations are elsewhere");
-    let (mut sources, files) = (Sources::of(repository()), files());
-    let mut broken = Vec::new();
-    for path in paths {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let faults = faults_of_mutation(&fs::read_to_string(&path).unwrap(), &mut sources, &files);
-        broken.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
-    }
-    refuse(&broken, "a mutation says nothing of the code as it is");
+fn change_makes_the_parts_due_that_concern_it() {
+    let word = parts_due_of("crates/zonal-core/src/plug/word.rs");
+    assert!(
+        ["loom", "instructions", "mutants"].iter().all(|part| word.iter().any(|due| due == part)),
+        "{word:?}"
+    );
+    assert!(!word.iter().any(|due| due.starts_with("guest")), "{word:?}");
+    assert!(parts_due_of("crates/zonal-ublk/src/queue.rs").contains(&"guest-ublk".to_owned()));
+    assert_eq!(parts_due_of("docs/MOUNT.md"), [""; 0]);
+    let unknown = parts_due_of("a/file/of/no/row");
+    assert!(unknown.len() > word.len() && word.iter().all(|due| unknown.contains(due)), "{unknown:?}");
 }
 
+/// A program that cargo does not test by default would run nowhere if no part had it.
 #[test]
-fn stale_mutation_that_is_planted_is_found() {
-    let (mut sources, files) = (Sources::of(repository()), files());
-    let mut faults = |place: &str, test: &str, line: &str| {
-        let mutation = format!("why: planted\nin: {place}\ntest: {test}\nat: LICENSE-MIT\n-{line}\n+Else\n");
-        faults_of_mutation(&mutation, &mut sources, &files).len()
-    };
-    let first = text(Path::new("LICENSE-MIT")).unwrap().lines().next().unwrap().to_owned();
-    let (place, test) = ("--package zonal-check --test tree", "files_are_short");
-    assert_eq!(faults(place, test, &first), 0);
-    assert_eq!(faults(place, test, "Nothing like it"), 1);
-    assert_eq!(faults(place, "files_are_shorter", &first), 1);
-    assert_eq!(faults("--package zonal-check --test all trees::", test, &first), 1);
-}
-
-/// The module whose tests plant names and phrases that the house has plainer words for.
-const PLANTED: &str = "crates/zonal-check/src/house/words.rs";
-
-/// Every module, document and reason of a mutation names its actors and is plain, and no module defines a name that the house has
-/// another word for. Names of tests are free, and so are those of [`PLANTED`].
-#[test]
-fn tree_speaks_plainly() {
-    let mut broken = Vec::new();
-    let ends = |path: &Path, with: &str| path.extension().is_some_and(|end| end == with);
-    for path in files().iter().filter(|path| is_rust(path) || ends(path, "md") || ends(path, "mutation")) {
-        let mut text = text(path).unwrap();
-        if ends(path, "mutation") {
-            text.truncate(text.find('\n').unwrap());
-        }
-        for (line, phrase) in phrases_in(&prose(&text, is_rust(path))) {
-            broken.push(format!("{}:{line}: \"{phrase}\"", path.display()));
-        }
-        if is_rust(path) && path != Path::new(PLANTED) {
-            let names = names_in(&text).into_iter();
-            broken.extend(names.map(|(line, name)| format!("{}:{line}: the name {name}", path.display())));
+fn programs_of_the_full_lane_are_in_a_part() {
+    let page = text(Path::new("docs/HACKING.md")).unwrap();
+    let mut programs = 0;
+    for (package, _) in ARROWS {
+        let manifest = text(&PathBuf::from(format!("crates/{package}/Cargo.toml"))).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        for target in manifest.get("test").and_then(|tests| tests.as_array()).into_iter().flatten() {
+            if target.get("test").and_then(toml::Value::as_bool) == Some(false) {
+                let name = target["name"].as_str().unwrap();
+                let is_selected = |word: &str| word == package || word == format!("{package}/{name}");
+                assert!(page.split(['`', ' ']).any(is_selected), "no part runs {package}/{name}");
+                programs += 1;
+            }
         }
     }
-    refuse(&broken, "a word that the house has a plainer one for");
-}
-
-#[test]
-fn states_are_drawn_as_the_golden_graphs_have_them() {
-    let page = text(Path::new("docs/STATES.md")).unwrap();
-    for name in ["device-zone-zns", "device-zone-zbc", "plug", "plug-window"] {
-        let graph =
-            text(&Path::new("crates/zonal-core/tests/data").join(name).with_extension("dot")).unwrap();
-        let arrows =
-            graph.lines().filter_map(|line| line.trim().strip_suffix("\"]")?.split_once(" [label=\""));
-        let arrows: String =
-            arrows.map(|(arrow, label)| format!("  {}: {label}\n", arrow.replace("->", "-->"))).collect();
-        assert!(arrows.lines().count() > 20, "{name}");
-        let drawn = format!("```mermaid\nstateDiagram-v2\n{arrows}```\n");
-        assert!(page.contains(&drawn), "docs/STATES.md has to have for {name}.dot:\n{drawn}");
-    }
+    assert!(programs > 0);
 }

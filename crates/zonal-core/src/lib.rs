@@ -39,3 +39,12 @@ pub use error::{DeviceError, RequestError, ZoneError};
 pub use geometry::{Geometry, GeometryError};
 pub use units::{Nanos, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 pub use zone::{Personality, ZoneCondition, ZoneDescriptor, ZoneType};
+
+/// Arrows of the graph that follows the line `title` in docs/STATES.md, which tests draw again from the code.
+#[cfg(test)]
+fn drawn_states(title: &str) -> &'static str {
+    let page = include_str!("../../../docs/STATES.md");
+    let (_, after) = page.split_once(&format!("\n{title}\n")).expect("the page has this title");
+    let (_, graph) = after.split_once("```mermaid\nstateDiagram-v2\n").expect("a graph follows it");
+    graph.split_once("```").expect("the graph ends").0
+}

@@ -1,7 +1,6 @@
 //! The tests of zonal-check that share a process. `cargo test -p zonal-check --test all MODULE::` runs one module.
 
 mod append;
-mod audit;
 mod calibrate;
 mod cancel;
 mod cli;
@@ -23,7 +22,6 @@ mod replay;
 mod report_page;
 mod results;
 mod serve;
-mod simulated;
 mod stat;
 mod trees;
 mod turned;

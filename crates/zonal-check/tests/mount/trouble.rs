@@ -203,6 +203,7 @@ fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced
 const LATE: &str = "[[rule]]\non = \"writes\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"1500ms\"\n";
 
 #[test]
+#[ignore = "it writes through to a drive that answers late, for 20 seconds"]
 fn reads_and_look_ups_do_not_wait_for_writers() {
     const WRITERS: usize = 6;
     let place = MountPlace::new("128M");
@@ -233,6 +234,7 @@ fn reads_and_look_ups_do_not_wait_for_writers() {
 /// The drive answers writes of data late, and a second write waits for room until the first has ended. The sync that is due in between
 /// does not have it.
 #[test]
+#[ignore = "it waits for a late drive, for 10 seconds"]
 fn write_that_has_waited_is_durable_after_the_time_that_was_asked_for() {
     let place = MountPlace::new("128M");
     plan(&place, LATE);

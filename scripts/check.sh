@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# The full lane: what takes too long for `make test`, in parts.
+#
+#   check.sh [PART...]        run these parts, or all; a part may be a pattern such as 'guest-*'
+#   check.sh --for [COMMIT]   run the parts that are due: those that concern what changed since COMMIT, by default the commit in .ci/checked.
+#                             What does not fit into CHECK_SECONDS, 2400 if not set, is named in the last lines and stays due.
+#   check.sh --due [COMMIT]   print the parts that are due
+#   check.sh --due-of FILE... print the parts that concern these files
+#
+# Two tables of docs/HACKING.md say what there is: `## Parts of the full lane` has each part with its seconds and its command,
+# `## Which tests for which change` has paths with their parts. A file without a row concerns all parts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+page=docs/HACKING.md
+checked=.ci/checked
+
+fail() {
+    echo "check: $*" >&2
+    exit 2
+}
+
+# Cells of the table under a heading, separated by tabs: table HEADING.
+table() {
+    awk -v heading="## $1" '
+        /^## / { inside = $0 == heading; next }
+        inside && /^\| / && !/^\|[- |]*$/ && rows++ > 0 {
+            gsub(/^\| *| *\|$/, ""); gsub(/ *\| */, "\t"); print
+        }' "$page"
+}
+
+declare -A seconds command
+parts=()
+while IFS=$'\t' read -r name takes what _; do
+    name=${name//\`/} what=${what#*\`} what=${what%\`*}
+    [[ $takes =~ ^[0-9]+$ ]] || fail "$page: part $name: not a number of seconds: $takes"
+    parts+=("$name") seconds[$name]=$takes command[$name]=$what
+done < <(table "Parts of the full lane")
+[ ${#parts[@]} -gt 0 ] || fail "$page has no parts"
+
+# Prefixes of paths and the parts of each, in two arrays.
+prefixes=() concerns=()
+while IFS=$'\t' read -r paths _ names; do
+    [ "$names" != none ] || names=
+    for name in ${names//[\`,]/ }; do
+        [ -n "${seconds[$name]:-}" ] || fail "$page: no part is called $name"
+    done
+    for prefix in ${paths//[\`,]/ }; do
+        prefixes+=("$prefix") concerns+=("${names//[\`,]/ }")
+    done
+done < <(table "Which tests for which change")
+[ ${#prefixes[@]} -gt 0 ] || fail "$page has no paths"
+
+# The parts that concern the files on standard input, in the order of the table.
+due_of() {
+    local file i known name
+    declare -A due=()
+    while read -r file; do
+        known=
+        for i in "${!prefixes[@]}"; do
+            [[ $file == "${prefixes[i]}"* ]] || continue
+            known=1
+            for name in ${concerns[i]}; do due[$name]=1; done
+        done
+        [ -n "$known" ] || for name in "${parts[@]}"; do due[$name]=1; done
+    done
+    for name in "${parts[@]}"; do [ -z "${due[$name]:-}" ] || echo "$name"; done
+}
+
+# Files that differ from the commit, by default the one in .ci/checked; files that are not tracked yet among them.
+changed() {
+    local since=${1:-$(cat "$checked")}
+    if ! git rev-parse --quiet --verify "$since^{commit}" >/dev/null; then
+        echo "check: commit $since is not in this clone: every part is due" >&2
+        git ls-files
+        return
+    fi
+    git diff --name-only --no-renames "$since"
+    git ls-files --others --exclude-standard
+}
+
+# Runs a part: run PART [SECONDS]. Cut off after SECONDS, it returns 124.
+run() {
+    local begin=$SECONDS status=0
+    printf '\n== %s: %s\n' "$1" "${command[$1]}"
+    timeout --signal=INT --kill-after=30 "${2:-0}" bash -c "${command[$1]}" </dev/null || status=$?
+    echo "== $1: $((SECONDS - begin)) s, status $status"
+    return $status
+}
+
+case ${1:-} in
+    --due-of)
+        shift
+        printf '%s\n' "$@" | due_of
+        exit
+        ;;
+    --due)
+        changed "${2:-}" | due_of
+        exit
+        ;;
+    --for)
+        since=${2:-$(cat "$checked")}
+        budget=${CHECK_SECONDS:-2400}
+        mapfile -t wanted < <(changed "$since" | due_of)
+        ;;
+    -*) fail "unknown option $1; $0 says in its first lines what there is" ;;
+    *)
+        wanted=()
+        for pattern in "${@:-*}"; do
+            count=${#wanted[@]}
+            # shellcheck disable=SC2053 # a pattern is matched as one
+            for name in "${parts[@]}"; do [[ $name != $pattern ]] || wanted+=("$name"); done
+            [ ${#wanted[@]} -gt "$count" ] || fail "no part is called $pattern; there are: ${parts[*]}"
+        done
+        ;;
+esac
+
+passed=() failed=() due=()
+for name in "${wanted[@]}"; do
+    left=
+    if [ -n "${budget:-}" ]; then
+        left=$((budget - SECONDS))
+        if [ "${seconds[$name]}" -gt "$left" ]; then
+            due+=("$name")
+            continue
+        fi
+    fi
+    status=0
+    run "$name" "$left" || status=$?
+    case $status in
+        0) passed+=("$name") ;;
+        124) due+=("$name") ;;
+        *) failed+=("$name") ;;
+    esac
+done
+
+printf '\nfull lane: %d of %d parts passed in %d s' ${#passed[@]} ${#wanted[@]} $SECONDS
+[ -z "${since:-}" ] || printf ', of what changed since %s' "${since:0:12}"
+echo
+[ ${#passed[@]} = 0 ] || echo "passed: ${passed[*]}"
+[ ${#due[@]} = 0 ] || echo "still due, for lack of time: ${due[*]}"
+[ ${#failed[@]} = 0 ] || echo "failed: ${failed[*]}"
+[ ${#failed[@]} = 0 ]
