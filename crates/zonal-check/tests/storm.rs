@@ -136,6 +136,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
+/// Slow: a storm of four threads on each kind of drive.
 #[test]
 fn every_request_of_a_storm_ends_once() {
     let first = number("ZONAL_STORM_SEED", 0);

@@ -302,6 +302,7 @@ fn blocks() -> Vec<Block> {
 /// Every ```` ```sh ```` block of a document runs in an empty directory with the program on its path. What builds or
 /// takes long is not run: a line that begins with `make` has to name a target, one with `cargo` an installed command.
 /// Blocks one document holds share a directory, in order, so that a walk through can be told in pieces.
+/// Slow: it runs all commands of all documents.
 #[test]
 fn documented_commands_run() {
     let blocks = blocks();

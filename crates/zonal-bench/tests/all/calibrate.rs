@@ -309,11 +309,13 @@ fn find_all(family: Family, (whole, sample): (u64, u64)) {
     assert!(too_far.is_empty(), "{}", too_far.join("\n"));
 }
 
+/// Slow: it fits simulated disks.
 #[test]
 fn hidden_disks_are_found_again_rates_within_5_percent_and_rows_within_10() {
     find_all(Family::Plain, DISKS);
 }
 
+/// Slow: it fits simulated disks.
 #[test]
 fn hidden_disks_under_pressure_are_found_again_rates_within_5_percent_and_rows_within_10() {
     find_all(Family::Pressed, (1, 1));

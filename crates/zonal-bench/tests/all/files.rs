@@ -358,6 +358,7 @@ fn files() -> u64 {
     wanted.unwrap_or(if cfg!(debug_assertions) { 100_000 } else { 1_000_000 })
 }
 
+/// Slow: it makes a million files.
 #[test]
 fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two_seconds() {
     let files = files();

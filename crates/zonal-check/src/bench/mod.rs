@@ -116,6 +116,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
 mod tests {
     use super::*;
 
+    /// Slow: it measures each row of the benchmark once.
     #[test]
     fn every_row_runs_and_is_written_down() {
         let report = run(Effort::TINY, None, None);

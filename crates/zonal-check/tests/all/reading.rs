@@ -64,6 +64,7 @@ fn state(dir: &Path, metadata: &str) -> Vec<(Vec<u8>, SystemTime)> {
     names.iter().map(state).collect()
 }
 
+/// Slow: it compares the whole image after each command.
 #[test]
 fn command_that_reads_changes_not_a_byte_nor_a_time() {
     for (conventional, metadata) in PLACES {

@@ -62,6 +62,7 @@ fn adapted(text: &str, engine: &Path, device: &str, has_data: bool) -> String {
     all.replace("[dev1]\n", &format!("[dev1]\n{amount}"))
 }
 
+/// Slow: it runs all zoned examples of fio on every device.
 #[test]
 fn every_zoned_example_ends_without_errors_on_every_device() {
     let Some(engine) = engine() else { return };

@@ -160,6 +160,7 @@ fn image_bytes(image: &Path, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Slow: it boots a guest.
 #[test]
 fn linux_attaches_drives_and_finds_them_as_they_are() {
     let dir = tempfile::tempdir().unwrap();

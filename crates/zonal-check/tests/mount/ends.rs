@@ -303,6 +303,7 @@ fn space_and_files_are_the_same_with_a_mount_and_without() {
     assert!(program::run(place.home(), "df m").refused(1).contains("no `zonal mount` has it"));
 }
 
+/// Slow: it measures an idle mount over seconds.
 #[test]
 fn idle_mount_takes_no_processor_time() {
     let place = MountPlace::new("128M");
@@ -528,6 +529,7 @@ fn mount_waits_for_the_process_of_the_one_before() {
 
 /// The kernel gives the number of a file system to the next one at once, and the process of the first lives on for a while: here it is
 /// in the midst of a sync, on a drive that takes a while for a flush.
+/// Slow: it waits for the timed commits of several mounts on a slow drive.
 #[test]
 fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
     let place = MountPlace::new("128M");

@@ -192,6 +192,7 @@ fn transactions_of_a_database_are_there() {
     transactions(End::Kill);
 }
 
+/// Slow: it runs SQLite with two journals between power cuts.
 #[test]
 fn transactions_of_a_database_are_there_after_power_cuts() {
     transactions(End::Cut);

@@ -16,6 +16,7 @@ fn shell(dir: &Path, script: &str) -> String {
 /// A tree with some thousand files of all kinds, which every machine that builds this has.
 const TREE: &str = "/usr/include";
 
+/// Slow: it copies a tree of all file types with three programs.
 #[test]
 fn tree_is_the_same_after_tar_rsync_and_cp() {
     let place = MountPlace::new("1536M");

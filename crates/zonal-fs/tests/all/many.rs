@@ -95,6 +95,7 @@ fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
     (zones, reach(device).usage().metadata.unwrap().pages)
 }
 
+/// Slow: it makes and removes files until the store has grown and shrunk.
 #[test]
 fn store_whose_files_were_removed_gives_its_zones_back() {
     let (device, waiter) = (image(0), waiter());

@@ -319,6 +319,7 @@ fn case(name: &str, plan: &str, seed: u64, steps: u32, done: &mut Done) {
     result.unwrap_or_else(|why| panic!("seed {seed}, {name}: {why}\n{plan}"));
 }
 
+/// Slow: it runs every rule four times on each drive.
 #[test]
 fn each_fault_alone_costs_no_synced_byte_and_shows_no_wrong_one() {
     let mut done = Done::default();

@@ -120,6 +120,7 @@ fn cut(bytes: &[u8], number: u64, pages: u64, call: u64, seed: u64) -> Arc<CutBa
     Arc::new(backing.restart(seed))
 }
 
+/// Slow: it damages every head in turn.
 #[test]
 fn number_in_any_head_is_not_given_again() {
     let (bytes, number) = before(8, |log| log.statistics().segments_begun);
