@@ -8,8 +8,18 @@ missing=()
 with_tests=true
 [ "${1:-}" = run ] && with_tests=false
 
-# Another apt may be at work, as one that keeps a new machine up to date: wait for its lock.
-wait=(-o DPkg::Lock::Timeout=600)
+# Runs apt-get once no other apt is at work, such as the one that keeps a new machine up to date. Only the lock of dpkg has a time-out of its
+# own, so for those of the lists and archives it tries again, for ten minutes.
+apt() {
+    local said end=$((SECONDS + 600))
+    until said=$(apt-get -q -o DPkg::Lock::Timeout=600 "$@" 2>&1 >/dev/null); do
+        if [ $SECONDS -gt $end ] || ! grep -q 'Could not get lock' <<<"$said"; then
+            echo "$said" >&2
+            return 1
+        fi
+        sleep 2
+    done
+}
 
 is_debian_root() {
     [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
@@ -51,9 +61,9 @@ if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
         echo "setup: installing ${packages[*]}"
         export DEBIAN_FRONTEND=noninteractive
-        install() { apt-get "${wait[@]}" install -y -q --no-install-recommends "${packages[@]}" >/dev/null; }
+        install() { apt install -y --no-install-recommends "${packages[@]}"; }
         # A new machine has no lists of packages, or old ones.
-        install 2>/dev/null || { apt-get "${wait[@]}" update -q >/dev/null && install; }
+        install 2>/dev/null || { apt update && install; }
     else
         missing+=("the Debian packages ${packages[*]}, or what they are called here")
     fi
@@ -61,7 +71,7 @@ fi
 # A system that leaves documentation out has the package now, but not its files.
 if ! have_examples && is_debian_root; then
     mkdir -p out/fio-examples
-    (cd out/fio-examples && apt-get "${wait[@]}" download -q fio-examples >/dev/null 2>&1 && dpkg-deb -x fio-examples_*.deb . &&
+    (cd out/fio-examples && apt download fio-examples && dpkg-deb -x fio-examples_*.deb . &&
         rm fio-examples_*.deb) || missing+=("fio-examples")
 fi
 
