@@ -12,6 +12,12 @@
 //! A page that is mapped and no longer in its file kills the process that touches it. So a file is refused that is shorter than
 //! its region, and each file is sealed against shrinking when it is mapped. A file that takes no seals, such as one on a file
 //! system, has to keep its length: its front end is trusted with that.
+//!
+//! # Why not the crate vm-memory
+//! vm-memory 0.18 passes offset and length of a region to `mmap` and `munmap` as they are. A region that starts inside a page then
+//! cannot be mapped, and a mapping of large pages with an odd length is never unmapped; here both are rounded to the page size of the
+//! file. With this mapping kept, the crate would replace the lookup of addresses and the copies of headers only, and the checks, the
+//! seal, the front end's addresses and the lent buffers would stay.
 
 mod buffers;
 

@@ -49,6 +49,17 @@ fn region_without_bytes_or_beyond_the_last_address_is_refused() {
 }
 
 #[test]
+fn region_that_starts_inside_a_page_is_mapped() {
+    let file = file(0x3000);
+    let region = Region::new(&region(0x5001, 0x1800, 0, 0x0E03), &file).unwrap();
+    let mut buffers = GuestBuffers::new(Rc::new(Memory::default().with(region).unwrap()));
+    assert!(buffers.push_writable(0x5001, 0x1800) && buffers.write(&[7; 0x1800]));
+    let mut bytes = vec![0; 0x3000];
+    assert_eq!(rustix::io::pread(&file, &mut bytes, 0), Ok(0x3000));
+    assert_eq!(bytes, [vec![0; 0x0E03], vec![7; 0x1800], vec![0; 0x09FD]].concat());
+}
+
+#[test]
 fn regions_that_overlap_are_refused_and_neighbours_are_not() {
     let memory = memory();
     let file = file(0x10000);
