@@ -1,6 +1,7 @@
 //! The disk as an initiator sees it: commands in, answers out, over emulated drives.
 
 mod abort;
+mod answers;
 mod arbitrary;
 mod identify;
 mod operations;
