@@ -12,7 +12,7 @@
 //! use zonal_io::identity::Identity;
 //! use zonal_io::registry::Registry;
 //! use zonal_io::volume::VolumeOptions;
-//! use zonal_scsi::wire::{Inquiry, Layout, cdb_of};
+//! use zonal_scsi::wire::{Inquiry, cdb_of};
 //! use zonal_scsi::{Disk, DiskOptions, Task, TaskQueue, status};
 //!
 //! let device = Registry::default().open("ram:size=64M,zone_size=1M,zone_nr_conv=4")?;
@@ -20,7 +20,7 @@
 //! let identity: Identity = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse()?;
 //! let disk = Arc::new(Disk::new(volume, DiskOptions::new(identity))?);
 //! let mut queue = TaskQueue::new(disk);
-//! let inquiry = Inquiry { len: 96, ..Inquiry::default() };
+//! let inquiry = Inquiry { len: 96.into(), ..Inquiry::default() };
 //! queue.submit(Nanos(0), Task {
 //!     tag: 7,
 //!     lun: 0,

@@ -5,15 +5,17 @@ use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
     Association, BlockCharacteristics, BlockLimits, BlockProvisioning, Capacity10, Capacity16, CodeSet,
-    Designator, Inquiry, InquiryData, Layout, LunList, ReadCapacity16, ReportLuns, RequestSense, SenseData,
-    VpdHeader, ZonedCharacteristics, padded, parse_as, vpd,
+    Command, Designator, Inquiry, InquiryData, LunList, ReadCapacity16, ReportLuns, RequestSense, SenseData,
+    VpdHeader, ZonedCharacteristics, bits, flag, padded, parse_as, vpd,
 };
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::{U16, U32};
 
 /// Peripheral device type of a host-managed zoned disk (SPC table 150).
 const HOST_MANAGED: u8 = 0x14;
 
-/// No unit is there, and none can be (SPC table 149).
-const NO_UNIT: (u8, u8) = (3, 0x1F);
+/// Peripheral qualifier and type: no unit is there, and none can be (SPC table 149).
+const NO_UNIT: u8 = 3 << 5 | 0x1F;
 
 const VENDOR: &str = "ZONAL";
 const PRODUCT: &str = "ZONED DISK";
@@ -36,9 +38,9 @@ impl Disk {
 
     /// A command to a unit that is not there (SPC 6.6.2, 6.39; SAM 5.11.4).
     pub(super) fn begin_elsewhere(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        if let Some(inquiry) = parse_as::<Inquiry>(invocation.cdb).filter(|inquiry| !inquiry.is_vpd) {
-            let data = InquiryData { qualifier: NO_UNIT.0, device_type: NO_UNIT.1, ..self.inquiry_data() };
-            return Ok(Begun::Data(data.emit(), inquiry.len.into()));
+        if let Some(inquiry) = parse_as::<Inquiry>(invocation.cdb).filter(|one| one.flags & bits::EVPD == 0) {
+            let data = InquiryData { peripheral: NO_UNIT, ..self.inquiry_data() };
+            return Ok(Begun::Data(data.as_bytes().to_vec(), inquiry.len.into()));
         }
         match parse_as::<RequestSense>(invocation.cdb) {
             Some(_) => request_sense(invocation, SenseCode::LOGICAL_UNIT_NOT_SUPPORTED),
@@ -47,32 +49,28 @@ impl Disk {
     }
 
     pub(super) fn inquiry(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        let Inquiry { is_vpd, page, len } = own(invocation)?;
-        match (is_vpd, page) {
+        let Inquiry { flags, page, len } = own(invocation)?;
+        match (flags & bits::EVPD != 0, page) {
             (true, page) => Ok(Begun::Data(self.vpd_page(page)?, len.into())),
-            (false, 0) => Ok(Begun::Data(self.inquiry_data().emit(), len.into())),
+            (false, 0) => Ok(Begun::Data(self.inquiry_data().as_bytes().to_vec(), len.into())),
             // A page without EVPD (SPC 6.6.1).
             (false, _) => Err(CheckCondition::in_cdb(2).into()),
         }
     }
 
     fn inquiry_data(&self) -> InquiryData {
-        let [standard_0, standard_1, standard_2, standard_3] = STANDARDS;
+        const CMDQUE: u8 = 0x02;
         InquiryData {
-            qualifier: 0,
-            device_type: HOST_MANAGED,
+            peripheral: HOST_MANAGED,
             version: 6,
-            is_hierarchical: false,
             format: 2,
-            additional_len: (InquiryData::LEN - 5) as u8,
-            has_queue: true,
+            len: (size_of::<InquiryData>() - 5) as u8,
+            flags: CMDQUE,
             vendor: padded(VENDOR),
             product: padded(PRODUCT),
             revision: padded(REVISION),
-            standard_0,
-            standard_1,
-            standard_2,
-            standard_3,
+            standards: STANDARDS.map(U16::new),
+            ..InquiryData::default()
         }
     }
 
@@ -81,14 +79,14 @@ impl Disk {
             vpd::SUPPORTED_PAGES => self.vpd_pages(),
             vpd::UNIT_SERIAL_NUMBER => self.serial().into_bytes(),
             vpd::DEVICE_IDENTIFICATION => self.designators(),
-            vpd::BLOCK_LIMITS => self.block_limits().emit(),
-            vpd::BLOCK_DEVICE_CHARACTERISTICS => self.characteristics().emit(),
-            vpd::LOGICAL_BLOCK_PROVISIONING => self.provisioning().emit(),
-            vpd::ZONED_BLOCK_DEVICE_CHARACTERISTICS => self.zoned_characteristics().emit(),
+            vpd::BLOCK_LIMITS => self.block_limits().as_bytes().to_vec(),
+            vpd::BLOCK_DEVICE_CHARACTERISTICS => self.characteristics().as_bytes().to_vec(),
+            vpd::LOGICAL_BLOCK_PROVISIONING => self.provisioning().as_bytes().to_vec(),
+            vpd::ZONED_BLOCK_DEVICE_CHARACTERISTICS => self.zoned_characteristics().as_bytes().to_vec(),
             _ => return Err(CheckCondition::in_cdb(2)),
         };
-        let header = VpdHeader { qualifier: 0, device_type: HOST_MANAGED, page, len: body.len() as u16 };
-        Ok([header.emit(), body].concat())
+        let header = VpdHeader { peripheral: HOST_MANAGED, page, len: (body.len() as u16).into() };
+        Ok([header.as_bytes(), &body].concat())
     }
 
     fn vpd_pages(&self) -> Vec<u8> {
@@ -134,16 +132,17 @@ impl Disk {
     }
 
     fn block_limits(&self) -> BlockLimits {
-        let unmap = |value| if self.has_discard() { value } else { 0 };
+        let unmap = |value: u32| if self.has_discard() { value.into() } else { U32::ZERO };
         BlockLimits {
-            is_write_same_counted: true,
-            transfer_granularity: 1,
-            transfer_max: self.transfer_blocks_max(),
-            transfer_best: self.command_blocks_max(),
+            flags: BlockLimits::WSNZ,
+            transfer_granularity: 1.into(),
+            transfer_max: self.transfer_blocks_max().into(),
+            transfer_best: self.command_blocks_max().into(),
             unmap_blocks_max: unmap(self.unmap_blocks_max()),
             unmap_ranges_max: unmap(UNMAP_RANGES_MAX),
             unmap_granularity: unmap(1),
-            write_same_max: self.write_same_blocks_max().into(),
+            write_same_max: u64::from(self.write_same_blocks_max()).into(),
+            ..BlockLimits::default()
         }
     }
 
@@ -161,77 +160,77 @@ impl Disk {
     fn characteristics(&self) -> BlockCharacteristics {
         const DOES_NOT_ROTATE: u16 = 1;
         let rotation = if self.part().info().rotational { 7200 } else { DOES_NOT_ROTATE };
-        BlockCharacteristics { rotation, form_factor: 0, zoned: 0 }
+        BlockCharacteristics { rotation: rotation.into(), ..BlockCharacteristics::default() }
     }
 
     fn provisioning(&self) -> BlockProvisioning {
         const THIN: u8 = 2;
-        let has = self.has_discard();
-        BlockProvisioning {
-            has_unmap: has,
-            has_write_same_16: has,
-            has_write_same_10: has,
-            reads_zeroes: has.into(),
-            provisioning: if has { THIN } else { 0 },
+        if !self.has_discard() {
+            return BlockProvisioning::default();
         }
+        let flags = BlockProvisioning::LBPU
+            | BlockProvisioning::LBPWS
+            | BlockProvisioning::LBPWS10
+            | BlockProvisioning::LBPRZ;
+        BlockProvisioning { flags, provisioning: THIN, ..BlockProvisioning::default() }
     }
 
     fn zoned_characteristics(&self) -> ZonedCharacteristics {
-        const NOT_TOLD: u32 = u32::MAX;
         let (alignment, granularity) = self.alignment();
         ZonedCharacteristics {
             // Linux takes no host-managed disk with constrained reads.
-            has_free_reads: true,
-            preferred_open_best: NOT_TOLD,
-            preferred_random_best: NOT_TOLD,
+            flags: ZonedCharacteristics::URSWRZ,
+            preferred_open_best: U32::MAX_VALUE,
+            preferred_random_best: U32::MAX_VALUE,
             open_max: match self.part().info().open_max {
-                0 => NOT_TOLD,
-                open_max => open_max,
+                0 => U32::MAX_VALUE,
+                open_max => open_max.into(),
             },
             alignment,
-            granularity,
+            granularity: granularity.into(),
+            ..ZonedCharacteristics::default()
         }
     }
 
     pub(super) fn capacity_10(&self, _: &Invocation<'_>) -> Result<Begun, Failure> {
         let last_lba = u32::try_from(self.blocks() - 1).unwrap_or(u32::MAX);
-        let data = Capacity10 { last_lba, block_len: self.block_len() }.emit();
-        Ok(Begun::Data(data, Capacity10::LEN as u32))
+        let data = Capacity10 { last_lba: last_lba.into(), block_len: self.block_len().into() };
+        Ok(Begun::Data(data.as_bytes().to_vec(), size_of::<Capacity10>() as u32))
     }
 
     pub(super) fn capacity_16(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        const OF_THE_DISK: u8 = 1;
-        let ReadCapacity16 { len } = own(invocation)?;
+        const OF_THE_DISK: u8 = 1 << 4;
+        let ReadCapacity16 { len, .. } = own(invocation)?;
         let capacity = Capacity16 {
-            last_lba: self.blocks() - 1,
-            block_len: self.block_len(),
+            last_lba: (self.blocks() - 1).into(),
+            block_len: self.block_len().into(),
             basis: OF_THE_DISK,
-            physical_exponent: 0,
-            is_provisioned: self.has_discard(),
-            reads_zeroes: self.has_discard(),
+            flags: flag(Capacity16::LBPME | Capacity16::LBPRZ, self.has_discard()),
+            ..Capacity16::default()
         };
-        Ok(Begun::Data(capacity.emit(), len))
+        Ok(Begun::Data(capacity.as_bytes().to_vec(), len.get()))
     }
 
     pub(super) fn report_luns(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        let ReportLuns { select, len } = own(invocation)?;
+        let ReportLuns { select, len, .. } = own(invocation)?;
+        let list = LunList { len: 8.into(), ..LunList::default() };
         match select {
-            0 | 2 => Ok(Begun::Data(LunList { len: 8, lun: 0 }.emit(), len)),
+            0 | 2 => Ok(Begun::Data(list.as_bytes().to_vec(), len.get())),
             // Well-known units, of which there is none.
-            1 => Ok(Begun::Data(LunList::default().emit()[..8].to_vec(), len)),
+            1 => Ok(Begun::Data(vec![0; 8], len.get())),
             _ => Err(CheckCondition::in_cdb(2).into()),
         }
     }
 }
 
 /// The descriptor as what its operation's entry in the table says.
-pub(super) fn own<T: crate::wire::CommandLayout>(invocation: &Invocation<'_>) -> Result<T, CheckCondition> {
+pub(super) fn own<T: Command>(invocation: &Invocation<'_>) -> Result<T, CheckCondition> {
     parse_as(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE.into())
 }
 
 fn request_sense(invocation: &Invocation<'_>, code: SenseCode) -> Result<Begun, Failure> {
-    let RequestSense { is_descriptor, len } = own(invocation)?;
+    let RequestSense { flags, len, .. } = own(invocation)?;
     let data: SenseData = code.data();
-    let data = if is_descriptor { data.emit_descriptor() } else { data.emit_fixed() };
+    let data = if flags & bits::DESC != 0 { data.emit_descriptor() } else { data.emit_fixed() };
     Ok(Begun::Data(data, len.into()))
 }

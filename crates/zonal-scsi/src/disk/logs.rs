@@ -4,10 +4,12 @@ use super::identify::own;
 use super::{Begun, Disk, Invocation};
 use crate::sense::CheckCondition;
 use crate::status::Failure;
-use crate::wire::{Layout, LogHeader, LogSense};
+use crate::wire::{LogHeader, LogSense, flag};
+use zerocopy::IntoBytes;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x2F;
+const HAS_SUBPAGE: u8 = 0x40;
 const ALL_SUBPAGES: u8 = 0xFF;
 const PAGES: [u8; 2] = [SUPPORTED_PAGES, INFORMATIONAL_EXCEPTIONS];
 
@@ -17,6 +19,8 @@ const NO_EXCEPTION: [u8; 8] = [0, 0, 0x03, 4, 0, 0, 0xFF, 0];
 impl Disk {
     pub(super) fn log_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let LogSense { page, subpage, first, len, .. } = own(invocation)?;
+        // Its upper bits say which values: all are the same.
+        let page = page & 0x3F;
         let (body, last) = match (page, subpage) {
             (SUPPORTED_PAGES, 0) => (PAGES.to_vec(), 0),
             (SUPPORTED_PAGES, ALL_SUBPAGES) => (pages_and_subpages(), 0),
@@ -25,11 +29,12 @@ impl Disk {
             _ => return Err(CheckCondition::in_cdb_bit(2, 5).into()),
         };
         // A first parameter after the last one is refused (SPC 6.8).
-        if first > last {
+        if first.get() > last {
             return Err(CheckCondition::in_cdb(5).into());
         }
-        let header = LogHeader { page, has_subpage: subpage != 0, subpage, len: body.len() as u16 };
-        Ok(Begun::Data([header.emit(), body].concat(), len.into()))
+        let page = page | flag(HAS_SUBPAGE, subpage != 0);
+        let header = LogHeader { page, subpage, len: (body.len() as u16).into() };
+        Ok(Begun::Data([header.as_bytes(), &body].concat(), len.into()))
     }
 }
 

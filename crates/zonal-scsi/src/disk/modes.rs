@@ -5,10 +5,11 @@ use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
-    BlockDescriptor, CachingPage, ControlPage, Layout, LongBlockDescriptor, ModeHeader6, ModeHeader10,
-    ModeSelect6, ModeSelect10, ModeSense6, ModeSense10, parse_as,
+    BlockDescriptor, CachingPage, ControlPage, LongBlockDescriptor, ModeHeader6, ModeHeader10, ModeSelect6,
+    ModeSelect10, ModeSense6, ModeSense10, bits, flag, parse_as,
 };
 use crate::work::memory;
+use zerocopy::{FromBytes, IntoBytes};
 
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0A;
@@ -65,70 +66,71 @@ impl Disk {
     }
 
     fn current_pages(&self) -> [Vec<u8>; 2] {
+        const WRITE_CACHE: u8 = 0x04;
+        const ANY_ORDER: u8 = 1 << 4;
         let caching = CachingPage {
             page: CACHING,
-            len: (CachingPage::LEN - 2) as u8,
-            has_write_cache: self.part().info().volatile_cache,
-            has_no_read_cache: false,
+            len: (size_of::<CachingPage>() - 2) as u8,
+            flags: flag(WRITE_CACHE, self.part().info().volatile_cache),
+            ..CachingPage::default()
         };
         let control = ControlPage {
             page: CONTROL,
-            len: (ControlPage::LEN - 2) as u8,
-            is_descriptor_sense: false,
-            queue_modifier: 1,
-            is_write_protected: false,
-            busy_max: u16::MAX,
+            len: (size_of::<ControlPage>() - 2) as u8,
+            queue: ANY_ORDER,
+            busy_max: u16::MAX.into(),
+            ..ControlPage::default()
         };
-        [caching.emit(), control.emit()]
+        [caching.as_bytes().to_vec(), control.as_bytes().to_vec()]
     }
 
     fn block_descriptor(&self, is_long: bool) -> Vec<u8> {
         if is_long {
-            return LongBlockDescriptor { blocks: self.blocks(), block_len: self.block_len() }.emit();
+            let (blocks, block_len) = (self.blocks().into(), self.block_len().into());
+            let long = LongBlockDescriptor { blocks, block_len, ..LongBlockDescriptor::default() };
+            return long.as_bytes().to_vec();
         }
-        let blocks = u32::try_from(self.blocks()).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(self.blocks()).unwrap_or(u32::MAX).into();
         let [_, block_len @ ..] = self.block_len().to_be_bytes();
-        BlockDescriptor { blocks, block_len }.emit()
+        BlockDescriptor { blocks, reserved_4: 0, block_len }.as_bytes().to_vec()
     }
 
     fn mode_header(&self, question: &ModeQuestion, descriptors_len: usize, pages_len: usize) -> Vec<u8> {
-        let (is_write_protected, has_fua) = (self.is_read_only(), self.part().info().fua);
+        let flags =
+            flag(ModeHeader6::WP, self.is_read_only()) | flag(ModeHeader6::DPOFUA, self.part().info().fua);
         let left = descriptors_len + pages_len;
         if question.is_short {
-            let len = (ModeHeader6::LEN - 1 + left) as u8;
+            let len = (size_of::<ModeHeader6>() - 1 + left) as u8;
             let descriptors_len = descriptors_len as u8;
-            return ModeHeader6 { len, medium: 0, is_write_protected, has_fua, descriptors_len }.emit();
+            return ModeHeader6 { len, medium: 0, flags, descriptors_len }.as_bytes().to_vec();
         }
         let header = ModeHeader10 {
-            len: (ModeHeader10::LEN - 2 + left) as u16,
-            medium: 0,
-            is_write_protected,
-            has_fua,
-            is_long: question.is_long_descriptor && descriptors_len > 0,
-            descriptors_len: descriptors_len as u16,
+            len: ((size_of::<ModeHeader10>() - 2 + left) as u16).into(),
+            flags,
+            long: (question.is_long_descriptor && descriptors_len > 0).into(),
+            descriptors_len: (descriptors_len as u16).into(),
+            ..ModeHeader10::default()
         };
-        header.emit()
+        header.as_bytes().to_vec()
     }
 
     /// Takes a list that changes nothing.
     pub(super) fn mode_select(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let short = parse_as::<ModeSelect6>(invocation.cdb);
-        let (is_page_format, is_saving, len) = match short {
-            Some(ModeSelect6 { is_page_format, is_saving, len }) => {
-                (is_page_format, is_saving, u16::from(len))
-            }
+        let (flags, len) = match short {
+            Some(ModeSelect6 { flags, len, .. }) => (flags, u16::from(len)),
             None => {
-                let ModeSelect10 { is_page_format, is_saving, len } = own(invocation)?;
-                (is_page_format, is_saving, len)
+                let ModeSelect10 { flags, len, .. } = own(invocation)?;
+                (flags, len.get())
             }
         };
-        if is_saving {
+        if flags & bits::SP != 0 {
             return Err(CheckCondition::in_cdb_bit(1, 0).into());
         }
         if len == 0 {
             return Ok(Begun::Done(0));
         }
-        if !is_page_format {
+        if flags & bits::PF == 0 {
             return Err(CheckCondition::in_cdb_bit(1, 4).into());
         }
         if invocation.data_out.len() < usize::from(len) {
@@ -146,12 +148,13 @@ impl Disk {
         let cut_short = || CheckCondition::from(SenseCode::PARAMETER_LIST_LENGTH_ERROR);
         let (at, descriptors_len, is_long) = match is_short {
             true => {
-                let header = ModeHeader6::parse(list).ok_or_else(cut_short)?;
-                (ModeHeader6::LEN, usize::from(header.descriptors_len), false)
+                let (header, _) = ModeHeader6::read_from_prefix(list).map_err(|_| cut_short())?;
+                (size_of::<ModeHeader6>(), usize::from(header.descriptors_len), false)
             }
             false => {
-                let header = ModeHeader10::parse(list).ok_or_else(cut_short)?;
-                (ModeHeader10::LEN, usize::from(header.descriptors_len), header.is_long)
+                let (header, _) = ModeHeader10::read_from_prefix(list).map_err(|_| cut_short())?;
+                let is_long = header.long & 1 != 0;
+                (size_of::<ModeHeader10>(), usize::from(header.descriptors_len.get()), is_long)
             }
         };
         let descriptors = list.get(at..at + descriptors_len).ok_or_else(cut_short)?;
@@ -189,29 +192,22 @@ impl Disk {
 }
 
 fn question_of(invocation: &Invocation<'_>) -> Result<ModeQuestion, CheckCondition> {
-    if let Some(short) = parse_as::<ModeSense6>(invocation.cdb) {
-        let ModeSense6 { has_no_descriptor, control, page, subpage, len } = short;
-        let len = len.into();
-        let is_long_descriptor = false;
-        return Ok(ModeQuestion {
-            is_short: true,
-            is_long_descriptor,
-            has_no_descriptor,
-            control,
-            page,
-            subpage,
-            len,
-        });
-    }
-    let ModeSense10 { is_long, has_no_descriptor, control, page, subpage, len } = own(invocation)?;
+    let short = parse_as::<ModeSense6>(invocation.cdb);
+    let (flags, page, subpage, len) = match short {
+        Some(ModeSense6 { flags, page, subpage, len }) => (flags, page, subpage, len.into()),
+        None => {
+            let ModeSense10 { flags, page, subpage, len, .. } = own(invocation)?;
+            (flags, page, subpage, len.get().into())
+        }
+    };
     Ok(ModeQuestion {
-        is_short: false,
-        is_long_descriptor: is_long,
-        has_no_descriptor,
-        control,
-        page,
+        is_short: short.is_some(),
+        is_long_descriptor: short.is_none() && flags & bits::LLBAA != 0,
+        has_no_descriptor: flags & bits::DBD != 0,
+        control: page >> 6,
+        page: page & 0x3F,
         subpage,
-        len: len.into(),
+        len,
     })
 }
 

@@ -6,8 +6,8 @@
 use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
-use crate::wire::cdb::*;
-use crate::wire::{Cdb, CommandLayout};
+use crate::wire::Cdb;
+use crate::wire::cdb::{bits::*, *};
 
 type Begin = fn(&Disk, &Invocation<'_>) -> Result<Begun, Failure>;
 
@@ -30,7 +30,7 @@ pub(crate) struct Operation {
 const NACA: u8 = 1 << 2;
 
 impl Operation {
-    const fn of<T: CommandLayout>(begin: Begin) -> Operation {
+    const fn of<T: Command>(begin: Begin) -> Operation {
         let mut refused = [0; 32];
         let (mut n, control) = (1, T::LEN - 1);
         while n < control {
@@ -39,6 +39,7 @@ impl Operation {
         }
         refused[control] = NACA;
         if T::ACTION.is_some() {
+            assert!(T::MASK[1] & 0x1F == 0, "a field is where the service action is");
             refused[1] &= !0x1F;
         }
         Operation {
@@ -50,6 +51,17 @@ impl Operation {
             is_there: |_| true,
             begin,
         }
+    }
+
+    /// With another operation code and other bits in byte 1.
+    const fn code(self, opcode: u8, flags: u8) -> Operation {
+        let mut refused = self.refused;
+        refused[1] = !flags;
+        Operation { opcode, refused, ..self }
+    }
+
+    const fn action(self, action: u8) -> Operation {
+        Operation { action: Some(action), ..self }
     }
 
     const fn change(self) -> Operation {
@@ -117,31 +129,31 @@ static OPERATIONS: [Operation; 34] = [
     Operation::of::<PreventAllowMediumRemoval>(Disk::prevent_removal),
     Operation::of::<ReadCapacity10>(Disk::capacity_10),
     Operation::of::<Read10>(Disk::read),
-    Operation::of::<Write10>(Disk::write).change(),
-    Operation::of::<Verify10>(Disk::verify),
-    Operation::of::<SynchronizeCache10>(Disk::synchronize),
-    Operation::of::<WriteSame10>(Disk::write_same).change(),
+    Operation::of::<Read10>(Disk::write).code(0x2A, DPO | FUA).change(),
+    Operation::of::<Read10>(Disk::verify).code(0x2F, DPO | BYTCHK),
+    Operation::of::<Read10>(Disk::synchronize).code(0x35, SYNC_IMMED),
+    Operation::of::<Read10>(Disk::write_same).code(0x41, UNMAP).change(),
     Operation::of::<Unmap>(Disk::unmap).change().only_if(Disk::has_discard),
     Operation::of::<LogSense>(Disk::log_sense),
     Operation::of::<ModeSelect10>(Disk::mode_select),
     Operation::of::<ModeSense10>(Disk::mode_sense),
     Operation::of::<Read16>(Disk::read),
-    Operation::of::<Write16>(Disk::write).change(),
-    Operation::of::<Verify16>(Disk::verify),
-    Operation::of::<SynchronizeCache16>(Disk::synchronize),
-    Operation::of::<WriteSame16>(Disk::write_same).change(),
+    Operation::of::<Read16>(Disk::write).code(0x8A, DPO | FUA).change(),
+    Operation::of::<Read16>(Disk::verify).code(0x8F, DPO | BYTCHK),
+    Operation::of::<Read16>(Disk::synchronize).code(0x91, SYNC_IMMED),
+    Operation::of::<Read16>(Disk::write_same).code(0x93, UNMAP | NDOB).change(),
     Operation::of::<CloseZone>(Disk::zone_out).change(),
-    Operation::of::<FinishZone>(Disk::zone_out).change(),
-    Operation::of::<OpenZone>(Disk::zone_out).change(),
-    Operation::of::<ResetWritePointer>(Disk::zone_out).change(),
+    Operation::of::<CloseZone>(Disk::zone_out).action(2).change(),
+    Operation::of::<CloseZone>(Disk::zone_out).action(3).change(),
+    Operation::of::<CloseZone>(Disk::zone_out).action(4).change(),
     Operation::of::<ReportZones>(Disk::report_zones),
     Operation::of::<ReadCapacity16>(Disk::capacity_16),
     Operation::of::<ReportLuns>(Disk::report_luns),
     Operation::of::<ReportOperations>(Disk::report_operations),
     Operation::of::<ReportTaskManagement>(Disk::report_task_management),
     Operation::of::<Read12>(Disk::read),
-    Operation::of::<Write12>(Disk::write).change(),
-    Operation::of::<Verify12>(Disk::verify),
+    Operation::of::<Read12>(Disk::write).code(0xAA, DPO | FUA).change(),
+    Operation::of::<Read12>(Disk::verify).code(0xAF, DPO | BYTCHK),
 ];
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
-    ByteCheck, Cdb, Read, StartStopUnit, SynchronizeCache, Unmap, UnmapList, Verify, Write, WriteSame,
+    ByteCheck, Cdb, Read, StartStopUnit, SynchronizeCache, Unmap, UnmapList, Verify, Write, WriteSame, bits,
     cdb::PreventAllowMediumRemoval,
 };
 use crate::work::{CompareWork, FillWork, Moved, OneRequest, ReissuedWork, UnmapWork, Work, memory};
@@ -94,8 +94,8 @@ impl Disk {
     }
 
     pub(super) fn start_stop(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        let StartStopUnit { is_start, has_no_flush, .. } = own(invocation)?;
-        match is_start || has_no_flush {
+        let StartStopUnit { flags, .. } = own(invocation)?;
+        match flags & (bits::START | bits::NO_FLUSH) != 0 {
             true => Ok(Begun::Done(0)),
             false => Ok(Begun::Working(flush())),
         }
@@ -103,7 +103,7 @@ impl Disk {
 
     /// The medium cannot be removed, whatever is asked for.
     pub(super) fn prevent_removal(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        let PreventAllowMediumRemoval { prevent } = own(invocation)?;
+        let PreventAllowMediumRemoval { prevent, .. } = own(invocation)?;
         match prevent {
             0 | 1 => Ok(Begun::Done(0)),
             _ => Err(CheckCondition::in_cdb_bit(4, 1).into()),
@@ -145,6 +145,7 @@ impl Disk {
     /// Advice (SBC 4.7.3.3): blocks of sequential zones stay as they are, and their zones are reset instead.
     pub(super) fn unmap(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let Unmap { len, .. } = own(invocation)?;
+        let len = len.get();
         if len == 0 {
             return Ok(Begun::Done(0));
         }

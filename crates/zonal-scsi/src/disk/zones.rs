@@ -4,7 +4,7 @@ use super::identify::own;
 use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
-use crate::wire::{ReportHeader, ReportZones, ReportedZone, ZoneAction, ZoneOut};
+use crate::wire::{ReportHeader, ReportZones, ReportedZone, ZoneAction, ZoneOut, bits};
 use crate::work::{AllZonesWork, Moved, OneRequest, ReportWork, Work, ZoneWork};
 use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::volume::Request;
@@ -80,7 +80,13 @@ impl Disk {
         };
         let granularity = self.alignment().1;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        ReportHeader { len, same, last_lba: self.blocks() - 1, granularity }
+        ReportHeader {
+            len: len.into(),
+            same,
+            last_lba: (self.blocks() - 1).into(),
+            granularity: granularity.into(),
+            ..ReportHeader::default()
+        }
     }
 
     /// A zone as the initiator sees it: its length is its capacity.
@@ -90,12 +96,11 @@ impl Disk {
                 ZoneType::Conventional => ReportedZone::CONVENTIONAL,
                 ZoneType::SequentialWriteRequired => ReportedZone::SEQUENTIAL,
             },
-            condition: zone.condition as u8,
-            is_non_sequential: false,
-            wants_reset: false,
-            len: self.in_blocks(zone.capacity.0),
-            start: self.in_blocks(zone.start.0),
-            write_pointer: zone.write_pointer.map_or(u64::MAX, |sector| self.in_blocks(sector.0)),
+            condition: (zone.condition as u8) << 4,
+            len: self.in_blocks(zone.capacity.0).into(),
+            start: self.in_blocks(zone.start.0).into(),
+            write_pointer: zone.write_pointer.map_or(u64::MAX, |sector| self.in_blocks(sector.0)).into(),
+            ..ReportedZone::default()
         }
     }
 
@@ -103,20 +108,20 @@ impl Disk {
     pub(crate) fn gap_after(&self, zone: &ZoneDescriptor) -> Option<ReportedZone> {
         (zone.capacity < zone.size).then(|| ReportedZone {
             zone_type: ReportedZone::GAP,
-            condition: ZoneCondition::NotWp as u8,
-            is_non_sequential: false,
-            wants_reset: false,
-            len: self.in_blocks(zone.size.0 - zone.capacity.0),
-            start: self.in_blocks(zone.start.0 + zone.capacity.0),
-            write_pointer: u64::MAX,
+            condition: (ZoneCondition::NotWp as u8) << 4,
+            len: self.in_blocks(zone.size.0 - zone.capacity.0).into(),
+            start: self.in_blocks(zone.start.0 + zone.capacity.0).into(),
+            write_pointer: u64::MAX.into(),
+            ..ReportedZone::default()
         })
     }
 
     pub(super) fn report_zones(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
-        let ReportZones { lba, len, is_partial, option } = own(invocation)?;
-        let filter = ZoneFilter::parse(option).ok_or(CheckCondition::in_cdb_bit(14, 5))?;
-        let sector = self.sector(lba)?;
-        let room = invocation.data_in_len.min(len as usize) as u32;
+        let ReportZones { lba, len, options, .. } = own(invocation)?;
+        let is_partial = options & bits::PARTIAL != 0;
+        let filter = ZoneFilter::parse(options & 0x3F).ok_or(CheckCondition::in_cdb_bit(14, 5))?;
+        let sector = self.sector(lba.get())?;
+        let room = invocation.data_in_len.min(len.get() as usize) as u32;
         Ok(Begun::Working(Work::Report(ReportWork::new(self, sector, filter, is_partial, room))))
     }
 

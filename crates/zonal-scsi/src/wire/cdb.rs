@@ -1,447 +1,170 @@
-//! Command descriptors as they lie in memory. The disk looks at each field that stands here, or takes it for advice.
+//! Command descriptors as they lie in memory, between their operation code and their control byte.
 //!
-//! What several descriptors say in different places has a value of its own in [`super::commands`].
+//! `lba` is the first block and `blocks` their number. `len` is the length of the parameter list or the allocation length, `group` a
+//! group for statistics, which are not kept. After `=` stand the bits that may be set in each byte of a field; without it, all may.
+//! The disk obeys each of these bits, or takes it as advice.
+//!
+//! Commands that exist in several lengths are parsed in [`super::commands`].
+#![allow(missing_docs, reason = "the names are the standard's")]
 
-use super::layout::cdb;
+use super::Cdb;
+use super::layout::layouts;
+use bits::*;
+use std::mem::offset_of;
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-cdb! {
+/// Bits of the fields, by command.
+pub mod bits {
+    /// REQUEST SENSE: in descriptor format.
+    pub const DESC: u8 = 0x01;
+    /// INQUIRY: a page of vital product data.
+    pub const EVPD: u8 = 0x01;
+    /// MODE SELECT: pages have the standard's format.
+    pub const PF: u8 = 0x10;
+    /// MODE SELECT: save the values.
+    pub const SP: u8 = 0x01;
+    /// MODE SENSE: without block descriptors.
+    pub const DBD: u8 = 0x08;
+    /// MODE SENSE(10): long block descriptors are accepted.
+    pub const LLBAA: u8 = 0x10;
+    /// START STOP UNIT: do not flush.
+    pub const NO_FLUSH: u8 = 0x04;
+    /// START STOP UNIT: start.
+    pub const START: u8 = 0x01;
+    /// Data are not to be kept in a cache: advice.
+    pub const DPO: u8 = 0x10;
+    /// Read from the medium, or make durable before the answer.
+    pub const FUA: u8 = 0x08;
+    /// READ: errors of the medium may be reported early: advice.
+    pub const RARC: u8 = 0x04;
+    /// VERIFY: what to compare with.
+    pub const BYTCHK: u8 = 0x06;
+    /// SYNCHRONIZE CACHE: answer at once.
+    pub const SYNC_IMMED: u8 = 0x02;
+    /// WRITE SAME: the blocks may be unmapped instead.
+    pub const UNMAP: u8 = 0x08;
+    /// WRITE SAME(16): zeroes, without data.
+    pub const NDOB: u8 = 0x01;
+    /// REPORT SUPPORTED OPERATION CODES: with time-outs.
+    pub const RCTD: u8 = 0x80;
+    /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: in the extended format.
+    pub const REPD: u8 = 0x80;
+    /// REPORT ZONES: count only the zones that fit.
+    pub const PARTIAL: u8 = 0x80;
+    /// ZONE OUT: all zones.
+    pub const ALL: u8 = 0x01;
+}
+
+/// The fields of a command descriptor.
+pub trait Command: FromBytes + IntoBytes + Immutable + Default {
+    /// Operation code, in byte 0.
+    const OPCODE: u8;
+
+    /// Service action, in bits 4:0 of byte 1.
+    const ACTION: Option<u8>;
+
+    /// The bits of the descriptor that its fields may have set.
+    const MASK: Cdb;
+
+    /// Bytes of the descriptor.
+    const LEN: usize = size_of::<Self>() + 2;
+}
+
+/// `mask` with `bits` in each of the `len` bytes from `at` on.
+const fn marked(mut mask: Cdb, at: usize, len: usize, bits: u8) -> Cdb {
+    let mut n = at;
+    while n < at + len {
+        mask[n] = bits;
+        n += 1;
+    }
+    mask
+}
+
+/// A descriptor: operation code, service action if it has one, length in bytes, and fields.
+macro_rules! cdbs {
+    ($($(#[$doc:meta])* $name:ident($opcode:literal $(, $action:literal)?)[$len:literal] {
+        $($field:ident: $of:ty $(= $bits:expr)?),*
+    })*) => {$(
+        layouts! { $(#[$doc])* $name[$len - 2] { $($field: $of),* } }
+
+        impl Command for $name {
+            const OPCODE: u8 = $opcode;
+            const ACTION: Option<u8> = [$(Some($action),)? None][0];
+            const MASK: Cdb = {
+                let mask = [0; 32];
+                $(let mask = marked(mask, offset_of!($name, $field) + 1, size_of::<$of>(), [$($bits,)? 0xFF][0]);)*
+                mask
+            };
+        }
+    )*};
+}
+
+cdbs! {
     /// TEST UNIT READY (SPC 6.47).
-    TestUnitReady(0x00)[6] {}
-}
+    TestUnitReady(0x00)[6] { reserved: [u8; 4] = 0 }
 
-cdb! {
     /// REQUEST SENSE (SPC 6.39).
-    RequestSense(0x03)[6] {
-        /// Whether in descriptor format.
-        is_descriptor: bool = 1[0],
-        /// Bytes that the initiator takes.
-        len: u8 = 4,
-    }
-}
+    RequestSense(0x03)[6] { flags: u8 = DESC, reserved: [u8; 2] = 0, len: u8 }
 
-cdb! {
     /// INQUIRY (SPC 6.6).
-    Inquiry(0x12)[6] {
-        /// Whether for a page of vital product data.
-        is_vpd: bool = 1[0],
-        /// The page.
-        page: u8 = 2,
-        /// Bytes that the initiator takes.
-        len: u16 = 3,
-    }
-}
+    Inquiry(0x12)[6] { flags: u8 = EVPD, page: u8, len: U16 }
 
-cdb! {
     /// MODE SELECT(6) (SPC 6.11).
-    ModeSelect6(0x15)[6] {
-        /// Whether pages have the standard's format.
-        is_page_format: bool = 1[4],
-        /// Whether to keep the values.
-        is_saving: bool = 1[0],
-        /// Bytes of the parameter list.
-        len: u8 = 4,
-    }
-}
+    ModeSelect6(0x15)[6] { flags: u8 = PF | SP, reserved: [u8; 2] = 0, len: u8 }
 
-cdb! {
     /// MODE SELECT(10) (SPC 6.12).
-    ModeSelect10(0x55)[10] {
-        /// Whether pages have the standard's format.
-        is_page_format: bool = 1[4],
-        /// Whether to keep the values.
-        is_saving: bool = 1[0],
-        /// Bytes of the parameter list.
-        len: u16 = 7,
-    }
-}
+    ModeSelect10(0x55)[10] { flags: u8 = PF | SP, reserved: [u8; 5] = 0, len: U16 }
 
-cdb! {
-    /// MODE SENSE(6) (SPC 6.13).
-    ModeSense6(0x1A)[6] {
-        /// Whether without block descriptors.
-        has_no_descriptor: bool = 1[3],
-        /// Which values.
-        control: u8 = 2[7:6],
-        /// The page.
-        page: u8 = 2[5:0],
-        /// Its subpage.
-        subpage: u8 = 3,
-        /// Bytes that the initiator takes.
-        len: u8 = 4,
-    }
-}
+    /// MODE SENSE(6) (SPC 6.13). Bits 7:6 of `page` say which values.
+    ModeSense6(0x1A)[6] { flags: u8 = DBD, page: u8, subpage: u8, len: u8 }
 
-cdb! {
-    /// MODE SENSE(10) (SPC 6.14).
-    ModeSense10(0x5A)[10] {
-        /// Whether the initiator takes long block descriptors.
-        is_long: bool = 1[4],
-        /// Whether without block descriptors.
-        has_no_descriptor: bool = 1[3],
-        /// Which values.
-        control: u8 = 2[7:6],
-        /// The page.
-        page: u8 = 2[5:0],
-        /// Its subpage.
-        subpage: u8 = 3,
-        /// Bytes that the initiator takes.
-        len: u16 = 7,
-    }
-}
+    /// MODE SENSE(10) (SPC 6.14). Bits 7:6 of `page` say which values.
+    ModeSense10(0x5A)[10] { flags: u8 = LLBAA | DBD, page: u8, subpage: u8, reserved: [u8; 3] = 0, len: U16 }
 
-cdb! {
-    /// START STOP UNIT (SBC 5.31).
-    StartStopUnit(0x1B)[6] {
-        /// Whether to answer at once.
-        is_immediate: bool = 1[0],
-        /// Whether not to flush.
-        has_no_flush: bool = 4[2],
-        /// Whether to start.
-        is_start: bool = 4[0],
-    }
-}
+    /// START STOP UNIT (SBC 5.31). Bit 0 of `immediate`: answer at once.
+    StartStopUnit(0x1B)[6] { immediate: u8 = 1, reserved: [u8; 2] = 0, flags: u8 = NO_FLUSH | START }
 
-cdb! {
-    /// PREVENT ALLOW MEDIUM REMOVAL (SBC 5.15).
-    PreventAllowMediumRemoval(0x1E)[6] {
-        /// Bit 0: prevent.
-        prevent: u8 = 4[1:0],
-    }
-}
+    /// PREVENT ALLOW MEDIUM REMOVAL (SBC 5.15). Bit 0 of `prevent`: prevent.
+    PreventAllowMediumRemoval(0x1E)[6] { reserved: [u8; 3] = 0, prevent: u8 = 3 }
 
-cdb! {
     /// READ CAPACITY(10) (SBC 5.20).
-    ReadCapacity10(0x25)[10] {}
-}
+    ReadCapacity10(0x25)[10] { reserved: [u8; 8] = 0 }
 
-cdb! {
     /// READ CAPACITY(16) (SBC 5.21).
-    ReadCapacity16(0x9E, 0x10)[16] {
-        /// Bytes that the initiator takes.
-        len: u32 = 10,
-    }
-}
+    ReadCapacity16(0x9E, 0x10)[16] { reserved: [u8; 9] = 0, len: U32, reserved_14: u8 = 0 }
 
-cdb! {
-    /// READ(10) (SBC 5.16).
-    Read10(0x28)[10] {
-        /// Whether the data are not to be kept in a cache: advice.
-        dpo: bool = 1[4],
-        /// Whether from the medium.
-        fua: bool = 1[3],
-        /// Whether errors of the medium may be told early: advice.
-        rarc: bool = 1[2],
-        /// First block.
-        lba: u32 = 2,
-        /// A group for statistics, which are not kept.
-        group: u8 = 6[4:0],
-        /// Blocks.
-        blocks: u16 = 7,
-    }
-}
+    /// READ(10) (SBC 5.16). VERIFY, WRITE, WRITE SAME and SYNCHRONIZE CACHE have the same fields and other flags.
+    Read10(0x28)[10] { flags: u8 = DPO | FUA | RARC, lba: U32, group: u8 = 0x1F, blocks: U16 }
 
-cdb! {
-    /// READ(12) (SBC 5.17).
-    Read12(0xA8)[12] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// Whether from the medium.
-        fua: bool = 1[3],
-        /// See [`Read10::rarc`].
-        rarc: bool = 1[2],
-        /// First block.
-        lba: u32 = 2,
-        /// Blocks.
-        blocks: u32 = 6,
-        /// See [`Read10::group`].
-        group: u8 = 10[4:0],
-    }
-}
+    /// READ(12) (SBC 5.17), and the others as in [`Read10`].
+    Read12(0xA8)[12] { flags: u8 = DPO | FUA | RARC, lba: U32, blocks: U32, group: u8 = 0x1F }
 
-cdb! {
-    /// READ(16) (SBC 5.18).
-    Read16(0x88)[16] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// Whether from the medium.
-        fua: bool = 1[3],
-        /// See [`Read10::rarc`].
-        rarc: bool = 1[2],
-        /// First block.
-        lba: u64 = 2,
-        /// Blocks.
-        blocks: u32 = 10,
-        /// See [`Read10::group`].
-        group: u8 = 14[5:0],
-    }
-}
+    /// READ(16) (SBC 5.18), and the others as in [`Read10`].
+    Read16(0x88)[16] { flags: u8 = DPO | FUA | RARC, lba: U64, blocks: U32, group: u8 = 0x3F }
 
-cdb! {
-    /// WRITE(10) (SBC 5.41).
-    Write10(0x2A)[10] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// Whether durable before the answer.
-        fua: bool = 1[3],
-        /// First block.
-        lba: u32 = 2,
-        /// See [`Read10::group`].
-        group: u8 = 6[4:0],
-        /// Blocks.
-        blocks: u16 = 7,
-    }
-}
-
-cdb! {
-    /// WRITE(12) (SBC 5.42).
-    Write12(0xAA)[12] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// Whether durable before the answer.
-        fua: bool = 1[3],
-        /// First block.
-        lba: u32 = 2,
-        /// Blocks.
-        blocks: u32 = 6,
-        /// See [`Read10::group`].
-        group: u8 = 10[4:0],
-    }
-}
-
-cdb! {
-    /// WRITE(16) (SBC 5.43).
-    Write16(0x8A)[16] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// Whether durable before the answer.
-        fua: bool = 1[3],
-        /// First block.
-        lba: u64 = 2,
-        /// Blocks.
-        blocks: u32 = 10,
-        /// See [`Read10::group`].
-        group: u8 = 14[5:0],
-    }
-}
-
-cdb! {
-    /// VERIFY(10) (SBC 5.36).
-    Verify10(0x2F)[10] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// What to compare with.
-        byte_check: u8 = 1[2:1],
-        /// First block.
-        lba: u32 = 2,
-        /// See [`Read10::group`].
-        group: u8 = 6[4:0],
-        /// Blocks.
-        blocks: u16 = 7,
-    }
-}
-
-cdb! {
-    /// VERIFY(12) (SBC 5.37).
-    Verify12(0xAF)[12] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// What to compare with.
-        byte_check: u8 = 1[2:1],
-        /// First block.
-        lba: u32 = 2,
-        /// Blocks.
-        blocks: u32 = 6,
-        /// See [`Read10::group`].
-        group: u8 = 10[4:0],
-    }
-}
-
-cdb! {
-    /// VERIFY(16) (SBC 5.38).
-    Verify16(0x8F)[16] {
-        /// See [`Read10::dpo`].
-        dpo: bool = 1[4],
-        /// What to compare with.
-        byte_check: u8 = 1[2:1],
-        /// First block.
-        lba: u64 = 2,
-        /// Blocks.
-        blocks: u32 = 10,
-        /// See [`Read10::group`].
-        group: u8 = 14[5:0],
-    }
-}
-
-cdb! {
-    /// SYNCHRONIZE CACHE(10) (SBC 5.33).
-    SynchronizeCache10(0x35)[10] {
-        /// Whether to answer at once.
-        is_immediate: bool = 1[1],
-        /// First block.
-        lba: u32 = 2,
-        /// See [`Read10::group`].
-        group: u8 = 6[4:0],
-        /// Blocks; zero: all after the first.
-        blocks: u16 = 7,
-    }
-}
-
-cdb! {
-    /// SYNCHRONIZE CACHE(16) (SBC 5.34).
-    SynchronizeCache16(0x91)[16] {
-        /// Whether to answer at once.
-        is_immediate: bool = 1[1],
-        /// First block.
-        lba: u64 = 2,
-        /// Blocks; zero: all after the first.
-        blocks: u32 = 10,
-        /// See [`Read10::group`].
-        group: u8 = 14[5:0],
-    }
-}
-
-cdb! {
-    /// WRITE SAME(10) (SBC 5.50).
-    WriteSame10(0x41)[10] {
-        /// Whether the blocks may be forgotten instead.
-        is_unmap: bool = 1[3],
-        /// First block.
-        lba: u32 = 2,
-        /// See [`Read10::group`].
-        group: u8 = 6[4:0],
-        /// Blocks.
-        blocks: u16 = 7,
-    }
-}
-
-cdb! {
-    /// WRITE SAME(16) (SBC 5.51).
-    WriteSame16(0x93)[16] {
-        /// Whether the blocks may be forgotten instead.
-        is_unmap: bool = 1[3],
-        /// Whether zeroes, without data.
-        has_no_data: bool = 1[0],
-        /// First block.
-        lba: u64 = 2,
-        /// Blocks.
-        blocks: u32 = 10,
-        /// See [`Read10::group`].
-        group: u8 = 14[5:0],
-    }
-}
-
-cdb! {
     /// UNMAP (SBC 5.35).
-    Unmap(0x42)[10] {
-        /// See [`Read10::group`].
-        group: u8 = 6[4:0],
-        /// Bytes of the parameter list.
-        len: u16 = 7,
-    }
-}
+    Unmap(0x42)[10] { reserved: [u8; 5] = 0, group: u8 = 0x1F, len: U16 }
 
-cdb! {
-    /// LOG SENSE (SPC 6.8).
-    LogSense(0x4D)[10] {
-        /// Which values.
-        control: u8 = 2[7:6],
-        /// The page.
-        page: u8 = 2[5:0],
-        /// Its subpage.
-        subpage: u8 = 3,
-        /// First parameter wanted.
-        first: u16 = 5,
-        /// Bytes that the initiator takes.
-        len: u16 = 7,
-    }
-}
+    /// LOG SENSE (SPC 6.8). Bits 7:6 of `page` say which values; `first` is the first parameter.
+    LogSense(0x4D)[10] { reserved: u8 = 0, page: u8, subpage: u8, reserved_4: u8 = 0, first: U16, len: U16 }
 
-cdb! {
     /// REPORT LUNS (SPC 6.33).
-    ReportLuns(0xA0)[12] {
-        /// Which units.
-        select: u8 = 2,
-        /// Bytes that the initiator takes.
-        len: u32 = 6,
-    }
-}
+    ReportLuns(0xA0)[12] { reserved: u8 = 0, select: u8, reserved_3: [u8; 3] = 0, len: U32, reserved_10: u8 = 0 }
 
-cdb! {
-    /// REPORT SUPPORTED OPERATION CODES (SPC 6.35).
+    /// REPORT SUPPORTED OPERATION CODES (SPC 6.35). Bits 2:0 of `options` say which commands.
     ReportOperations(0xA3, 0x0C)[12] {
-        /// Whether with time-outs.
-        has_timeouts: bool = 2[7],
-        /// Which commands.
-        options: u8 = 2[2:0],
-        /// The operation code.
-        opcode: u8 = 3,
-        /// Its service action.
-        action: u16 = 4,
-        /// Bytes that the initiator takes.
-        len: u32 = 6,
+        reserved: u8 = 0, options: u8 = RCTD | 7, opcode: u8, action: U16, len: U32, reserved_10: u8 = 0
     }
-}
 
-cdb! {
     /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC 6.36).
     ReportTaskManagement(0xA3, 0x0D)[12] {
-        /// Whether in the extended format.
-        is_extended: bool = 2[7],
-        /// Bytes that the initiator takes.
-        len: u32 = 6,
+        reserved: u8 = 0, options: u8 = REPD, reserved_3: [u8; 3] = 0, len: U32, reserved_10: u8 = 0
     }
-}
 
-cdb! {
-    /// REPORT ZONES (ZBC 5.10).
-    ReportZones(0x95, 0x00)[16] {
-        /// A block of the first zone.
-        lba: u64 = 2,
-        /// Bytes that the initiator takes.
-        len: u32 = 10,
-        /// Whether only the zones count that fit.
-        is_partial: bool = 14[7],
-        /// Which zones.
-        option: u8 = 14[5:0],
-    }
-}
+    /// REPORT ZONES (ZBC 5.10). Bits 5:0 of `options` say which zones.
+    ReportZones(0x95, 0x00)[16] { reserved: u8 = 0, lba: U64, len: U32, options: u8 = PARTIAL | 0x3F }
 
-cdb! {
-    /// CLOSE ZONE (ZBC 5.2).
-    CloseZone(0x94, 0x01)[16] {
-        /// First block of the zone.
-        lba: u64 = 2,
-        /// All zones that it concerns.
-        is_all: bool = 14[0],
-    }
-}
-
-cdb! {
-    /// FINISH ZONE (ZBC 5.3).
-    FinishZone(0x94, 0x02)[16] {
-        /// First block of the zone.
-        lba: u64 = 2,
-        /// All zones that it concerns.
-        is_all: bool = 14[0],
-    }
-}
-
-cdb! {
-    /// OPEN ZONE (ZBC 5.7).
-    OpenZone(0x94, 0x03)[16] {
-        /// First block of the zone.
-        lba: u64 = 2,
-        /// All zones that it concerns.
-        is_all: bool = 14[0],
-    }
-}
-
-cdb! {
-    /// RESET WRITE POINTER (ZBC 5.11).
-    ResetWritePointer(0x94, 0x04)[16] {
-        /// First block of the zone.
-        lba: u64 = 2,
-        /// All zones that it concerns.
-        is_all: bool = 14[0],
-    }
+    /// CLOSE ZONE (ZBC 5.2). FINISH ZONE, OPEN ZONE and RESET WRITE POINTER differ in the service action alone.
+    CloseZone(0x94, 0x01)[16] { reserved: u8 = 0, lba: U64, reserved_10: [u8; 4] = 0, flags: u8 = ALL }
 }

@@ -3,12 +3,8 @@
 //! Each is parsed from a descriptor with its operation code and service action. It is emitted in its longest form, which every
 //! disk with zones has.
 
-use super::cdb::{
-    CloseZone, FinishZone, OpenZone, Read10, Read12, Read16, ResetWritePointer, SynchronizeCache10,
-    SynchronizeCache16, Verify10, Verify12, Verify16, Write10, Write12, Write16, WriteSame10, WriteSame16,
-};
-use super::layout::CommandLayout;
-use super::{Cdb, cdb_of};
+use super::cdb::{CloseZone, Command, Read10, Read12, Read16, bits::*};
+use super::{Cdb, cdb_of, fields_of, flag};
 
 /// READ (SBC 5.16 to 5.18).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,13 +78,13 @@ pub struct WriteSame {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneAction {
     /// CLOSE ZONE.
-    Close,
+    Close = 1,
     /// FINISH ZONE.
-    Finish,
+    Finish = 2,
     /// OPEN ZONE.
-    Open,
+    Open = 3,
     /// RESET WRITE POINTER.
-    Reset,
+    Reset = 4,
 }
 
 impl ZoneAction {
@@ -108,136 +104,133 @@ pub struct ZoneOut {
     pub is_all: bool,
 }
 
-/// The descriptor as `T`, if it has its operation code and service action.
-pub fn parse_as<T: CommandLayout>(cdb: &Cdb) -> Option<T> {
-    let is_action = T::ACTION.is_none_or(|action| action == cdb[1] & 0x1F);
-    (cdb[0] == T::OPCODE && is_action).then(|| T::parse(cdb)).flatten()
+/// Flags, first block and number of blocks of a descriptor with one of these operation codes.
+fn range_of(cdb: &Cdb, codes: &[u8]) -> Option<(u8, u64, u32)> {
+    if !codes.contains(&cdb[0]) {
+        return None;
+    }
+    // The group of an operation code gives the length (SPC 4.2.5.1).
+    Some(match cdb[0] >> 5 {
+        4 => {
+            let Read16 { flags, lba, blocks, .. } = fields_of(cdb)?;
+            (flags, lba.get(), blocks.get())
+        }
+        5 => {
+            let Read12 { flags, lba, blocks, .. } = fields_of(cdb)?;
+            (flags, lba.get().into(), blocks.get())
+        }
+        _ => {
+            let Read10 { flags, lba, blocks, .. } = fields_of(cdb)?;
+            (flags, lba.get().into(), blocks.get().into())
+        }
+    })
 }
 
-macro_rules! in_three_forms {
-    ($value:ident, $ten:ident, $twelve:ident, $sixteen:ident) => {
-        impl $value {
-            /// What a descriptor asks for, if it is one of these.
-            pub fn parse(cdb: &Cdb) -> Option<$value> {
-                if let Some($ten { lba, blocks, fua, .. }) = parse_as(cdb) {
-                    return Some($value { lba: lba.into(), blocks: blocks.into(), fua });
-                }
-                if let Some($twelve { lba, blocks, fua, .. }) = parse_as(cdb) {
-                    return Some($value { lba: lba.into(), blocks, fua });
-                }
-                let $sixteen { lba, blocks, fua, .. } = parse_as(cdb)?;
-                Some($value { lba, blocks, fua })
-            }
-
-            /// As a descriptor.
-            pub fn emit(&self) -> Cdb {
-                let $value { lba, blocks, fua } = *self;
-                cdb_of(&$sixteen { lba, blocks, fua, ..$sixteen::default() })
-            }
-        }
-    };
+/// A descriptor of 16 bytes.
+fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
+    let mut cdb = cdb_of(&Read16 { flags, lba: lba.into(), blocks: blocks.into(), group: 0 });
+    cdb[0] = opcode;
+    cdb
 }
 
-in_three_forms!(Read, Read10, Read12, Read16);
-in_three_forms!(Write, Write10, Write12, Write16);
+impl Read {
+    /// What a descriptor asks for, if it is one of these.
+    pub fn parse(cdb: &Cdb) -> Option<Read> {
+        let (flags, lba, blocks) = range_of(cdb, &[0x28, 0xA8, 0x88])?;
+        Some(Read { lba, blocks, fua: flags & FUA != 0 })
+    }
 
-impl ByteCheck {
-    const fn parse(bits: u8) -> Option<ByteCheck> {
-        match bits {
-            0 => Some(ByteCheck::None),
-            1 => Some(ByteCheck::All),
-            3 => Some(ByteCheck::Each),
-            _ => None,
-        }
+    /// As a descriptor.
+    pub fn emit(&self) -> Cdb {
+        sixteen(0x88, flag(FUA, self.fua), self.lba, self.blocks)
+    }
+}
+
+impl Write {
+    /// What a descriptor asks for, if it is one of these.
+    pub fn parse(cdb: &Cdb) -> Option<Write> {
+        let (flags, lba, blocks) = range_of(cdb, &[0x2A, 0xAA, 0x8A])?;
+        Some(Write { lba, blocks, fua: flags & FUA != 0 })
+    }
+
+    /// As a descriptor.
+    pub fn emit(&self) -> Cdb {
+        sixteen(0x8A, flag(FUA, self.fua), self.lba, self.blocks)
     }
 }
 
 impl Verify {
     /// What a descriptor asks for, if it is one of these.
     pub fn parse(cdb: &Cdb) -> Option<Verify> {
-        let value = |lba, blocks, bits| Some(Verify { lba, blocks, check: ByteCheck::parse(bits) });
-        if let Some(Verify10 { lba, blocks, byte_check, .. }) = parse_as(cdb) {
-            return value(lba.into(), blocks.into(), byte_check);
-        }
-        if let Some(Verify12 { lba, blocks, byte_check, .. }) = parse_as(cdb) {
-            return value(lba.into(), blocks, byte_check);
-        }
-        let Verify16 { lba, blocks, byte_check, .. } = parse_as(cdb)?;
-        value(lba, blocks, byte_check)
+        let (flags, lba, blocks) = range_of(cdb, &[0x2F, 0xAF, 0x8F])?;
+        let check = match (flags & BYTCHK) >> 1 {
+            0 => Some(ByteCheck::None),
+            1 => Some(ByteCheck::All),
+            3 => Some(ByteCheck::Each),
+            _ => None,
+        };
+        Some(Verify { lba, blocks, check })
     }
 
     /// As a descriptor.
     pub fn emit(&self) -> Cdb {
         const RESERVED: u8 = 2;
-        let byte_check = match self.check {
+        let check = match self.check {
             Some(ByteCheck::None) => 0,
             Some(ByteCheck::All) => 1,
             Some(ByteCheck::Each) => 3,
             None => RESERVED,
         };
-        cdb_of(&Verify16 { lba: self.lba, blocks: self.blocks, byte_check, ..Verify16::default() })
+        sixteen(0x8F, check << 1, self.lba, self.blocks)
     }
 }
 
 impl SynchronizeCache {
     /// What a descriptor asks for, if it is one of these.
     pub fn parse(cdb: &Cdb) -> Option<SynchronizeCache> {
-        if let Some(SynchronizeCache10 { lba, blocks, is_immediate, .. }) = parse_as(cdb) {
-            return Some(SynchronizeCache { lba: lba.into(), blocks: blocks.into(), is_immediate });
-        }
-        let SynchronizeCache16 { lba, blocks, is_immediate, .. } = parse_as(cdb)?;
-        Some(SynchronizeCache { lba, blocks, is_immediate })
+        let (flags, lba, blocks) = range_of(cdb, &[0x35, 0x91])?;
+        Some(SynchronizeCache { lba, blocks, is_immediate: flags & SYNC_IMMED != 0 })
     }
 
     /// As a descriptor.
     pub fn emit(&self) -> Cdb {
-        let SynchronizeCache { lba, blocks, is_immediate } = *self;
-        cdb_of(&SynchronizeCache16 { lba, blocks, is_immediate, ..SynchronizeCache16::default() })
+        sixteen(0x91, flag(SYNC_IMMED, self.is_immediate), self.lba, self.blocks)
     }
 }
 
 impl WriteSame {
     /// What a descriptor asks for, if it is one of these.
     pub fn parse(cdb: &Cdb) -> Option<WriteSame> {
-        if let Some(WriteSame10 { lba, blocks, is_unmap, .. }) = parse_as(cdb) {
-            return Some(WriteSame { lba: lba.into(), blocks: blocks.into(), is_unmap, has_data: true });
-        }
-        let WriteSame16 { lba, blocks, is_unmap, has_no_data, .. } = parse_as(cdb)?;
-        Some(WriteSame { lba, blocks, is_unmap, has_data: !has_no_data })
+        let (flags, lba, blocks) = range_of(cdb, &[0x41, 0x93])?;
+        // The form of 10 bytes always has data.
+        let has_data = cdb[0] == 0x41 || flags & NDOB == 0;
+        Some(WriteSame { lba, blocks, is_unmap: flags & UNMAP != 0, has_data })
     }
 
     /// As a descriptor.
     pub fn emit(&self) -> Cdb {
-        let WriteSame { lba, blocks, is_unmap, has_data } = *self;
-        cdb_of(&WriteSame16 { lba, blocks, is_unmap, has_no_data: !has_data, ..WriteSame16::default() })
+        let flags = flag(UNMAP, self.is_unmap) | flag(NDOB, !self.has_data);
+        sixteen(0x93, flags, self.lba, self.blocks)
     }
 }
 
 impl ZoneOut {
     /// What a descriptor asks for, if it is one of these.
     pub fn parse(cdb: &Cdb) -> Option<ZoneOut> {
-        if let Some(CloseZone { lba, is_all }) = parse_as(cdb) {
-            return Some(ZoneOut { action: ZoneAction::Close, lba, is_all });
+        if cdb[0] != CloseZone::OPCODE {
+            return None;
         }
-        if let Some(FinishZone { lba, is_all }) = parse_as(cdb) {
-            return Some(ZoneOut { action: ZoneAction::Finish, lba, is_all });
-        }
-        if let Some(OpenZone { lba, is_all }) = parse_as(cdb) {
-            return Some(ZoneOut { action: ZoneAction::Open, lba, is_all });
-        }
-        let ResetWritePointer { lba, is_all } = parse_as(cdb)?;
-        Some(ZoneOut { action: ZoneAction::Reset, lba, is_all })
+        let action = ZoneAction::ALL.into_iter().find(|action| *action as u8 == cdb[1] & 0x1F)?;
+        let CloseZone { lba, flags, .. } = fields_of(cdb)?;
+        Some(ZoneOut { action, lba: lba.get(), is_all: flags & ALL != 0 })
     }
 
     /// As a descriptor.
     pub fn emit(&self) -> Cdb {
-        let ZoneOut { action, lba, is_all } = *self;
-        match action {
-            ZoneAction::Close => cdb_of(&CloseZone { lba, is_all }),
-            ZoneAction::Finish => cdb_of(&FinishZone { lba, is_all }),
-            ZoneAction::Open => cdb_of(&OpenZone { lba, is_all }),
-            ZoneAction::Reset => cdb_of(&ResetWritePointer { lba, is_all }),
-        }
+        let flags = flag(ALL, self.is_all);
+        let mut cdb = cdb_of(&CloseZone { lba: self.lba.into(), flags, ..CloseZone::default() });
+        cdb[1] = self.action as u8;
+        cdb
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lists of elements of several lengths, or of any number.
 
-use super::layout::Layout;
 use super::pages::{UnmapDescriptor, UnmapHeader};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How a designator's bytes are to be read (SPC 7.8.6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,20 +98,28 @@ impl UnmapList {
     pub fn emit(&self) -> Vec<u8> {
         let ranges = &self.ranges[..self.ranges.len().min(4095)];
         let ranges_len = ranges.len() as u16 * 16;
-        let mut bytes = UnmapHeader { len: ranges_len + 6, ranges_len }.emit();
+        let header = UnmapHeader {
+            len: (ranges_len + 6).into(),
+            ranges_len: ranges_len.into(),
+            ..UnmapHeader::default()
+        };
+        let mut bytes = header.as_bytes().to_vec();
         for &UnmapRange { lba, blocks } in ranges {
-            bytes.extend(UnmapDescriptor { lba, blocks }.emit());
+            let range =
+                UnmapDescriptor { lba: lba.into(), blocks: blocks.into(), ..UnmapDescriptor::default() };
+            bytes.extend_from_slice(range.as_bytes());
         }
         bytes
     }
 
     /// The list in these bytes. Ranges that are cut short are left out (SBC 5.35.1); `None` if there is no head.
     pub fn parse(bytes: &[u8]) -> Option<UnmapList> {
-        let header = UnmapHeader::parse(bytes)?;
-        let told = usize::from(header.ranges_len).min(usize::from(header.len).saturating_sub(6));
-        let ranges = &bytes[8..];
-        let ranges = ranges[..told.min(ranges.len())].chunks_exact(16).filter_map(UnmapDescriptor::parse);
-        let ranges = ranges.map(|UnmapDescriptor { lba, blocks }| UnmapRange { lba, blocks }).collect();
+        let (header, ranges) = UnmapHeader::read_from_prefix(bytes).ok()?;
+        let told = header.ranges_len.get().min(header.len.get().saturating_sub(6));
+        let ranges = ranges[..usize::from(told).min(ranges.len())].chunks_exact(16);
+        let ranges = ranges.filter_map(|range| UnmapDescriptor::read_from_bytes(range).ok());
+        let ranges =
+            ranges.map(|range| UnmapRange { lba: range.lba.get(), blocks: range.blocks.get() }).collect();
         Some(UnmapList { ranges })
     }
 }

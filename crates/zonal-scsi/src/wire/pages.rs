@@ -1,6 +1,10 @@
 //! Pages and lists that a disk returns or takes.
+//!
+//! Unless a field says otherwise, `len` is the number of bytes that follow it and `page` the number of the page.
+#![allow(missing_docs, reason = "the names are the standard's")]
 
-use super::layout::layout;
+use super::layout::layouts;
+use zerocopy::big_endian::{U16, U32, U64};
 
 /// A text in a field of `N` bytes, filled with blanks; a longer one is cut.
 pub fn padded<const N: usize>(text: &str) -> [u8; N] {
@@ -10,43 +14,8 @@ pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-layout! {
-    /// Standard INQUIRY data (SPC 6.6.2).
-    InquiryData[96] {
-        /// 0: a unit is there. 3: none can be.
-        qualifier: u8 = 0[7:5],
-        /// 14h: a host-managed zoned disk. 1Fh: no unit.
-        device_type: u8 = 0[4:0],
-        /// 6: SPC-4.
-        version: u8 = 2,
-        /// Whether addresses of units have levels.
-        is_hierarchical: bool = 3[4],
-        /// 2.
-        format: u8 = 3[3:0],
-        /// Bytes after this one.
-        additional_len: u8 = 4,
-        /// Whether commands are queued.
-        has_queue: bool = 7[1],
-        /// Who made it, filled with blanks.
-        vendor: [u8; 8] = 8,
-        /// What it is, filled with blanks.
-        product: [u8; 16] = 16,
-        /// Its revision, filled with blanks.
-        revision: [u8; 4] = 32,
-        /// Standards that it follows: the first.
-        standard_0: u16 = 58,
-        /// The second.
-        standard_1: u16 = 60,
-        /// The third.
-        standard_2: u16 = 62,
-        /// The fourth.
-        standard_3: u16 = 64,
-    }
-}
-
 /// Numbers of pages of vital product data (SPC 7.8.1, SBC 6.6.1, ZBC 6.4.1).
 pub mod vpd {
-    #![allow(missing_docs, reason = "the names are the standard's")]
     pub const SUPPORTED_PAGES: u8 = 0x00;
     pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
     pub const DEVICE_IDENTIFICATION: u8 = 0x83;
@@ -56,332 +25,282 @@ pub mod vpd {
     pub const ZONED_BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xB6;
 }
 
-layout! {
-    /// Head of a page of vital product data (SPC 7.8.2).
-    VpdHeader[4] {
-        /// As in [`InquiryData::qualifier`].
-        qualifier: u8 = 0[7:5],
-        /// As in [`InquiryData::device_type`].
-        device_type: u8 = 0[4:0],
-        /// The page.
-        page: u8 = 1,
-        /// Bytes that follow.
-        len: u16 = 2,
+layouts! {
+    /// Standard INQUIRY data (SPC 6.6.2).
+    InquiryData[96] {
+        /// Bits 7:5: 0, a unit is there; 3, none can be. Bits 4:0: 14h, a host-managed zoned disk; 1Fh, no unit.
+        peripheral: u8,
+        reserved_1: u8,
+        /// 6: SPC-4.
+        version: u8,
+        /// Bit 4: addresses of units have levels. Bits 3:0: 2.
+        format: u8,
+        len: u8,
+        reserved_5: [u8; 2],
+        /// Bit 1: commands are queued.
+        flags: u8,
+        /// Filled with blanks, like the next two.
+        vendor: [u8; 8],
+        product: [u8; 16],
+        revision: [u8; 4],
+        reserved_36: [u8; 22],
+        /// Standards that it follows.
+        standards: [U16; 4],
+        reserved_66: [u8; 30],
     }
-}
 
-layout! {
-    /// Block limits, page B0h, after its head (SBC 6.6.4). Counts are in logical blocks; zero: no limit is told.
+    /// Head of a page of vital product data (SPC 7.8.2). `peripheral` is that of [`InquiryData`].
+    VpdHeader[4] { peripheral: u8, page: u8, len: U16 }
+
+    /// Block limits, page B0h, after its head (SBC 6.6.4). Counts are in logical blocks; zero: no limit is reported.
     BlockLimits[60] {
-        /// Whether a WRITE SAME of zero blocks is refused.
-        is_write_same_counted: bool = 0[0],
+        /// [`BlockLimits::WSNZ`].
+        flags: u8,
+        reserved_1: u8,
         /// Best multiple of a transfer.
-        transfer_granularity: u16 = 2,
+        transfer_granularity: U16,
         /// Longest transfer.
-        transfer_max: u32 = 4,
+        transfer_max: U32,
         /// Best transfer.
-        transfer_best: u32 = 8,
-        /// Most blocks of an UNMAP.
-        unmap_blocks_max: u32 = 16,
-        /// Most ranges of an UNMAP.
-        unmap_ranges_max: u32 = 20,
+        transfer_best: U32,
+        reserved_12: [u8; 4],
+        unmap_blocks_max: U32,
+        unmap_ranges_max: U32,
         /// Best multiple of an UNMAP.
-        unmap_granularity: u32 = 24,
-        /// Most blocks of a WRITE SAME.
-        write_same_max: u64 = 32,
+        unmap_granularity: U32,
+        reserved_28: [u8; 4],
+        write_same_max: U64,
+        reserved_40: [u8; 20],
     }
-}
 
-layout! {
     /// Block device characteristics, page B1h, after its head (SBC 6.6.2).
     BlockCharacteristics[60] {
         /// 1: does not rotate; otherwise rotations a minute.
-        rotation: u16 = 0,
-        /// Width of the drive; 0: is not told.
-        form_factor: u8 = 3[3:0],
-        /// Zero for a host-managed disk.
-        zoned: u8 = 4[5:4],
+        rotation: U16,
+        reserved_2: u8,
+        /// Bits 3:0: width of the drive; 0: not reported.
+        form_factor: u8,
+        /// Bits 5:4: zero for a host-managed disk.
+        zoned: u8,
+        reserved_5: [u8; 23],
+        reserved_28: [u8; 32],
     }
-}
 
-layout! {
     /// Logical block provisioning, page B2h, after its head (SBC 6.6.6).
     BlockProvisioning[4] {
-        /// Whether UNMAP is there.
-        has_unmap: bool = 1[7],
-        /// Whether WRITE SAME(16) can unmap.
-        has_write_same_16: bool = 1[6],
-        /// Whether WRITE SAME(10) can unmap.
-        has_write_same_10: bool = 1[5],
-        /// 1: unmapped blocks read as zeroes.
-        reads_zeroes: u8 = 1[4:2],
-        /// 0: all blocks have their room. 2: thin.
-        provisioning: u8 = 2[2:0],
+        threshold: u8,
+        /// Bits of [`BlockProvisioning`].
+        flags: u8,
+        /// Bits 2:0: 0, all blocks have their room; 2, thin.
+        provisioning: u8,
+        reserved_3: u8,
     }
-}
 
-layout! {
-    /// Zoned block device characteristics, page B6h, after its head (ZBC 6.4.3).
+    /// Zoned block device characteristics, page B6h, after its head (ZBC 6.4.3). All ones: no number is reported.
     ZonedCharacteristics[60] {
-        /// Whether reads may reach beyond the write pointer, and over zones.
-        has_free_reads: bool = 0[0],
-        /// Best number of open zones of the preferred kind; all ones: is not told.
-        preferred_open_best: u32 = 4,
-        /// The same for zones not written in order.
-        preferred_random_best: u32 = 8,
-        /// Most open zones; all ones: no limit is told.
-        open_max: u32 = 12,
-        /// 1: zones have one length. 8: zones begin at multiples of `granularity`.
-        alignment: u8 = 19[3:0],
-        /// See [`ZonedCharacteristics::alignment`].
-        granularity: u64 = 20,
+        /// [`ZonedCharacteristics::URSWRZ`].
+        flags: u8,
+        reserved_1: [u8; 3],
+        /// Best number of open zones of the preferred kind.
+        preferred_open_best: U32,
+        /// Best number of open zones that are not written in order.
+        preferred_random_best: U32,
+        /// Most open zones.
+        open_max: U32,
+        reserved_16: [u8; 3],
+        /// Bits 3:0: 1, zones have one length; 8, zones begin at multiples of `granularity`.
+        alignment: u8,
+        granularity: U64,
+        reserved_28: [u8; 32],
     }
-}
 
-layout! {
-    /// Answer of READ CAPACITY(10) (SBC 5.20.2).
-    Capacity10[8] {
-        /// The last block; all ones: it needs the longer command.
-        last_lba: u32 = 0,
-        /// Bytes of a block.
-        block_len: u32 = 4,
-    }
-}
+    /// Answer of READ CAPACITY(10) (SBC 5.20.2). `last_lba` is all ones if it needs the longer command.
+    Capacity10[8] { last_lba: U32, block_len: U32 }
 
-layout! {
     /// Answer of READ CAPACITY(16) (SBC 5.21.2, ZBC 5.9).
     Capacity16[32] {
-        /// The last block.
-        last_lba: u64 = 0,
-        /// Bytes of a block.
-        block_len: u32 = 8,
-        /// 1: `last_lba` is that of the whole disk, not of its conventional zones.
-        basis: u8 = 12[5:4],
-        /// Logical blocks of a physical one, as a power of two.
-        physical_exponent: u8 = 13[3:0],
-        /// Whether blocks can be unmapped.
-        is_provisioned: bool = 14[7],
-        /// Whether unmapped blocks read as zeroes.
-        reads_zeroes: bool = 14[6],
+        last_lba: U64,
+        block_len: U32,
+        /// Bits 5:4: 1, `last_lba` is that of the whole disk, not of its conventional zones.
+        basis: u8,
+        /// Bits 3:0: logical blocks of a physical one, as a power of two.
+        physical_exponent: u8,
+        /// [`Capacity16::LBPME`] and [`Capacity16::LBPRZ`].
+        flags: u8,
+        reserved_15: [u8; 17],
     }
-}
 
-layout! {
-    /// The list of REPORT LUNS with one unit (SPC 6.33).
-    LunList[16] {
-        /// Bytes after the first eight.
-        len: u32 = 0,
-        /// The unit.
-        lun: u64 = 8,
-    }
-}
+    /// The list of REPORT LUNS with one unit (SPC 6.33). `len` is that of the units.
+    LunList[16] { len: U32, reserved_4: [u8; 4], lun: U64 }
 
-layout! {
-    /// Head of the values of MODE SENSE(6) and MODE SELECT(6) (SPC 7.5.5).
+    /// Head of the values of MODE SENSE(6) and MODE SELECT(6) (SPC 7.5.5). Its lengths are zero in MODE SELECT.
     ModeHeader6[4] {
-        /// Bytes after this one; zero in MODE SELECT.
-        len: u8 = 0,
-        /// Zero.
-        medium: u8 = 1,
-        /// Whether it cannot be written.
-        is_write_protected: bool = 2[7],
-        /// Whether DPO and FUA are there.
-        has_fua: bool = 2[4],
-        /// Bytes of block descriptors.
-        descriptors_len: u8 = 3,
+        len: u8,
+        medium: u8,
+        /// Bits of [`ModeHeader6`].
+        flags: u8,
+        descriptors_len: u8,
     }
-}
 
-layout! {
     /// Head of the values of MODE SENSE(10) and MODE SELECT(10) (SPC 7.5.5).
     ModeHeader10[8] {
-        /// Bytes after these two; zero in MODE SELECT.
-        len: u16 = 0,
-        /// Zero.
-        medium: u8 = 2,
-        /// Whether it cannot be written.
-        is_write_protected: bool = 3[7],
-        /// Whether DPO and FUA are there.
-        has_fua: bool = 3[4],
-        /// Whether block descriptors are long.
-        is_long: bool = 4[0],
-        /// Bytes of block descriptors.
-        descriptors_len: u16 = 6,
+        len: U16,
+        medium: u8,
+        /// Bits of [`ModeHeader6`].
+        flags: u8,
+        /// Bit 0: block descriptors are long.
+        long: u8,
+        reserved_5: u8,
+        descriptors_len: U16,
     }
-}
 
-layout! {
-    /// A short block descriptor (SBC 6.5.2.2).
-    BlockDescriptor[8] {
-        /// Blocks; all ones: more than fit.
-        blocks: u32 = 0,
-        /// Bytes of a block, big-endian.
-        block_len: [u8; 3] = 5,
-    }
-}
+    /// A short block descriptor (SBC 6.5.2.2). `blocks` is all ones if there are more.
+    BlockDescriptor[8] { blocks: U32, reserved_4: u8, block_len: [u8; 3] }
 
-layout! {
     /// A long block descriptor (SBC 6.5.2.3).
-    LongBlockDescriptor[16] {
-        /// Blocks.
-        blocks: u64 = 0,
-        /// Bytes of a block.
-        block_len: u32 = 12,
-    }
-}
+    LongBlockDescriptor[16] { blocks: U64, reserved_8: [u8; 4], block_len: U32 }
 
-layout! {
     /// The mode page of the cache, 08h (SBC 6.5.5).
     CachingPage[20] {
-        /// 08h.
-        page: u8 = 0[5:0],
-        /// Bytes that follow: 18.
-        len: u8 = 1,
-        /// Whether writes are acknowledged before they are durable.
-        has_write_cache: bool = 2[2],
-        /// Whether reads always come from the medium.
-        has_no_read_cache: bool = 2[0],
+        page: u8,
+        len: u8,
+        /// Bit 2: writes are acknowledged before they are durable. Bit 0: reads always come from the medium.
+        flags: u8,
+        reserved_3: [u8; 17],
     }
-}
 
-layout! {
     /// The control mode page, 0Ah (SPC 7.5.9).
     ControlPage[12] {
-        /// 0Ah.
-        page: u8 = 0[5:0],
-        /// Bytes that follow: 10.
-        len: u8 = 1,
-        /// Whether sense data come in descriptor format.
-        is_descriptor_sense: bool = 2[2],
-        /// 1: commands may be carried out in any order.
-        queue_modifier: u8 = 3[7:4],
-        /// Whether the initiator has protected the disk.
-        is_write_protected: bool = 4[3],
+        page: u8,
+        len: u8,
+        /// Bit 2: sense data have descriptor format.
+        flags: u8,
+        /// Bits 7:4: 1, commands may be carried out in any order.
+        queue: u8,
+        /// Bit 3: the initiator has protected the disk.
+        protection: u8,
+        reserved_5: [u8; 3],
         /// Longest time of being busy, in 100 ms; all ones: no limit.
-        busy_max: u16 = 8,
+        busy_max: U16,
+        reserved_10: [u8; 2],
     }
-}
 
-layout! {
-    /// Head of a log page (SPC 7.3.2).
-    LogHeader[4] {
-        /// The page.
-        page: u8 = 0[5:0],
-        /// Whether it has a subpage.
-        has_subpage: bool = 0[6],
-        /// The subpage.
-        subpage: u8 = 1,
-        /// Bytes that follow.
-        len: u16 = 2,
-    }
-}
+    /// Head of a log page (SPC 7.3.2). Bit 6 of `page`: it has a subpage.
+    LogHeader[4] { page: u8, subpage: u8, len: U16 }
 
-layout! {
     /// One of all commands (SPC 6.35.2).
     OperationEntry[8] {
-        /// Operation code.
-        opcode: u8 = 0,
-        /// Service action.
-        action: u16 = 2,
-        /// Whether time-outs follow.
-        has_timeouts: bool = 5[1],
-        /// Whether it has a service action.
-        has_action: bool = 5[0],
-        /// Bytes of the descriptor.
-        cdb_len: u16 = 6,
+        opcode: u8,
+        reserved_1: u8,
+        action: U16,
+        reserved_4: u8,
+        /// Bits of [`OperationEntry`].
+        flags: u8,
+        cdb_len: U16,
     }
-}
 
-layout! {
-    /// Time-outs of a command (SPC 6.35.4); zero: not told.
-    OperationTimeouts[12] {
-        /// Bytes that follow: 10.
-        len: u16 = 0,
-        /// Seconds until an initiator asks what has become of it.
-        nominal: u32 = 4,
-        /// Seconds until an initiator gives it up.
-        recommended: u32 = 8,
-    }
-}
+    /// Time-outs of a command in seconds (SPC 6.35.4); zero: not reported.
+    OperationTimeouts[12] { len: U16, reserved_2: [u8; 2], nominal: U32, recommended: U32 }
 
-layout! {
     /// Head of the answer for one command (SPC 6.35.3); the bits that it may have set follow.
     SupportedOperation[4] {
-        /// Whether time-outs follow.
-        has_timeouts: bool = 1[7],
-        /// 1: it is not there. 3: it is as in the standard.
-        support: u8 = 1[2:0],
-        /// Bytes of the descriptor.
-        cdb_len: u16 = 2,
+        reserved: u8,
+        /// Bit 7: time-outs follow. Bits 2:0: 1, it is not there; 3, it is as in the standard.
+        support: u8,
+        cdb_len: U16,
     }
-}
 
-layout! {
     /// Task management functions (SPC 6.36).
     TaskManagement[4] {
-        /// ABORT TASK.
-        has_abort: bool = 0[7],
-        /// ABORT TASK SET.
-        has_abort_set: bool = 0[6],
-        /// LOGICAL UNIT RESET.
-        has_reset: bool = 0[3],
-        /// Bytes that follow.
-        len: u8 = 3,
+        /// Bits of [`TaskManagement`].
+        functions: u8,
+        reserved_1: [u8; 2],
+        len: u8,
     }
-}
 
-layout! {
-    /// Head of the list of UNMAP (SBC 5.35.2).
-    UnmapHeader[8] {
-        /// Bytes after these two.
-        len: u16 = 0,
-        /// Bytes of the ranges.
-        ranges_len: u16 = 2,
-    }
-}
+    /// Head of the list of UNMAP (SBC 5.35.2). `ranges_len` is the number of bytes of the ranges.
+    UnmapHeader[8] { len: U16, ranges_len: U16, reserved_4: [u8; 4] }
 
-layout! {
     /// A range of UNMAP (SBC 5.35.2).
-    UnmapDescriptor[16] {
-        /// First block.
-        lba: u64 = 0,
-        /// Blocks.
-        blocks: u32 = 8,
-    }
-}
+    UnmapDescriptor[16] { lba: U64, blocks: U32, reserved_12: [u8; 4] }
 
-layout! {
     /// Head of a report of zones (ZBC 5.10.2).
     ReportHeader[64] {
         /// Bytes of all descriptors that match, or that fit.
-        len: u32 = 0,
+        len: U32,
         /// 0: zones differ. 1: all have one type and length. 2: but for the last one's length. 3: one length, several types.
-        same: u8 = 4[3:0],
-        /// The disk's last block.
-        last_lba: u64 = 8,
-        /// Zones begin at multiples of this; zero: is not told.
-        granularity: u64 = 16,
+        same: u8,
+        reserved_5: [u8; 3],
+        last_lba: U64,
+        /// Zones begin at multiples of this; zero: not reported.
+        granularity: U64,
+        reserved_24: [U64; 5],
     }
-}
 
-layout! {
     /// A zone descriptor (ZBC 5.10.3). Addresses and lengths are in logical blocks.
     ReportedZone[64] {
         /// 1: conventional. 2: sequential write required. 5: a gap.
-        zone_type: u8 = 0[3:0],
-        /// As in `zonal_core::ZoneCondition`.
-        condition: u8 = 1[7:4],
-        /// Whether it was not written in order.
-        is_non_sequential: bool = 1[1],
-        /// Whether the disk would have it reset.
-        wants_reset: bool = 1[0],
-        /// Blocks.
-        len: u64 = 8,
-        /// First block.
-        start: u64 = 16,
+        zone_type: u8,
+        /// Bits 7:4: as in `zonal_core::ZoneCondition`. Bit 1: not written in order. Bit 0: a reset is recommended.
+        condition: u8,
+        reserved_2: [u8; 6],
+        len: U64,
+        start: U64,
         /// Where the next write begins; all ones where that has no meaning.
-        write_pointer: u64 = 24,
+        write_pointer: U64,
+        reserved_32: [u8; 32],
     }
+}
+
+impl BlockLimits {
+    /// A WRITE SAME of zero blocks is refused.
+    pub const WSNZ: u8 = 0x01;
+}
+
+impl BlockProvisioning {
+    /// UNMAP is there.
+    pub const LBPU: u8 = 0x80;
+    /// WRITE SAME(16) can unmap.
+    pub const LBPWS: u8 = 0x40;
+    /// WRITE SAME(10) can unmap.
+    pub const LBPWS10: u8 = 0x20;
+    /// Unmapped blocks read as zeroes.
+    pub const LBPRZ: u8 = 0x04;
+}
+
+impl ZonedCharacteristics {
+    /// Reads may reach beyond the write pointer, and over zones.
+    pub const URSWRZ: u8 = 0x01;
+}
+
+impl Capacity16 {
+    /// Blocks can be unmapped.
+    pub const LBPME: u8 = 0x80;
+    /// Unmapped blocks read as zeroes.
+    pub const LBPRZ: u8 = 0x40;
+}
+
+impl ModeHeader6 {
+    /// It cannot be written.
+    pub const WP: u8 = 0x80;
+    /// DPO and FUA are there.
+    pub const DPOFUA: u8 = 0x10;
+}
+
+impl OperationEntry {
+    /// Time-outs follow.
+    pub const CTDP: u8 = 0x02;
+    /// It has a service action.
+    pub const SERVACTV: u8 = 0x01;
+}
+
+impl TaskManagement {
+    /// ABORT TASK.
+    pub const ATS: u8 = 0x80;
+    /// ABORT TASK SET.
+    pub const ATSS: u8 = 0x40;
+    /// LOGICAL UNIT RESET.
+    pub const LURS: u8 = 0x08;
 }
 
 impl ReportedZone {

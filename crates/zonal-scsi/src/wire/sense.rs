@@ -1,6 +1,9 @@
 //! Sense data, in both formats (SPC 4.5).
 
-use super::layout::{Layout, layout};
+use super::flag;
+use super::layout::layouts;
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The field of a command that is wrong (SPC 4.5.2.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +18,6 @@ pub struct FieldPointer {
 
 impl FieldPointer {
     fn bytes(self) -> [u8; 3] {
-        const IS_VALID: u8 = 0x80;
         let in_cdb = if self.is_in_cdb { 0x40 } else { 0 };
         let bit = self.bit.map_or(0, |bit| 8 | bit & 7);
         let [high, low] = self.byte.to_be_bytes();
@@ -24,7 +26,7 @@ impl FieldPointer {
 
     fn of(bytes: [u8; 3]) -> Option<FieldPointer> {
         let [flags, high, low] = bytes;
-        (flags & 0x80 != 0).then_some(FieldPointer {
+        (flags & IS_VALID != 0).then_some(FieldPointer {
             is_in_cdb: flags & 0x40 != 0,
             byte: u16::from_be_bytes([high, low]),
             bit: (flags & 8 != 0).then_some(flags & 7),
@@ -47,30 +49,19 @@ pub struct SenseData {
     pub field: Option<FieldPointer>,
 }
 
-layout! {
-    /// Fixed format (SPC 4.5.3).
+layouts! {
+    /// Fixed format (SPC 4.5.3). Bit 7 of `code`: `information` is valid.
     FixedSense[18] {
-        is_valid: bool = 0[7],
-        code: u8 = 0[6:0],
-        key: u8 = 2[3:0],
-        information: u32 = 3,
-        additional_len: u8 = 7,
-        asc: u8 = 12,
-        ascq: u8 = 13,
-        key_specific: [u8; 3] = 15,
+        code: u8, reserved_1: u8, key: u8, information: U32, additional_len: u8, reserved_8: [u8; 4], asc: u8,
+        ascq: u8, reserved_14: u8, key_specific: [u8; 3],
     }
+
+    /// Descriptor format (SPC 4.5.2.1).
+    DescriptorSense[8] { code: u8, key: u8, asc: u8, ascq: u8, reserved_4: [u8; 3], additional_len: u8 }
 }
 
-layout! {
-    /// Descriptor format (SPC 4.5.2.1).
-    DescriptorSense[8] {
-        code: u8 = 0[6:0],
-        key: u8 = 1[3:0],
-        asc: u8 = 2,
-        ascq: u8 = 3,
-        additional_len: u8 = 7,
-    }
-}
+/// Bit of sense data with information, and of a field pointer that points.
+const IS_VALID: u8 = 0x80;
 
 const FIXED: u8 = 0x70;
 const DESCRIPTOR: u8 = 0x72;
@@ -83,16 +74,16 @@ impl SenseData {
     pub fn emit_fixed(&self) -> Vec<u8> {
         let information = self.information.and_then(|lba| u32::try_from(lba).ok());
         let fixed = FixedSense {
-            is_valid: information.is_some(),
-            code: FIXED,
-            key: self.key,
-            information: information.unwrap_or(0),
+            code: FIXED | flag(IS_VALID, information.is_some()),
+            key: self.key & 0xF,
+            information: information.unwrap_or(0).into(),
             additional_len: 10,
             asc: self.asc,
             ascq: self.ascq,
             key_specific: self.field.map_or([0; 3], FieldPointer::bytes),
+            ..FixedSense::default()
         };
-        fixed.emit()
+        fixed.as_bytes().to_vec()
     }
 
     /// In descriptor format: 8 to 28 bytes.
@@ -108,12 +99,13 @@ impl SenseData {
         }
         let head = DescriptorSense {
             code: DESCRIPTOR,
-            key: self.key,
+            key: self.key & 0xF,
             asc: self.asc,
             ascq: self.ascq,
             additional_len: descriptors.len() as u8,
+            ..DescriptorSense::default()
         };
-        [head.emit(), descriptors].concat()
+        [head.as_bytes(), &descriptors].concat()
     }
 
     /// What sense data say, in either format; `None` if they are cut short or of another kind.
@@ -126,22 +118,24 @@ impl SenseData {
     }
 
     fn parse_fixed(bytes: &[u8]) -> Option<SenseData> {
-        let fixed = FixedSense::parse(bytes)?;
+        let (fixed, _) = FixedSense::read_from_prefix(bytes).ok()?;
+        let key = fixed.key & 0xF;
         Some(SenseData {
-            key: fixed.key,
+            key,
             asc: fixed.asc,
             ascq: fixed.ascq,
-            information: fixed.is_valid.then_some(fixed.information.into()),
+            information: (fixed.code & IS_VALID != 0).then_some(fixed.information.get().into()),
             // Of other keys these bytes mean something else.
-            field: FieldPointer::of(fixed.key_specific).filter(|_| fixed.key == ILLEGAL_REQUEST),
+            field: FieldPointer::of(fixed.key_specific).filter(|_| key == ILLEGAL_REQUEST),
         })
     }
 
     fn parse_descriptor(bytes: &[u8]) -> Option<SenseData> {
-        let head = DescriptorSense::parse(bytes)?;
+        let (head, left) = DescriptorSense::read_from_prefix(bytes).ok()?;
         let DescriptorSense { key, asc, ascq, additional_len, .. } = head;
+        let key = key & 0xF;
         let mut sense = SenseData { key, asc, ascq, ..SenseData::default() };
-        let mut left = bytes.get(8..8 + usize::from(additional_len))?;
+        let mut left = left.get(..usize::from(additional_len))?;
         while let [kind, len, ..] = *left {
             let descriptor = left.get(..usize::from(len) + 2)?;
             match (kind, descriptor) {

@@ -5,7 +5,8 @@
 
 use super::{Memory, Next, REPORT_ZONES, memory, zones_of};
 use crate::disk::{Disk, ZoneFilter};
-use crate::wire::{Layout, ReportHeader, ReportedZone};
+use crate::wire::{ReportHeader, ReportedZone};
+use zerocopy::IntoBytes;
 use zonal_core::{Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::volume::{Completion, Request};
 
@@ -24,8 +25,8 @@ pub(crate) struct ReportWork {
     matched: u64,
 }
 
-const HEADER: usize = ReportHeader::LEN;
-const DESCRIPTOR: usize = ReportedZone::LEN;
+const HEADER: usize = size_of::<ReportHeader>();
+const DESCRIPTOR: usize = size_of::<ReportedZone>();
 
 impl ReportWork {
     /// A report from the zone of `sector` on.
@@ -54,9 +55,9 @@ impl ReportWork {
             let start = disk.geometry().start_of(ZoneIndex(self.next));
             return Next::Ask(Request::report(start, self.zones_wanted()));
         }
-        let header = disk.report_header(self.matched * DESCRIPTOR as u64).emit();
-        let len = header.len().min(self.room as usize);
-        memory::put(&mut memory.data_in, 0, &header[..len]);
+        let header = disk.report_header(self.matched * DESCRIPTOR as u64);
+        let len = HEADER.min(self.room as usize);
+        memory::put(&mut memory.data_in, 0, &header.as_bytes()[..len]);
         let end = HEADER as u64 + self.matched * DESCRIPTOR as u64;
         Next::End(Ok(end.min(self.room.into()) as u32))
     }
@@ -118,7 +119,7 @@ impl ReportWork {
                 }
                 self.matched += 1;
                 if (bytes.len() as u64) < room {
-                    bytes.extend(described.emit());
+                    bytes.extend_from_slice(described.as_bytes());
                 }
             }
         }

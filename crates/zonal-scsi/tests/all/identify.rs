@@ -1,6 +1,6 @@
 //! What the disk says of itself.
 
-use crate::rig::{DRIVE, DRIVE_4K, GAPS, IDENTITY, Rig, cdb, filled, memory, volume};
+use crate::rig::{DRIVE, DRIVE_4K, GAPS, IDENTITY, Rig, cdb, filled, memory, parse, volume};
 use std::sync::Arc;
 use zonal_core::{Geometry, Sectors};
 use zonal_io::Volume;
@@ -12,24 +12,28 @@ use zonal_scsi::wire::cdb::PreventAllowMediumRemoval;
 use zonal_scsi::wire::*;
 use zonal_scsi::{Disk, DiskOptions, Task};
 
+fn luns(select: u8) -> Cdb {
+    cdb_of(&ReportLuns { select, len: 16.into(), ..ReportLuns::default() })
+}
+
 fn page(rig: &mut Rig, page: u8) -> Vec<u8> {
-    let data = rig.data(cdb_of(&Inquiry { is_vpd: true, page, len: 512 }), 512);
-    let header = VpdHeader::parse(&data).unwrap();
-    assert_eq!((header.device_type, header.page, usize::from(header.len)), (0x14, page, data.len() - 4));
+    let data = rig.data(cdb_of(&Inquiry { flags: bits::EVPD, page, len: 512.into() }), 512);
+    let header = parse::<VpdHeader>(&data);
+    assert_eq!((header.peripheral, header.page, usize::from(header.len.get())), (0x14, page, data.len() - 4));
     data[4..].to_vec()
 }
 
 #[test]
 fn inquiry_names_a_host_managed_disk() {
     let mut rig = Rig::new(DRIVE);
-    let data = rig.data(cdb_of(&Inquiry { len: 255, ..Inquiry::default() }), 255);
-    let inquiry = InquiryData::parse(&data).unwrap();
-    assert_eq!((inquiry.qualifier, inquiry.device_type, inquiry.version), (0, 0x14, 6));
+    let data = rig.data(cdb_of(&Inquiry { len: 255.into(), ..Inquiry::default() }), 255);
+    let inquiry = parse::<InquiryData>(&data);
+    assert_eq!((inquiry.peripheral, inquiry.version), (0x14, 6));
     assert_eq!(&inquiry.vendor, b"ZONAL   ");
-    assert_eq!(usize::from(inquiry.additional_len) + 5, data.len());
-    assert_eq!(inquiry.standard_3, 0x0620);
+    assert_eq!(usize::from(inquiry.len) + 5, data.len());
+    assert_eq!(inquiry.standards[3], 0x0620);
     // 36 bytes are what many initiators ask for first.
-    assert_eq!(rig.data(cdb_of(&Inquiry { len: 36, ..Inquiry::default() }), 255), data[..36]);
+    assert_eq!(rig.data(cdb_of(&Inquiry { len: 36.into(), ..Inquiry::default() }), 255), data[..36]);
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn pages_are_all_that_the_list_of_pages_has() {
     let pages = page(&mut rig, vpd::SUPPORTED_PAGES);
     assert!(pages.is_sorted());
     for code in 0..=255 {
-        let reply = rig.ask(cdb_of(&Inquiry { is_vpd: true, page: code, len: 512 }), &[], 512);
+        let reply = rig.ask(cdb_of(&Inquiry { flags: bits::EVPD, page: code, len: 512.into() }), &[], 512);
         match pages.contains(&code) {
             true => reply.good(),
             false => reply.is_wrong_at(2),
@@ -63,15 +67,18 @@ fn names_follow_from_the_identity_alone() {
 #[test]
 fn limits_are_those_of_the_device() {
     let mut rig = Rig::new(DRIVE_4K);
-    let limits = BlockLimits::parse(&page(&mut rig, vpd::BLOCK_LIMITS)).unwrap();
+    let limits = parse::<BlockLimits>(&page(&mut rig, vpd::BLOCK_LIMITS));
     // 1 MiB a command and a zone, four conventional zones.
-    assert_eq!((limits.transfer_max, limits.transfer_best, limits.write_same_max), (8192, 256, 256));
-    assert_eq!((limits.unmap_blocks_max, limits.unmap_ranges_max), (1024, 256));
-    assert!(limits.is_write_same_counted);
+    assert_eq!(
+        (limits.transfer_max.get(), limits.transfer_best.get(), limits.write_same_max.get()),
+        (8192, 256, 256)
+    );
+    assert_eq!((limits.unmap_blocks_max.get(), limits.unmap_ranges_max.get()), (1024, 256));
+    assert_eq!(limits.flags, BlockLimits::WSNZ);
     let mut rig = Rig::new(GAPS);
-    let limits = BlockLimits::parse(&page(&mut rig, vpd::BLOCK_LIMITS)).unwrap();
-    assert_eq!((limits.unmap_blocks_max, limits.unmap_ranges_max), (0, 0));
-    let provisioning = BlockProvisioning::parse(&page(&mut rig, vpd::LOGICAL_BLOCK_PROVISIONING)).unwrap();
+    let limits = parse::<BlockLimits>(&page(&mut rig, vpd::BLOCK_LIMITS));
+    assert_eq!((limits.unmap_blocks_max.get(), limits.unmap_ranges_max.get()), (0, 0));
+    let provisioning = parse::<BlockProvisioning>(&page(&mut rig, vpd::LOGICAL_BLOCK_PROVISIONING));
     assert_eq!(provisioning, BlockProvisioning::default());
 }
 
@@ -80,28 +87,33 @@ fn characteristics_tell_rotation_and_zones() {
     for (rotational, rotation) in [(0, 1), (1, 7200)] {
         let mut rig = Rig::new(&format!("{DRIVE},rotational={rotational}"));
         let characteristics = page(&mut rig, vpd::BLOCK_DEVICE_CHARACTERISTICS);
-        let characteristics = BlockCharacteristics::parse(&characteristics).unwrap();
-        assert_eq!((characteristics.rotation, characteristics.zoned), (rotation, 0));
+        let characteristics = parse::<BlockCharacteristics>(&characteristics);
+        assert_eq!((characteristics.rotation.get(), characteristics.zoned), (rotation, 0));
         let zoned = page(&mut rig, vpd::ZONED_BLOCK_DEVICE_CHARACTERISTICS);
-        let zoned = ZonedCharacteristics::parse(&zoned).unwrap();
-        assert!(zoned.has_free_reads);
-        assert_eq!((zoned.open_max, zoned.alignment, zoned.granularity), (8, 1, 0));
+        let zoned = parse::<ZonedCharacteristics>(&zoned);
+        assert_eq!(zoned.flags, ZonedCharacteristics::URSWRZ);
+        assert_eq!((zoned.open_max.get(), zoned.alignment, zoned.granularity.get()), (8, 1, 0));
     }
     let mut rig = Rig::new(GAPS);
     let zoned = page(&mut rig, vpd::ZONED_BLOCK_DEVICE_CHARACTERISTICS);
-    let zoned = ZonedCharacteristics::parse(&zoned).unwrap();
-    assert_eq!((zoned.open_max, zoned.alignment, zoned.granularity), (u32::MAX, 8, 2048));
+    let zoned = parse::<ZonedCharacteristics>(&zoned);
+    assert_eq!((zoned.open_max.get(), zoned.alignment, zoned.granularity.get()), (u32::MAX, 8, 2048));
 }
 
 #[test]
 fn capacity_is_the_whole_disk_in_both_forms() {
     for (device, block_len, last_lba) in [(DRIVE, 512, 131_071), (DRIVE_4K, 4096, 16_383)] {
         let mut rig = Rig::new(device);
-        let short = Capacity10::parse(&rig.data(cdb_of(&ReadCapacity10 {}), 8)).unwrap();
-        assert_eq!(short, Capacity10 { last_lba, block_len });
-        let long = Capacity16::parse(&rig.data(cdb_of(&ReadCapacity16 { len: 32 }), 32)).unwrap();
-        assert_eq!((long.last_lba, long.block_len, long.basis), (last_lba.into(), block_len, 1));
-        assert!(long.is_provisioned && long.reads_zeroes);
+        let short = parse::<Capacity10>(&rig.data(cdb_of(&ReadCapacity10::default()), 8));
+        assert_eq!((short.last_lba.get(), short.block_len.get()), (last_lba, block_len));
+        let long = parse::<Capacity16>(
+            &rig.data(cdb_of(&ReadCapacity16 { len: 32.into(), ..ReadCapacity16::default() }), 32),
+        );
+        assert_eq!(
+            (long.last_lba.get(), long.block_len.get(), long.basis),
+            (last_lba.into(), block_len, 0x10)
+        );
+        assert_eq!(long.flags, Capacity16::LBPME | Capacity16::LBPRZ);
     }
 }
 
@@ -109,22 +121,24 @@ fn capacity_is_the_whole_disk_in_both_forms() {
 #[test]
 fn capacity_beyond_32_bits_refers_to_the_longer_command() {
     let mut rig = Rig::new("null:size=3T,zone_size=256M");
-    assert_eq!(Capacity10::parse(&rig.data(cdb_of(&ReadCapacity10 {}), 8)).unwrap().last_lba, u32::MAX);
-    let long = Capacity16::parse(&rig.data(cdb_of(&ReadCapacity16 { len: 32 }), 32)).unwrap();
+    assert_eq!(parse::<Capacity10>(&rig.data(cdb_of(&ReadCapacity10::default()), 8)).last_lba, u32::MAX);
+    let long = parse::<Capacity16>(
+        &rig.data(cdb_of(&ReadCapacity16 { len: 32.into(), ..ReadCapacity16::default() }), 32),
+    );
     assert_eq!(long.last_lba, (3 << 31) - 1);
 }
 
 #[test]
 fn unit_that_is_not_there_says_so() {
     let mut rig = Rig::new(DRIVE);
-    let reply = rig.ask_lun(1, cdb_of(&Inquiry { len: 96, ..Inquiry::default() }), &[], 96);
+    let reply = rig.ask_lun(1, cdb_of(&Inquiry { len: 96.into(), ..Inquiry::default() }), &[], 96);
     reply.good();
     assert_eq!(reply.data[0], 0x7F);
-    let reply = rig.ask_lun(1, cdb_of(&RequestSense { is_descriptor: false, len: 18 }), &[], 18);
+    let reply =
+        rig.ask_lun(1, cdb_of(&RequestSense { flags: 0, len: 18, ..RequestSense::default() }), &[], 18);
     reply.good();
     assert_eq!(SenseData::parse(&reply.data).unwrap().asc, 0x25);
-    let units = ReportLuns { select: 0, len: 16 };
-    for command in [cdb_of(&TestUnitReady {}), Read { lba: 0, blocks: 1, fua: false }.emit(), cdb_of(&units)]
+    for command in [cdb_of(&TestUnitReady::default()), Read { lba: 0, blocks: 1, fua: false }.emit(), luns(0)]
     {
         rig.ask_lun(7, command, &[], 512).fails_with(SenseCode::LOGICAL_UNIT_NOT_SUPPORTED);
     }
@@ -133,18 +147,19 @@ fn unit_that_is_not_there_says_so() {
 #[test]
 fn units_ready_and_sense_are_answered() {
     let mut rig = Rig::new(DRIVE);
-    rig.ask(cdb_of(&TestUnitReady {}), &[], 0).good();
-    assert_eq!(rig.data(cdb_of(&ReportLuns { select: 0, len: 16 }), 16)[..4], [0, 0, 0, 8]);
-    assert_eq!(rig.data(cdb_of(&ReportLuns { select: 1, len: 16 }), 16), [0; 8]);
-    rig.ask(cdb_of(&ReportLuns { select: 9, len: 16 }), &[], 16).is_wrong_at(2);
-    let fixed = rig.data(cdb_of(&RequestSense { is_descriptor: false, len: 252 }), 252);
-    let descriptor = rig.data(cdb_of(&RequestSense { is_descriptor: true, len: 252 }), 252);
+    rig.ask(cdb_of(&TestUnitReady::default()), &[], 0).good();
+    assert_eq!(rig.data(luns(0), 16)[..4], [0, 0, 0, 8]);
+    assert_eq!(rig.data(luns(1), 16), [0; 8]);
+    rig.ask(luns(9), &[], 16).is_wrong_at(2);
+    let fixed = rig.data(cdb_of(&RequestSense { flags: 0, len: 252, ..RequestSense::default() }), 252);
+    let descriptor =
+        rig.data(cdb_of(&RequestSense { flags: bits::DESC, len: 252, ..RequestSense::default() }), 252);
     assert_eq!((fixed[0], fixed.len()), (0x70, 18));
     assert_eq!((descriptor[0], descriptor.len()), (0x72, 8));
-    rig.ask(cdb_of(&StartStopUnit { is_start: true, ..StartStopUnit::default() }), &[], 0).good();
+    rig.ask(cdb_of(&StartStopUnit { flags: bits::START, ..StartStopUnit::default() }), &[], 0).good();
     rig.ask(cdb_of(&StartStopUnit::default()), &[], 0).good();
-    rig.ask(cdb_of(&PreventAllowMediumRemoval { prevent: 1 }), &[], 0).good();
-    rig.ask(cdb_of(&PreventAllowMediumRemoval { prevent: 2 }), &[], 0).is_wrong_at(4);
+    rig.ask(cdb_of(&PreventAllowMediumRemoval { prevent: 1, ..Default::default() }), &[], 0).good();
+    rig.ask(cdb_of(&PreventAllowMediumRemoval { prevent: 2, ..Default::default() }), &[], 0).is_wrong_at(4);
 }
 
 #[test]
@@ -152,36 +167,39 @@ fn mode_pages_tell_cache_and_protection() {
     let mut rig = Rig::with(DRIVE, |options| options.with_read_only(true));
     let sense = ModeSense6 { page: 0x3F, len: 255, ..ModeSense6::default() };
     let data = rig.data(cdb_of(&sense), 255);
-    let header = ModeHeader6::parse(&data).unwrap();
+    let header = parse::<ModeHeader6>(&data);
     assert_eq!(usize::from(header.len) + 1, data.len());
-    assert!(header.is_write_protected && header.has_fua);
-    let descriptor = BlockDescriptor::parse(&data[4..]).unwrap();
-    assert_eq!(descriptor, BlockDescriptor { blocks: 131_072, block_len: [0, 2, 0] });
-    let caching = CachingPage::parse(&data[12..]).unwrap();
-    assert_eq!((caching.page, caching.has_write_cache), (8, false));
-    assert_eq!(ControlPage::parse(&data[32..]).unwrap().page, 0x0A);
+    assert_eq!(header.flags, ModeHeader6::WP | ModeHeader6::DPOFUA);
+    let descriptor = parse::<BlockDescriptor>(&data[4..]);
+    assert_eq!((descriptor.blocks.get(), descriptor.block_len), (131_072, [0, 2, 0]));
+    let caching = parse::<CachingPage>(&data[12..]);
+    assert_eq!((caching.page, caching.flags), (8, 0));
+    assert_eq!(parse::<ControlPage>(&data[32..]).page, 0x0A);
 
     let mut rig = Rig::new(&format!("{DRIVE_4K},fua=0"));
-    let long = ModeSense10 { is_long: true, page: 8, len: 255, ..ModeSense10::default() };
+    let long = ModeSense10 { flags: bits::LLBAA, page: 8, len: 255.into(), ..ModeSense10::default() };
     let data = rig.data(cdb_of(&long), 255);
-    let header = ModeHeader10::parse(&data).unwrap();
-    assert_eq!((usize::from(header.len) + 2, header.is_long, header.descriptors_len), (data.len(), true, 16));
-    assert!(!header.is_write_protected && !header.has_fua);
-    assert_eq!(LongBlockDescriptor::parse(&data[8..]).unwrap().blocks, 16_384);
+    let header = parse::<ModeHeader10>(&data);
+    assert_eq!(
+        (usize::from(header.len.get()) + 2, header.long, header.descriptors_len.get()),
+        (data.len(), 1, 16)
+    );
+    assert_eq!(header.flags, 0);
+    assert_eq!(parse::<LongBlockDescriptor>(&data[8..]).blocks, 16_384);
     assert_eq!(data.len(), 8 + 16 + 20);
 }
 
 #[test]
 fn mode_values_that_can_be_changed_are_none() {
     let mut rig = Rig::new(DRIVE);
-    let sense = ModeSense6 { has_no_descriptor: true, control: 1, page: 0x3F, len: 255, subpage: 0 };
+    let sense = ModeSense6 { flags: bits::DBD, page: 1 << 6 | 0x3F, len: 255, subpage: 0 };
     let data = rig.data(cdb_of(&sense), 255);
     assert_eq!(data[4..6], [8, 18]);
     assert!(data[6..24].iter().all(|byte| *byte == 0));
     assert!(data[26..].iter().all(|byte| *byte == 0));
-    let saved = ModeSense6 { control: 3, ..sense };
+    let saved = ModeSense6 { page: 3 << 6 | 0x3F, ..sense };
     rig.ask(cdb_of(&saved), &[], 255).fails_with(SenseCode::SAVING_PARAMETERS_NOT_SUPPORTED);
-    rig.ask(cdb_of(&ModeSense6 { page: 1, ..sense }), &[], 255).is_wrong_at(2);
+    rig.ask(cdb_of(&ModeSense6 { page: 1 << 6 | 1, ..sense }), &[], 255).is_wrong_at(2);
     rig.ask(cdb_of(&ModeSense6 { subpage: 1, ..sense }), &[], 255).is_wrong_at(3);
 }
 
@@ -190,7 +208,7 @@ fn mode_select_is_taken_if_it_changes_nothing() {
     let mut rig = Rig::new(DRIVE);
     let mut list = rig.data(cdb_of(&ModeSense6 { page: 0x3F, len: 255, ..ModeSense6::default() }), 255);
     list[0] = 0;
-    let select = |len| cdb_of(&ModeSelect6 { is_page_format: true, is_saving: false, len });
+    let select = |len| cdb_of(&ModeSelect6 { flags: bits::PF, len, ..ModeSelect6::default() });
     let reply = rig.ask(select(list.len() as u8), &list, 0);
     reply.good();
     assert_eq!(reply.transferred as usize, list.len());
@@ -207,17 +225,18 @@ fn mode_select_is_taken_if_it_changes_nothing() {
     // Other blocks.
     list[10] = 16;
     rig.ask(select(list.len() as u8), &list, 0).fails_with(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST);
-    let saving = ModeSelect6 { is_page_format: true, is_saving: true, len: 0 };
+    let saving = ModeSelect6 { flags: bits::PF | bits::SP, ..ModeSelect6::default() };
     rig.ask(cdb_of(&saving), &[], 0).is_wrong_at(1);
-    let ten = ModeSelect10 { is_page_format: true, is_saving: false, len: 8 };
+    let ten = ModeSelect10 { flags: bits::PF, len: 8.into(), ..ModeSelect10::default() };
     rig.ask(cdb_of(&ten), &[0; 8], 0).good();
 }
 
 #[test]
 fn log_pages_are_all_that_the_list_of_pages_has() {
     let mut rig = Rig::new(DRIVE);
-    let ask =
-        |page, subpage| cdb_of(&LogSense { control: 1, page, subpage, len: 255, ..LogSense::default() });
+    let ask = |page: u8, subpage| {
+        cdb_of(&LogSense { page: 1 << 6 | page, subpage, len: 255.into(), ..LogSense::default() })
+    };
     let pages = rig.data(ask(0, 0), 255)[4..].to_vec();
     assert_eq!(pages, [0, 0x2F]);
     assert_eq!(rig.data(ask(0, 0xFF), 255)[4..], [0, 0, 0, 0xFF, 0x2F, 0]);

@@ -1,16 +1,18 @@
 //! REPORT SUPPORTED OPERATION CODES, beside what the disk takes.
 
-use crate::rig::{DRIVE, GAPS, Rig, cdb};
+use crate::rig::{DRIVE, GAPS, Rig, cdb, parse};
+use zerocopy::big_endian::U16;
 use zonal_scsi::sense::SenseCode;
 use zonal_scsi::status;
 use zonal_scsi::wire::*;
 
 fn entries(rig: &mut Rig, has_timeouts: bool) -> Vec<OperationEntry> {
-    let report = ReportOperations { has_timeouts, len: 8192, ..ReportOperations::default() };
+    let options = u8::from(has_timeouts) * bits::RCTD;
+    let report = ReportOperations { options, len: 8192.into(), ..ReportOperations::default() };
     let data = rig.data(cdb_of(&report), 8192);
     assert_eq!(u32::from_be_bytes(data[..4].try_into().unwrap()) as usize, data.len() - 4);
     let size = if has_timeouts { 20 } else { 8 };
-    data[4..].chunks_exact(size).filter_map(OperationEntry::parse).collect()
+    data[4..].chunks_exact(size).map(parse).collect()
 }
 
 /// Every operation code with every service action: those of the report are not refused as unknown, and all others are.
@@ -23,7 +25,8 @@ fn report_has_exactly_what_is_dispatched() {
             for action in 0..32 {
                 let mut of_code = entries.iter().filter(|entry| entry.opcode == opcode).peekable();
                 let has_code = of_code.peek().is_some();
-                let is_there = of_code.any(|entry| !entry.has_action || entry.action == action);
+                let is_there = of_code
+                    .any(|entry| entry.flags & OperationEntry::SERVACTV == 0 || entry.action == action);
                 // Unit 0 and no other field: whatever is wrong of it, it is not the operation.
                 let reply = rig.ask(cdb(&[opcode, action as u8]), &[], 0);
                 let code = reply.sense.map(|sense| (sense.asc, sense.field.map(|field| field.byte)));
@@ -48,27 +51,27 @@ fn bits_outside_the_usage_data_are_refused_where_they_stand() {
             options: 3,
             opcode: entry.opcode,
             action: entry.action,
-            len: 64,
+            len: 64.into(),
             ..ReportOperations::default()
         };
         let data = rig.data(cdb_of(&report), 64);
-        let head = SupportedOperation::parse(&data).unwrap();
-        assert_eq!((head.support, head.cdb_len), (3, entry.cdb_len));
+        let head = parse::<SupportedOperation>(&data);
+        assert_eq!((head.support & 7, head.cdb_len), (3, entry.cdb_len));
         let usage = &data[4..];
-        assert_eq!(usage.len(), usize::from(entry.cdb_len));
+        assert_eq!(usage.len(), usize::from(entry.cdb_len.get()));
         assert_eq!(usage[0], entry.opcode);
         for bit in 8..(usage.len() - 1) * 8 {
             let (byte, mask) = (bit / 8, 1 << (bit % 8));
-            let is_action = entry.has_action && byte == 1 && mask < 0x20;
+            let is_action = entry.flags & OperationEntry::SERVACTV != 0 && byte == 1 && mask < 0x20;
             if usage[byte] & mask != 0 || is_action {
                 continue;
             }
-            let mut wrong = cdb(&[entry.opcode, entry.action as u8]);
+            let mut wrong = cdb(&[entry.opcode, entry.action.get() as u8]);
             wrong[byte] |= mask;
             rig.ask(wrong, &[], 0).is_wrong_at(byte as u16);
         }
         // NACA.
-        let mut wrong = cdb(&[entry.opcode, entry.action as u8]);
+        let mut wrong = cdb(&[entry.opcode, entry.action.get() as u8]);
         wrong[usage.len() - 1] = 4;
         rig.ask(wrong, &[], 0).is_wrong_at(usage.len() as u16 - 1);
     }
@@ -78,18 +81,19 @@ fn bits_outside_the_usage_data_are_refused_where_they_stand() {
 fn one_operation_is_told_by_code_and_action() {
     let mut rig = Rig::new(DRIVE);
     let ask = |options, opcode, action| {
-        cdb_of(&ReportOperations { has_timeouts: true, options, opcode, action, len: 64 })
+        let (options, action, len) = (bits::RCTD | options, U16::new(action), 64.into());
+        cdb_of(&ReportOperations { options, opcode, action, len, ..ReportOperations::default() })
     };
-    let support = |data: Vec<u8>| SupportedOperation::parse(&data).unwrap();
-    let read = support(rig.data(ask(1, 0x28, 0), 64));
-    assert_eq!((read.support, read.cdb_len, read.has_timeouts), (3, 10, true));
+    let support = |data: Vec<u8>| parse::<SupportedOperation>(&data).support & 7;
+    let read: SupportedOperation = parse(&rig.data(ask(1, 0x28, 0), 64));
+    assert_eq!((read.support, read.cdb_len.get()), (0x83, 10));
     assert_eq!(rig.data(ask(1, 0x28, 0), 64).len(), 4 + 10 + 12);
     let reset = rig.data(ask(2, 0x94, 4), 64);
     assert_eq!(reset[4..20], [0x94, 4, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 1, 4]);
-    assert_eq!(support(rig.data(ask(3, 0x94, 5), 64)).support, 1);
+    assert_eq!(support(rig.data(ask(3, 0x94, 5), 64)), 1);
     // READ(6), and SEQUENTIALIZE ZONE.
-    assert_eq!(support(rig.data(ask(1, 0x08, 0), 64)).support, 1);
-    assert_eq!(support(rig.data(ask(2, 0x94, 0x10), 64)).support, 1);
+    assert_eq!(support(rig.data(ask(1, 0x08, 0), 64)), 1);
+    assert_eq!(support(rig.data(ask(2, 0x94, 0x10), 64)), 1);
     rig.ask(ask(1, 0x94, 0), &[], 64).is_wrong_at(2);
     rig.ask(ask(2, 0x28, 0), &[], 64).is_wrong_at(2);
     rig.ask(ask(7, 0x28, 0), &[], 64).is_wrong_at(2);
@@ -106,9 +110,11 @@ fn unmap_is_there_where_blocks_can_be_forgotten() {
 #[test]
 fn task_management_is_told_in_both_formats() {
     let mut rig = Rig::new(DRIVE);
-    let ask = |is_extended| cdb_of(&ReportTaskManagement { is_extended, len: 64 });
-    assert_eq!(rig.data(ask(false), 64), [0xC8, 0, 0, 0]);
-    let extended = rig.data(ask(true), 64);
+    let ask = |options| {
+        cdb_of(&ReportTaskManagement { options, len: 64.into(), ..ReportTaskManagement::default() })
+    };
+    assert_eq!(rig.data(ask(0), 64), [0xC8, 0, 0, 0]);
+    let extended = rig.data(ask(bits::REPD), 64);
     assert_eq!((extended.len(), &extended[..4]), (16, &[0xC8, 0, 0, 12][..]));
 }
 
@@ -118,7 +124,7 @@ fn protected_disk_refuses_what_changes_it() {
     for command in [
         Write { lba: 0, blocks: 1, fua: false }.emit(),
         WriteSame { lba: 0, blocks: 1, is_unmap: false, has_data: false }.emit(),
-        cdb_of(&Unmap { group: 0, len: 8 }),
+        cdb_of(&Unmap { len: 8.into(), ..Unmap::default() }),
         ZoneOut { action: ZoneAction::Reset, lba: 0, is_all: true }.emit(),
     ] {
         rig.ask(command, &[0; 512], 0).fails_with(SenseCode::WRITE_PROTECTED);

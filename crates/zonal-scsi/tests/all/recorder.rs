@@ -1,6 +1,6 @@
 //! What reaches the device, for what an initiator cannot see: flushes, durable writes, and commands that are not sent.
 
-use crate::rig::{DRIVE, Rig};
+use crate::rig::{DRIVE, Rig, parse};
 use std::sync::{Arc, Mutex};
 use zonal_core::{Nanos, Op, ZoneCondition};
 use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
@@ -69,7 +69,7 @@ fn write_is_durable_if_it_asks_for_that() {
         assert_eq!(recorded.take(), [(Op::Write, fua, 2)]);
     }
     let data = recorded.rig.data(cdb_of(&ModeSense6 { page: 8, len: 64, ..ModeSense6::default() }), 64);
-    assert!(CachingPage::parse(&data[12..]).unwrap().has_write_cache);
+    assert!(parse::<CachingPage>(&data[12..]).flags & 4 != 0);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn synchronizing_and_stopping_flush() {
     assert_eq!(recorded.take(), flush);
     recorded.rig.ask(cdb_of(&StartStopUnit::default()), &[], 0).good();
     assert_eq!(recorded.take(), flush);
-    let start = StartStopUnit { is_start: true, ..StartStopUnit::default() };
-    let quick = StartStopUnit { has_no_flush: true, ..StartStopUnit::default() };
+    let start = StartStopUnit { flags: bits::START, ..StartStopUnit::default() };
+    let quick = StartStopUnit { flags: bits::NO_FLUSH, ..StartStopUnit::default() };
     for command in [start, quick] {
         recorded.rig.ask(cdb_of(&command), &[], 0).good();
         assert_eq!(recorded.take(), []);
@@ -105,7 +105,7 @@ fn unmap_of_a_long_range_discards_all_of_it() {
     let mut recorded = Recorded::new("null:size=8G,zone_size=256M,zone_nr_conv=12");
     let range = UnmapRange { lba: 5, blocks: 5 << 20 };
     let list = UnmapList { ranges: vec![range, UnmapRange { lba: (6 << 20) - 7, blocks: 7 }] }.emit();
-    recorded.rig.ask(cdb_of(&Unmap { group: 0, len: list.len() as u16 }), &list, 0).good();
+    recorded.rig.ask(cdb_of(&Unmap { len: (list.len() as u16).into(), ..Unmap::default() }), &list, 0).good();
     let seen = recorded.take();
     assert!(seen.iter().all(|(op, ..)| *op == Op::Discard), "{seen:?}");
     assert_eq!(seen.iter().map(|(.., sectors)| u64::from(*sectors)).sum::<u64>(), (5 << 20) + 7);

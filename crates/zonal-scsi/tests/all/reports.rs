@@ -1,7 +1,8 @@
 //! REPORT ZONES, beside what the device says of its zones.
 
-use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, UNTOUCHED};
+use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, UNTOUCHED, parse, report_zones};
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 use zonal_core::{Sector, ZoneDescriptor, ZoneType};
 use zonal_io::device::ZoneSetting;
 use zonal_io::volume;
@@ -31,28 +32,28 @@ fn expected(rig: &Rig, lba: u64, option: u8) -> Vec<ReportedZone> {
         let ZoneDescriptor { start, size, capacity, condition, write_pointer, zone_type, .. } = *zone;
         all.push(ReportedZone {
             zone_type: if zone_type == ZoneType::Conventional { 1 } else { 2 },
-            condition: condition as u8,
-            len: capacity.0 / block,
-            start: start.0 / block,
-            write_pointer: write_pointer.map_or(u64::MAX, |sector| sector.0 / block),
+            condition: (condition as u8) << 4,
+            len: (capacity.0 / block).into(),
+            start: (start.0 / block).into(),
+            write_pointer: write_pointer.map_or(u64::MAX, |sector| sector.0 / block).into(),
             ..ReportedZone::default()
         });
         if capacity < size {
             all.push(ReportedZone {
                 zone_type: 5,
-                len: (size.0 - capacity.0) / block,
-                start: (start.0 + capacity.0) / block,
-                write_pointer: u64::MAX,
+                len: ((size.0 - capacity.0) / block).into(),
+                start: ((start.0 + capacity.0) / block).into(),
+                write_pointer: u64::MAX.into(),
                 ..ReportedZone::default()
             });
         }
     }
     let condition = [99, 1, 2, 3, 4, 0xE, 0xD, 0xF];
     all.retain(|zone| {
-        zone.start + zone.len > lba
+        zone.start.get() + zone.len.get() > lba
             && match option {
                 0 => true,
-                1..=7 => zone.condition == condition[usize::from(option)] && zone.zone_type != 5,
+                1..=7 => zone.condition >> 4 == condition[usize::from(option)] && zone.zone_type != 5,
                 0x3E => zone.zone_type != 5,
                 0x3F => zone.condition == 0,
                 _ => false,
@@ -74,8 +75,7 @@ fn every_option_reports_the_zones_that_it_names() {
             assert_eq!(header.last_lba, rig.disk.blocks() - 1);
         }
         for option in (0..0x40).filter(|option| !OPTIONS.contains(option)) {
-            let report = ReportZones { len: 64, option, ..ReportZones::default() };
-            rig.ask(cdb_of(&report), &[], 64).is_wrong_at(14);
+            rig.ask(report_zones(0, 64, option), &[], 64).is_wrong_at(14);
         }
     }
 }
@@ -89,11 +89,11 @@ fn zones_and_gaps_cover_the_disk() {
         let mut at = 0;
         for zone in &zones {
             assert_eq!(zone.start, at);
-            at += zone.len;
+            at += zone.len.get();
             let is_zone = zone.zone_type != ReportedZone::GAP;
-            assert!(header.granularity == 0 || !is_zone || zone.start % header.granularity == 0);
+            assert!(header.granularity == 0 || !is_zone || zone.start.get() % header.granularity.get() == 0);
         }
-        assert_eq!(at, header.last_lba + 1);
+        assert_eq!(at, header.last_lba.get() + 1);
     }
 }
 
@@ -120,21 +120,19 @@ fn report_begins_with_the_zone_that_has_the_block() {
         }
     }
     for lba in [16 * 2048, u64::MAX] {
-        let report = ReportZones { lba, len: 64, ..ReportZones::default() };
-        rig.ask(cdb_of(&report), &[], 64).fails_with(SenseCode::LBA_OUT_OF_RANGE);
+        rig.ask(report_zones(lba, 64, 0), &[], 64).fails_with(SenseCode::LBA_OUT_OF_RANGE);
     }
 }
 
 #[test]
 fn header_alone_counts_all_zones() {
     let mut rig = Rig::new(DRIVE);
-    let ask = |is_partial, len| cdb_of(&ReportZones { lba: 0, len, is_partial, option: 0 });
-    let header = ReportHeader::parse(&rig.data(ask(false, 64), 64)).unwrap();
+    let header = parse::<ReportHeader>(&rig.data(report_zones(0, 64, 0), 64));
     assert_eq!(header.len, 64 * 64);
-    let header = ReportHeader::parse(&rig.data(ask(true, 64), 64)).unwrap();
+    let header = parse::<ReportHeader>(&rig.data(report_zones(0, 64, bits::PARTIAL), 64));
     assert_eq!(header.len, 0);
-    assert!(rig.data(ask(false, 0), 64).is_empty());
-    assert_eq!(rig.data(ask(false, 7), 64), [0, 0, 16, 0, 3, 0, 0]);
+    assert!(rig.data(report_zones(0, 0, 0), 64).is_empty());
+    assert_eq!(rig.data(report_zones(0, 7, 0), 64), [0, 0, 16, 0, 3, 0, 0]);
 }
 
 #[test]
@@ -142,9 +140,9 @@ fn header_alone_counts_from_the_gap_that_has_the_block() {
     let mut rig = Rig::new(&format!("{GAPS},zone_nr_conv=2"));
     for lba in [0, 2047, 3 * 2048 - 1, 3 * 2048, 4 * 2048 - 1, 16 * 2048 - 1] {
         for option in OPTIONS {
-            let report = ReportZones { lba, len: 64, is_partial: false, option };
-            let header = ReportHeader::parse(&rig.data(cdb_of(&report), 64)).unwrap();
-            assert_eq!(header.len as usize, expected(&rig, lba, option).len() * 64, "{lba} {option:x}");
+            let report = report_zones(lba, 64, option);
+            let header = parse::<ReportHeader>(&rig.data(report, 64));
+            assert_eq!(header.len.get() as usize, expected(&rig, lba, option).len() * 64, "{lba} {option:x}");
         }
     }
 }
@@ -155,14 +153,13 @@ fn drive_of_a_hundred_thousand_zones_is_reported_in_pieces() {
     let mut rig = Rig::new("null:size=100000M,zone_size=1M");
     let zone = rig.zone_blocks();
     for option in [0, 1, 0x3E] {
-        let report = ReportZones { lba: 0, len: 64, is_partial: false, option };
-        let header = ReportHeader::parse(&rig.data(cdb_of(&report), 64)).unwrap();
+        let report = report_zones(0, 64, option);
+        let header = parse::<ReportHeader>(&rig.data(report, 64));
         assert_eq!(header.len, 6_400_000, "option {option:x}");
     }
-    let report = ReportZones { lba: 0, len: 7 << 20, is_partial: true, option: 1 };
-    let data = rig.data(cdb_of(&report), 7 << 20);
+    let data = rig.data(report_zones(0, 7 << 20, bits::PARTIAL | 1), 7 << 20);
     assert_eq!(data.len(), 64 + 6_400_000);
-    let mut zones = data[64..].chunks_exact(64).filter_map(ReportedZone::parse);
+    let mut zones = data[64..].chunks_exact(64).map(parse::<ReportedZone>);
     assert!(zones.by_ref().enumerate().all(|(n, reported)| reported.start == n as u64 * zone));
 }
 
@@ -179,15 +176,15 @@ proptest! {
         let mut rig = mixed(device);
         let (lba, option) = (first * 2048 + offset, OPTIONS[option]);
         let all = expected(&rig, lba, option);
-        let report = ReportZones { lba, len, is_partial, option };
-        let reply = rig.ask(cdb_of(&report), &[], memory);
+        let options = if is_partial { bits::PARTIAL | option } else { option };
+        let reply = rig.ask(report_zones(lba, len, options), &[], memory);
         reply.good();
         let room = memory.min(len as usize);
         let fits = room.saturating_sub(64) / 64;
         let counted = if is_partial { all.len().min(fits) } else { all.len() };
-        let mut bytes = rig.report(lba, 0).0.emit();
+        let mut bytes = rig.report(lba, 0).0.as_bytes().to_vec();
         bytes[..4].copy_from_slice(&(counted as u32 * 64).to_be_bytes());
-        bytes.extend(all.iter().take(counted).flat_map(|zone| zone.emit()));
+        bytes.extend_from_slice(all[..counted].as_bytes());
         bytes.truncate(room);
         prop_assert_eq!(reply.transferred as usize, bytes.len());
         prop_assert_eq!(&reply.data[..bytes.len()], &bytes[..]);

@@ -1,6 +1,7 @@
 //! An initiator of one queue, which waits for each answer.
 
 use std::sync::Arc;
+use zerocopy::FromBytes;
 use zonal_core::{Nanos, ZoneCondition};
 use zonal_io::Volume;
 use zonal_io::buffer::{IoBuf, IoBufs};
@@ -8,7 +9,7 @@ use zonal_io::device::{Device, ZoneSetting, set_zones};
 use zonal_io::registry::Registry;
 use zonal_io::volume::VolumeOptions;
 use zonal_scsi::sense::SenseCode;
-use zonal_scsi::wire::{Layout, Read, ReportHeader, ReportZones, ReportedZone, SenseData, Write, cdb_of};
+use zonal_scsi::wire::{Read, ReportHeader, ReportZones, ReportedZone, SenseData, Write, cdb_of};
 use zonal_scsi::wire::{ZoneAction, ZoneOut};
 use zonal_scsi::{Answer, Cdb, Disk, DiskOptions, Task, TaskQueue, status};
 
@@ -56,6 +57,15 @@ pub fn cdb(bytes: &[u8]) -> Cdb {
     let mut cdb = [0; 32];
     cdb[..bytes.len()].copy_from_slice(bytes);
     cdb
+}
+
+/// The structure at the beginning of `bytes`.
+pub fn parse<T: FromBytes>(bytes: &[u8]) -> T {
+    T::read_from_prefix(bytes).unwrap().0
+}
+
+pub fn report_zones(lba: u64, len: u32, options: u8) -> Cdb {
+    cdb_of(&ReportZones { lba: lba.into(), len: len.into(), options, ..ReportZones::default() })
 }
 
 /// Memory of `len` bytes in three pieces.
@@ -160,11 +170,10 @@ impl Rig {
     pub fn report(&mut self, lba: u64, option: u8) -> (ReportHeader, Vec<ReportedZone>) {
         // A header, all zones with a gap after each, and room that stays as it was.
         let len = 64 * (2 * self.disk.volume().info().geometry.zones() + 2);
-        let report = ReportZones { lba, len, is_partial: false, option };
-        let data = self.data(cdb_of(&report), len as usize);
-        let header = ReportHeader::parse(&data).unwrap();
-        let zones: Vec<_> = data[64..].chunks_exact(64).filter_map(ReportedZone::parse).collect();
-        assert_eq!(header.len as usize, zones.len() * 64);
+        let data = self.data(report_zones(lba, len, option), len as usize);
+        let header = parse::<ReportHeader>(&data);
+        let zones: Vec<_> = data[64..].chunks_exact(64).map(parse).collect();
+        assert_eq!(header.len.get() as usize, zones.len() * 64);
         (header, zones)
     }
 
@@ -175,7 +184,7 @@ impl Rig {
 
     pub fn condition(&mut self, zone: u64) -> ZoneCondition {
         let lba = zone * self.zone_blocks();
-        ZoneCondition::from_code(self.report(lba, 0).1[0].condition).unwrap()
+        ZoneCondition::from_code(self.report(lba, 0).1[0].condition >> 4).unwrap()
     }
 
     /// The drive itself turns a zone into this.

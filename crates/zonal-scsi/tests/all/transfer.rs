@@ -249,7 +249,7 @@ fn unmap_forgets_conventional_blocks_and_leaves_others() {
             UnmapRange { lba: 12, blocks: 1 },
         ];
         let list = UnmapList { ranges }.emit();
-        let unmap = cdb_of(&Unmap { group: 0, len: list.len() as u16 });
+        let unmap = cdb_of(&Unmap { len: (list.len() as u16).into(), ..Unmap::default() });
         let reply = rig.ask(unmap, &list, 0);
         reply.good();
         assert_eq!(reply.transferred as usize, list.len());
@@ -265,7 +265,7 @@ fn unmap_forgets_conventional_blocks_and_leaves_others() {
 fn unmap_lists_that_are_wrong_change_nothing() {
     let mut rig = Rig::new(DRIVE);
     rig.must_write(0, 1, 0x11);
-    let unmap = |list: &[u8]| cdb_of(&Unmap { group: 0, len: list.len() as u16 });
+    let unmap = |list: &[u8]| cdb_of(&Unmap { len: (list.len() as u16).into(), ..Unmap::default() });
     let one = UnmapRange { lba: 0, blocks: 1 };
     let beyond = UnmapList { ranges: vec![one, UnmapRange { lba: rig.disk.blocks(), blocks: 1 }] }.emit();
     rig.ask(unmap(&beyond), &beyond, 0).fails_with(SenseCode::LBA_OUT_OF_RANGE);

@@ -4,7 +4,7 @@ use crate::rig::{DRIVE, DRIVE_4K, Rig};
 use zonal_core::ZoneCondition::{self, *};
 use zonal_io::device::ZoneSetting;
 use zonal_scsi::sense::SenseCode;
-use zonal_scsi::wire::{Layout, ReportedZone, WriteSame, ZoneAction, ZoneOut};
+use zonal_scsi::wire::{ReportedZone, WriteSame, ZoneAction, ZoneOut};
 
 const ACTIONS: [ZoneAction; 4] = ZoneAction::ALL;
 
@@ -87,7 +87,7 @@ fn zones_that_are_read_only_or_offline_say_so() {
 
 fn conditions(rig: &mut Rig) -> Vec<ZoneCondition> {
     let zones = rig.report(0, 0).1;
-    zones.iter().map(|zone| ZoneCondition::from_code(zone.condition).unwrap()).collect()
+    zones.iter().map(|zone| ZoneCondition::from_code(zone.condition >> 4).unwrap()).collect()
 }
 
 /// Zones 5 to 9 in each condition.
@@ -215,6 +215,6 @@ fn actions_on_all_zones_reach_beyond_one_piece() {
     }
     rig.act_on_all(ZoneAction::Finish).good();
     let (header, full) = rig.report(0, 5);
-    assert_eq!(header.len as usize, 4 * ReportedZone::LEN);
-    assert_eq!(full.iter().map(|one| one.start / zone).collect::<Vec<_>>(), [0, 4095, 4096, 9999]);
+    assert_eq!(header.len.get() as usize, 4 * size_of::<ReportedZone>());
+    assert_eq!(full.iter().map(|one| one.start.get() / zone).collect::<Vec<_>>(), [0, 4095, 4096, 9999]);
 }
