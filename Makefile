@@ -11,7 +11,7 @@ SECONDS ?= 60
 .PHONY: help setup build fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## Install what is missing: toolchain, fio and its examples, QEMU, a browser for the tests of report pages
 	@scripts/setup.sh $(SETUP)

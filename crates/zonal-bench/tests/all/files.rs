@@ -241,6 +241,7 @@ fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must()
     assert!(found < 1.3 * bound, "{found:.3}, {bound:.3} at {share:.3}: {}", report.to_text());
 }
 
+/// Slow: it simulates a full disk of 30 TB.
 #[test]
 fn no_call_takes_a_second_while_a_full_disk_is_overwritten_at_random() {
     let runs = [

@@ -132,6 +132,7 @@ fn sum(text: &str, kind: &str) -> (u64, u64) {
     sizes.fold((0, 0), |(ios, bytes), size| (ios + 1, bytes + size))
 }
 
+/// Slow: it replays and compares a trace in six modes.
 #[test]
 fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
     let text = busy_disk(6000);

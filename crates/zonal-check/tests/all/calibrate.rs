@@ -33,6 +33,7 @@ fn refused(dir: &Path, line: &str, exit: i32) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+/// Slow: it calibrates a drive in real time.
 #[test]
 fn drive_with_data_is_calibrated_only_with_yes_and_left_empty() {
     let dir = tempfile::tempdir().unwrap();

@@ -380,8 +380,8 @@ fn is_granted(mut stream: &TcpStream) -> bool {
 }
 
 /// With 128 descriptors there is room for 64 connections, by the server's own bound. With 24 the kernel refuses some before that.
-/// Slow: each connection too many is seen by a reply that does not come within half a second.
 #[test]
+#[ignore = "it measures processor time, and waits for replies that do not come"]
 fn more_connections_than_there_is_room_for_are_refused() {
     for (descriptors, most) in [(128, 64), (24, 16)] {
         let dir = tempfile::tempdir().unwrap();

@@ -303,8 +303,8 @@ fn space_and_files_are_the_same_with_a_mount_and_without() {
     assert!(program::run(place.home(), "df m").refused(1).contains("no `zonal mount` has it"));
 }
 
-/// Slow: it measures an idle mount over seconds.
 #[test]
+#[ignore = "it measures an idle mount over seconds"]
 fn idle_mount_takes_no_processor_time() {
     let place = MountPlace::new("128M");
     let mounted = place.mount("commit=1");

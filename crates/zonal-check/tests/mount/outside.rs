@@ -62,6 +62,7 @@ fn configuration(maps: u32) -> String {
     )
 }
 
+/// Slow: it makes thousands of random calls of fsx.
 #[test]
 fn fsx_finds_nothing() {
     let operations = std::env::var("ZONAL_MOUNT_OPS").ok().and_then(|n| n.parse().ok()).unwrap_or(OPERATIONS);

@@ -185,6 +185,7 @@ fn passes_seeds((whole, sample): (u64, u64), operations: u64, kind: SeedKind) ->
     (requests, writes)
 }
 
+/// Slow: it makes every run twice.
 #[test]
 fn random_runs_keep_every_promise_and_can_be_repeated() {
     let (_, writes) = passes_seeds(SEEDS, OPERATIONS, PLAIN);
