@@ -26,7 +26,9 @@ mod output;
 pub use output::Output;
 
 use crate::status::Status;
-use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
+use crate::subsystem::{
+    Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport,
+};
 use crate::wire::{
     Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };

@@ -1,6 +1,6 @@
 //! NVMe over TCP with the Zoned Namespace command set.
 //!
-//! [`wire`] has the formats, [`status`] the one table from errors to statuses, [`target`] what is exported and the
+//! [`wire`] has the formats, [`status`] the one table from errors to statuses, [`subsystem`] what is exported and the
 //! controllers of its hosts. [`connection`] is one queue: bytes in, bytes out, without a socket or a clock of its own.
 //! [`server`] is the thin driver that owns sockets and threads. [`host`] is the other side: drives of other targets as devices.
 //!
@@ -14,5 +14,5 @@ pub mod connection;
 pub mod host;
 pub mod server;
 pub mod status;
-pub mod target;
+pub mod subsystem;
 pub mod wire;

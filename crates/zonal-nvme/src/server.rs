@@ -14,7 +14,7 @@ mod spin;
 mod vanished;
 
 use crate::connection::{Connection, MEMORY_MAX};
-use crate::target::{Association, Target};
+use crate::subsystem::{Association, Target};
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};

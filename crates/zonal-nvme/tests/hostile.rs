@@ -15,7 +15,7 @@ use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
 use zonal_io::registry::Registry;
 use zonal_nvme::connection::{CONNECT_MAX, MEMORY_MAX};
 use zonal_nvme::server::{CLOSING_MAX, Server, ServerOptions};
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{Sqe, io, term};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";

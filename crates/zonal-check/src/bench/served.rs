@@ -26,7 +26,7 @@ use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::connection::Connection;
 use zonal_nvme::host::{HostData, HostOptions, HostQueue};
 use zonal_nvme::server::{Server, ServerOptions};
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::subsystem::{Target, TargetOptions};
 use zonal_nvme::wire::{Sqe, fabrics, io};
 
 const BLOCK: u32 = 4096;

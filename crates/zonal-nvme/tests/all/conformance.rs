@@ -10,7 +10,7 @@ use zonal_core::{DeviceError, Nanos, RequestError, Sector, ZoneError, ZoneIndex}
 use zonal_io::changes::ZoneSetting;
 use zonal_io::volume::WriteMode;
 use zonal_nvme::status::Status;
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{
     IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, Layout, ReportHeader,
     ReportedZone, Sgl, ZoneReceive, ZoneSend, io,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{Sgl, Sqe, io};
 
 const BLOCK: u32 = 4096;

@@ -17,7 +17,7 @@ use zonal_io::registry::Registry;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode, report, run_alone};
 use zonal_nvme::host::{HostOptions, HostQueue, OUTPUT_MAX};
 use zonal_nvme::server::{Server, ServerOptions};
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{Sqe, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,zone_capacity=3M,zone_nr_conv=2,zone_max_open=2,zone_max_active=3,blocksize=4096";

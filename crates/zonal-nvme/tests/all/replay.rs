@@ -4,7 +4,7 @@
 use crate::host::{Digests, Direct, End, NQN, Queue, target};
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::FromBytes;
-use zonal_nvme::target::DISCOVERY_NQN;
+use zonal_nvme::subsystem::DISCOVERY_NQN;
 use zonal_nvme::wire::{
     ConnectData, Cqe, DataHeader, DataPointer, DiscoveryEntry, DiscoveryHeader, GetLogPage,
     IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, IndependentNamespace,
@@ -68,7 +68,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn host_sends(&mut self, target: &std::sync::Arc<zonal_nvme::target::Target>, record: &Record) {
+    fn host_sends(&mut self, target: &std::sync::Arc<zonal_nvme::subsystem::Target>, record: &Record) {
         let unit = &record.unit;
         if unit[0] == PduKind::IcReq as u8 {
             let queue = Queue::open_over(Direct::new(target), Digests::default());

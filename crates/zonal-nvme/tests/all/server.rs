@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use zonal_io::clock::Clock;
 use zonal_nvme::server::{Server, ServerOptions};
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{Sgl, Sqe, admin, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";

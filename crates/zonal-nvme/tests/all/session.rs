@@ -1,7 +1,7 @@
 //! A host's session with a controller, without sockets.
 
 use crate::host::{Digests, End, NQN, Queue, UUID, sqe, target};
-use zonal_nvme::target::DISCOVERY_NQN;
+use zonal_nvme::subsystem::DISCOVERY_NQN;
 use zonal_nvme::wire::{Sgl, Sqe, admin, io, term};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=3,complete=poll,blocksize=4096";

@@ -3,7 +3,7 @@
 use super::{End, Queue, sqe};
 use zonal_core::ZoneIndex;
 use zonal_io::changes::ZoneSetting;
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{GetLogPage, Layout, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 
 /// Zones of 1024 blocks, of which 768 can be written.

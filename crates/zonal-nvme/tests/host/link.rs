@@ -9,7 +9,7 @@ use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::buffer::BufferPools;
 use zonal_nvme::connection::Connection;
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 
 pub trait Link {
     fn send(&mut self, bytes: &[u8]);

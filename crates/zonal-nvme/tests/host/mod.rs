@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::subsystem::{Target, TargetOptions};
 use zonal_nvme::wire::{
     CommonHeader, Cqe, DataHeader, IcReq, PduKind, R2t, Sgl, Sqe, admin, data_flags, digest, fabrics,
 };

@@ -8,7 +8,7 @@ use zonal_core::{DeviceError, Nanos, Op, ZoneError};
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 use zonal_io::registry::Registry;
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 
 /// See the module.
 pub struct Odd {

@@ -17,7 +17,7 @@ use zonal_io::control::{ControlServer, Teller};
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::subsystem::{Target, TargetOptions};
 use zonal_scsi::{Disk, DiskOptions};
 use zonal_ublk::server::{UblkOptions, UblkServer};
 use zonal_vhost::server::{QueueFacts, VhostListener, VhostOptions, VhostServer};

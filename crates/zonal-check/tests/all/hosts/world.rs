@@ -22,7 +22,7 @@ use zonal_io::emulated::{Emulated, Ram};
 use zonal_io::fault::Fault;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::connection::Connection;
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::subsystem::{Target, TargetOptions};
 use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8";

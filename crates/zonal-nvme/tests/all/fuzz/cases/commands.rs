@@ -3,7 +3,7 @@
 use super::choices::Choices;
 use super::drive::{NQN, Shape};
 use zerocopy::FromBytes;
-use zonal_nvme::target::DISCOVERY_NQN;
+use zonal_nvme::subsystem::DISCOVERY_NQN;
 use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
 
 /// A command, and its data from the host.

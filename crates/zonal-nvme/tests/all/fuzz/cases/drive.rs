@@ -7,7 +7,7 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
 use zonal_io::fault::{Carried, Effect, Fault, Ops, Plan, Rule};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
-use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::subsystem::{Target, TargetOptions};
 
 pub const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8";
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";

@@ -19,7 +19,7 @@ use zonal_core::{Nanos, ZoneIndex};
 use zonal_io::buffer::BufferPools;
 use zonal_io::changes::ZoneSetting;
 use zonal_nvme::connection::Connection;
-use zonal_nvme::target::Target;
+use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{CommonHeader, PduKind};
 
 /// Connections of a case at one time.
