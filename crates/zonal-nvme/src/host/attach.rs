@@ -5,10 +5,11 @@ use super::errors::AttachError;
 use super::identify::{self, NamespaceFacts};
 use super::link::Link;
 use super::queue::{Ended, HostOptions};
-use crate::wire::{Sqe, admin, fabrics};
+use crate::wire::{ConnectCommand, ConnectData, Sqe, admin, fabrics, zero_ended};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use zerocopy::{FromZeros, IntoBytes};
 use zonal_core::{DeviceError, Geometry, Op, Sector, Sectors};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Output};
@@ -134,24 +135,24 @@ fn capacity(link: &mut Link<Job>, namespace: &NamespaceFacts) -> Result<Sectors,
 impl Host {
     /// Base 6.3, figure of the data.
     fn connect_data(&self, controller: u16, nqn: &str) -> Vec<u8> {
-        let mut data = vec![0; 1024];
-        data[..16].copy_from_slice(&self.id);
-        data[16..18].copy_from_slice(&controller.to_le_bytes());
-        for (at, name) in [(256, nqn), (512, &self.nqn)] {
-            let name = &name.as_bytes()[..name.len().min(NQN_MAX)];
-            data[at..at + name.len()].copy_from_slice(name);
-        }
-        data
+        let data = ConnectData {
+            host: self.id,
+            cntlid: controller.into(),
+            subsystem: zero_ended(&nqn.as_bytes()[..nqn.len().min(NQN_MAX)]),
+            host_nqn: zero_ended(&self.nqn),
+            ..FromZeros::new_zeroed()
+        };
+        data.as_bytes().to_vec()
     }
 }
 
 /// Base 6.3. The host counts its commands itself: no flow control of the submission queue.
 fn connect(qid: u16, entries: u16) -> Sqe {
-    const NO_FLOW_CONTROL: u32 = 1 << 18;
     let keep_alive = if qid == 0 { KEEP_ALIVE_MS } else { 0 };
-    let sizes = u32::from(entries - 1) | NO_FLOW_CONTROL;
-    let cdw = [u32::from(qid) << 16, sizes, keep_alive, 0, 0, 0];
-    Sqe::new(fabrics::OPCODE, fabrics::CONNECT.into(), cdw).with_capsule(1024)
+    let mut sqe = Sqe::new(0, 0, [0; 6]).with_capsule(size_of::<ConnectData>() as u32);
+    ConnectCommand { format: 0, qid, entries: entries.into(), has_flow_control: false, keep_alive }
+        .emit(&mut sqe);
+    sqe
 }
 
 /// The end of a command that has succeeded.

@@ -3,8 +3,9 @@
 use super::errors::device_error;
 use super::identify::NamespaceFacts;
 use super::queue::{Ended, HostData};
-use crate::wire::{Sqe, io};
+use crate::wire::{ReportHeader, ReportedZone, Sqe, io};
 use std::ops::Range;
+use zerocopy::FromBytes;
 use zonal_core::{
     DeviceError, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
     ZoneType,
@@ -12,8 +13,8 @@ use zonal_core::{
 use zonal_io::data::Data;
 use zonal_io::device::{Command, CommandResult, Context, Output};
 
-/// Bytes of a zone's descriptor, and of a report's header (ZNS 3.4.2.2).
-const DESCRIPTOR: u32 = 64;
+/// Bytes of a zone's descriptor, and of a report's header.
+const DESCRIPTOR: u32 = size_of::<ReportedZone>() as u32;
 
 /// Bytes of a report that one command fetches at most.
 const REPORT_MAX: u32 = 256 << 10;
@@ -245,10 +246,11 @@ impl NamespaceFacts {
 
     /// Adds the zones that have come. A controller that describes others than were asked for answers for none.
     fn reported(&self, mut report: Report, bytes: &[u8]) -> Result<Report, DeviceError> {
-        let count = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
-        let count = count.min(u64::from(report.left)) as usize;
-        for bytes in bytes.chunks_exact(DESCRIPTOR as usize).skip(1).take(count) {
-            let zone = self.zone(bytes).ok_or(DeviceError::Aborted)?;
+        let (header, zones) = ReportHeader::ref_from_prefix(bytes).expect("a header");
+        let zones = <[ReportedZone]>::ref_from_bytes(zones).expect("whole descriptors");
+        let count = header.zones.get().min(u64::from(report.left)) as usize;
+        for zone in zones.iter().take(count) {
+            let zone = self.zone(zone).ok_or(DeviceError::Aborted)?;
             let is_next = self.geometry.zone_of(report.next) == zone.zone;
             if !is_next {
                 return Err(DeviceError::Aborted);
@@ -264,14 +266,15 @@ impl NamespaceFacts {
     }
 
     /// A descriptor (ZNS 3.4.2.2.3); `None` if it is of no zone of this namespace.
-    fn zone(&self, bytes: &[u8]) -> Option<ZoneDescriptor> {
-        const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
-        let field =
-            |at: usize| self.sector(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")));
-        let (capacity, start, pointer) = (field(8), field(16), field(24));
-        let condition = ZoneCondition::from_code(bytes[1] >> 4)?;
+    fn zone(&self, zone: &ReportedZone) -> Option<ZoneDescriptor> {
+        let [capacity, start, pointer] =
+            [zone.capacity, zone.start, zone.pointer].map(|blocks| self.sector(blocks.get()));
+        let condition = ZoneCondition::from_code(zone.state >> 4)?;
         let is_in_range = start.0 < self.geometry.sectors().0;
-        if bytes[0] & 0x0F != SEQUENTIAL_WRITE_REQUIRED || !is_in_range || condition == ZoneCondition::NotWp {
+        if zone.kind & 0x0F != ReportedZone::SEQUENTIAL_WRITE_REQUIRED
+            || !is_in_range
+            || condition == ZoneCondition::NotWp
+        {
             return None;
         }
         let has_pointer = condition.is_active() || condition == ZoneCondition::Empty;

@@ -16,11 +16,13 @@ use super::errors::AttachError;
 use super::identify::NamespaceFacts;
 use super::link::{Came, Link, LinkError};
 use super::watch::Watch;
+use crate::wire::ChangedZoneList;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use zerocopy::FromBytes;
 use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, OpenMode, Output, Submitted};
@@ -190,14 +192,15 @@ impl Shared {
 
     /// The zones that a log of changed zones names (ZNS 4.1.4.1): all, where they are too many to be listed.
     pub(super) fn changed_zones(&self, log: &[u8]) -> Vec<ZoneIndex> {
-        const TOO_MANY: u16 = 0xFFFF;
         let geometry = self.info.geometry;
-        match u16::from_le_bytes([log[0], log[1]]) {
-            TOO_MANY => (0..geometry.zones()).map(ZoneIndex).collect(),
-            count => log[8..]
-                .chunks_exact(8)
+        let (log, _) = ChangedZoneList::ref_from_prefix(log).expect("4096 bytes");
+        match log.count.get() {
+            ChangedZoneList::TOO_MANY => (0..geometry.zones()).map(ZoneIndex).collect(),
+            count => log
+                .starts
+                .iter()
                 .take(count.into())
-                .map(|entry| self.namespace.sector(u64::from_le_bytes(entry.try_into().expect("8 bytes"))))
+                .map(|start| self.namespace.sector(start.get()))
                 .filter(|start| start.0 < geometry.sectors().0)
                 .map(|start| geometry.zone_of(start))
                 .collect(),

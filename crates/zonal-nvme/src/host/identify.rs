@@ -2,16 +2,20 @@
 
 use super::attach::{Admin, AttachOptions, done};
 use super::errors::AttachError;
-use crate::wire::{Sqe, admin};
+use super::queue::Ended;
+use crate::wire::command_set::{NVM, ZNS};
+use crate::wire::{
+    IdentifyController, IdentifyNamespace, IdentifyNvmController, IdentifyZoned, IdentifyZonedController,
+    IndependentNamespace, Sqe, admin, descriptor, parse_descriptors,
+};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 use zonal_core::{Geometry, Personality, Sectors};
 use zonal_io::device::DeviceInfo;
 use zonal_io::identity::Identity;
 
 /// Bytes of every page.
 const PAGE: u32 = 4096;
-
-/// Command set of zoned namespaces.
-const ZNS: u8 = 2;
 
 /// Blocks of one command at most: its field has 16 bits.
 const BLOCKS_MAX: u32 = 1 << 16;
@@ -78,37 +82,32 @@ impl NamespaceFacts {
     }
 }
 
-/// One page of Identify; `None` if the controller refuses it.
-fn page_if_there(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Option<Vec<u8>>, AttachError> {
+fn ask(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Ended<Vec<u8>>, AttachError> {
     let cdw = [cns.into(), u32::from(set) << 24, 0, 0, 0, 0];
-    let command = Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE);
-    let ended = admin.call(command, vec![0; PAGE as usize])?;
-    Ok((ended.status.is_ok() && ended.received == PAGE).then_some(ended.data))
+    admin.call(Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE), vec![0; PAGE as usize])
 }
 
-fn page(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Vec<u8>, AttachError> {
-    let cdw = [cns.into(), u32::from(set) << 24, 0, 0, 0, 0];
-    let command = Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE);
-    Ok(done("Identify", admin.call(command, vec![0; PAGE as usize])?)?.data)
+/// One page of Identify; zeroes if the controller refuses it.
+fn page_if_there<T: FromBytes>(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<T, AttachError> {
+    let ended = ask(admin, cns, set, nsid)?;
+    Ok(match ended.status.is_ok() && ended.received == PAGE {
+        true => parsed(&ended.data),
+        false => T::new_zeroed(),
+    })
 }
 
-fn u16_at(page: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([page[at], page[at + 1]])
+fn page<T: FromBytes>(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<T, AttachError> {
+    Ok(parsed(&done("Identify", ask(admin, cns, set, nsid)?)?.data))
 }
 
-fn u32_at(page: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
-}
-
-fn u64_at(page: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+fn parsed<T: FromBytes>(page: &[u8]) -> T {
+    T::read_from_bytes(page).expect("4096 bytes")
 }
 
 /// Describes the namespace that was asked for. The capacity of its zones is not in these pages, and passes for the zone size.
 pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<NamespaceFacts, AttachError> {
     let nsid = choose(admin, wanted)?;
-    let nothing = || vec![0; PAGE as usize];
-    let descriptors = page(admin, 0x03, 0, nsid)?;
+    let descriptors: [u8; PAGE as usize] = page(admin, 0x03, 0, nsid)?;
     let identifiers = Identifiers::of(&descriptors);
     let is_zoned = identifiers.command_set == ZNS;
     let pages = Pages {
@@ -116,24 +115,23 @@ pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<Namesp
         namespace: page(admin, 0x00, 0, nsid)?,
         zoned: if is_zoned { Some(page(admin, 0x05, ZNS, nsid)?) } else { None },
         // Older controllers do not have these.
-        nvm_limits: page_if_there(admin, 0x06, 0, 0)?.unwrap_or_else(nothing),
-        zns_limits: page_if_there(admin, 0x06, ZNS, 0)?.unwrap_or_else(nothing),
-        independent: page_if_there(admin, 0x08, 0, nsid)?.unwrap_or_else(nothing),
+        nvm_limits: page_if_there(admin, 0x06, NVM, 0)?,
+        zns_limits: page_if_there(admin, 0x06, ZNS, 0)?,
+        independent: page_if_there(admin, 0x08, 0, nsid)?,
     };
     pages.facts(nsid, identifiers.identity)
 }
 
 /// The namespace that was asked for, the first zoned one, or the first.
 fn choose(admin: &mut Admin, wanted: Option<u32>) -> Result<u32, AttachError> {
-    let all = page(admin, 0x02, 0, 0)?;
-    let is_there = |nsid: &u32| all.chunks_exact(4).any(|entry| u32_at(entry, 0) == *nsid);
+    let all: [U32; PAGE as usize / 4] = page(admin, 0x02, 0, 0)?;
     if let Some(nsid) = wanted {
-        let found = Some(nsid).filter(|nsid| *nsid > 0 && is_there(nsid));
+        let found = Some(nsid).filter(|nsid| *nsid > 0 && all.iter().any(|other| other == nsid));
         return found.ok_or(AttachError::NoNamespace { nsid: Some(nsid) });
     }
-    let zoned = page_if_there(admin, 0x07, ZNS, 0)?.map_or(0, |zoned| u32_at(&zoned, 0));
-    let first = if zoned > 0 { zoned } else { u32_at(&all, 0) };
-    Some(first).filter(|nsid| *nsid > 0).ok_or(AttachError::NoNamespace { nsid: None })
+    let zoned: [U32; PAGE as usize / 4] = page_if_there(admin, 0x07, ZNS, 0)?;
+    let first = if zoned[0] > 0 { zoned[0] } else { all[0] };
+    Some(first.get()).filter(|nsid| *nsid > 0).ok_or(AttachError::NoNamespace { nsid: None })
 }
 
 /// What a namespace is called (Base 5.1.13.2.3).
@@ -144,23 +142,17 @@ struct Identifiers {
 }
 
 impl Identifiers {
-    fn of(mut page: &[u8]) -> Identifiers {
-        const NGUID: u8 = 2;
-        const UUID: u8 = 3;
-        const COMMAND_SET: u8 = 4;
+    fn of(page: &[u8]) -> Identifiers {
         let mut identifiers = Identifiers::default();
-        while let [kind, len, _, _, rest @ ..] = page
-            && let Some(value) = rest.get(..usize::from(*len)).filter(|value| !value.is_empty())
-        {
-            match (*kind, <[u8; 16]>::try_from(value)) {
-                (UUID, Ok(bytes)) => identifiers.identity = Identity::from_bytes(bytes),
-                (NGUID, Ok(bytes)) if identifiers.identity.is_none() => {
+        for (kind, value) in parse_descriptors(page) {
+            match (kind, <[u8; 16]>::try_from(value)) {
+                (descriptor::UUID, Ok(bytes)) => identifiers.identity = Identity::from_bytes(bytes),
+                (descriptor::NGUID, Ok(bytes)) if identifiers.identity.is_none() => {
                     identifiers.identity = Identity::from_bytes(bytes);
                 }
-                (COMMAND_SET, _) => identifiers.command_set = value[0],
+                (descriptor::COMMAND_SET, _) => identifiers.command_set = value[0],
                 _ => {}
             }
-            page = &rest[value.len()..];
         }
         identifiers
     }
@@ -168,38 +160,40 @@ impl Identifiers {
 
 /// The pages of a namespace and of its controller.
 struct Pages {
-    controller: Vec<u8>,
-    namespace: Vec<u8>,
+    controller: IdentifyController,
+    namespace: IdentifyNamespace,
     /// Of a zoned namespace.
-    zoned: Option<Vec<u8>>,
-    nvm_limits: Vec<u8>,
-    zns_limits: Vec<u8>,
-    independent: Vec<u8>,
+    zoned: Option<IdentifyZoned>,
+    nvm_limits: IdentifyNvmController,
+    zns_limits: IdentifyZonedController,
+    independent: IndependentNamespace,
 }
 
 impl Pages {
     fn facts(&self, nsid: u32, identity: Option<Identity>) -> Result<NamespaceFacts, AttachError> {
         let wrong = |what| AttachError::Namespace { nsid, what };
-        let format = usize::from(self.namespace[26] & 0x0F | (self.namespace[26] & 0x60) >> 1);
-        let shift = self.namespace[128 + 4 * format + 2];
+        let IdentifyNamespace { nsze, flbas, nsattr, formats, .. } = &self.namespace;
+        let format = usize::from(flbas & 0x0F | (flbas & 0x60) >> 1);
+        let shift = formats[format].lbads;
         if !(9..=12).contains(&shift) {
             return Err(wrong("logical blocks that are neither of 512 bytes nor of up to 4096"));
         }
-        if u16_at(&self.namespace, 128 + 4 * format) != 0 {
+        if formats[format].metadata != 0 {
             return Err(wrong("metadata"));
         }
         let block_sectors = 1u32 << (shift - 9);
         let in_sectors = |blocks: u64| blocks.checked_mul(u64::from(block_sectors)).map(Sectors);
-        let size = in_sectors(u64_at(&self.namespace, 0)).ok_or(wrong("more bytes than can be counted"))?;
+        let size = in_sectors(nsze.get()).ok_or(wrong("more bytes than can be counted"))?;
         let mut limits = (0, 0);
         let geometry = match &self.zoned {
             Some(zoned) => {
-                if u16_at(zoned, 0) & 1 != 0 {
+                if zoned.zoc.get() & 1 != 0 {
                     return Err(wrong("zones of various capacities"));
                 }
                 // They count from zero, and no limit is the largest number.
-                limits = (u32_at(zoned, 8).wrapping_add(1), u32_at(zoned, 4).wrapping_add(1));
-                let zone = in_sectors(u64_at(zoned, 2816 + 16 * format)).ok_or(wrong("endless zones"))?;
+                limits = (zoned.mor.get().wrapping_add(1), zoned.mar.get().wrapping_add(1));
+                let zone = zoned.formats[format].zsze.get();
+                let zone = in_sectors(zone).ok_or(wrong("endless zones"))?;
                 Geometry::new(size, zone, Sectors(0), 0)?
             }
             None => {
@@ -213,13 +207,13 @@ impl Pages {
             geometry,
             block_sectors,
             identity,
-            is_read_only: self.namespace[99] & 1 != 0,
-            is_rotational: self.independent[0] & 1 << 4 != 0,
+            is_read_only: nsattr & 1 != 0,
+            is_rotational: self.independent.nsfeat & 1 << 4 != 0,
             open_max: limits.0,
             active_max: limits.1,
             controller: self.limits(block_sectors),
-            in_capsule: (u32_at(&self.controller, 1792).saturating_mul(16)).saturating_sub(64),
-            events: u32_at(&self.controller, 92),
+            in_capsule: self.controller.ioccsz.get().saturating_mul(16).saturating_sub(64),
+            events: self.controller.oaes.get(),
         })
     }
 
@@ -235,20 +229,20 @@ impl Pages {
                 8u32.checked_shl(power.into()).filter(|max| *max > 0).map_or(field, |max| max.min(field))
             }
         };
-        let commands = u16_at(&self.controller, 520);
+        let commands = self.controller.oncs.get();
         let if_there = |bit, max| if commands & bit != 0 { max } else { 0 };
-        let command_max = power(self.controller[77]);
-        let append_max = match self.zns_limits[0] {
+        let command_max = power(self.controller.mdts);
+        let append_max = match self.zns_limits.zasl {
             0 => command_max,
             limit => power(limit).min(command_max),
         };
         ControllerFacts {
             command_max,
             append_max,
-            write_zeroes_max: if_there(WRITES_ZEROES, power(self.nvm_limits[1])),
-            verify_max: if_there(VERIFIES, power(self.nvm_limits[0])),
+            write_zeroes_max: if_there(WRITES_ZEROES, power(self.nvm_limits.wzsl)),
+            verify_max: if_there(VERIFIES, power(self.nvm_limits.vsl)),
             discard_max: if_there(DEALLOCATES, u32::MAX - u32::MAX % block_sectors),
-            has_cache: self.controller[525] & 1 != 0,
+            has_cache: self.controller.vwc & 1 != 0,
         }
     }
 }

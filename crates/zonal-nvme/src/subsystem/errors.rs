@@ -2,8 +2,9 @@
 
 use super::logs::TCP;
 use crate::status::Status;
-use crate::wire::{ErrorEntry, Page, Sqe};
+use crate::wire::{ErrorEntry, Sqe};
 use std::collections::VecDeque;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Entries of the log.
 pub(super) const ERROR_ENTRIES: usize = 64;
@@ -37,9 +38,9 @@ impl ErrorLog {
     }
 
     pub(super) fn page(&self) -> Vec<u8> {
-        let entries = self.last.iter().map(FailedCommand::entry).enumerate();
-        let page = Page::<{ 64 * ERROR_ENTRIES }>::default();
-        entries.fold(page, |page, (n, entry)| page.with(64 * n, &entry)).into_vec()
+        let mut entries: Vec<_> = self.last.iter().map(FailedCommand::entry).collect();
+        entries.resize(ERROR_ENTRIES, ErrorEntry::new_zeroed());
+        entries.as_bytes().to_vec()
     }
 }
 
@@ -50,18 +51,18 @@ impl FailedCommand {
         /// The entry has opcode and command set.
         const VERSION: u8 = 1;
         ErrorEntry {
-            count: self.count,
-            sqid: self.queue,
-            cid: self.sqe.cid.get(),
-            status: self.status.field(),
-            location: NO_FIELD,
+            count: self.count.into(),
+            sqid: self.queue.into(),
+            cid: self.sqe.cid,
+            status: self.status.field().into(),
+            location: NO_FIELD.into(),
             // Of the admin queue these dwords are no block.
-            lba: if self.queue > 0 { self.sqe.lba() } else { 0 },
-            nsid: self.sqe.nsid.get(),
+            lba: if self.queue > 0 { self.sqe.lba() } else { 0 }.into(),
+            nsid: self.sqe.nsid,
             transport: TCP,
-            csi: 0,
             opcode: self.sqe.opcode,
             version: VERSION,
+            ..ErrorEntry::new_zeroed()
         }
     }
 }

@@ -9,25 +9,20 @@ use super::notices::EVENT_REQUESTS;
 use super::properties::VERSION;
 use super::{DISCOVERY_NQN, IN_CAPSULE, QUEUE_ENTRIES};
 use crate::status::Status;
+use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
-    IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, IndependentNamespace,
-    NamespaceDescriptor, Padded, Page, Sqe,
+    BlockFormat, IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController,
+    IndependentNamespace, Sqe, ZoneFormat, descriptor, emit_descriptors, emit_namespaces, padded, zero_ended,
 };
-
-/// Command set of ordinary namespaces.
-pub(super) const NVM: u8 = 0;
-
-/// Command set of zoned namespaces.
-pub(super) const ZNS: u8 = 2;
-
-type Identified = Page<4096>;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromZeros, IntoBytes};
 
 impl Controller {
     pub(super) fn identify(&self, sqe: &Sqe) -> Result<Vec<u8>, Status> {
         let (cns, set, nsid) = (sqe.dword(10) as u8, (sqe.dword(11) >> 24) as u8, sqe.nsid.get());
         if self.is_discovery() {
             return match cns {
-                0x01 => Ok(self.identify_controller().into_vec()),
+                0x01 => Ok(self.identify_controller().as_bytes().to_vec()),
                 _ => Err(Status::INVALID_FIELD),
             };
         }
@@ -36,53 +31,52 @@ impl Controller {
             u32::MAX => Err(Status::INVALID_NAMESPACE),
             nsid => self.target().namespace(nsid),
         };
-        let page = match (cns, set) {
+        let nothing = || vec![0; 4096];
+        Ok(match (cns, set) {
             // A namespace that is not there is all zeroes.
             (0x00, _) if nsid > 0 && nsid != u32::MAX => match self.target().namespace(nsid) {
-                Ok(namespace) => identify_namespace(namespace),
-                Err(_) => Identified::default(),
+                Ok(namespace) => identify_namespace(namespace).as_bytes().to_vec(),
+                Err(_) => nothing(),
             },
             (0x00, _) => return Err(Status::INVALID_NAMESPACE),
-            (0x01, _) => self.identify_controller(),
+            (0x01, _) => self.identify_controller().as_bytes().to_vec(),
             (0x02, _) => self.list(nsid, |_| true)?,
             (0x03, _) => descriptors(one()?),
             (0x05, NVM) => {
                 one()?;
-                Identified::default()
+                nothing()
             }
             (0x05, ZNS) => match one()? {
-                namespace if namespace.is_zoned() => identify_zoned(namespace),
+                namespace if namespace.is_zoned() => identify_zoned(namespace).as_bytes().to_vec(),
                 _ => return Err(Status::INVALID_FIELD),
             },
-            (0x06, NVM) => Identified::default(),
-            (0x06, ZNS) => IdentifyZonedController { zasl: self.target().zasl }.emit(),
+            (0x06, NVM) => nothing(),
+            (0x06, ZNS) => {
+                let zasl = self.target().zasl;
+                IdentifyZonedController { zasl, ..FromZeros::new_zeroed() }.as_bytes().to_vec()
+            }
             (0x07, set @ (NVM | ZNS)) => self.list(nsid, |n| n.is_zoned() == (set == ZNS))?,
-            (0x08, _) => identify_independent(one()?),
+            (0x08, _) => identify_independent(one()?).as_bytes().to_vec(),
             (0x1C, _) => {
                 // One combination of command sets: both.
-                let mut page = Identified::default();
-                page.u64(0, 1 << NVM | 1 << ZNS);
-                page
+                let mut page = [U64::ZERO; 512];
+                page[0] = (1 << NVM | 1 << ZNS).into();
+                page.as_bytes().to_vec()
             }
             _ => return Err(Status::INVALID_FIELD),
-        };
-        Ok(page.into_vec())
+        })
     }
 
     /// Active namespaces above `nsid`, in their order.
-    fn list(&self, nsid: u32, belongs: impl Fn(&Namespace) -> bool) -> Result<Identified, Status> {
+    fn list(&self, nsid: u32, belongs: impl Fn(&Namespace) -> bool) -> Result<Vec<u8>, Status> {
         if nsid >= 0xFFFF_FFFE {
             return Err(Status::INVALID_NAMESPACE);
         }
-        let mut page = Identified::default();
         let all = self.target().namespaces().iter().filter(|n| n.nsid() > nsid && belongs(n));
-        for (n, namespace) in all.enumerate() {
-            page.u32(4 * n, namespace.nsid());
-        }
-        Ok(page)
+        Ok(emit_namespaces(all.map(Namespace::nsid)))
     }
 
-    fn identify_controller(&self) -> Identified {
+    fn identify_controller(&self) -> IdentifyController {
         const IO: u8 = 1;
         const DISCOVERY: u8 = 2;
         let target = self.target();
@@ -91,15 +85,15 @@ impl Controller {
             serial.push_str(&format!("{byte:02x}"));
         }
         let common = IdentifyController {
-            serial: Padded(serial),
-            model: "Zonal".into(),
-            firmware: env!("CARGO_PKG_VERSION").into(),
+            serial: padded(serial),
+            model: padded("Zonal"),
+            firmware: padded(env!("CARGO_PKG_VERSION")),
             // Several ports and controllers.
             cmic: 0b011,
-            cntlid: self.id(),
-            version: VERSION,
+            cntlid: self.id().into(),
+            version: VERSION.into(),
             // Host identifiers of 128 bits; any traffic keeps the controller alive.
-            ctratt: 1 | 1 << 6,
+            ctratt: (1 | 1 << 6).into(),
             acl: ABORTS as u8 - 1,
             aerl: EVENT_REQUESTS - 1,
             // One slot of firmware, read-only.
@@ -107,48 +101,49 @@ impl Controller {
             // The log of effects, and logs from any offset.
             lpa: 0b110,
             elpe: ERROR_ENTRIES as u8 - 1,
-            kas: (KEEP_ALIVE_UNIT / 100) as u16,
-            maxcmd: QUEUE_ENTRIES,
+            kas: ((KEEP_ALIVE_UNIT / 100) as u16).into(),
+            maxcmd: QUEUE_ENTRIES.into(),
             // Any alignment, and offsets.
-            sgls: 1 | 1 << 20,
-            ioccsz: 64 / 16,
-            iorcsz: 1,
+            sgls: (1 | 1 << 20).into(),
+            ioccsz: (64 / 16).into(),
+            iorcsz: 1.into(),
             msdbd: 1,
-            ..IdentifyController::default()
+            ..IdentifyController::new_zeroed()
         };
         if self.is_discovery() {
-            return IdentifyController { kind: DISCOVERY, subsystem: DISCOVERY_NQN.into(), ..common }.emit();
+            return IdentifyController { kind: DISCOVERY, subsystem: zero_ended(DISCOVERY_NQN), ..common };
         }
         let info = target.volume().info();
         let last = target.namespaces().iter().map(Namespace::nsid).max().unwrap_or(0);
         let deallocates = u16::from(info.discard_sectors_max > 0) << 2;
         let verifies = u16::from(info.verify_sectors_max > 0) << 7;
-        let of_io = IdentifyController {
+        IdentifyController {
             kind: IO,
             mdts: target.mdts,
-            oaes: EVENTS_OPTIONAL,
+            oaes: EVENTS_OPTIONAL.into(),
             sqes: 0x66,
             cqes: 0x44,
-            nn: last,
+            nn: last.into(),
             // Write Zeroes always.
-            oncs: deallocates | 1 << 3 | verifies,
+            oncs: (deallocates | 1 << 3 | verifies).into(),
             // A cache, if the device has one; a flush of all namespaces is supported.
             vwc: u8::from(info.volatile_cache) | 0b110,
-            mnan: last,
-            subsystem: target.nqn().into(),
-            ioccsz: (64 + IN_CAPSULE) / 16,
+            mnan: last.into(),
+            subsystem: zero_ended(target.nqn()),
+            ioccsz: ((64 + IN_CAPSULE) / 16).into(),
             // Queues can be deleted one at a time.
-            ofcs: 1,
+            ofcs: 1.into(),
             ..common
-        };
-        of_io.emit()
+        }
     }
 }
 
-fn identify_namespace(namespace: &Namespace) -> Identified {
-    let blocks = namespace.blocks(namespace.part().info().geometry.sectors().0);
+fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
+    let blocks = namespace.blocks(namespace.part().info().geometry.sectors().0).into();
+    let mut formats = [BlockFormat::new_zeroed(); 64];
+    formats[0].lbads = namespace.block_shift();
     // Several controllers may have it; deallocated blocks read as zeroes; one format, without metadata.
-    let value = IdentifyNamespace {
+    IdentifyNamespace {
         nsze: blocks,
         ncap: blocks,
         nuse: blocks,
@@ -156,43 +151,42 @@ fn identify_namespace(namespace: &Namespace) -> Identified {
         dlfeat: 1,
         nsattr: u8::from(namespace.is_read_only()),
         nguid: namespace.identifiers().0,
-        lbads: namespace.block_shift(),
-        ..IdentifyNamespace::default()
-    };
-    value.emit()
+        formats,
+        ..IdentifyNamespace::new_zeroed()
+    }
 }
 
-fn descriptors(namespace: &Namespace) -> Identified {
+fn descriptors(namespace: &Namespace) -> Vec<u8> {
     let (nguid, uuid) = namespace.identifiers();
     let set = if namespace.is_zoned() { ZNS } else { NVM };
-    NamespaceDescriptor::emit_all(&[
-        NamespaceDescriptor::Nguid(nguid),
-        NamespaceDescriptor::Uuid(uuid),
-        NamespaceDescriptor::CommandSet(set),
+    emit_descriptors(&[
+        (descriptor::NGUID, &nguid),
+        (descriptor::UUID, &uuid),
+        (descriptor::COMMAND_SET, &[set]),
     ])
 }
 
-fn identify_independent(namespace: &Namespace) -> Identified {
+fn identify_independent(namespace: &Namespace) -> IndependentNamespace {
     let info = namespace.part().info();
-    let value = IndependentNamespace {
+    IndependentNamespace {
         nsfeat: u8::from(info.rotational) << 4 | u8::from(!info.volatile_cache) << 5,
         nmic: 1,
         nsattr: u8::from(namespace.is_read_only()),
         nstat: 1,
-    };
-    value.emit()
+        ..IndependentNamespace::new_zeroed()
+    }
 }
 
-fn identify_zoned(namespace: &Namespace) -> Identified {
+fn identify_zoned(namespace: &Namespace) -> IdentifyZoned {
     let info = namespace.part().info();
+    let mut formats = [ZoneFormat::new_zeroed(); 64];
+    formats[0].zsze = namespace.blocks(info.geometry.zone_size().0).into();
     // Reads may cross zones. Limits count from zero, so that no limit is the largest number.
-    let value = IdentifyZoned {
-        zoc: 0,
-        ozcs: 1,
-        mar: info.active_max.wrapping_sub(1),
-        mor: info.open_max.wrapping_sub(1),
-        zsze: namespace.blocks(info.geometry.zone_size().0),
-        zdes: 0,
-    };
-    value.emit()
+    IdentifyZoned {
+        ozcs: 1.into(),
+        mar: info.active_max.wrapping_sub(1).into(),
+        mor: info.open_max.wrapping_sub(1).into(),
+        formats,
+        ..IdentifyZoned::new_zeroed()
+    }
 }

@@ -1,15 +1,17 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
 use super::controller::{Controller, ControllerState};
-use super::identify::{NVM, ZNS};
 use super::{DISCOVERY_NQN, HostCounts, Target};
 use crate::status::Status;
+use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
-    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Padded, Page, Sqe,
-    admin, io,
+    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Sqe, admin,
+    emit_namespaces, io, padded, zero_ended,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromZeros, IntoBytes};
 
 mod id {
     pub const SUPPORTED: u8 = 0x00;
@@ -51,10 +53,12 @@ impl ChangedZones {
     }
 
     fn list(&self) -> ChangedZoneList {
-        match self.is_too_many {
-            true => ChangedZoneList::TooMany,
-            false => ChangedZoneList::Zones(self.zones.iter().copied().collect()),
+        let count = if self.is_too_many { ChangedZoneList::TOO_MANY } else { self.zones.len() as u16 };
+        let mut list = ChangedZoneList { count: count.into(), ..FromZeros::new_zeroed() };
+        for (entry, start) in list.starts.iter_mut().zip(&self.zones) {
+            entry.set(*start);
         }
+        list
     }
 }
 
@@ -73,26 +77,23 @@ impl Controller {
             (id::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
             (id::HEALTH, false) => return Err(Status::INVALID_FIELD),
             (id::FIRMWARE, false) => {
-                let firmware = FirmwareLog { slot: 1, revision: env!("CARGO_PKG_VERSION").into() };
-                firmware.emit().into_vec()
+                let revision = padded(env!("CARGO_PKG_VERSION"));
+                FirmwareLog { slot: 1, revision, ..FromZeros::new_zeroed() }.as_bytes().to_vec()
             }
             (id::NAMESPACES, false) => {
-                let mut page = Page::<4096>::default();
-                for (n, nsid) in state.notices.namespaces.log.iter().enumerate() {
-                    page.u32(4 * n, *nsid);
-                }
+                let page = emit_namespaces(state.notices.namespaces.log.iter().copied());
                 if !retains {
                     state.notices.namespaces.clear();
                 }
-                page.into_vec()
+                page
             }
-            (id::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS).into_vec(),
+            (id::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS),
             (id::EFFECTS, false) => return Err(Status::INVALID_FIELD),
             (id::ZONES, false) => {
                 let all = self.target().namespaces();
                 let place = all.iter().position(|n| n.nsid() == nsid && n.is_zoned());
                 let changed = &mut state.notices.zones[place.ok_or(Status::INVALID_NAMESPACE)?];
-                let page = changed.log.list().emit().into_vec();
+                let page = changed.log.list().as_bytes().to_vec();
                 if !retains {
                     changed.clear();
                 }
@@ -111,11 +112,11 @@ impl Controller {
 
 /// Base 5.1.12.1.1.
 fn supported() -> Vec<u8> {
-    let mut page = Page::<1024>::default();
+    let mut page = [U32::ZERO; 256];
     for id in [id::SUPPORTED, id::ERRORS, id::HEALTH, id::FIRMWARE, id::NAMESPACES, id::EFFECTS, id::ZONES] {
-        page.u32(4 * usize::from(id), 1);
+        page[usize::from(id)] = 1.into();
     }
-    page.into_vec()
+    page.as_bytes().to_vec()
 }
 
 impl Controller {
@@ -128,30 +129,30 @@ impl Controller {
         let HostCounts { reads, read_bytes, writes, written_bytes, media_errors } =
             self.target().host_counts();
         let health = HealthLog {
-            temperature: KELVIN,
+            temperature: KELVIN.into(),
             // All of it, and a threshold for it.
             spare: 100,
             spare_min: 10,
-            units_read: read_bytes.div_ceil(DATA_UNIT),
-            units_written: written_bytes.div_ceil(DATA_UNIT),
-            reads,
-            writes,
+            units_read: u128::from(read_bytes.div_ceil(DATA_UNIT)).into(),
+            units_written: u128::from(written_bytes.div_ceil(DATA_UNIT)).into(),
+            reads: u128::from(reads).into(),
+            writes: u128::from(writes).into(),
             // It was switched on once, when the clock began.
-            power_cycles: 1,
-            power_on_hours: self.heard().0 / HOUR,
-            media_errors,
-            error_entries: state.errors.count(),
-            ..HealthLog::default()
+            power_cycles: 1.into(),
+            power_on_hours: u128::from(self.heard().0 / HOUR).into(),
+            media_errors: u128::from(media_errors).into(),
+            error_entries: u128::from(state.errors.count()).into(),
+            ..HealthLog::new_zeroed()
         };
-        health.emit().into_vec()
+        health.as_bytes().to_vec()
     }
 }
 
 /// Base 5.1.12.1.6: what is supported, and what changes data.
-fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
+fn effects(target: &Target, is_zoned: bool) -> Vec<u8> {
     const SUPPORTED: u32 = 1;
     const WRITES: u32 = 1 << 1;
-    let mut page = Page::default();
+    let mut page = [U32::ZERO; 1024];
     let admin = [
         admin::GET_LOG_PAGE,
         admin::IDENTIFY,
@@ -162,7 +163,7 @@ fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
         admin::KEEP_ALIVE,
     ];
     for opcode in admin {
-        page.u32(4 * usize::from(opcode), SUPPORTED);
+        page[usize::from(opcode)] = SUPPORTED.into();
     }
     let reads = [io::FLUSH, io::READ].map(|opcode| (opcode, SUPPORTED));
     let verify = [(io::VERIFY, SUPPORTED)];
@@ -176,9 +177,9 @@ fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
     ];
     let zoned = if is_zoned { &zoned[..] } else { &[] };
     for (opcode, effect) in reads.iter().chain(verify).chain(&writes).chain(zoned) {
-        page.u32(1024 + 4 * usize::from(*opcode), *effect);
+        page[256 + usize::from(*opcode)] = (*effect).into();
     }
-    page
+    page.as_bytes().to_vec()
 }
 
 /// Base 5.1.12.3.1: the discovery subsystem itself, and the target.
@@ -186,8 +187,9 @@ fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
     const SUBSYSTEM: u8 = 2;
     const CURRENT_DISCOVERY: u8 = 3;
     let kinds = [(CURRENT_DISCOVERY, DISCOVERY_NQN), (SUBSYSTEM, target.nqn())];
-    let header = DiscoveryHeader { generation: 1, records: kinds.len() as u64, format: 0 };
-    let mut bytes = header.emit().into_vec();
+    let (generation, records) = (1.into(), (kinds.len() as u64).into());
+    let header = DiscoveryHeader { generation, records, ..FromZeros::new_zeroed() };
+    let mut bytes = header.as_bytes().to_vec();
     for (kind, nqn) in kinds {
         // No requirement of security; flow control of queues can be left out.
         let entry = DiscoveryEntry {
@@ -195,15 +197,15 @@ fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
             family: if local.is_ipv4() { 1 } else { 2 },
             kind,
             requirements: 1 << 2,
-            port: 1,
-            cntlid: 0xFFFF,
-            admin_entries: 32,
-            service: Padded(local.port().to_string()),
-            subsystem: nqn.into(),
-            address: Padded(local.ip().to_string()),
-            ..DiscoveryEntry::default()
+            port: 1.into(),
+            cntlid: 0xFFFF.into(),
+            admin_entries: 32.into(),
+            service: padded(local.port().to_string()),
+            subsystem: zero_ended(nqn),
+            address: padded(local.ip().to_string()),
+            ..DiscoveryEntry::new_zeroed()
         };
-        bytes.extend(entry.emit().into_vec());
+        bytes.extend_from_slice(entry.as_bytes());
     }
     bytes
 }

@@ -20,11 +20,12 @@ pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
 pub use properties::PropertySet;
 
 use crate::status::Status;
-use crate::wire::{ConnectCommand, ConnectData, Layout};
+use crate::wire::{ConnectCommand, ConnectData, text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use zerocopy::FromBytes;
 use zonal_io::identity::Identity;
 use zonal_io::linear::LinearError;
 use zonal_io::volume::{Part, PartKind, Volume};
@@ -243,13 +244,11 @@ impl Target {
         if format != 0 {
             return Err((Status::CONNECT_FORMAT, 0));
         }
-        if data.len() != ConnectData::LEN {
-            return Err((Status::DATA_LENGTH_INVALID, 0));
-        }
+        let data = ConnectData::ref_from_bytes(data).map_err(|_| (Status::DATA_LENGTH_INVALID, 0))?;
+        let (host, cntlid) = (data.host, data.cntlid.get());
         // Of the fields only names can be wrong by themselves.
-        let data = ConnectData::parse(data).ok_or(in_data(256))?;
-        let ConnectData { host, cntlid, .. } = data;
-        let (nqn, host_nqn) = (data.subsystem.0.as_str(), data.host_nqn.0.as_str());
+        let names = text(&data.subsystem).zip(text(&data.host_nqn));
+        let (nqn, host_nqn) = names.ok_or(in_data(256))?;
         if host_nqn.is_empty() {
             return Err(in_data(512));
         }

@@ -2,7 +2,8 @@
 
 use super::{TargetError, TargetOptions};
 use crate::status::Status;
-use crate::wire::{Layout, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
+use crate::wire::{ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
+use zerocopy::{FromZeros, IntoBytes};
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Part, Request};
@@ -394,28 +395,27 @@ impl Namespace {
         for zone in zones.iter().filter(|zone| report.which.has(zone)) {
             if count < room {
                 let at = 64 * (count + 1);
-                self.describe(zone, &mut bytes[at..at + 64]);
+                bytes[at..at + 64].copy_from_slice(self.describe(zone).as_bytes());
             } else if report.is_partial {
                 break;
             }
             count += 1;
         }
-        ReportHeader { zones: count as u64 }.put(&mut bytes);
+        let header = ReportHeader { zones: (count as u64).into(), ..FromZeros::new_zeroed() };
+        bytes[..64].copy_from_slice(header.as_bytes());
         bytes
     }
 
-    fn describe(&self, zone: &ZoneDescriptor, bytes: &mut [u8]) {
-        const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
+    fn describe(&self, zone: &ZoneDescriptor) -> ReportedZone {
         // Where the pointer has no meaning the standard leaves its value open; hosts like the zone's end best.
         let pointer = zone.write_pointer.map_or(zone.start.0 + zone.capacity.0, |sector| sector.0);
-        let described = ReportedZone {
-            kind: SEQUENTIAL_WRITE_REQUIRED,
+        ReportedZone {
+            kind: ReportedZone::SEQUENTIAL_WRITE_REQUIRED,
             state: (zone.condition as u8) << 4,
-            attributes: 0,
-            capacity: self.blocks(zone.capacity.0),
-            start: self.blocks(zone.start.0),
-            pointer: self.blocks(pointer),
-        };
-        described.put(bytes);
+            capacity: self.blocks(zone.capacity.0).into(),
+            start: self.blocks(zone.start.0).into(),
+            pointer: self.blocks(pointer).into(),
+            ..ReportedZone::new_zeroed()
+        }
     }
 }

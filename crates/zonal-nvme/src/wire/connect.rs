@@ -1,21 +1,26 @@
 //! The connect command (Base 6.3).
 
-use super::layout::{ZeroEnded, layout};
 use super::{Sqe, fabrics};
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-layout! {
-    /// Data of a connect command.
-    ConnectData[1024] {
-        /// The host's identifier.
-        host: [u8; 16] = 0,
-        /// The controller; all ones: a new one.
-        cntlid: u16 = 16,
-        /// Name of the subsystem.
-        subsystem: ZeroEnded<256> = 256,
-        /// Name of the host.
-        host_nqn: ZeroEnded<256> = 512,
-    }
+/// Data of a connect command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ConnectData {
+    /// The host's identifier.
+    pub host: [u8; 16],
+    /// The controller; all ones: a new one.
+    pub cntlid: U16,
+    pub(crate) reserved_18: [u8; 238],
+    /// Name of the subsystem.
+    pub subsystem: [u8; 256],
+    /// Name of the host.
+    pub host_nqn: [u8; 256],
+    pub(crate) reserved_768: [u8; 256],
 }
+
+const _: () = assert!(size_of::<ConnectData>() == 1024);
 
 /// What a connect command asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

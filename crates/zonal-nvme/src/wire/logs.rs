@@ -1,160 +1,155 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
-use super::layout::{Padded, ZeroEnded, layout};
-use super::{Field, Page};
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-layout! {
-    /// An entry of the error log (Base 5.1.12.1.2).
-    ErrorEntry[64] {
-        /// Errors up to this one; 0: no entry.
-        count: u64 = 0,
-        /// The queue, and the command's number there.
-        sqid: u16 = 8,
-        /// See `sqid`.
-        cid: u16 = 10,
-        /// The completion's status field.
-        status: u16 = 12,
-        /// The field to blame; all ones: none.
-        location: u16 = 14,
-        /// First logical block.
-        lba: u64 = 16,
-        /// The namespace.
-        nsid: u32 = 24,
-        /// The transport: 3 is TCP.
-        transport: u8 = 29,
-        /// The command set, and the opcode.
-        csi: u8 = 30,
-        /// See `csi`.
-        opcode: u8 = 31,
-        /// Version of the entry: 1 has opcode and command set.
-        version: u8 = 63,
-    }
+/// An entry of the error log (Base 5.1.12.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ErrorEntry {
+    /// Errors up to this one; 0: no entry.
+    pub count: U64,
+    /// The queue, and the command's number there.
+    pub sqid: U16,
+    /// See `sqid`.
+    pub cid: U16,
+    /// The completion's status field.
+    pub status: U16,
+    /// The field to blame; all ones: none.
+    pub location: U16,
+    /// First logical block.
+    pub lba: U64,
+    /// The namespace.
+    pub nsid: U32,
+    pub(crate) reserved_28: [u8; 1],
+    /// The transport: 3 is TCP.
+    pub transport: u8,
+    /// The command set, and the opcode.
+    pub csi: u8,
+    /// See `csi`.
+    pub opcode: u8,
+    pub(crate) reserved_32: [u8; 31],
+    /// Version of the entry: 1 has opcode and command set.
+    pub version: u8,
 }
 
-layout! {
-    /// SMART / Health Information (Base 5.1.12.1.3). Numbers of 128 bits have their lower halves here.
-    HealthLog[512] {
-        /// Critical warnings.
-        critical: u8 = 0,
-        /// Temperature in Kelvin.
-        temperature: u16 = 1,
-        /// Spare that is left, and of how little is warned, in percent.
-        spare: u8 = 3,
-        /// See `spare`.
-        spare_min: u8 = 4,
-        /// Life that is used, in percent.
-        used: u8 = 5,
-        /// Thousands of 512 bytes that were read, rounded up.
-        units_read: u64 = 32,
-        /// The same that were written.
-        units_written: u64 = 48,
-        /// Read commands.
-        reads: u64 = 64,
-        /// Write commands.
-        writes: u64 = 80,
-        /// Times that it was switched on.
-        power_cycles: u64 = 112,
-        /// Hours since.
-        power_on_hours: u64 = 128,
-        /// Errors of the medium.
-        media_errors: u64 = 160,
-        /// Entries that the error log has had.
-        error_entries: u64 = 176,
-    }
+/// SMART / Health Information (Base 5.1.12.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct HealthLog {
+    /// Critical warnings.
+    pub critical: u8,
+    /// Temperature in Kelvin.
+    pub temperature: U16,
+    /// Spare that is left, and of how little is warned, in percent.
+    pub spare: u8,
+    /// See `spare`.
+    pub spare_min: u8,
+    /// Life that is used, in percent.
+    pub used: u8,
+    pub(crate) reserved_6: [u8; 26],
+    /// Thousands of 512 bytes that were read, rounded up.
+    pub units_read: U128,
+    /// The same that were written.
+    pub units_written: U128,
+    /// Read commands.
+    pub reads: U128,
+    /// Write commands.
+    pub writes: U128,
+    pub(crate) reserved_96: [u8; 16],
+    /// Times that it was switched on.
+    pub power_cycles: U128,
+    /// Hours since.
+    pub power_on_hours: U128,
+    pub(crate) reserved_144: [u8; 16],
+    /// Errors of the medium.
+    pub media_errors: U128,
+    /// Entries that the error log has had.
+    pub error_entries: U128,
+    pub(crate) reserved_192: [u8; 320],
 }
 
-layout! {
-    /// Firmware Slot Information (Base 5.1.12.1.4).
-    FirmwareLog[512] {
-        /// The slot in use.
-        slot: u8 = 0,
-        /// Revision in slot 1.
-        revision: Padded<8> = 8,
-    }
+/// Firmware Slot Information (Base 5.1.12.1.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FirmwareLog {
+    /// The slot in use.
+    pub slot: u8,
+    pub(crate) reserved_1: [u8; 7],
+    /// Revision in slot 1.
+    pub revision: [u8; 8],
+    pub(crate) reserved_16: [u8; 496],
 }
 
-layout! {
-    /// Head of the discovery log (Base 5.1.12.3.1).
-    DiscoveryHeader[1024] {
-        /// Changes of the log.
-        generation: u64 = 0,
-        /// Entries.
-        records: u64 = 8,
-        /// Version of the format: 0.
-        format: u16 = 16,
-    }
+/// Head of the discovery log (Base 5.1.12.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct DiscoveryHeader {
+    /// Changes of the log.
+    pub generation: U64,
+    /// Entries.
+    pub records: U64,
+    /// Version of the format: 0.
+    pub format: U16,
+    pub(crate) reserved_18: [u8; 1006],
 }
 
-layout! {
-    /// An entry of the discovery log (Base 5.1.12.3.1, TCP 3.1).
-    DiscoveryEntry[1024] {
-        /// 3: TCP.
-        transport: u8 = 0,
-        /// 1: IPv4, 2: IPv6.
-        family: u8 = 1,
-        /// 2: a subsystem, 3: the discovery subsystem itself.
-        kind: u8 = 2,
-        /// Flow control of queues can be left out (bit 2).
-        requirements: u8 = 3,
-        /// The port's number.
-        port: u16 = 4,
-        /// The controller; all ones: the subsystem makes one.
-        cntlid: u16 = 6,
-        /// Entries of the admin queue at most.
-        admin_entries: u16 = 8,
-        /// Flags.
-        flags: u16 = 10,
-        /// Port of TCP.
-        service: Padded<32> = 32,
-        /// The subsystem's name.
-        subsystem: ZeroEnded<256> = 256,
-        /// Address.
-        address: Padded<256> = 512,
-        /// Security of the connection: 0 is none.
-        security: u8 = 768,
-    }
+/// An entry of the discovery log (Base 5.1.12.3.1, TCP 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct DiscoveryEntry {
+    /// 3: TCP.
+    pub transport: u8,
+    /// 1: IPv4, 2: IPv6.
+    pub family: u8,
+    /// 2: a subsystem, 3: the discovery subsystem itself.
+    pub kind: u8,
+    /// Flow control of queues can be left out (bit 2).
+    pub requirements: u8,
+    /// The port's number.
+    pub port: U16,
+    /// The controller; all ones: the subsystem makes one.
+    pub cntlid: U16,
+    /// Entries of the admin queue at most.
+    pub admin_entries: U16,
+    /// Flags.
+    pub flags: U16,
+    pub(crate) reserved_12: [u8; 20],
+    /// Port of TCP.
+    pub service: [u8; 32],
+    pub(crate) reserved_64: [u8; 192],
+    /// The subsystem's name.
+    pub subsystem: [u8; 256],
+    /// Address.
+    pub address: [u8; 256],
+    /// Security of the connection: 0 is none.
+    pub security: u8,
+    pub(crate) reserved_769: [u8; 255],
 }
 
 /// Changed Zone List (ZNS 4.1.4.1).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ChangedZoneList {
-    /// First blocks of at most [`ChangedZoneList::MAX`] zones.
-    Zones(Vec<u64>),
-    /// More than that.
-    TooMany,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ChangedZoneList {
+    /// Zones of the list, or [`ChangedZoneList::TOO_MANY`].
+    pub count: U16,
+    pub(crate) reserved_2: [u8; 6],
+    /// First blocks of the zones.
+    pub starts: [U64; ChangedZoneList::MAX],
 }
 
 impl ChangedZoneList {
     /// Zones of a list at most.
     pub const MAX: usize = 511;
-
-    /// Its page.
-    ///
-    /// # Panics
-    /// If they are too many: a mistake of the caller.
-    pub fn emit(&self) -> Page<4096> {
-        let mut page = Page::default();
-        match self {
-            ChangedZoneList::TooMany => _ = page.u16(0, 0xFFFF),
-            ChangedZoneList::Zones(zones) => {
-                page.u16(0, zones.len() as u16);
-                for (n, start) in zones.iter().enumerate() {
-                    page.u64(8 + 8 * n, *start);
-                }
-            }
-        }
-        page
-    }
-
-    /// The list of a page of 4096 bytes. `None` for a number that no list has.
-    pub fn parse(page: &[u8]) -> Option<ChangedZoneList> {
-        let starts = page.get(8..4096)?.chunks_exact(8);
-        match u16::take(&page[..2])? {
-            0xFFFF => Some(ChangedZoneList::TooMany),
-            count if usize::from(count) > ChangedZoneList::MAX => None,
-            count => {
-                starts.take(count.into()).map(u64::take).collect::<Option<_>>().map(ChangedZoneList::Zones)
-            }
-        }
-    }
+    /// More zones than a list has room for have changed.
+    pub const TOO_MANY: u16 = 0xFFFF;
 }
+
+const _: () = {
+    assert!(size_of::<ErrorEntry>() == 64);
+    assert!(size_of::<HealthLog>() == 512);
+    assert!(size_of::<FirmwareLog>() == 512);
+    assert!(size_of::<DiscoveryHeader>() == 1024);
+    assert!(size_of::<DiscoveryEntry>() == 1024);
+    assert!(size_of::<ChangedZoneList>() == 4096);
+};

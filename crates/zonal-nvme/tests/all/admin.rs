@@ -3,10 +3,12 @@
 use crate::host::ask::*;
 use crate::host::odd::odd;
 use crate::host::{Digests, Direct, End, NQN, Queue, sqe, target};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, FromZeros};
 use zonal_io::changes::ZoneSetting;
 use zonal_nvme::wire::{
     ChangedZoneList, ErrorEntry, FirmwareLog, GetLogPage, HealthLog, IdentifyController, IdentifyNamespace,
-    IndependentNamespace, Layout, NamespaceDescriptor, ZoneSend, admin, fabrics, io, parse_namespaces,
+    IndependentNamespace, ZoneSend, admin, descriptor, fabrics, io, parse_descriptors,
 };
 
 #[test]
@@ -15,14 +17,10 @@ fn h62_command_set_and_its_effects_are_told() {
     let mut admin = Queue::admin(&target);
     let set_of = |admin: &mut Queue, nsid| {
         let page = admin.identify(3, 0, nsid).data;
-        let all = NamespaceDescriptor::parse_all(&page).unwrap();
-        let sets = all.iter().filter_map(|descriptor| match descriptor {
-            NamespaceDescriptor::CommandSet(set) => Some(*set),
-            _ => None,
-        });
-        sets.collect::<Vec<_>>()
+        let sets = parse_descriptors(&page).filter(|(kind, _)| *kind == descriptor::COMMAND_SET);
+        sets.map(|(_, set)| set.to_vec()).collect::<Vec<_>>()
     };
-    assert_eq!((set_of(&mut admin, 1), set_of(&mut admin, 2)), (vec![2], vec![0]));
+    assert_eq!((set_of(&mut admin, 1), set_of(&mut admin, 2)), (vec![vec![2]], vec![vec![0]]));
     let [nvm, zns] = [0, 2].map(|csi| page(&mut admin, 5, csi, 0));
     let effect = |page: &[u8], opcode: u8| page[1024 + 4 * usize::from(opcode)];
     for opcode in [io::ZONE_APPEND, io::ZONE_MANAGEMENT_SEND] {
@@ -67,11 +65,11 @@ fn namespace_of_another_size_is_told_once_and_listed() {
     admin.poll();
     assert_eq!(admin.end(event), None, "the host has not read the log");
     let retaining = GetLogPage { lid: 4, len: 4096, offset: 0, csi: 0, retains: true, nsid: u32::MAX };
-    assert_eq!(parse_namespaces(&log(&mut admin, retaining).data), [1]);
+    assert_eq!(namespaces(&log(&mut admin, retaining).data), [1]);
     admin.poll();
     assert_eq!(admin.end(event), None, "the event is retained");
-    assert_eq!(parse_namespaces(&page(&mut admin, 4, 0, u32::MAX)), [1]);
-    assert!(parse_namespaces(&page(&mut admin, 4, 0, u32::MAX)).is_empty());
+    assert_eq!(namespaces(&page(&mut admin, 4, 0, u32::MAX)), [1]);
+    assert!(namespaces(&page(&mut admin, 4, 0, u32::MAX)).is_empty());
     odd.notices.note(|changes| changes.size = true);
     assert_eq!(admin.wait(event).result, 2 | 4 << 16);
 }
@@ -80,22 +78,27 @@ fn namespace_of_another_size_is_told_once_and_listed() {
 fn changed_zones_are_listed_until_they_are_too_many() {
     let target = target("ram:size=1G,zone_size=1M,blocksize=4096");
     let mut admin = Queue::admin(&target);
-    let list = |admin: &mut Queue| ChangedZoneList::parse(&page(admin, 0xBF, 2, 1)).unwrap();
+    let list = |admin: &mut Queue| {
+        let list: ChangedZoneList = read(&page(admin, 0xBF, 2, 1));
+        (list.count.get(), list.starts.map(U64::get))
+    };
+    let all_of = |starts: &[u64]| {
+        let mut all = [0; ChangedZoneList::MAX];
+        all[..starts.len()].copy_from_slice(starts);
+        (starts.len() as u16, all)
+    };
     for zone in [7, 3, 7] {
         set(&target, zone, ZoneSetting::Offline);
         (0..3).for_each(|_| admin.poll());
         set(&target, zone, ZoneSetting::Restored);
         (0..3).for_each(|_| admin.poll());
     }
-    assert_eq!(list(&mut admin), ChangedZoneList::Zones(vec![3 * 256, 7 * 256]), "once each, in order");
-    assert_eq!(list(&mut admin), ChangedZoneList::Zones(vec![]));
-    for (zones, last) in [(511, false), (512, true)] {
+    assert_eq!(list(&mut admin), all_of(&[3 * 256, 7 * 256]), "once each, in order");
+    assert_eq!(list(&mut admin), all_of(&[]));
+    for (zones, count) in [(511, 511), (512, 0xFFFF)] {
         (0..zones).for_each(|zone| set(&target, zone, ZoneSetting::ReadOnly));
         (0..10).for_each(|_| admin.poll());
-        match list(&mut admin) {
-            ChangedZoneList::Zones(all) => assert_eq!((all.len(), last), (511, false)),
-            ChangedZoneList::TooMany => assert!(last),
-        }
+        assert_eq!(list(&mut admin).0, count);
         (0..zones).for_each(|zone| set(&target, zone, ZoneSetting::Restored));
         (0..10).for_each(|_| admin.poll());
         list(&mut admin);
@@ -152,20 +155,21 @@ fn logs_say_what_was_moved_and_what_failed() {
     assert_eq!(run(&mut queue, io::READ, 0, 1), 0);
     assert_eq!(write(&mut queue, 300, 1), 0x41BC);
     assert_eq!(admin.identify(0x42, 0, 1).status, 0x4002);
-    let health = HealthLog::parse(&page(&mut admin, 2, 0, u32::MAX)).unwrap();
-    assert_eq!((health.writes, health.reads), (2, 2));
-    assert_eq!(health.units_written, (201u64 * 4096).div_ceil(512_000));
-    assert_eq!(health.units_read, (101u64 * 4096).div_ceil(512_000));
-    assert_eq!((health.error_entries, health.critical, health.spare), (2, 0, 100));
+    let health: HealthLog = read(&page(&mut admin, 2, 0, u32::MAX));
+    assert_eq!((health.writes.get(), health.reads.get()), (2, 2));
+    assert_eq!(health.units_written, (201u128 * 4096).div_ceil(512_000));
+    assert_eq!(health.units_read, (101u128 * 4096).div_ceil(512_000));
+    assert_eq!((health.error_entries.get(), health.critical, health.spare), (2, 0, 100));
     let errors = page(&mut admin, 1, 0, 0);
-    let [last, first, none] = [0, 64, 128].map(|at| ErrorEntry::parse(&errors[at..]).unwrap());
-    assert_eq!((last.count, last.sqid, last.opcode), (2, 0, admin::IDENTIFY));
-    assert_eq!((first.count, first.sqid, first.opcode, first.lba), (1, 3, io::WRITE, 300));
-    assert_eq!((first.status >> 1, first.nsid, first.location, first.transport), (0x41BC, 1, 0xFFFF, 3));
-    assert_eq!(none, ErrorEntry::default());
+    let [last, first, none] = [0, 64, 128].map(|at| read::<ErrorEntry>(&errors[at..]));
+    assert_eq!((last.count.get(), last.sqid.get(), last.opcode), (2, 0, admin::IDENTIFY));
+    assert_eq!((first.count.get(), first.sqid.get(), first.opcode), (1, 3, io::WRITE));
+    assert_eq!((first.lba.get(), first.status.get() >> 1, first.nsid.get()), (300, 0x41BC, 1));
+    assert_eq!((first.location.get(), first.transport), (0xFFFF, 3));
+    assert_eq!(none, ErrorEntry::new_zeroed());
     // What a queue has moved stays when it is gone.
     drop(queue);
-    assert_eq!(HealthLog::parse(&page(&mut admin, 2, 0, 0)).unwrap().writes, 2);
+    assert_eq!(read::<HealthLog>(&page(&mut admin, 2, 0, 0)).writes, 2);
     let of_namespace = GetLogPage { lid: 2, len: 512, offset: 0, csi: 0, retains: false, nsid: 1 };
     assert_eq!(log(&mut admin, of_namespace).status, 0x4002);
     // A hundred later ones, of which 64 are kept.
@@ -173,8 +177,8 @@ fn logs_say_what_was_moved_and_what_failed() {
         admin.identify(0x42, 0, 1);
     }
     let errors = page(&mut admin, 1, 0, 0);
-    let counts: Vec<u64> =
-        errors.chunks_exact(64).map(|entry| ErrorEntry::parse(entry).unwrap().count).collect();
+    let errors = <[ErrorEntry]>::ref_from_bytes(&errors).unwrap();
+    let counts: Vec<u64> = errors.iter().map(|entry| entry.count.get()).collect();
     assert_eq!((counts.len(), counts[0], counts[63]), (64, 103, 40));
 }
 
@@ -190,12 +194,12 @@ fn supported_logs_are_there_and_others_are_not() {
         let is_told = supported.get(4 * usize::from(lid)) == Some(&1) && lid != 0x70;
         assert_eq!(status, if is_told { 0 } else { 0x4109 }, "log {lid:02x}");
     }
-    let firmware = FirmwareLog::parse(&page(&mut admin, 3, 0, 0)).unwrap();
-    let controller = IdentifyController::parse(&admin.identify(1, 0, 0).data).unwrap();
-    assert_eq!((firmware.slot, &firmware.revision), (1, &controller.firmware));
+    let firmware = read::<FirmwareLog>(&page(&mut admin, 3, 0, 0));
+    let controller = read::<IdentifyController>(&admin.identify(1, 0, 0).data);
+    assert_eq!((firmware.slot, firmware.revision), (1, controller.firmware));
     // From an offset, and beyond the end.
     let at = |offset, len| GetLogPage { lid: 3, len, offset, csi: 0, retains: false, nsid: 0 };
-    assert_eq!(log(&mut admin, at(8, 8)).data, format!("{:<8}", controller.firmware.0).as_bytes());
+    assert_eq!(log(&mut admin, at(8, 8)).data, controller.firmware);
     assert_eq!(log(&mut admin, at(516, 8)).status, 0x4002);
     assert_eq!(log(&mut admin, at(2, 8)).status, 0x4002);
 }
@@ -205,17 +209,18 @@ fn identify_has_every_form_that_hosts_use() {
     let target = target("ram:size=64M,zone_size=4M,zone_nr_conv=3,blocksize=4096");
     let mut admin = Queue::admin(&target);
     for (nsid, zones) in [(1, 13), (2, 3)] {
-        let namespace = IdentifyNamespace::parse(&admin.identify(0, 0, nsid).data).unwrap();
-        assert_eq!((namespace.nsze, namespace.nuse, namespace.lbads), (zones * 1024, zones * 1024, 12));
-        let independent = IndependentNamespace::parse(&admin.identify(8, 0, nsid).data).unwrap();
+        let namespace = read::<IdentifyNamespace>(&admin.identify(0, 0, nsid).data);
+        assert_eq!((namespace.nsze.get(), namespace.nuse.get()), (zones * 1024, zones * 1024));
+        assert_eq!(namespace.formats[0].lbads, 12);
+        let independent = read::<IndependentNamespace>(&admin.identify(8, 0, nsid).data);
         assert_eq!((independent.nstat, independent.nsfeat, independent.nsattr), (1, 0x20, 0));
         assert_eq!(admin.identify(5, 0, nsid).data, vec![0; 4096], "nothing of the NVM command set alone");
     }
     assert_eq!(admin.identify(0, 0, 3).data, vec![0; 4096], "no such namespace");
-    assert_eq!(parse_namespaces(&admin.identify(2, 0, 0).data), [1, 2]);
-    assert_eq!(parse_namespaces(&admin.identify(2, 0, 1).data), [2]);
-    assert_eq!(parse_namespaces(&admin.identify(7, 2, 0).data), [1]);
-    assert_eq!(parse_namespaces(&admin.identify(7, 0, 0).data), [2]);
+    assert_eq!(namespaces(&admin.identify(2, 0, 0).data), [1, 2]);
+    assert_eq!(namespaces(&admin.identify(2, 0, 1).data), [2]);
+    assert_eq!(namespaces(&admin.identify(7, 2, 0).data), [1]);
+    assert_eq!(namespaces(&admin.identify(7, 0, 0).data), [2]);
     assert_eq!(admin.identify(0x1C, 0, 0).data[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let refused = [
         (0, 0, 0, 0x400B),

@@ -12,7 +12,7 @@ use zonal_io::volume::WriteMode;
 use zonal_nvme::status::Status;
 use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{
-    IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, Layout, ReportHeader,
+    IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, ReportHeader,
     ReportedZone, Sgl, ZoneReceive, ZoneSend, io,
 };
 
@@ -224,8 +224,8 @@ fn h63_append_limit_is_at_most_the_transfer_limit() {
             "ram:size=64M,zone_size=4M,blocksize=4096,zone_append_max_sectors={appends},max_sectors={command}"
         );
         let mut admin = Queue::admin(&target(&device));
-        let ours = IdentifyZonedController::parse(&admin.identify(6, 2, 0).data).unwrap().zasl;
-        let controller = IdentifyController::parse(&admin.identify(1, 0, 0).data).unwrap();
+        let ours = read::<IdentifyZonedController>(&admin.identify(6, 2, 0).data).zasl;
+        let controller = read::<IdentifyController>(&admin.identify(1, 0, 0).data);
         assert_eq!((ours, controller.mdts), (zasl, mdts), "{device}");
         let most = 1u32 << zasl;
         let mut queue = admin.io(1);
@@ -253,11 +253,12 @@ fn h64_limits_count_from_zero_and_none_is_all_ones() {
             format!("ram:size=64M,zone_size=4M,blocksize=4096,zone_max_open={open},zone_max_active={active}");
         let target = target(&device);
         let mut admin = Queue::admin(&target);
-        let zoned = IdentifyZoned::parse(&admin.identify(5, 2, 1).data).unwrap();
+        let zoned = read::<IdentifyZoned>(&admin.identify(5, 2, 1).data);
         let info = target.namespaces()[0].part().info();
         let told = |max: u32| if max == 0 { u32::MAX } else { max - 1 };
-        assert_eq!((zoned.mor, zoned.mar), (told(info.open_max), told(info.active_max)), "{device}");
-        assert!(zoned.mor <= zoned.mar, "{device}");
+        let (mor, mar) = (zoned.mor.get(), zoned.mar.get());
+        assert_eq!((mor, mar), (told(info.open_max), told(info.active_max)), "{device}");
+        assert!(mor <= mar, "{device}");
         // The limit that hosts are told holds.
         if active > 0 {
             let mut queue = admin.io(1);
@@ -279,7 +280,7 @@ fn h65_pointer_of_a_full_zone_is_the_end_of_its_capacity() {
     let zones = report(&mut queue);
     for zone in &zones[..2] {
         assert_eq!(zone.pointer, zone.start + zone.capacity, "{zone:?}");
-        assert_eq!((zone.kind, zone.attributes, zone.capacity), (2, 0, u64::from(CAPACITY)));
+        assert_eq!((zone.kind, zone.attributes, zone.capacity.get()), (2, 0, u64::from(CAPACITY)));
     }
 }
 
@@ -297,8 +298,8 @@ fn h66_reports_count_zones_that_fit_or_all_that_match() {
         assert_eq!(end.data.len() as u64, len);
         let described = end.data[64..].chunks_exact(64).filter(|bytes| bytes[0] == 2);
         let described: Vec<u64> =
-            described.map(|bytes| ReportedZone::parse(bytes).unwrap().start / 1024).collect();
-        (ReportHeader::parse(&end.data).unwrap().zones, described)
+            described.map(|bytes| read::<ReportedZone>(bytes).start.get() / 1024).collect();
+        (read::<ReportHeader>(&end.data).zones.get(), described)
     };
     // A header alone, and lengths that are no multiple of a descriptor's.
     assert_eq!(count(0, 64, 0, true), (0, vec![]));
@@ -466,7 +467,7 @@ fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
 fn h69_report_that_fails_is_an_error_and_limits_stay() {
     let (odd, target) = odd(|_| ());
     let mut admin = Queue::admin(&target);
-    let limits = |admin: &mut Queue| IdentifyZoned::parse(&admin.identify(5, 2, 1).data).unwrap();
+    let limits = |admin: &mut Queue| read::<IdentifyZoned>(&admin.identify(5, 2, 1).data);
     let before = limits(&mut admin);
     let mut queue = admin.io(1);
     odd.fails_reports.store(true, Ordering::Relaxed);
@@ -509,7 +510,7 @@ fn hosts_share_a_zone_with_appends() {
 fn read_only_target_says_so_and_refuses_what_changes() {
     let target = target_with(RAM, host::options().with_read_only(true));
     let mut admin = Queue::admin(&target);
-    let namespace = IdentifyNamespace::parse(&admin.identify(0, 0, 1).data).unwrap();
+    let namespace = read::<IdentifyNamespace>(&admin.identify(0, 0, 1).data);
     assert_eq!(namespace.nsattr, 1);
     let mut queue = admin.io(1);
     assert_eq!(write(&mut queue, 0, 1), 0x4020);
@@ -590,7 +591,8 @@ fn statuses_of_zones_are_those_of_the_reference_drive() {
     assert_eq!(run(&mut queue, io::READ, ZONE - 4, 8), 0);
     assert_eq!(send_zone(&mut queue, send(0x10, 0)), 0x4002);
     let zones = report(&mut queue);
-    let seen = zones[..3].iter().map(|zone| (zone.start, zone.pointer, zone.capacity, zone.state));
+    let seen =
+        zones[..3].iter().map(|zone| (zone.start.get(), zone.pointer.get(), zone.capacity.get(), zone.state));
     let cap = 0xC00;
     assert!(seen.eq([(0, 0, cap, 0x10), (0x1000, 0x1001, cap, 0x20), (0x2000, 0x2000, cap, 0x10)]));
 }

@@ -1,6 +1,6 @@
 //! A host's session with a controller, without sockets.
 
-use crate::host::{Digests, End, NQN, Queue, UUID, sqe, target};
+use crate::host::{Digests, End, NQN, Queue, UUID, connect_command, sqe, target};
 use zonal_nvme::subsystem::DISCOVERY_NQN;
 use zonal_nvme::wire::{Sgl, Sqe, admin, io, term};
 
@@ -313,6 +313,12 @@ fn queue_is_refused_without_its_controller() {
     let mut queue = Queue::open(&target, Digests::default());
     assert_eq!(queue.connect(1, 5, NQN), End { status: 0x4182, result: 1 << 16 | 16, ..End::default() });
     assert_eq!(queue.connect(0, 0xFFFF, "nqn.2020-01.b:other").result, 1 << 16 | 256);
+    for name in [256, 512] {
+        let (command, mut data) = connect_command(0, 31, 0xFFFF, NQN);
+        data[name + 4] = 0xFF;
+        let refused = End { status: 0x4182, result: 1 << 16 | 256, ..End::default() };
+        assert_eq!(queue.call(command, &data), refused, "a name that is no text");
+    }
     let admin = Queue::admin(&target);
     let first = admin.io(1);
     let controller = admin.controller();

@@ -1,10 +1,11 @@
 //! Commands of a host to a drive with zones of 1024 blocks, in short.
 
 use super::{End, Queue, sqe};
+use zerocopy::FromBytes;
 use zonal_core::ZoneIndex;
 use zonal_io::changes::ZoneSetting;
 use zonal_nvme::subsystem::Target;
-use zonal_nvme::wire::{GetLogPage, Layout, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
+use zonal_nvme::wire::{GetLogPage, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 
 /// Zones of 1024 blocks, of which 768 can be written.
 pub const RAM: &str = "ram:size=64M,zone_size=4M,zone_capacity=3M,zone_max_open=2,zone_max_active=3,complete=poll,blocksize=4096";
@@ -56,9 +57,20 @@ pub fn receive(queue: &mut Queue, receive: ZoneReceive) -> End {
     queue.call(command, &[])
 }
 
+/// What is at the beginning of a page.
+pub fn read<T: FromBytes>(page: &[u8]) -> T {
+    T::read_from_prefix(page).unwrap().0
+}
+
+/// The numbers of a list, up to the first zero.
+pub fn namespaces(page: &[u8]) -> Vec<u32> {
+    let numbers = page.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+    numbers.take_while(|nsid| *nsid != 0).collect()
+}
+
 pub fn report(queue: &mut Queue) -> Vec<ReportedZone> {
     let all = receive(queue, ZoneReceive { lba: 0, len: 64 * 17, action: 0, option: 0, is_partial: true });
-    all.data[64..].chunks_exact(64).map(|bytes| ReportedZone::parse(bytes).unwrap()).collect()
+    <[ReportedZone]>::ref_from_bytes(&all.data[64..]).unwrap().to_vec()
 }
 
 pub fn states(queue: &mut Queue) -> Vec<u8> {
