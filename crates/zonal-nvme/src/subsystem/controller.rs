@@ -125,6 +125,24 @@ pub(super) struct ControllerState {
     pub(super) errors: ErrorLog,
 }
 
+/// Carries out a command of the admin queue.
+type AdminCommand = fn(&Controller, &Sqe, &mut ControllerState) -> Result<Reply, Status>;
+
+/// The admin commands, by their opcodes.
+pub(super) fn admin_command(opcode: u8) -> Option<AdminCommand> {
+    let command: AdminCommand = match opcode {
+        admin::IDENTIFY => |controller, sqe, _| controller.identify(sqe).map(Reply::Data),
+        admin::GET_LOG_PAGE => |controller, sqe, state| controller.log_page(sqe, state).map(Reply::Data),
+        admin::KEEP_ALIVE => |_, _, _| Ok(Reply::Done(0)),
+        admin::ASYNC_EVENT_REQUEST => Controller::request_event,
+        admin::ABORT => Controller::abort,
+        admin::GET_FEATURES => |controller, sqe, state| state.features.get(sqe, controller.is_discovery),
+        admin::SET_FEATURES => Controller::set_features,
+        _ => return None,
+    };
+    Some(command)
+}
+
 impl Controller {
     #[allow(clippy::too_many_arguments, reason = "what a connect command says, once")]
     pub(super) fn new(
@@ -282,32 +300,32 @@ impl Controller {
         if state.csts & READY == 0 && sqe.opcode != admin::KEEP_ALIVE {
             return Err(Status::SEQUENCE_ERROR);
         }
-        match sqe.opcode {
-            admin::IDENTIFY => self.identify(sqe).map(Reply::Data),
-            admin::GET_LOG_PAGE => self.log_page(sqe, &mut state).map(Reply::Data),
-            admin::KEEP_ALIVE => Ok(Reply::Done(0)),
-            admin::ASYNC_EVENT_REQUEST => {
-                if state.notices.waiting.len() >= usize::from(EVENT_REQUESTS) {
-                    return Err(Status::EVENT_LIMIT);
-                }
-                state.notices.waiting.push_back(sqe.cid.get());
-                Ok(Reply::Later)
-            }
-            admin::ABORT if !self.is_discovery => {
-                let (queue, cid) = (sqe.dword(10) as u16, (sqe.dword(10) >> 16) as u16);
-                if queue > 0 && !state.queues.contains(&queue) {
-                    return Ok(Reply::Done(NOT_ABORTED));
-                }
-                self.ask_to_abort(queue, cid, sqe.cid.get())?;
-                Ok(Reply::Later)
-            }
-            admin::GET_FEATURES => state.features.get(sqe, self.is_discovery),
-            admin::SET_FEATURES => {
-                let has_queues = !state.queues.is_empty();
-                state.features.set(sqe, self.is_discovery, has_queues).map(Reply::Done)
-            }
-            _ => Err(Status::INVALID_OPCODE),
+        admin_command(sqe.opcode).ok_or(Status::INVALID_OPCODE)?(self, sqe, &mut state)
+    }
+
+    fn request_event(&self, sqe: &Sqe, state: &mut ControllerState) -> Result<Reply, Status> {
+        if state.notices.waiting.len() >= usize::from(EVENT_REQUESTS) {
+            return Err(Status::EVENT_LIMIT);
         }
+        state.notices.waiting.push_back(sqe.cid.get());
+        Ok(Reply::Later)
+    }
+
+    fn abort(&self, sqe: &Sqe, state: &mut ControllerState) -> Result<Reply, Status> {
+        if self.is_discovery {
+            return Err(Status::INVALID_OPCODE);
+        }
+        let (queue, cid) = (sqe.dword(10) as u16, (sqe.dword(10) >> 16) as u16);
+        if queue > 0 && !state.queues.contains(&queue) {
+            return Ok(Reply::Done(NOT_ABORTED));
+        }
+        self.ask_to_abort(queue, cid, sqe.cid.get())?;
+        Ok(Reply::Later)
+    }
+
+    fn set_features(&self, sqe: &Sqe, state: &mut ControllerState) -> Result<Reply, Status> {
+        let has_queues = !state.queues.is_empty();
+        state.features.set(sqe, self.is_discovery, has_queues).map(Reply::Done)
     }
 
     /// Bytes that the host sends with a command of the admin queue.

@@ -1,12 +1,12 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
-use super::controller::{Controller, ControllerState};
-use super::{DISCOVERY_NQN, HostCounts, Target};
+use super::controller::{Controller, ControllerState, admin_command};
+use super::{DISCOVERY_NQN, HostCounts, Namespace, Target};
 use crate::status::Status;
 use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
-    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Sqe, admin,
-    emit_namespaces, io, padded, zero_ended,
+    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Sqe,
+    emit_namespaces, padded, zero_ended,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -150,34 +150,11 @@ impl Controller {
 
 /// Base 5.1.12.1.6: what is supported, and what changes data.
 fn effects(target: &Target, is_zoned: bool) -> Vec<u8> {
-    const SUPPORTED: u32 = 1;
-    const WRITES: u32 = 1 << 1;
+    let verifies = target.volume().info().verify_sectors_max > 0;
     let mut page = [U32::ZERO; 1024];
-    let admin = [
-        admin::GET_LOG_PAGE,
-        admin::IDENTIFY,
-        admin::ABORT,
-        admin::SET_FEATURES,
-        admin::GET_FEATURES,
-        admin::ASYNC_EVENT_REQUEST,
-        admin::KEEP_ALIVE,
-    ];
-    for opcode in admin {
-        page[usize::from(opcode)] = SUPPORTED.into();
-    }
-    let reads = [io::FLUSH, io::READ].map(|opcode| (opcode, SUPPORTED));
-    let verify = [(io::VERIFY, SUPPORTED)];
-    let verify = if target.volume().info().verify_sectors_max > 0 { &verify[..] } else { &[] };
-    let writes =
-        [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT].map(|opcode| (opcode, SUPPORTED | WRITES));
-    let zoned = [
-        (io::ZONE_MANAGEMENT_RECEIVE, SUPPORTED),
-        (io::ZONE_MANAGEMENT_SEND, SUPPORTED | WRITES),
-        (io::ZONE_APPEND, SUPPORTED | WRITES),
-    ];
-    let zoned = if is_zoned { &zoned[..] } else { &[] };
-    for (opcode, effect) in reads.iter().chain(verify).chain(&writes).chain(zoned) {
-        page[256 + usize::from(*opcode)] = (*effect).into();
+    for opcode in 0..=u8::MAX {
+        page[usize::from(opcode)] = u32::from(admin_command(opcode).is_some()).into();
+        page[256 + usize::from(opcode)] = Namespace::effects(opcode, is_zoned, verifies).into();
     }
     page.as_bytes().to_vec()
 }

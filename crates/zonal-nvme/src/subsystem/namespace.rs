@@ -142,18 +142,28 @@ impl Namespace {
         lba.checked_mul(u64::from(self.block_sectors())).map(Sector).ok_or(Status::LBA_OUT_OF_RANGE)
     }
 
-    /// Whether the namespace has this command, as its log of effects says.
+    /// Effects of an I/O command (Base 5.1.12.1.6): it is supported (bit 0), it changes data (bit 1).
+    pub(super) fn effects(opcode: u8, is_zoned: bool, verifies: bool) -> u32 {
+        match opcode {
+            io::FLUSH | io::READ => 0b01,
+            io::VERIFY if verifies => 0b01,
+            io::WRITE | io::WRITE_ZEROES | io::DATASET_MANAGEMENT => 0b11,
+            io::ZONE_MANAGEMENT_RECEIVE if is_zoned => 0b01,
+            io::ZONE_MANAGEMENT_SEND | io::ZONE_APPEND if is_zoned => 0b11,
+            _ => 0,
+        }
+    }
+
+    /// Checks that the namespace has this command.
     ///
     /// # Errors
     /// [`Status::INVALID_OPCODE`].
     pub fn check_opcode(&self, opcode: u8) -> Result<(), Status> {
-        let is_there = match opcode {
-            io::FLUSH | io::READ | io::WRITE | io::WRITE_ZEROES | io::DATASET_MANAGEMENT => true,
-            io::VERIFY => self.part.info().verify_sectors_max > 0,
-            io::ZONE_MANAGEMENT_SEND | io::ZONE_MANAGEMENT_RECEIVE | io::ZONE_APPEND => self.is_zoned,
-            _ => false,
-        };
-        if is_there { Ok(()) } else { Err(Status::INVALID_OPCODE) }
+        let verifies = self.part.info().verify_sectors_max > 0;
+        match Namespace::effects(opcode, self.is_zoned, verifies) {
+            0 => Err(Status::INVALID_OPCODE),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of data that go from the host to the controller with this command.
