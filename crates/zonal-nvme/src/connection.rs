@@ -30,7 +30,7 @@ use crate::subsystem::{
     Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport,
 };
 use crate::wire::{
-    Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
+    ConnectData, Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };
 use early::EarlyEnd;
 use input::{Input, Side, Unit};
@@ -55,7 +55,7 @@ const UNSENT_SMALL: usize = 64 << 10;
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of data that come with a connect command (Base 6.3).
-const CONNECT_DATA: u32 = 1024;
+const CONNECT_DATA: u32 = size_of::<ConnectData>() as u32;
 
 /// A command that has no completion yet.
 struct Command {

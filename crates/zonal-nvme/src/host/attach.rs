@@ -5,7 +5,10 @@ use super::errors::AttachError;
 use super::identify::{self, NamespaceFacts};
 use super::link::Link;
 use super::queue::{Ended, HostOptions};
-use crate::wire::{ConnectCommand, ConnectData, Sqe, admin, fabrics, zero_ended};
+use crate::wire::{
+    ConnectCommand, ConnectData, NQN_MAX, Sqe, admin, cap, cc, csts, event, fabrics, feature, property,
+    zero_ended,
+};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -23,16 +26,6 @@ const ENTRIES_MIN: u16 = 2;
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
-
-/// No controller has this number, which asks for a new one (Base 6.3).
-const ANY_CONTROLLER: u16 = 0xFFFF;
-
-/// Bytes of a name at most (Base 4.7).
-pub(super) const NQN_MAX: usize = 223;
-
-const CAP: u32 = 0x00;
-const CC: u32 = 0x14;
-const CSTS: u32 = 0x1C;
 
 /// What to attach.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +90,7 @@ pub(super) fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     let identity = Identity::random().ok_or(io::Error::from(ErrorKind::WouldBlock))?;
     let host = Host { id: identity.bytes(), nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{identity}") };
     let mut admin: Admin = Link::connect(options.address, ADMIN_ENTRIES, options.host)?;
-    let data = host.connect_data(ANY_CONTROLLER, &options.nqn);
+    let data = host.connect_data(ConnectData::ANY_CONTROLLER, &options.nqn);
     let connected = admin.call(connect(0, ADMIN_ENTRIES), data)?;
     let controller = done("the connection", connected)?.result as u16;
     let depth = enable(&mut admin)?.min(u32::from(options.depth)) as u16;
@@ -171,23 +164,18 @@ fn property(admin: &mut Admin, offset: u32, is_long: bool) -> Result<u64, Attach
 
 /// Enables the controller (Base 3.5.1). Returns the entries of an I/O queue at most.
 fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
-    /// Entries of 64 and 16 bytes, pages of 4 KiB, enabled.
-    const ENABLE: u32 = 0x0046_0001;
-    /// Of `CAP`: there are command sets beside that of NVM; of `CC`: all of them.
-    const HAS_SETS: u64 = 1 << 43;
-    const ALL_SETS: u32 = 6 << 4;
-    const READY: u64 = 1;
-    const FATAL: u64 = 2;
-    let cap = property(admin, CAP, true)?;
-    let value = ENABLE | if cap & HAS_SETS != 0 { ALL_SETS } else { 0 };
-    let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, value, 0, 0, 0]);
+    let cap = property(admin, property::CAP, true)?;
+    // Pages of 4 KiB, and command sets beside that of NVM where there are some.
+    let sets = if cap & cap::HAS_SETS != 0 { cc::ALL_SETS } else { 0 };
+    let value = cc::SIZES_64_16 | sets | cc::ENABLE;
+    let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, property::CC, value, 0, 0, 0]);
     done("to be enabled", admin.call(command, Vec::new())?)?;
     // In units of 500 ms.
     let timeout = Duration::from_millis(500 * (cap >> 24 & 0xFF).max(2));
     let since = Instant::now();
     loop {
-        match property(admin, CSTS, false)? & (READY | FATAL) {
-            READY => return Ok((cap as u32 & 0xFFFF) + 1),
+        match property(admin, property::CSTS, false)? as u32 & (csts::READY | csts::FATAL) {
+            csts::READY => return Ok((cap as u32 & 0xFFFF) + 1),
             0 if since.elapsed() < timeout => std::thread::sleep(Duration::from_millis(5)),
             _ => return Err(AttachError::NotReady(timeout.as_secs())),
         }
@@ -196,12 +184,9 @@ fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
 
 /// Base 5.1.25.1.5: asks for the events that the helper understands. A controller without them tells none.
 fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
-    const EVENTS: u32 = 0x0B;
-    const NAMESPACES: u32 = 1 << 8;
-    const ZONES: u32 = 1 << 27;
-    let wanted = there & (NAMESPACES | ZONES);
+    let wanted = there & (event::NAMESPACES | event::ZONES);
     if wanted != 0 {
-        let command = Sqe::new(admin::SET_FEATURES, 0, [EVENTS, wanted, 0, 0, 0, 0]);
+        let command = Sqe::new(admin::SET_FEATURES, 0, [feature::EVENTS.into(), wanted, 0, 0, 0, 0]);
         done("its events", admin.call(command, Vec::new())?)?;
     }
     Ok(())
@@ -209,9 +194,8 @@ fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
 
 /// Base 5.1.25.2.1: asks for `queues`. Returns how many there may be.
 fn ask_for_queues(admin: &mut Admin, queues: u16) -> Result<u16, AttachError> {
-    const QUEUES: u32 = 0x07;
     let asked = u32::from(queues - 1);
-    let command = Sqe::new(admin::SET_FEATURES, 0, [QUEUES, asked | asked << 16, 0, 0, 0, 0]);
+    let command = Sqe::new(admin::SET_FEATURES, 0, [feature::QUEUES.into(), asked | asked << 16, 0, 0, 0, 0]);
     let granted = done("I/O queues", admin.call(command, Vec::new())?)?.result as u32;
     Ok((granted & 0xFFFF).min(granted >> 16).min(u32::from(u16::MAX) - 1) as u16 + 1)
 }

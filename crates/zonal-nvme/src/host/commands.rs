@@ -3,9 +3,9 @@
 use super::errors::device_error;
 use super::identify::NamespaceFacts;
 use super::queue::{Ended, HostData};
-use crate::wire::{ReportHeader, ReportedZone, Sqe, io};
+use crate::wire::{DatasetRange, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 use std::ops::Range;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{
     DeviceError, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
     ZoneType,
@@ -96,15 +96,12 @@ impl NamespaceFacts {
             Op::Verify => self.place(io::VERIFY, command),
             Op::Flush => Ok((self.sqe(io::FLUSH, [0; 6]), Memory::None)),
             Op::Discard => self.deallocate(sector, sectors),
-            Op::ZoneClose => self.manage(sector, 1),
-            Op::ZoneFinish => self.manage(sector, 2),
-            Op::ZoneOpen => self.manage(sector, 3),
-            Op::ZoneReset => self.manage(sector, 4),
-            Op::ZoneOffline => self.manage(sector, 5),
-            Op::ResetAll => {
-                const SELECT_ALL: u32 = 1 << 8;
-                Ok((self.sqe(io::ZONE_MANAGEMENT_SEND, [0, 0, 0, 4 | SELECT_ALL, 0, 0]), Memory::None))
-            }
+            Op::ZoneClose => self.manage(sector, ZoneSend::CLOSE),
+            Op::ZoneFinish => self.manage(sector, ZoneSend::FINISH),
+            Op::ZoneOpen => self.manage(sector, ZoneSend::OPEN),
+            Op::ZoneReset => self.manage(sector, ZoneSend::RESET),
+            Op::ZoneOffline => self.manage(sector, ZoneSend::OFFLINE),
+            Op::ResetAll => Ok(self.send_zone(ZoneSend { lba: 0, action: ZoneSend::RESET, is_all: true })),
             Op::Report => {
                 let report = Report { zones: Vec::new(), next: sector, left: sectors };
                 return match self.report(report) {
@@ -131,20 +128,16 @@ impl NamespaceFacts {
         }
     }
 
-    fn lba(&self, sector: Sector) -> Result<[u32; 2], DeviceError> {
-        let lba = self.blocks(sector.0)?;
-        Ok([lba as u32, (lba >> 32) as u32])
-    }
-
     /// A command on a range of blocks, without data.
     fn place(&self, opcode: u8, command: &Command) -> Result<(Sqe, Memory), DeviceError> {
-        const FUA: u32 = 1 << 30;
-        let [low, high] = self.lba(command.sector)?;
+        let lba = self.blocks(command.sector.0)?;
         let blocks = self.blocks(command.sectors.into())?;
         let count = blocks.checked_sub(1).and_then(|count| u16::try_from(count).ok());
         let count = u32::from(count.ok_or(DeviceError::InvalidField)?);
-        let fua = if command.fua && command.op.is_write() { FUA } else { 0 };
-        Ok((self.sqe(opcode, [low, high, count | fua, 0, 0, 0]), Memory::None))
+        let fua = if command.fua && command.op.is_write() { Sqe::FUA } else { 0 };
+        let mut sqe = self.sqe(opcode, [0, 0, count | fua, 0, 0, 0]);
+        sqe.set_lba(lba);
+        Ok((sqe, Memory::None))
     }
 
     fn transfer(&self, opcode: u8, command: &Command, memory: Memory) -> Result<(Sqe, Memory), DeviceError> {
@@ -157,38 +150,38 @@ impl NamespaceFacts {
         Ok((if fits { sqe.with_capsule(bytes) } else { sqe.with_data(bytes) }, memory))
     }
 
-    fn manage(&self, sector: Sector, action: u32) -> Result<(Sqe, Memory), DeviceError> {
-        let [low, high] = self.lba(sector)?;
-        Ok((self.sqe(io::ZONE_MANAGEMENT_SEND, [low, high, 0, action, 0, 0]), Memory::None))
+    fn manage(&self, sector: Sector, action: u8) -> Result<(Sqe, Memory), DeviceError> {
+        Ok(self.send_zone(ZoneSend { lba: self.blocks(sector.0)?, action, is_all: false }))
+    }
+
+    fn send_zone(&self, send: ZoneSend) -> (Sqe, Memory) {
+        let mut sqe = self.sqe(0, [0; 6]);
+        send.emit(&mut sqe);
+        (sqe, Memory::None)
     }
 
     /// One range (NVM 3.2.3).
     fn deallocate(&self, sector: Sector, sectors: u32) -> Result<(Sqe, Memory), DeviceError> {
-        const DEALLOCATE: u32 = 4;
         if self.is_zoned {
             return Err(ZoneError::Sequential.into());
         }
-        let mut range = [0; 16];
-        range[4..8].copy_from_slice(&(self.blocks(sectors.into())? as u32).to_le_bytes());
-        range[8..].copy_from_slice(&self.blocks(sector.0)?.to_le_bytes());
-        let sqe = self.sqe(io::DATASET_MANAGEMENT, [0, DEALLOCATE, 0, 0, 0, 0]);
+        let blocks = (self.blocks(sectors.into())? as u32).into();
+        let range = DatasetRange { attributes: 0.into(), blocks, lba: self.blocks(sector.0)?.into() };
+        let sqe = self.sqe(io::DATASET_MANAGEMENT, [0, DatasetRange::DEALLOCATE, 0, 0, 0, 0]);
         let sqe = if self.in_capsule >= 16 { sqe.with_capsule(16) } else { sqe.with_data(16) };
-        Ok((sqe, Memory::Sent(range.into())))
+        Ok((sqe, Memory::Sent(range.as_bytes().into())))
     }
 
     /// The next command of a report (ZNS 3.4.2): a partial one, so that it counts the zones that have come.
     fn report(&self, report: Report) -> Result<(Sqe, Job), DeviceError> {
-        const PARTIAL: u32 = 1 << 16;
         let zones = report.left.clamp(1, REPORT_MAX / DESCRIPTOR - 1);
         let len = (zones + 1) * DESCRIPTOR;
         let sector = Sector(report.next.0 - report.next.0 % u64::from(self.block_sectors));
-        let [low, high] = self.lba(sector)?;
-        let sqe = self.sqe(io::ZONE_MANAGEMENT_RECEIVE, [low, high, len / 4 - 1, PARTIAL, 0, 0]);
+        let lba = self.blocks(sector.0)?;
+        let mut sqe = self.sqe(0, [0; 6]).with_data(len);
+        ZoneReceive { lba, len: len.into(), action: 0, option: 0, is_partial: true }.emit(&mut sqe);
         let memory = Memory::Received(vec![0; len as usize].into());
-        Ok((
-            sqe.with_data(len),
-            Job { context: None, op: Op::Report, memory, report: Some(Box::new(report)) },
-        ))
+        Ok((sqe, Job { context: None, op: Op::Report, memory, report: Some(Box::new(report)) }))
     }
 
     /// Zones of a namespace that has none: all are conventional.

@@ -6,7 +6,7 @@ use super::queue::Ended;
 use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
     IdentifyController, IdentifyNamespace, IdentifyNvmController, IdentifyZoned, IdentifyZonedController,
-    IndependentNamespace, Sqe, admin, descriptor, parse_descriptors,
+    IndependentNamespace, Sqe, admin, descriptor, oncs, parse_descriptors,
 };
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -219,9 +219,6 @@ impl Pages {
 
     /// Lengths as powers of two of pages of 4 KiB; 0 is no limit but that of the commands' fields.
     fn limits(&self, block_sectors: u32) -> ControllerFacts {
-        const DEALLOCATES: u16 = 1 << 2;
-        const WRITES_ZEROES: u16 = 1 << 3;
-        const VERIFIES: u16 = 1 << 7;
         let field = BLOCKS_MAX * block_sectors;
         let power = |power: u8| match power {
             0 => field,
@@ -239,9 +236,9 @@ impl Pages {
         ControllerFacts {
             command_max,
             append_max,
-            write_zeroes_max: if_there(WRITES_ZEROES, power(self.nvm_limits.wzsl)),
-            verify_max: if_there(VERIFIES, power(self.nvm_limits.vsl)),
-            discard_max: if_there(DEALLOCATES, u32::MAX - u32::MAX % block_sectors),
+            write_zeroes_max: if_there(oncs::WRITE_ZEROES, power(self.nvm_limits.wzsl)),
+            verify_max: if_there(oncs::VERIFY, power(self.nvm_limits.vsl)),
+            discard_max: if_there(oncs::DATASET_MANAGEMENT, u32::MAX - u32::MAX % block_sectors),
             has_cache: self.controller.vwc & 1 != 0,
         }
     }

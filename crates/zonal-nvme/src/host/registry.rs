@@ -1,8 +1,9 @@
 //! `nvme-tcp://ADDRESS:PORT/NQN` among the devices.
 
-use super::attach::{AttachOptions, NQN_MAX};
+use super::attach::AttachOptions;
 use super::device::RemoteDevice;
 use super::queue::HostOptions;
+use crate::wire::NQN_MAX;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use zonal_io::registry::{NameError, Options, Part, Registry};

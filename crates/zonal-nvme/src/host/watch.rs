@@ -7,7 +7,7 @@
 use super::attach::{Admin, KEEP_ALIVE_MS};
 use super::device::Shared;
 use super::link::{Came, LinkError};
-use crate::wire::{Sqe, admin, fabrics};
+use crate::wire::{GetLogPage, Sqe, admin, cc, command_set, event, fabrics, log, property};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use std::io::{self, ErrorKind};
@@ -161,15 +161,16 @@ impl Helper {
 
     fn send(&mut self, command: AdminCommand) -> Result<(), LinkError> {
         let nsid = self.shared.nsid();
-        let log = |id: u32, nsid: u32, set: u32| {
-            let cdw = [id | (LOG / 4 - 1) << 16, 0, 0, 0, set << 24, 0];
-            (Sqe::new(admin::GET_LOG_PAGE, nsid, cdw).with_data(LOG), vec![0; LOG as usize])
+        let log = |lid, nsid, csi| {
+            let mut sqe = Sqe::new(0, 0, [0; 6]).with_data(LOG);
+            GetLogPage { lid, len: LOG.into(), offset: 0, csi, retains: false, nsid }.emit(&mut sqe);
+            (sqe, vec![0; LOG as usize])
         };
         let (sqe, data) = match command {
             AdminCommand::KeepAlive => (Sqe::new(admin::KEEP_ALIVE, 0, [0; 6]), Vec::new()),
             AdminCommand::AwaitEvent => (Sqe::new(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), Vec::new()),
-            AdminCommand::ReadChangedZones => log(0xBF, nsid, 2),
-            AdminCommand::ReadChangedNamespaces => log(0x04, u32::MAX, 0),
+            AdminCommand::ReadChangedZones => log(log::ZONES, nsid, command_set::ZNS),
+            AdminCommand::ReadChangedNamespaces => log(log::NAMESPACES, u32::MAX, command_set::NVM),
         };
         // There are far fewer kinds than entries, each of them once.
         if let Ok(cid) = self.admin.queue.submit(sqe, data) {
@@ -199,11 +200,10 @@ impl Helper {
 
     /// An event (Base 5.1.2.1). Reading its log lets the controller tell the next one of its kind.
     fn take_notice(&mut self, result: u64) -> Result<(), LinkError> {
-        const NOTICE: u64 = 2;
         self.send(AdminCommand::AwaitEvent)?;
         match (result & 7, result >> 8 & 0xFF) {
-            (NOTICE, 0xEF) => self.send(AdminCommand::ReadChangedZones),
-            (NOTICE, 0x00) => self.send(AdminCommand::ReadChangedNamespaces),
+            (event::NOTICE, event::ZONE_CHANGED) => self.send(AdminCommand::ReadChangedZones),
+            (event::NOTICE, event::NAMESPACE_CHANGED) => self.send(AdminCommand::ReadChangedNamespaces),
             _ => Ok(()),
         }
     }
@@ -230,10 +230,9 @@ impl Helper {
 
     /// Tells the controller that the host leaves (Base 3.6.1). The host leaves a silent controller all the same.
     fn shut_down(mut self) {
-        const CC: u32 = 0x14;
-        const NORMAL: u32 = 1 << 14;
-        let value = 0x0046_0061 | NORMAL;
-        let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, value, 0, 0, 0]);
+        let value = cc::SIZES_64_16 | cc::ALL_SETS | cc::ENABLE | cc::SHUTDOWN_NORMAL;
+        let command =
+            Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, property::CC, value, 0, 0, 0]);
         if self.admin.set_blocking(Duration::from_secs(1)).is_ok() {
             let _ = self.admin.call(command, Vec::new());
         }

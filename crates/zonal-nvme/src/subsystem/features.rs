@@ -3,26 +3,10 @@
 use super::Reply;
 use super::controller::Controller;
 use crate::status::Status;
-use crate::wire::Sqe;
-
-mod id {
-    pub const ARBITRATION: u8 = 0x01;
-    pub const POWER: u8 = 0x02;
-    pub const TEMPERATURE: u8 = 0x04;
-    pub const ERROR_RECOVERY: u8 = 0x05;
-    pub const WRITE_CACHE: u8 = 0x06;
-    pub const QUEUES: u8 = 0x07;
-    pub const ATOMICITY: u8 = 0x0A;
-    pub const EVENTS: u8 = 0x0B;
-    pub const KEEP_ALIVE: u8 = 0x0F;
-    pub const COMMAND_SETS: u8 = 0x19;
-    pub const HOST: u8 = 0x81;
-}
+use crate::wire::{Sqe, admin, event, feature};
 
 /// Bits of the events that a host can ask for and a controller need not have: namespaces that have changed, and zones.
-pub(super) const EVENTS_OPTIONAL: u32 = NAMESPACES | ZONES;
-const NAMESPACES: u32 = 1 << 8;
-const ZONES: u32 = 1 << 27;
+pub(super) const EVENTS_OPTIONAL: u32 = event::NAMESPACES | event::ZONES;
 
 /// Bits of those that every controller takes: critical warnings, of which none comes.
 const EVENTS_CRITICAL: u32 = 0x3F;
@@ -56,18 +40,17 @@ impl Features {
     }
 
     pub(super) fn tells_zones(&self) -> bool {
-        self.events & ZONES != 0
+        self.events & event::ZONES != 0
     }
 
     pub(super) fn tells_namespaces(&self) -> bool {
-        self.events & NAMESPACES != 0
+        self.events & event::NAMESPACES != 0
     }
 
     /// Bytes that a host sends with a command of the admin queue.
     pub(super) fn data(sqe: &Sqe) -> u32 {
-        use crate::wire::admin::SET_FEATURES;
         match (sqe.opcode, sqe.dword(10) as u8) {
-            (SET_FEATURES, id::HOST) => 16,
+            (admin::SET_FEATURES, feature::HOST) => 16,
             _ => 0,
         }
     }
@@ -76,13 +59,20 @@ impl Features {
         let number = sqe.dword(10) as u8;
         // Current, default and saved values are the same but for those that a host sets; capabilities are what can change.
         let value = match (number, is_discovery) {
-            (id::KEEP_ALIVE, _) => self.keep_alive,
-            (id::EVENTS, _) => self.events,
-            (id::QUEUES, false) => Controller::queues_granted() << 16 | Controller::queues_granted(),
-            (id::WRITE_CACHE, false) => u32::from(self.has_cache),
-            (id::TEMPERATURE, false) => self.thresholds[threshold(sqe)?].into(),
-            (id::ARBITRATION | id::POWER | id::ERROR_RECOVERY | id::ATOMICITY | id::COMMAND_SETS, false) => 0,
-            (id::HOST, false) => return Ok(Reply::Data(self.host.to_vec())),
+            (feature::KEEP_ALIVE, _) => self.keep_alive,
+            (feature::EVENTS, _) => self.events,
+            (feature::QUEUES, false) => Controller::queues_granted() << 16 | Controller::queues_granted(),
+            (feature::WRITE_CACHE, false) => u32::from(self.has_cache),
+            (feature::TEMPERATURE, false) => self.thresholds[threshold(sqe)?].into(),
+            (
+                feature::ARBITRATION
+                | feature::POWER
+                | feature::ERROR_RECOVERY
+                | feature::ATOMICITY
+                | feature::COMMAND_SETS,
+                false,
+            ) => 0,
+            (feature::HOST, false) => return Ok(Reply::Data(self.host.to_vec())),
             _ => return Err(Status::INVALID_FIELD),
         };
         Ok(Reply::Done(value.into()))
@@ -95,26 +85,29 @@ impl Features {
             return Err(Status::FEATURE_NOT_SAVEABLE);
         }
         match (number, is_discovery) {
-            (id::KEEP_ALIVE, _) if value > KEEP_ALIVE_MAX => return Err(Status::KEEP_ALIVE_INVALID),
-            (id::KEEP_ALIVE, _) => self.keep_alive = in_units(value),
-            (id::EVENTS, false) if value & !(EVENTS_OPTIONAL | EVENTS_CRITICAL) == 0 => self.events = value,
-            (id::EVENTS, true) if value == 0 => {}
+            (feature::KEEP_ALIVE, _) if value > KEEP_ALIVE_MAX => return Err(Status::KEEP_ALIVE_INVALID),
+            (feature::KEEP_ALIVE, _) => self.keep_alive = in_units(value),
+            (feature::EVENTS, false) if value & !(EVENTS_OPTIONAL | EVENTS_CRITICAL) == 0 => {
+                self.events = value
+            }
+            (feature::EVENTS, true) if value == 0 => {}
             // Base 5.1.25.1.6: before there are I/O queues.
-            (id::QUEUES, false) if has_queues => return Err(Status::SEQUENCE_ERROR),
-            (id::QUEUES, false) => {
+            (feature::QUEUES, false) if has_queues => return Err(Status::SEQUENCE_ERROR),
+            (feature::QUEUES, false) => {
                 if value as u16 == u16::MAX || (value >> 16) as u16 == u16::MAX {
                     return Err(Status::INVALID_FIELD);
                 }
                 let granted = Controller::queues_granted();
                 return Ok(u64::from(granted << 16 | granted));
             }
-            (id::TEMPERATURE, false) => self.thresholds[threshold(sqe)?] = value as u16,
-            (id::WRITE_CACHE, false) if (value & 1 == 1) == self.has_cache => {}
+            (feature::TEMPERATURE, false) => self.thresholds[threshold(sqe)?] = value as u16,
+            (feature::WRITE_CACHE, false) if (value & 1 == 1) == self.has_cache => {}
             // The cache is the device's, and the only profile of command sets is the first.
-            (id::WRITE_CACHE, false) => return Err(Status::FEATURE_NOT_CHANGEABLE),
-            (id::COMMAND_SETS, false) if value & 0x1FF == 0 => {}
-            (id::ARBITRATION | id::POWER | id::ERROR_RECOVERY | id::ATOMICITY, false) if value == 0 => {}
-            (id::HOST, false) => return Err(Status::SEQUENCE_ERROR),
+            (feature::WRITE_CACHE, false) => return Err(Status::FEATURE_NOT_CHANGEABLE),
+            (feature::COMMAND_SETS, false) if value & 0x1FF == 0 => {}
+            (feature::ARBITRATION | feature::POWER | feature::ERROR_RECOVERY | feature::ATOMICITY, false)
+                if value == 0 => {}
+            (feature::HOST, false) => return Err(Status::SEQUENCE_ERROR),
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(0)

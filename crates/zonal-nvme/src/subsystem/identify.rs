@@ -12,7 +12,8 @@ use crate::status::Status;
 use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
     BlockFormat, IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController,
-    IndependentNamespace, Sqe, ZoneFormat, descriptor, emit_descriptors, emit_namespaces, padded, zero_ended,
+    IndependentNamespace, Sqe, ZoneFormat, descriptor, emit_descriptors, emit_namespaces, oncs, padded,
+    zero_ended,
 };
 use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
@@ -115,8 +116,8 @@ impl Controller {
         }
         let info = target.volume().info();
         let last = target.namespaces().iter().map(Namespace::nsid).max().unwrap_or(0);
-        let deallocates = u16::from(info.discard_sectors_max > 0) << 2;
-        let verifies = u16::from(info.verify_sectors_max > 0) << 7;
+        let deallocates = if info.discard_sectors_max > 0 { oncs::DATASET_MANAGEMENT } else { 0 };
+        let verifies = if info.verify_sectors_max > 0 { oncs::VERIFY } else { 0 };
         IdentifyController {
             kind: IO,
             mdts: target.mdts,
@@ -125,7 +126,7 @@ impl Controller {
             cqes: 0x44,
             nn: last.into(),
             // Write Zeroes always.
-            oncs: (deallocates | 1 << 3 | verifies).into(),
+            oncs: (deallocates | oncs::WRITE_ZEROES | verifies).into(),
             // A cache, if the device has one; a flush of all namespaces is supported.
             vwc: u8::from(info.volatile_cache) | 0b110,
             mnan: last.into(),

@@ -5,24 +5,13 @@ use super::{DISCOVERY_NQN, HostCounts, Namespace, Target};
 use crate::status::Status;
 use crate::wire::command_set::{NVM, ZNS};
 use crate::wire::{
-    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Sqe,
-    emit_namespaces, padded, zero_ended,
+    ChangedZoneList, ConnectData, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Sqe,
+    emit_namespaces, log, padded, zero_ended,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
-
-mod id {
-    pub const SUPPORTED: u8 = 0x00;
-    pub const ERRORS: u8 = 0x01;
-    pub const HEALTH: u8 = 0x02;
-    pub const FIRMWARE: u8 = 0x03;
-    pub const NAMESPACES: u8 = 0x04;
-    pub const EFFECTS: u8 = 0x05;
-    pub const DISCOVERY: u8 = 0x70;
-    pub const ZONES: u8 = 0xBF;
-}
 
 /// The transport, as a number (Base 5.1.12.3.1).
 pub(super) const TCP: u8 = 3;
@@ -69,27 +58,27 @@ impl Controller {
             return Err(Status::INVALID_FIELD);
         }
         let page = match (lid, self.is_discovery()) {
-            (id::DISCOVERY, true) => discovery(self.target(), self.local()),
-            (_, true) | (id::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
-            (id::SUPPORTED, false) => supported(),
-            (id::ERRORS, false) => state.errors.page(),
+            (log::DISCOVERY, true) => discovery(self.target(), self.local()),
+            (_, true) | (log::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
+            (log::SUPPORTED, false) => supported(),
+            (log::ERRORS, false) => state.errors.page(),
             // Of the controller: namespaces have none of their own.
-            (id::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
-            (id::HEALTH, false) => return Err(Status::INVALID_FIELD),
-            (id::FIRMWARE, false) => {
+            (log::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
+            (log::HEALTH, false) => return Err(Status::INVALID_FIELD),
+            (log::FIRMWARE, false) => {
                 let revision = padded(env!("CARGO_PKG_VERSION"));
                 FirmwareLog { slot: 1, revision, ..FromZeros::new_zeroed() }.as_bytes().to_vec()
             }
-            (id::NAMESPACES, false) => {
+            (log::NAMESPACES, false) => {
                 let page = emit_namespaces(state.notices.namespaces.log.iter().copied());
                 if !retains {
                     state.notices.namespaces.clear();
                 }
                 page
             }
-            (id::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS),
-            (id::EFFECTS, false) => return Err(Status::INVALID_FIELD),
-            (id::ZONES, false) => {
+            (log::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS),
+            (log::EFFECTS, false) => return Err(Status::INVALID_FIELD),
+            (log::ZONES, false) => {
                 let all = self.target().namespaces();
                 let place = all.iter().position(|n| n.nsid() == nsid && n.is_zoned());
                 let changed = &mut state.notices.zones[place.ok_or(Status::INVALID_NAMESPACE)?];
@@ -113,8 +102,10 @@ impl Controller {
 /// Base 5.1.12.1.1.
 fn supported() -> Vec<u8> {
     let mut page = [U32::ZERO; 256];
-    for id in [id::SUPPORTED, id::ERRORS, id::HEALTH, id::FIRMWARE, id::NAMESPACES, id::EFFECTS, id::ZONES] {
-        page[usize::from(id)] = 1.into();
+    for lid in
+        [log::SUPPORTED, log::ERRORS, log::HEALTH, log::FIRMWARE, log::NAMESPACES, log::EFFECTS, log::ZONES]
+    {
+        page[usize::from(lid)] = 1.into();
     }
     page.as_bytes().to_vec()
 }
@@ -175,7 +166,7 @@ fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
             kind,
             requirements: 1 << 2,
             port: 1.into(),
-            cntlid: 0xFFFF.into(),
+            cntlid: ConnectData::ANY_CONTROLLER.into(),
             admin_entries: 32.into(),
             service: padded(local.port().to_string()),
             subsystem: zero_ended(nqn),

@@ -20,7 +20,7 @@ pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
 pub use properties::PropertySet;
 
 use crate::status::Status;
-use crate::wire::{ConnectCommand, ConnectData, text};
+use crate::wire::{ConnectCommand, ConnectData, NQN_MAX, text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -82,7 +82,9 @@ zonal_core::setters! {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
     /// Base 4.7.
-    #[error("{0:?} is no name of a subsystem: \"nqn.\", a date, a domain and a name, at most 223 bytes")]
+    #[error(
+        "{0:?} is no name of a subsystem: \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
+    )]
     Nqn(String),
     /// The device has zones that no namespace can have.
     #[error("{0}")]
@@ -119,7 +121,7 @@ impl Target {
     pub fn new(volume: Arc<Volume>, options: TargetOptions) -> Result<Target, TargetError> {
         let made = || format!("nqn.2014-08.org.nvmexpress:uuid:{}", options.identity);
         let nqn = options.nqn.clone().unwrap_or_else(made);
-        if !nqn.starts_with("nqn.") || nqn.len() > 223 || nqn == DISCOVERY_NQN {
+        if !nqn.starts_with("nqn.") || nqn.len() > NQN_MAX || nqn == DISCOVERY_NQN {
             return Err(TargetError::Nqn(nqn));
         }
         let pages = u64::from(volume.info().command_sectors_max) / 8;
@@ -266,7 +268,7 @@ impl Target {
         let mut controllers = self.controllers.lock();
         controllers.all.retain(|_, controller| !controller.is_over());
         if qid == 0 {
-            if cntlid != u16::MAX {
+            if cntlid != ConnectData::ANY_CONTROLLER {
                 return Err(in_data(16));
             }
             let free = (1..=CONTROLLERS).map(|n| (controllers.last + n - 1) % CONTROLLERS + 1);

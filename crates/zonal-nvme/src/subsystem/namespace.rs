@@ -2,8 +2,8 @@
 
 use super::{TargetError, TargetOptions};
 use crate::status::Status;
-use crate::wire::{ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
-use zerocopy::{FromZeros, IntoBytes};
+use crate::wire::{DatasetRange, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Part, Request};
@@ -255,7 +255,7 @@ impl Namespace {
         };
         self.check_writable(request.op)?;
         let has_fua = matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES | io::ZONE_APPEND);
-        let is_durable = has_fua && sqe.dword(12) & 1 << 30 != 0;
+        let is_durable = has_fua && sqe.dword(12) & Sqe::FUA != 0;
         Ok(IoCommand::One(if is_durable { request.fua() } else { request }))
     }
 
@@ -269,21 +269,20 @@ impl Namespace {
     /// Ranges that the host needs no more (NVM 3.2.3). It is advice: zones are reset instead, and a device without discards keeps
     /// what it has.
     fn deallocate(&self, sqe: &Sqe, ranges: &[u8]) -> Result<IoCommand, IoError> {
-        const DEALLOCATE: u32 = 4;
         self.check_writable(Op::Discard)?;
         let has_discard = !self.is_zoned && self.part.info().discard_sectors_max > 0;
         let mut requests = Vec::new();
         let count = (sqe.dword(10) & 0xFF) as usize + 1;
-        for range in ranges.chunks_exact(16).take(count) {
-            let blocks = u32::from_le_bytes(range[4..8].try_into().expect("4 bytes"));
-            let lba = u64::from_le_bytes(range[8..16].try_into().expect("8 bytes"));
-            let sectors = blocks.checked_mul(self.block_sectors()).ok_or(Status::LBA_OUT_OF_RANGE)?;
-            let sector = self.sector(lba)?;
+        let (ranges, _) = <[DatasetRange]>::ref_from_prefix(ranges).expect("any bytes");
+        for range in ranges.iter().take(count) {
+            let sectors =
+                range.blocks.get().checked_mul(self.block_sectors()).ok_or(Status::LBA_OUT_OF_RANGE)?;
+            let sector = self.sector(range.lba.get())?;
             let end = sector.0.checked_add(u64::from(sectors)).ok_or(Status::LBA_OUT_OF_RANGE)?;
             if end > self.part.info().geometry.sectors().0 {
                 return Err(Status::LBA_OUT_OF_RANGE);
             }
-            if sectors > 0 && sqe.dword(11) & DEALLOCATE != 0 && has_discard {
+            if sectors > 0 && sqe.dword(11) & DatasetRange::DEALLOCATE != 0 && has_discard {
                 requests.push(Request::discard(sector, sectors));
             }
         }

@@ -6,6 +6,7 @@
 use super::Target;
 use super::features::Features;
 use super::logs::ChangedZones;
+use crate::wire::{event, log};
 use std::collections::{BTreeSet, VecDeque};
 use zonal_io::volume::{DeviceEvent, Events};
 
@@ -13,10 +14,10 @@ use zonal_io::volume::{DeviceEvent, Events};
 pub(super) const EVENT_REQUESTS: u8 = 4;
 
 /// A notice, that the attributes of a namespace have changed, and the log that tells which.
-const NAMESPACE_CHANGED: u64 = 2 | 0x04 << 16;
+const NAMESPACE_CHANGED: u64 = event::NOTICE | event::NAMESPACE_CHANGED << 8 | (log::NAMESPACES as u64) << 16;
 
 /// A notice, that a zone's descriptor has changed, and its log (ZNS 4.1.5).
-const ZONE_CHANGED: u64 = 2 | 0xEF << 8 | 0xBF << 16;
+const ZONE_CHANGED: u64 = event::NOTICE | event::ZONE_CHANGED << 8 | (log::ZONES as u64) << 16;
 
 pub(super) struct Notices {
     /// Requests for events, by their numbers.

@@ -3,36 +3,15 @@
 use super::QUEUE_ENTRIES;
 use super::controller::{Controller, ControllerState};
 use crate::status::Status;
+use crate::wire::csts::{FATAL, READY, SHUT_DOWN, SHUTTING_DOWN};
+use crate::wire::{cap, cc, csts, property};
 use std::sync::atomic::Ordering;
-
-/// Offsets.
-mod property {
-    pub const CAP: u32 = 0x00;
-    pub const VS: u32 = 0x08;
-    pub const CC: u32 = 0x14;
-    pub const CSTS: u32 = 0x1C;
-    pub const CRTO: u32 = 0x68;
-}
 
 /// `VS`: 2.1.0.
 pub(super) const VERSION: u32 = 0x0002_0100;
 
 /// Time for a controller to be ready or reset, in units of 500 ms.
 const TIMEOUT: u64 = 20;
-
-/// `CC.EN` and `CC.SHN` (Base 3.1.4.5).
-const ENABLE: u32 = 1;
-const SHUTDOWN: u32 = 3 << 14;
-
-/// Value of `CC.CSS` for all command sets. With 0 there is the NVM command set alone.
-const ALL_SETS: u32 = 6;
-
-/// `CSTS.RDY`, `CSTS.CFS` and the values of `CSTS.SHST` (Base 3.1.4.6).
-pub(super) const READY: u32 = 1;
-pub(super) const FATAL: u32 = 2;
-const SHUTDOWN_STATUS: u32 = 3 << 2;
-const SHUTTING_DOWN: u32 = 1 << 2;
-const SHUT_DOWN: u32 = 2 << 2;
 
 /// What setting a property takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +32,7 @@ impl Controller {
         let state = self.state.lock();
         let entries = u64::from(QUEUE_ENTRIES) - 1;
         // Contiguous queues; NVM, and command sets by their numbers; the time to be ready is in CRTO as well.
-        let cap = entries | 1 << 16 | TIMEOUT << 24 | 1 << 37 | 1 << 43 | 1 << 59;
+        let cap = entries | 1 << 16 | TIMEOUT << 24 | 1 << 37 | cap::HAS_SETS | 1 << 59;
         Ok(match (offset, is_long) {
             (property::CAP, true) => cap,
             (property::VS, false) => VERSION.into(),
@@ -72,17 +51,17 @@ impl Controller {
         if offset != property::CC || is_long {
             return Err(Status::INVALID_FIELD);
         }
-        let cc = value as u32;
+        let value = value as u32;
         let mut state = self.state.lock();
-        let was = std::mem::replace(&mut state.cc, cc);
+        let was = std::mem::replace(&mut state.cc, value);
         let mut then = PropertySet::Done;
-        if cc & SHUTDOWN != 0 && was & SHUTDOWN == 0 {
-            state.csts = state.csts & !SHUTDOWN_STATUS | SHUTTING_DOWN;
+        if value & cc::SHUTDOWN != 0 && was & cc::SHUTDOWN == 0 {
+            state.csts = state.csts & !csts::SHUTDOWN | SHUTTING_DOWN;
             state.shutdowns = state.shutdowns.wrapping_add(1);
             then = PropertySet::Shutdown;
         }
-        match (was & ENABLE != 0, cc & ENABLE != 0) {
-            (false, true) => state.csts = self.enabled(cc),
+        match (was & cc::ENABLE != 0, value & cc::ENABLE != 0) {
+            (false, true) => state.csts = self.enabled(value),
             (true, false) => {
                 self.reset(&mut state);
                 then = PropertySet::Done;
@@ -111,13 +90,13 @@ impl Controller {
         did_wait
     }
 
-    /// `CSTS` of a controller that a host enables with `cc`.
-    fn enabled(&self, cc: u32) -> u32 {
-        let (sets, page, arbitration) = (cc >> 4 & 7, cc >> 7 & 0xF, cc >> 11 & 7);
+    /// `CSTS` of a controller that a host enables with this value of `CC`.
+    fn enabled(&self, value: u32) -> u32 {
+        let (page, arbitration) = (value >> 7 & 0xF, value >> 11 & 7);
         // A host of the base set alone says 0. Pages of 4 KiB, arbitration in turn.
-        let is_right = matches!(sets, 0 | ALL_SETS) && page == 0 && arbitration == 0;
+        let is_right = matches!(value & cc::SETS, 0 | cc::ALL_SETS) && page == 0 && arbitration == 0;
         // Entries of 64 and 16 bytes, which concern no discovery controller.
-        let has_sizes = self.is_discovery() || cc >> 16 & 0xFF == 0x46;
+        let has_sizes = self.is_discovery() || value & cc::SIZES == cc::SIZES_64_16;
         if is_right && has_sizes { READY } else { FATAL }
     }
 
@@ -140,16 +119,16 @@ impl Controller {
     pub fn has_shut_down(&self, shutdown: u32, is_durable: bool) {
         let mut state = self.state.lock();
         // It was reset meanwhile, and perhaps the host has asked for another one, which covers more.
-        if state.csts & SHUTDOWN_STATUS != SHUTTING_DOWN || state.shutdowns != shutdown {
+        if state.csts & csts::SHUTDOWN != SHUTTING_DOWN || state.shutdowns != shutdown {
             return;
         }
-        state.csts = state.csts & !SHUTDOWN_STATUS | SHUT_DOWN | if is_durable { 0 } else { FATAL };
+        state.csts = state.csts & !csts::SHUTDOWN | SHUT_DOWN | if is_durable { 0 } else { FATAL };
         self.set_ready(&state);
     }
 
     fn set_ready(&self, state: &ControllerState) {
-        let is_ready = state.csts & (READY | FATAL | SHUTDOWN_STATUS) == READY;
-        self.has_zones.store(state.cc >> 4 & 7 == ALL_SETS, Ordering::Release);
+        let is_ready = state.csts & (READY | FATAL | csts::SHUTDOWN) == READY;
+        self.has_zones.store(state.cc & cc::SETS == cc::ALL_SETS, Ordering::Release);
         self.is_ready.store(is_ready, Ordering::Release);
     }
 }
@@ -157,7 +136,7 @@ impl Controller {
 impl ControllerState {
     /// `CSTS`. A reset is over once the queues from before have ended what waited in them.
     fn status(&self) -> u32 {
-        let is_resetting = self.cc & ENABLE == 0 && !self.queues.is_empty();
+        let is_resetting = self.cc & cc::ENABLE == 0 && !self.queues.is_empty();
         self.csts | if is_resetting { READY } else { 0 }
     }
 }

@@ -47,6 +47,9 @@ pub struct Sqe {
 }
 
 impl Sqe {
+    /// In dword 12: a write is durable when it is answered.
+    pub const FUA: u32 = 1 << 30;
+
     /// A command without data. Of a fabrics command, `nsid` is its type.
     pub fn new(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
         // Over fabrics data pointers are SGLs, also where there are no data (Base 4.1.1).

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ConnectData {
     /// The host's identifier.
     pub host: [u8; 16],
-    /// The controller; all ones: a new one.
+    /// The controller, or [`ConnectData::ANY_CONTROLLER`].
     pub cntlid: U16,
     pub(crate) reserved_18: [u8; 238],
     /// Name of the subsystem.
@@ -21,6 +21,11 @@ pub struct ConnectData {
 }
 
 const _: () = assert!(size_of::<ConnectData>() == 1024);
+
+impl ConnectData {
+    /// No controller has this number, which asks for a new one.
+    pub const ANY_CONTROLLER: u16 = 0xFFFF;
+}
 
 /// What a connect command asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -206,13 +206,6 @@ const _: () = {
     assert!(size_of::<IdentifyNvmController>() == 4096);
 };
 
-/// Command sets (Base 5.1.13.1).
-pub mod command_set {
-    #![allow(missing_docs, reason = "the names are the standard's")]
-    pub const NVM: u8 = 0;
-    pub const ZNS: u8 = 2;
-}
-
 /// Kinds of namespace descriptors (Base 5.1.13.2.3).
 pub mod descriptor {
     #![allow(missing_docs, reason = "the names are the standard's")]

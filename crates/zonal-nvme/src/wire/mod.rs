@@ -9,6 +9,7 @@ mod command;
 mod connect;
 mod identify;
 mod logs;
+mod numbers;
 pub mod pdu;
 mod requests;
 mod zones;
@@ -17,14 +18,15 @@ pub use command::{Cqe, Sgl, Sqe, admin, fabrics, io};
 pub use connect::{ConnectCommand, ConnectData};
 pub use identify::{
     BlockFormat, IdentifyController, IdentifyNamespace, IdentifyNvmController, IdentifyZoned,
-    IdentifyZonedController, IndependentNamespace, ZoneFormat, command_set, descriptor, emit_descriptors,
-    emit_namespaces, parse_descriptors,
+    IdentifyZonedController, IndependentNamespace, ZoneFormat, descriptor, emit_descriptors, emit_namespaces,
+    parse_descriptors,
 };
 pub use logs::{ChangedZoneList, DiscoveryEntry, DiscoveryHeader, ErrorEntry, FirmwareLog, HealthLog};
+pub use numbers::{NQN_MAX, cap, cc, command_set, csts, event, feature, log, oncs, property};
 pub use pdu::{
     CommonHeader, DataHeader, DigestFlags, IcReq, IcResp, PduKind, R2t, TermReq, data_flags, term,
 };
-pub use requests::{DataPointer, GetLogPage, ZoneReceive, ZoneSend};
+pub use requests::{DataPointer, DatasetRange, GetLogPage, ZoneReceive, ZoneSend};
 pub use zones::{ReportHeader, ReportedZone};
 
 use crc_fast::CrcAlgorithm;

@@ -1,6 +1,8 @@
 //! What commands ask for, as values: their dwords taken apart, and checked where a value has a meaning or none.
 
 use super::{Sgl, Sqe, admin, io};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Where a command's data are (Base 4.3.2): the two descriptors that there are over TCP (TCP 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +84,23 @@ impl GetLogPage {
         (sqe.cdw[2], sqe.cdw[3]) = ((self.offset as u32).into(), ((self.offset >> 32) as u32).into());
         sqe.cdw[4] = (u32::from(self.csi) << 24).into();
     }
+}
+
+/// A range of Dataset Management (NVM 3.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct DatasetRange {
+    /// Hints.
+    pub attributes: U32,
+    /// Blocks.
+    pub blocks: U32,
+    /// The first of them.
+    pub lba: U64,
+}
+
+impl DatasetRange {
+    /// In dword 11: the host does not need the ranges any more.
+    pub const DEALLOCATE: u32 = 1 << 2;
 }
 
 /// Zone Management Send (ZNS 3.4.3).

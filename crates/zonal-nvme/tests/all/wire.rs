@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zonal_nvme::wire::{
-    ChangedZoneList, CommonHeader, ConnectCommand, ConnectData, Cqe, DataHeader, DataPointer, DigestFlags,
-    DiscoveryEntry, DiscoveryHeader, ErrorEntry, FirmwareLog, GetLogPage, HealthLog, IcReq, IcResp,
-    IdentifyController, IdentifyNamespace, IdentifyNvmController, IdentifyZoned, IdentifyZonedController,
-    IndependentNamespace, PduKind, R2t, ReportHeader, ReportedZone, Sgl, Sqe, TermReq, ZoneReceive, ZoneSend,
-    admin, data_flags, descriptor, digest, emit_descriptors, io, padded, parse_descriptors, term, text,
-    zero_ended,
+    ChangedZoneList, CommonHeader, ConnectCommand, ConnectData, Cqe, DataHeader, DataPointer, DatasetRange,
+    DigestFlags, DiscoveryEntry, DiscoveryHeader, ErrorEntry, FirmwareLog, GetLogPage, HealthLog, IcReq,
+    IcResp, IdentifyController, IdentifyNamespace, IdentifyNvmController, IdentifyZoned,
+    IdentifyZonedController, IndependentNamespace, PduKind, R2t, ReportHeader, ReportedZone, Sgl, Sqe,
+    TermReq, ZoneReceive, ZoneSend, admin, data_flags, descriptor, digest, emit_descriptors, io, padded,
+    parse_descriptors, term, text, zero_ended,
 };
 
 fn common(kind: PduKind, flags: u8, data_offset: u8, len: u32) -> CommonHeader {
@@ -263,6 +263,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
         }),
         page!(ChangedZoneList { count: 2, starts[0]: 1024, starts[1]: 5120, }),
         page!(ReportHeader { zones: 2 }),
+        page!(DatasetRange { attributes: 1, blocks: 0x200, lba: 0x1_0000_0400 }),
         page!(ReportedZone {
             kind: 2,
             state: 0x20,
