@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_nvme::subsystem::Target;
-use zonal_nvme::wire::{Sgl, Sqe, io};
+use zonal_nvme::wire::{Sqe, io};
 
 const BLOCK: u32 = 4096;
 /// Blocks of a zone.
@@ -31,9 +31,7 @@ fn command(opcode: u8, lba: u32, blocks: u32) -> Sqe {
 }
 
 fn flush() -> Sqe {
-    let mut flush = sqe(io::FLUSH, 1, [0; 6]);
-    flush.data = Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT };
-    flush
+    sqe(io::FLUSH, 1, [0; 6])
 }
 
 fn queue(target: &Arc<Target>) -> (Queue, Queue) {

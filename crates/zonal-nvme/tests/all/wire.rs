@@ -23,16 +23,7 @@ fn common(kind: PduKind, flags: u8, data_offset: u8, len: u32) -> CommonHeader {
 }
 
 fn sqe(opcode: u8) -> Sqe {
-    Sqe {
-        opcode,
-        flags: 0x40,
-        cid: 0x1234.into(),
-        nsid: 1.into(),
-        cdw2: [0.into(); 2],
-        metadata: 0.into(),
-        data: DataPointer::Transport { len: 4096 }.emit(),
-        cdw: [0; 6].map(Into::into),
-    }
+    Sqe { cid: 0x1234.into(), ..Sqe::new(opcode, 1, [0; 6]).with_data(4096) }
 }
 
 /// Every structure, by its name, with values that differ in all fields.

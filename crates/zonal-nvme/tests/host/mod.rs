@@ -96,16 +96,7 @@ pub fn address() -> SocketAddr {
 }
 
 pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
-    Sqe {
-        opcode,
-        flags: 0x40,
-        cid: 0.into(),
-        nsid: nsid.into(),
-        cdw2: [0.into(); 2],
-        metadata: 0.into(),
-        data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
-        cdw: cdw.map(Into::into),
-    }
+    Sqe::new(opcode, nsid, cdw)
 }
 
 /// Connects queue `qid`, whose last entry is number `last_entry`, to a controller.
@@ -117,9 +108,7 @@ pub fn connect_command(qid: u16, last_entry: u16, controller: u16, nqn: &str) ->
     data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
     data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
     let cdw = [u32::from(qid) << 16, u32::from(last_entry) | FLOW_CONTROL, 10_000, 0, 0, 0];
-    let mut command = sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
-    command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
-    (command, data)
+    (sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw).with_capsule(1024), data)
 }
 
 impl Queue {

@@ -7,7 +7,7 @@ use crate::random::tap::{Tag, ZERO};
 use crate::random::truth::History;
 use std::collections::BTreeMap;
 use zonal_core::{Sector, ZoneIndex};
-use zonal_nvme::wire::{Sgl, Sqe, io};
+use zonal_nvme::wire::{Sqe, io};
 
 const RESET: u32 = 4;
 
@@ -97,16 +97,7 @@ fn check_final(world: &mut HostsRun) -> Result<(), String> {
 }
 
 fn read(nsid: u32, lba: u32, blocks: u32, bytes: u32) -> Sqe {
-    Sqe {
-        opcode: io::READ,
-        flags: 0x40,
-        cid: 0.into(),
-        nsid: nsid.into(),
-        cdw2: [0.into(); 2],
-        metadata: 0.into(),
-        data: Sgl { address: 0.into(), len: bytes.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
-        cdw: [lba, 0, blocks - 1, 0, 0, 0].map(Into::into),
-    }
+    Sqe::new(io::READ, nsid, [lba, 0, blocks - 1, 0, 0, 0]).with_data(bytes)
 }
 
 impl Judge<'_> {

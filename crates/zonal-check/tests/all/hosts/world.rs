@@ -89,19 +89,6 @@ pub struct HostsRun {
     digest: DefaultHasher,
 }
 
-fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
-    Sqe {
-        opcode,
-        flags: 0x40,
-        cid: 0.into(),
-        nsid: nsid.into(),
-        cdw2: [0.into(); 2],
-        metadata: 0.into(),
-        data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
-        cdw: cdw.map(Into::into),
-    }
-}
-
 impl HostsRun {
     /// A target on a watched, faulty, watched drive, which may lie.
     pub fn new(seed: u64, lie: Option<Lie>) -> HostsRun {
@@ -218,7 +205,7 @@ impl HostsRun {
     fn begin_host(&mut self, host: usize) -> Result<(), String> {
         let Some(controller) = self.connect(host, 0, 0xFFFF)? else { return Ok(()) };
         let place = self.lines.len() - 1;
-        let enable = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, 0x14, ENABLED, 0, 0, 0]);
+        let enable = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, 0x14, ENABLED, 0, 0, 0]);
         self.lines[place].peer.command(enable, Vec::new());
         self.exchange_with(place)?;
         for qid in 1..=self.setup.queues {
@@ -245,7 +232,7 @@ impl HostsRun {
         data[256..256 + NQN.len()].copy_from_slice(NQN.as_bytes());
         data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
         let cdw = [u32::from(qid) << 16, (ENTRIES - 1) | flow_control, 10_000, 0, 0, 0];
-        let mut command = sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
+        let mut command = Sqe::new(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
         (command.data.kind, command.data.len) = (Sgl::IN_CAPSULE, 1024.into());
         self.lines[place].peer.command(command, data);
         self.exchange_with(place)?;
@@ -298,7 +285,7 @@ impl HostsRun {
         let Some(place) = self.lines.iter().position(is_admin) else { return };
         let value = if self.rng.random_ratio(1, 2) { 0 } else { ENABLED | 1 << 14 };
         if self.lines[place].peer.has_entry() {
-            let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, 0x14, value, 0, 0, 0]);
+            let set = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, 0x14, value, 0, 0, 0]);
             self.lines[place].peer.command(set, Vec::new());
             for n in (0..self.lines.len()).filter(|n| self.lines[*n].host == host).collect::<Vec<_>>() {
                 self.lines[n].is_ending = true;
@@ -317,10 +304,10 @@ impl HostsRun {
             return;
         }
         let command = match self.rng.random_range(0..4) {
-            0 => sqe(admin::KEEP_ALIVE, 0, [0; 6]),
-            1 => sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]),
+            0 => Sqe::new(admin::KEEP_ALIVE, 0, [0; 6]),
+            1 => Sqe::new(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]),
             2 => {
-                let mut command = sqe(admin::IDENTIFY, 0, [1, 0, 0, 0, 0, 0]);
+                let mut command = Sqe::new(admin::IDENTIFY, 0, [1, 0, 0, 0, 0, 0]);
                 command.data.len = 4096.into();
                 command
             }
@@ -330,7 +317,7 @@ impl HostsRun {
                 let (id, qid) = (self.lines[n].id, self.lines[n].qid);
                 self.book.abort(id, *cid);
                 self.break_zone_of(id, host, qid);
-                sqe(admin::ABORT, 0, [u32::from(qid) | u32::from(*cid) << 16, 0, 0, 0, 0, 0])
+                Sqe::new(admin::ABORT, 0, [u32::from(qid) | u32::from(*cid) << 16, 0, 0, 0, 0, 0])
             }
         };
         self.lines[place].peer.command(command, Vec::new());
@@ -488,7 +475,7 @@ impl HostsRun {
         let start = zone * zone_blocks;
         let len = blocks * self.block();
         let sized = |opcode, nsid, cdw, len: u32| {
-            let mut command = sqe(opcode, nsid, cdw);
+            let mut command = Sqe::new(opcode, nsid, cdw);
             command.data.len = len.into();
             command
         };
@@ -522,19 +509,19 @@ impl HostsRun {
             }
             72..76 => {
                 let at = if nsid == 2 { 0 } else { start + self.next[zone as usize] };
-                (sqe(io::WRITE_ZEROES, nsid, [at, 0, (blocks - 1) | fua, 0, 0, 0]), false)
+                (Sqe::new(io::WRITE_ZEROES, nsid, [at, 0, (blocks - 1) | fua, 0, 0, 0]), false)
             }
-            76..80 => (sqe(io::FLUSH, nsid, [0; 6]), false),
+            76..80 => (Sqe::new(io::FLUSH, nsid, [0; 6]), false),
             80..92 => {
                 self.next[zone as usize] = 0;
-                (sqe(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, 4, 0, 0]), false)
+                (Sqe::new(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, 4, 0, 0]), false)
             }
             92..97 => {
                 let action = [1, 2, 3][self.rng.random_range(0..3)];
                 if action == 2 {
                     self.next[zone as usize] = zone_blocks - 1;
                 }
-                (sqe(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, action, 0, 0]), false)
+                (Sqe::new(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, action, 0, 0]), false)
             }
             _ => {
                 let partial = if self.is(2) { 1 << 16 } else { 0 };
@@ -558,10 +545,10 @@ impl HostsRun {
             // From here on its order is known again.
             self.next[zone as usize] = 0;
             self.broken[zone as usize] = false;
-            return Some((sqe(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, 4, 0, 0]), false));
+            return Some((Sqe::new(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, 4, 0, 0]), false));
         }
         self.next[zone as usize] += blocks;
-        let mut command = sqe(io::WRITE, 1, [start + next, 0, (blocks - 1) | fua, 0, 0, 0]);
+        let mut command = Sqe::new(io::WRITE, 1, [start + next, 0, (blocks - 1) | fua, 0, 0, 0]);
         command.data.len = (blocks * self.block()).into();
         Some((command, true))
     }

@@ -12,19 +12,6 @@ pub type Made = (Sqe, Vec<u8>);
 /// Longest payload of a case: most of what a command may have.
 const PAYLOAD_MAX: u32 = 1 << 20;
 
-fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
-    Sqe {
-        opcode,
-        flags: 0x40,
-        cid: 0.into(),
-        nsid: nsid.into(),
-        cdw2: [0.into(); 2],
-        metadata: 0.into(),
-        data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
-        cdw: cdw.map(Into::into),
-    }
-}
-
 /// A command with data from the host, in its capsule if they fit and the choice is so.
 fn with_payload(choices: &mut Choices<'_>, mut command: Sqe, len: u32) -> Made {
     command.data.len = len.into();
@@ -47,7 +34,7 @@ pub fn connect(choices: &mut Choices<'_>, qid: u16, controller: u16) -> Made {
     data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
     data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
     let cdw = [u32::from(qid) << 16, (entries - 1) | flags, keep_alive, 0, 0, 0];
-    let mut command = sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
+    let mut command = Sqe::new(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
     (command.data.kind, command.data.len) = (Sgl::IN_CAPSULE, 1024.into());
     if choices.is(24) {
         // A field that is not as it should be.
@@ -63,7 +50,7 @@ pub fn connect(choices: &mut Choices<'_>, qid: u16, controller: u16) -> Made {
 
 pub fn enable(value: u32) -> Made {
     let cdw = [0, 0x14, value, 0, 0, 0];
-    (sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), cdw), Vec::new())
+    (Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), cdw), Vec::new())
 }
 
 /// A command that an admin queue may have.
@@ -73,26 +60,28 @@ pub fn admin(choices: &mut Choices<'_>) -> Made {
     let len = choices.one_of(&[4096u32, 512, 16, 1 << 20, 0]);
     let mut command = match choices.below(12) {
         0 => enable(choices.one_of(&[0x0046_0061, 0, 0x0046_4061, number])).0,
-        1 => sqe(fabrics::OPCODE, choices.below(10), [number & 1, choices.below(0x80), number, 0, 0, 0]),
-        2 | 3 => sqe(admin::IDENTIFY, nsid, [number & 0x1F, (number >> 8 & 2) << 24, 0, 0, 0, 0]),
+        1 => Sqe::new(fabrics::OPCODE, choices.below(10), [number & 1, choices.below(0x80), number, 0, 0, 0]),
+        2 | 3 => Sqe::new(admin::IDENTIFY, nsid, [number & 0x1F, (number >> 8 & 2) << 24, 0, 0, 0, 0]),
         4 | 5 => {
             let page = choices.one_of(&[0u32, 1, 2, 3, 4, 5, 0x70, 0xBF]);
             let dwords = len / 4;
             let cdw = [page | dwords.saturating_sub(1) << 16, dwords >> 16, number & 0xFFF, 0, 2 << 24, 0];
-            sqe(admin::GET_LOG_PAGE, nsid, cdw)
+            Sqe::new(admin::GET_LOG_PAGE, nsid, cdw)
         }
-        6 => sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]),
-        7 => sqe(
+        6 => Sqe::new(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]),
+        7 => Sqe::new(
             admin::SET_FEATURES,
             nsid,
             [choices.one_of(&[0x0B, 0x0F, 7, 6, 0x81, number]), number, 0, 0, 0, 0],
         ),
-        8 => {
-            sqe(admin::GET_FEATURES, nsid, [choices.one_of(&[0x0B, 0x0F, 7, 6, 0x81, number]), 0, 0, 0, 0, 0])
-        }
-        9 => sqe(admin::ABORT, 0, [number, 0, 0, 0, 0, 0]),
-        10 => sqe(admin::KEEP_ALIVE, 0, [0; 6]),
-        _ => sqe(choices.byte(), nsid, [number; 6]),
+        8 => Sqe::new(
+            admin::GET_FEATURES,
+            nsid,
+            [choices.one_of(&[0x0B, 0x0F, 7, 6, 0x81, number]), 0, 0, 0, 0, 0],
+        ),
+        9 => Sqe::new(admin::ABORT, 0, [number, 0, 0, 0, 0, 0]),
+        10 => Sqe::new(admin::KEEP_ALIVE, 0, [0; 6]),
+        _ => Sqe::new(choices.byte(), nsid, [number; 6]),
     };
     let is_host_identifier = command.opcode == admin::SET_FEATURES && command.cdw[0].get() as u8 == 0x81;
     if is_host_identifier {
@@ -118,36 +107,36 @@ pub fn io(choices: &mut Choices<'_>, shape: &Shape) -> Made {
         // At the zone's start and after it, as often as not at the pointer.
         0..=4 => {
             let at = zone + choices.below(4) * blocks;
-            let command = sqe(io::WRITE, nsid, [at, 0, (blocks - 1) | flags, 0, 0, 0]);
+            let command = Sqe::new(io::WRITE, nsid, [at, 0, (blocks - 1) | flags, 0, 0, 0]);
             with_payload(choices, command, blocks * shape.block)
         }
         5 | 6 => {
-            let command = sqe(io::ZONE_APPEND, nsid, [zone, 0, (blocks - 1) | flags, 0, 0, 0]);
+            let command = Sqe::new(io::ZONE_APPEND, nsid, [zone, 0, (blocks - 1) | flags, 0, 0, 0]);
             with_payload(choices, command, blocks * shape.block)
         }
         7..=9 => {
-            let mut command = sqe(io::READ, nsid, [at, 0, blocks - 1, 0, 0, 0]);
+            let mut command = Sqe::new(io::READ, nsid, [at, 0, blocks - 1, 0, 0, 0]);
             command.data.len = (blocks * shape.block).into();
             (command, Vec::new())
         }
-        10 => (sqe(io::WRITE_ZEROES, nsid, [zone, 0, (blocks - 1) | flags, 0, 0, 0]), Vec::new()),
-        11 => (sqe(io::FLUSH, choices.one_of(&[nsid, u32::MAX]), [0; 6]), Vec::new()),
+        10 => (Sqe::new(io::WRITE_ZEROES, nsid, [zone, 0, (blocks - 1) | flags, 0, 0, 0]), Vec::new()),
+        11 => (Sqe::new(io::FLUSH, choices.one_of(&[nsid, u32::MAX]), [0; 6]), Vec::new()),
         12 | 13 => {
             let all = if choices.is(64) { 1 << 8 } else { 0 };
             let action = choices.one_of(&[4u32, 1, 2, 3, 5, 0x10, 0]);
-            (sqe(io::ZONE_MANAGEMENT_SEND, nsid, [zone, 0, 0, action | all, 0, 0]), Vec::new())
+            (Sqe::new(io::ZONE_MANAGEMENT_SEND, nsid, [zone, 0, 0, action | all, 0, 0]), Vec::new())
         }
         14 => {
             let dwords = choices.one_of(&[1024u32, 16, 32, 1, 262_144]);
             let options = choices.number() & 0x1_0703;
-            let mut command = sqe(io::ZONE_MANAGEMENT_RECEIVE, nsid, [at, 0, dwords - 1, options, 0, 0]);
+            let mut command = Sqe::new(io::ZONE_MANAGEMENT_RECEIVE, nsid, [at, 0, dwords - 1, options, 0, 0]);
             command.data.len = (dwords * 4).into();
             (command, Vec::new())
         }
         _ => {
             let ranges = choices.below(4) + 1;
             let len = choices.one_of(&[ranges * 16, 4096]);
-            let command = sqe(io::DATASET_MANAGEMENT, nsid, [ranges - 1, choices.below(8), 0, 0, 0, 0]);
+            let command = Sqe::new(io::DATASET_MANAGEMENT, nsid, [ranges - 1, choices.below(8), 0, 0, 0, 0]);
             let (command, mut data) = with_payload(choices, command, len);
             let some = choices.take(data.len().min(32));
             data[..some.len()].copy_from_slice(some);
