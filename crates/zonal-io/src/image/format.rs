@@ -16,8 +16,11 @@ use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sector, Sec
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"ZONALIMG";
-/// Version of new images, and the newest this code reads. The first with an identity is 2, with current states 3, with tails 4.
+/// Version of new images, and the newest this code reads.
 pub const VERSION: u32 = 4;
+/// Version of the images of Zonal 0.1.0, which are read as well: without identity, current states and tails. No release wrote versions 2
+/// and 3.
+const FIRST: u32 = 1;
 /// Incompatible features this code knows: none yet. An image with any other is refused.
 pub const INCOMPAT_KNOWN: u32 = 0;
 /// Bytes of one copy of the header, of one ledger page, and of the tails beside it.
@@ -91,8 +94,14 @@ pub enum HeaderError {
     #[error("not an image: the file does not begin with \"ZONALIMG\"")]
     Foreign,
     /// Written by a later version.
-    #[error("the image has format version {0}; this program reads versions up to {VERSION}")]
+    #[error("the image has format version {0}; this program reads versions {FIRST} and {VERSION}")]
     Newer(u32),
+    /// Written between two releases.
+    #[error(
+        "the image has format version {0}, which was never released; read it with the program that wrote it, and copy its data to a \
+         new image"
+    )]
+    Unreleased(u32),
     /// No version has this number.
     #[error("damaged header: format version 0")]
     VersionZero,
@@ -177,7 +186,8 @@ impl Header {
         // The version comes before the checksum: a later version may compute that differently.
         match raw.version.get() {
             0 => return Err(HeaderError::VersionZero),
-            1..=VERSION => {}
+            FIRST | VERSION => {}
+            version @ 2..VERSION => return Err(HeaderError::Unreleased(version)),
             newer => return Err(HeaderError::Newer(newer)),
         }
         let (found, computed) = (raw.crc.get(), raw.checksum());
@@ -236,9 +246,9 @@ impl Header {
         Layout::of(&self.geometry, self.version)
     }
 
-    /// Whether the file has a place for the zones' current states; not in images of versions 1 and 2.
+    /// True if the file has a place for the zones' current states; not in images of version 1.
     pub const fn has_current(&self) -> bool {
-        has_current(self.version)
+        self.version != FIRST
     }
 }
 
@@ -295,14 +305,10 @@ impl RawHeader {
                 .map_err(|e| field("the profile name's first bad byte", e.valid_up_to() as u64))?
                 .to_owned(),
             // Of version 1 these bytes are not a field.
-            identity: if version == 1 { None } else { Identity::from_bytes(self.identity) },
+            identity: if version == FIRST { None } else { Identity::from_bytes(self.identity) },
             version,
         })
     }
-}
-
-const fn has_current(version: u32) -> bool {
-    version >= 3
 }
 
 /// Whether `block` sectors can be the logical block of `geometry`.
@@ -345,9 +351,10 @@ pub struct Layout {
 impl Layout {
     const fn of(geometry: &Geometry, version: u32) -> Layout {
         let zone_pages = geometry.zones().div_ceil(ZONES_PER_PAGE as u32);
-        let slot_bytes = if version >= 4 { 2 * PAGE_BYTES } else { PAGE_BYTES };
+        let is_first = version == FIRST;
+        let slot_bytes = if is_first { PAGE_BYTES } else { 2 * PAGE_BYTES };
         let current_offset = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * slot_bytes as u64;
-        let current = if has_current(version) { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 } else { 0 };
+        let current = if is_first { 0 } else { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 };
         let end = current_offset + current;
         Layout {
             zone_pages,
@@ -359,7 +366,7 @@ impl Layout {
         }
     }
 
-    /// Whether a slot has room for tails; not in images of versions 1 to 3.
+    /// True if a slot has room for tails; not in images of version 1.
     pub const fn has_tails(&self) -> bool {
         self.slot_bytes > PAGE_BYTES
     }

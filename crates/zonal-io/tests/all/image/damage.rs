@@ -67,7 +67,7 @@ fn damaged_headers() {
     let (_dir, path) = both(0);
     refused(&path, "not an image");
     let (_dir, path) = both(9);
-    refused(&path, "the image has format version 16388; this program reads versions up to 4");
+    refused(&path, "the image has format version 16388; this program reads versions 1 and 4");
     let (_dir, path) = both(100);
     refused(&path, "damaged header: checksum");
     // The identity.

@@ -200,7 +200,7 @@ fn tails_that_a_page_cannot_have_are_refused_whatever_the_session() {
 #[test]
 fn image_without_room_for_tails_has_both_syncs() {
     let backing = Arc::new(CutBacking::new(1));
-    let header = Header { version: 3, ..options().header().unwrap() };
+    let header = Header { version: 1, ..options().header().unwrap() };
     backing.set_len(header.layout().file_len().unwrap()).unwrap();
     let Ok((ledger, states)) = Ledger::read(backing.clone(), &header, 0) else { panic!("a sound ledger") };
     let states = states.into_iter().map(Mutex::new).collect();
