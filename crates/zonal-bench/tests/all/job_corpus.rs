@@ -29,6 +29,11 @@ fn every_file_survives_the_fuzz_target() {
 }
 
 #[test]
+fn file_with_very_many_sections_survives_the_fuzz_target() {
+    fuzz_job("[a]\n".repeat(1500).as_bytes());
+}
+
+#[test]
 fn cut_and_flipped_files_survive_the_fuzz_target() {
     for (_, bytes) in corpus("accept").into_iter().chain(corpus("refuse")) {
         for cut in 0..bytes.len() {
