@@ -170,7 +170,7 @@ impl Shared {
         let zones: Vec<ZoneIndex> = {
             let core = self.lock();
             let mut space = self.space.lock();
-            space.let_damaged_go()?;
+            space.let_damaged_go(core.collection.as_ref().map(|collection| collection.victim))?;
             let committed = core.committed;
             let zones: Vec<_> = space
                 .book

@@ -307,9 +307,12 @@ impl Space {
         Ok(())
     }
 
-    /// Unpins zones that were left alone for data that could not be read, once no file has that data.
-    pub(super) fn let_damaged_go(&mut self) -> Result<(), BookError> {
-        let is_over = |zone: &ZoneIndex| self.book.zone(*zone).is_ok_and(|account| account.used == 0);
+    /// Unpins zones that were left alone for data that could not be read, once no file has that data. `victim`, which is being collected,
+    /// keeps its pin until its collection has ended.
+    pub(super) fn let_damaged_go(&mut self, victim: Option<ZoneIndex>) -> Result<(), BookError> {
+        let is_over = |zone: &ZoneIndex| {
+            Some(*zone) != victim && self.book.zone(*zone).is_ok_and(|account| account.used == 0)
+        };
         for zone in self.damaged.extract_if(.., is_over).collect::<Vec<_>>() {
             self.book.unpin(zone, Pin::Copy)?;
         }
