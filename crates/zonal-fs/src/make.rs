@@ -11,12 +11,12 @@ use crate::drive::Drive;
 use crate::format::{Anchor, DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
-use crate::space::open::{OPEN_MIN, ZONES_MIN};
+use crate::space::open::{HOMES, ZONES_MIN};
 use crate::store::backend::file;
 use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
 use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
-use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
+use crate::superblocks::{self, COPY_BLOCKS, Found, Writer, check_zones};
 use crate::waiter::{Wait, Waiters, polling};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::path::PathBuf;
@@ -448,6 +448,7 @@ fn reach(
 ) -> Result<log::Access, MakeError> {
     let superblock = &found.copy.superblock;
     check_drive(drive.volume(), superblock)?;
+    check_zones(drive.volume(), superblock).map_err(OpenError::from)?;
     let file = match superblock.metadata {
         Metadata::Beside => Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, mode)?),
         Metadata::Conventional | Metadata::Logged => None,
@@ -489,7 +490,7 @@ pub(crate) fn plan(
     };
     let first_zone = match is_conventional {
         true => geometry.conventional_zones(),
-        false => homes(drive, metadata),
+        false => HOMES,
     };
     let store = if metadata == Metadata::Logged { new_zones(drive, options)? } else { 0 };
     let is_lost =
@@ -499,32 +500,14 @@ pub(crate) fn plan(
     if data < ZONES_MIN {
         return Err(unfit(format!("{data} zones are left for data; a file system needs {}", ZONES_MIN)));
     }
-    check_limits(drive, metadata)?;
-    Ok(Superblock {
+    let superblock = Superblock {
         is_summed: !options.is_unsummed,
         reserved_blocks: options.reserved_bytes.div_ceil(BLOCK_BYTES.into()),
         label: options.label.clone(),
         ..Superblock::new(uuid, geometry, wanted, metadata, first_zone)
-    })
-}
-
-/// An error if the drive lets too few zones be open.
-fn check_limits(drive: &Drive, metadata: Metadata) -> Result<(), MakeError> {
-    let info = drive.volume().info();
-    let log = u32::from(metadata == Metadata::Logged);
-    let needed = OPEN_MIN + log;
-    match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
-        Some(limit) if limit < needed => Err(unfit(format!(
-            "it lets {limit} zones be open; a file system needs {OPEN_MIN} for data and {log} for metadata"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Zones that hold copies of the superblock, where none are conventional. One does where it is written once.
-fn homes(drive: &Drive, metadata: Metadata) -> u32 {
-    let is_few = drive.volume().info().geometry.zones() < HOMES + ZONES_MIN;
-    if is_few && metadata == Metadata::Beside { 1 } else { HOMES }
+    };
+    check_zones(drive.volume(), &superblock).map_err(|lack| unfit(lack.to_string()))?;
+    Ok(superblock)
 }
 
 /// Where the metadata of a new file system are.
@@ -545,7 +528,7 @@ pub(crate) fn plan_anchor(
     let ours = report.iter().skip(superblock.first_zone as usize).filter(is_sound);
     let zones: Vec<ZoneIndex> = ours.take(wanted as usize).map(|zone| zone.zone).collect();
     let homes = match drive.volume().info().geometry.conventional_zones() {
-        0 if superblock.first_zone > 1 => [ZoneIndex(0), ZoneIndex(1)],
+        0 => [ZoneIndex(0), ZoneIndex(1)],
         _ => [ZoneIndex(0); 2],
     };
     Ok(Anchor { copy: 0, number: 0, homes, pieces, piece_blocks, zones })

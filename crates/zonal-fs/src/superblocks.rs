@@ -14,14 +14,12 @@
 //! like damage. So the store begins a zone only after two updates have named it: the older update knows all that there is.
 //!
 //! # Zones that are active
-//! A home that is partly written counts as active. Where a drive allows fewer than five active zones, it is
-//! finished after each update. Where it allows fewer than four, there is none to spare while the store
-//! writes: see [`Pace::Lagging`].
+//! A home that is partly written counts as active. So a drive without conventional zones has to allow [`ACTIVE_MIN`] active zones.
 
 use crate::drive::{Drive, is_for_want_of_zones, is_lost as is_lost_answer};
 use crate::format::{Anchor, Metadata, STORE_ZONES_MAX, Superblock, SuperblockCopy, SuperblockError, Uuid};
 use crate::make::MakeError;
-use crate::space::open::{OPEN_MIN, ZONES_MIN};
+use crate::space::open::{ACTIVE_MIN, HOMES, LimitError, OPEN_MIN};
 use crate::store::backend::SegmentId;
 use crate::store::backend::log::{begun, plan_pieces};
 use crate::waiter::Wait;
@@ -36,15 +34,6 @@ const TWINS: u32 = 2;
 
 /// Blocks of the conventional zones that copies take.
 pub const COPY_BLOCKS: u32 = 2 * TWINS;
-
-/// Homes of a drive that has zones for them.
-pub(crate) const HOMES: u32 = 2;
-
-/// Active zones of a drive from which on a home may stay partly written.
-const ACTIVE_FOR_HOME: u32 = 5;
-
-/// Active zones of a drive from which on an update finds one while the store and the data have theirs.
-const ACTIVE_FOR_UPDATE: u32 = 4;
 
 /// Times that an update is tried in one place.
 const TRIES_MAX: u32 = 8;
@@ -61,43 +50,21 @@ const GAP_MAX: u32 = 16;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// When updates are written, as the drive's limit of active zones allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
-    /// At once; a home stays partly written.
-    Free,
-    /// At once; the home is finished after each update.
-    Finishing,
-    /// While the store has no active zone, which is before it begins one: the number is that of the segment before. A store
-    /// that was put back within its last two segments is not found out.
-    Lagging,
-    /// Only when it is made: the metadata are in a file, and the data needs all zones, or all active ones, that the drive has.
-    /// Whether the file is an older one is not found out.
-    Never,
-}
-
-impl Pace {
-    /// That of a file system on `volume`.
-    pub(crate) fn of(volume: &Volume, metadata: Metadata) -> Pace {
-        let info = volume.info();
-        if info.geometry.conventional_zones() > 0 {
-            return Pace::Free;
+/// Refuses a drive that lacks zones for the file system of `superblock`, made or to be made. Without this check an update would find no
+/// active zone, or overwrite the only copy.
+///
+/// # Errors
+/// [`LimitError`], which says what is lacking.
+pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<(), LimitError> {
+    let info = volume.info();
+    let is_conventional = info.geometry.conventional_zones() > 0;
+    let needed = if is_conventional { OPEN_MIN } else { ACTIVE_MIN };
+    match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
+        Some(limit) if limit < needed => Err(LimitError::TooFewActive { limit }),
+        _ if !is_conventional && superblock.first_zone < HOMES => {
+            Err(LimitError::TooFewHomes { homes: superblock.first_zone })
         }
-        match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
-            _ if metadata == Metadata::Beside && info.geometry.zones() < ZONES_MIN + HOMES => Pace::Never,
-            Some(limit) if limit <= OPEN_MIN && metadata == Metadata::Beside => Pace::Never,
-            Some(limit) if limit < ACTIVE_FOR_UPDATE && metadata != Metadata::Beside => Pace::Lagging,
-            Some(limit) if limit < ACTIVE_FOR_HOME => Pace::Finishing,
-            _ => Pace::Free,
-        }
-    }
-
-    /// Active zones that copies of the superblock take of a drive's.
-    pub(crate) fn zones(self) -> u32 {
-        match self {
-            Pace::Free | Pace::Finishing => 1,
-            Pace::Lagging | Pace::Never => 0,
-        }
+        _ => Ok(()),
     }
 }
 
@@ -300,14 +267,13 @@ pub(crate) fn search(
 
 impl Found {
     /// Whether the next update has a place: in the home that counts, in the other one, or in a free zone.
-    pub(crate) fn takes_update(&self, report: &[ZoneDescriptor], pace: Pace, has_free: bool) -> bool {
+    pub(crate) fn takes_update(&self, report: &[ZoneDescriptor], has_free: bool) -> bool {
         let takes = |zone: ZoneIndex| !is_lost(&report[zone.0 as usize]);
         let homes = self.copy.anchor.homes;
         match self.next {
-            _ if pace == Pace::Never => true,
             Next::Turn(_) => takes(ZoneIndex(0)),
             Next::Home(home, end) => {
-                let appends = pace == Pace::Free && end.is_some() && takes(homes[home]);
+                let appends = end.is_some() && takes(homes[home]);
                 appends || takes(homes[1 - home]) || has_free
             }
         }
@@ -414,25 +380,22 @@ pub struct Writer {
     superblock: Superblock,
     anchor: Anchor,
     next: Next,
-    pace: Pace,
     /// The file system is being made: updates stay in memory, so that what is not made to its end is none.
     is_unmade: bool,
 }
 
 impl Writer {
     /// Continues after the copies that were found.
-    pub fn after(found: &Found, volume: &Volume) -> Writer {
+    pub fn after(found: &Found) -> Writer {
         let SuperblockCopy { superblock, anchor } = found.copy.clone();
-        let pace = Pace::of(volume, superblock.metadata);
-        Writer { superblock, anchor, next: found.next, pace, is_unmade: false }
+        Writer { superblock, anchor, next: found.next, is_unmade: false }
     }
 
     /// Begins with a file system that is being made: nothing is written before `make`.
     pub fn unmade(superblock: Superblock, volume: &Volume, anchor: Anchor) -> Writer {
         let is_conventional = volume.info().geometry.conventional_zones() > 0;
         let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
-        let pace = Pace::of(volume, superblock.metadata);
-        Writer { superblock, anchor, next, pace, is_unmade: true }
+        Writer { superblock, anchor, next, is_unmade: true }
     }
 
     pub(crate) fn anchor(&self) -> &Anchor {
@@ -442,10 +405,6 @@ impl Writer {
     /// The numbers of the next store begin above `number`.
     pub(crate) fn pass(&mut self, number: u64) {
         self.anchor.number = self.anchor.number.max(number);
-    }
-
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
     }
 
     /// Makes a file system of what was made: from now on it counts.
@@ -466,7 +425,7 @@ impl Writer {
     /// # Errors
     /// The drive's; then the copies that were there still count.
     pub(crate) fn record(&mut self, site: &Site<'_>, anchor: Anchor) -> Result<(), RequestError> {
-        if self.is_unmade || self.pace == Pace::Never {
+        if self.is_unmade {
             self.anchor = Anchor { copy: self.anchor.copy, homes: self.anchor.homes, ..anchor };
             return Ok(());
         }
@@ -510,7 +469,7 @@ impl Writer {
         let blocks = (geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS)) as u32;
         // A cut may have left one of two copies.
         let is_even = |end: &u32| end.is_multiple_of(TWINS) && *end + TWINS <= blocks;
-        let room = end.filter(is_even).filter(|_| self.pace == Pace::Free);
+        let room = end.filter(is_even);
         if let Some(end) = room {
             let at = geometry.start_of(anchor.homes[home]) + Sectors(u64::from(end * BLOCK_SECTORS));
             if self.put(site, at, anchor).is_ok() && drive.flush(waiter).is_ok() {
@@ -533,7 +492,7 @@ impl Writer {
                 None => return Err(error),
             }
         }
-        let end = Some(TWINS).filter(|_| self.pace == Pace::Free);
+        let end = Some(TWINS);
         self.next = Next::Home(other, end);
         if anchor.homes == self.anchor.homes {
             // The new copy is durable: the old ones may go. If they stay, they are older.
@@ -557,10 +516,6 @@ impl Writer {
         let zone = anchor.homes[home];
         drive.zone(waiter, Op::ZoneReset, zone)?;
         self.put(site, drive.volume().info().geometry.start_of(zone), anchor)?;
-        if self.pace != Pace::Free {
-            // A home that stays active is finished by the next opening.
-            let _ = drive.zone(waiter, Op::ZoneFinish, zone);
-        }
         drive.flush(waiter)
     }
 }

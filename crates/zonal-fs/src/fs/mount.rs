@@ -39,7 +39,6 @@ use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
 use crate::store::Rows;
 use crate::store::backend::log::Log;
-use crate::superblocks::Pace;
 use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -192,10 +191,8 @@ fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
         Metadata::Conventional => limit > OPEN_MIN,
         Metadata::Beside => false,
     };
-    let copies = match info.geometry.conventional_zones() {
-        0 => Pace::of(volume, superblock.metadata).zones(),
-        _ => 0,
-    };
+    // On a drive with the lowest limit they have none: the metadata are in memory.
+    let copies = u32::from(info.geometry.conventional_zones() == 0 && limit > OPEN_MIN);
     Some(limit.saturating_sub(u32::from(has_zones) + copies))
 }
 

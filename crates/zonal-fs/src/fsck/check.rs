@@ -14,7 +14,7 @@ use crate::fs::{FsError, ROOT, inspect};
 use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::store::backend::log::has_empty_zone;
-use crate::superblocks::{self, Pace};
+use crate::superblocks;
 use crate::waiter::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -131,7 +131,7 @@ pub fn check(
     seen.check_places(superblock, &report);
     seen.check_shared();
     seen.check_runs();
-    seen.check_writers(rows, superblock, drive, waiter, &report);
+    seen.check_writers(rows, drive, waiter, &report);
     if options.data {
         seen.check_data(superblock, drive, waiter)?;
     }
@@ -440,21 +440,13 @@ impl Seen {
     }
 
     /// What would keep a mount from changing the file system.
-    fn check_writers(
-        &mut self,
-        rows: &Rows,
-        superblock: &Superblock,
-        drive: &Drive,
-        waiter: &dyn Wait,
-        report: &[ZoneDescriptor],
-    ) {
+    fn check_writers(&mut self, rows: &Rows, drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) {
         // Rows that are not in the drive's store say nothing of that.
         let Some(log) = rows.backend().log() else { return };
         self.findings.extend(log.stop().map(|why| Finding::NoChanges { why }));
         let Ok(found) = superblocks::find(drive, waiter) else { return };
-        let pace = Pace::of(drive.volume(), superblock.metadata);
         let has_free = has_empty_zone(drive, waiter, &found.copy.anchor);
-        if !found.takes_update(report, pace, has_free) {
+        if !found.takes_update(report, has_free) {
             self.findings.push(Finding::NoChanges { why: Stop::Superblock });
         }
     }

@@ -19,13 +19,14 @@ mod write;
 
 use crate::drive::Drive;
 use crate::format::Metadata;
-use crate::fs::FsError;
 use crate::fs::mount::check_drive;
+use crate::fs::{FsError, OpenError};
 use crate::fsck::{self, Severity};
 use crate::make::{self, Access, Beside, MakeError, MakeOptions};
 use crate::scan::Depth;
 use crate::store::backend::log::Log;
 use crate::store::backend::{BackendError, Damage};
+use crate::superblocks::check_zones;
 use crate::waiter::Waiters;
 use std::io;
 use std::path::PathBuf;
@@ -142,6 +143,7 @@ pub fn rebuild(
     let basis = superblock::find(drive, waiter, &report, options)?;
     let superblock = &basis.superblock;
     check_drive(drive.volume(), superblock).map_err(MakeError::from)?;
+    check_zones(drive.volume(), superblock).map_err(OpenError::from).map_err(MakeError::from)?;
     if let Some(sound) = present(drive, waiters, &basis, options)? {
         return Ok(sound);
     }

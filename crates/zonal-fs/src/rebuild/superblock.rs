@@ -123,7 +123,7 @@ pub(super) fn place(
         (Origin::Drive, Some(found)) => {
             let mut found = found.clone();
             found.copy.anchor = with_zones(found.copy.anchor)?;
-            Writer::after(&found, drive.volume())
+            Writer::after(&found)
         }
         _ => {
             let anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;

@@ -27,6 +27,13 @@ pub const OPEN_GC: u32 = 1;
 /// Data zones that a file system needs.
 pub const ZONES_MIN: u32 = 5;
 
+/// Zones for copies of the superblock, on a drive without conventional zones.
+pub const HOMES: u32 = 2;
+
+/// Active zones that a file system needs without conventional zones: those for data, one of the store, and two homes of the superblock
+/// while an update goes from one to the other.
+pub const ACTIVE_MIN: u32 = OPEN_MIN + 1 + HOMES;
+
 /// Free zones at least for a user to open one: the last is the collector's.
 const FREE_MIN: u32 = 2;
 
@@ -88,6 +95,24 @@ pub enum LimitError {
     TooFewZones {
         /// Data zones.
         zones: u32,
+    },
+    /// The drive's limit of open or of active zones is too low.
+    #[error(
+        "the drive lets {limit} zones be open or active at once; a file system needs {ACTIVE_MIN}, or {OPEN_MIN} with conventional \
+         zones; use a drive with a higher limit"
+    )]
+    TooFewActive {
+        /// The lower one of the drive's two limits.
+        limit: u32,
+    },
+    /// The copies of the superblock lack zones.
+    #[error(
+        "the copies of the superblock have {homes} zones, and need {HOMES}; make the file system anew, on a drive of {} zones or more",
+        ZONES_MIN + HOMES
+    )]
+    TooFewHomes {
+        /// Zones before those for data.
+        homes: u32,
     },
     /// One zone for users and one for the collector is the least.
     #[error("{limit} open zones; a file system needs {OPEN_MIN}")]

@@ -119,7 +119,7 @@ const DRIVES: [&str; 5] = [
     CACHED,
     "ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv=4",
     "ram:size=14M,zone_size=512K,blocksize=4096",
-    "ram:size=14M,zone_size=512K,blocksize=4096,complete=poll,zone_max_open=4,zone_max_active=5",
+    "ram:size=14M,zone_size=512K,blocksize=4096,complete=poll,zone_max_open=5,zone_max_active=6",
     "ram:size=12M,zone_size=512K,blocksize=512,zone_nr_conv=4,complete=poll,zone_append_max_sectors=0",
 ];
 

@@ -4,16 +4,21 @@ use crate::common;
 use crate::common::steps::step;
 use crate::common::{Model, apply, bytes, contents, read_all, settle, waiter};
 use proptest::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::ZoneCondition;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::FileKind;
-use zonal_fs::make::{MakeError, MakeOptions, make, open};
+use zonal_fs::make::{MakeError, MakeOptions, look, make, open};
+use zonal_fs::rebuild::{RebuildOptions, rebuild};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::format::Header;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
 const UUID: [u8; 16] = *b"as small as that";
 const BLOCK: usize = 4096;
@@ -121,13 +126,15 @@ fn is_of_use(shape: Shape) {
 fn smallest_drives_fill_up_and_empty_again() {
     for (open, active) in [(0, 0), (2, 2), (3, 4)] {
         let on = |zones, conventional, is_beside| Shape { zones, conventional, open, active, is_beside };
-        // Five zones of data, one of superblock beside or three conventional ones.
-        is_of_use(on(6, 0, true));
+        // Five zones of data beside one or three conventional ones.
         is_of_use(on(6, 1, true));
         is_of_use(on(8, 3, false));
     }
-    for (open, active) in [(0, 0), (3, 3), (0, 3)] {
-        is_of_use(Shape { zones: 12, conventional: 0, open, active, is_beside: false });
+    for (open, active) in [(0, 0), (5, 5), (0, 5)] {
+        let on = |zones, is_beside| Shape { zones, conventional: 0, open, active, is_beside };
+        // Five zones of data beside two of the superblock, and five of the metadata.
+        is_of_use(on(7, true));
+        is_of_use(on(12, false));
     }
 }
 
@@ -172,33 +179,84 @@ fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
         Ok(_) => panic!("{shape:?} was not refused"),
     };
     for (shape, why) in [
-        (on(5, 0, true), "4 zones are left for data; a file system needs 5"),
+        (on(6, 0, true), "4 zones are left for data; a file system needs 5"),
         (on(5, 0, false), "0 zones are left for data; a file system needs 5"),
         (on(11, 0, false), "4 zones are left for data; a file system needs 5"),
         (on(7, 3, false), "4 zones are left for data; a file system needs 5"),
         (on(9, 2, false), "the conventional zones have room for 93 pages of metadata; it takes 100"),
-        (
-            Shape { open: 2, active: 2, ..on(14, 0, false) },
-            "it lets 2 zones be open; a file system needs 2 for data and 1 for metadata",
-        ),
-        (
-            Shape { active: 1, ..on(14, 3, false) },
-            "it lets 1 zones be open; a file system needs 2 for data and 0 for metadata",
-        ),
     ] {
         assert_eq!(refusal(shape), why, "{shape:?}");
+    }
+    for (limit, shape) in [
+        (1, Shape { active: 1, ..on(14, 3, false) }),
+        (1, Shape { open: 1, active: 3, ..on(14, 3, true) }),
+        (2, Shape { open: 2, active: 2, ..on(14, 0, false) }),
+        (3, Shape { open: 3, ..on(14, 0, true) }),
+        (4, Shape { active: 4, ..on(14, 0, false) }),
+        (4, Shape { open: 4, active: 5, ..on(14, 0, true) }),
+    ] {
+        assert_eq!(refusal(shape), too_few_active(limit), "{shape:?}");
+    }
+}
+
+fn too_few_active(limit: u32) -> String {
+    format!(
+        "the drive lets {limit} zones be open or active at once; a file system needs 5, or 2 with conventional zones; use a drive \
+         with a higher limit"
+    )
+}
+
+/// Earlier programs made file systems on such drives, and finished the zones of the superblock or updated it later.
+#[test]
+fn file_system_on_a_drive_with_too_few_active_zones_is_refused_and_left_alone() {
+    for conventional in [0, 3] {
+        let backing = Arc::new(CutBacking::new(1));
+        let options = ImageOptions::default()
+            .with_size(14 << 19)
+            .with_zone_size(1 << 19)
+            .with_zone_nr_conv(conventional)
+            .with_blocksize(4096);
+        options.format(&*backing).unwrap();
+        let drive = || {
+            let options = OpenOptions::default().with_threads(0);
+            let device = ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap();
+            Arc::new(Drive::new(common::volume(Arc::new(device))))
+        };
+        make(&drive(), &waiters(), UUID, &MakeOptions::default()).unwrap();
+        let usable = if conventional > 0 { 2 } else { 5 };
+        for limit in [1, 2, 3, 4, 5] {
+            let header = Header::parse(&backing.bytes()).unwrap();
+            backing.write_at(&Header { open_max: 0, active_max: limit, ..header }.emit(), 0).unwrap();
+            let before = backing.bytes();
+            let options = MountOptions::default;
+            let opened = open(&drive(), &waiters(), None, options()).map(drop);
+            if limit >= usable {
+                opened.unwrap_or_else(|error| panic!("{conventional}, {limit}: {error}"));
+                continue;
+            }
+            let forced = RebuildOptions::default().with_force(true);
+            let rebuilt = rebuild(&drive(), &waiters(), &forced).map(drop);
+            let looked = look(&drive(), &waiters(), None, options()).map(drop);
+            let again = make(&drive(), &waiters(), UUID, &MakeOptions::default().with_force(true)).map(drop);
+            let refusals = [
+                opened.unwrap_err().to_string(),
+                rebuilt.unwrap_err().to_string(),
+                looked.unwrap_err().to_string(),
+                again.unwrap_err().to_string(),
+            ];
+            assert!(refusals.iter().all(|said| *said == too_few_active(limit)), "{limit}: {refusals:?}");
+            assert!(backing.bytes() == before, "{conventional}, {limit}: the drive was changed");
+        }
     }
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
     let limits = prop_oneof![Just((0, 0)), Just((3, 3)), Just((0, 4))];
-    let place = prop_oneof![Just((7, 0, false)), Just((3, 3, false)), Just((1, 0, true))];
-    (limits, place, 5..8u32).prop_map(|((open, active), (own, conventional, is_beside), data)| Shape {
-        zones: own + data,
-        conventional,
-        open,
-        active,
-        is_beside,
+    let place = prop_oneof![Just((7, 0, false)), Just((3, 3, false)), Just((2, 0, true))];
+    (limits, place, 5..8u32).prop_map(|((open, active), (own, conventional, is_beside), data)| {
+        // Without conventional zones the superblock takes two more.
+        let of = |limit: u32| if conventional == 0 && limit > 0 { limit + 2 } else { limit };
+        Shape { zones: own + data, conventional, open: of(open), active: of(active), is_beside }
     })
 }
 

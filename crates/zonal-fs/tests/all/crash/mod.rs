@@ -45,13 +45,13 @@ const FEW: (u32, u32) = (2, 12);
 /// Drives whose place for metadata is small enough to be full.
 const FULL: [Shape; 2] = [
     Shape { zones: 9, conventional: 3, open: 0, is_beside: false, unit_blocks: FEW },
-    Shape { zones: 13, conventional: 0, open: 3, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 13, conventional: 0, open: 5, is_beside: false, unit_blocks: FEW },
 ];
 
 /// Drives with their metadata in a file beside.
 const BESIDE: [Shape; 2] = [
     Shape { zones: 8, conventional: 0, open: 0, is_beside: true, unit_blocks: FEW },
-    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: FEW },
+    Shape { zones: 12, conventional: 0, open: 5, is_beside: true, unit_blocks: FEW },
 ];
 
 const SHAPES: [Shape; 3] = [
@@ -64,7 +64,7 @@ const SHAPES: [Shape; 3] = [
 const MANY: [Shape; 3] = [
     Shape { zones: 20, conventional: 0, open: 0, is_beside: false, unit_blocks: (16, 64) },
     Shape { zones: 23, conventional: 16, open: 3, is_beside: false, unit_blocks: (16, 64) },
-    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: (16, 64) },
+    Shape { zones: 12, conventional: 0, open: 5, is_beside: true, unit_blocks: (16, 64) },
 ];
 
 fn format(shape: Shape, backing: &CutBacking) {

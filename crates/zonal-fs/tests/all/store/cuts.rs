@@ -37,9 +37,6 @@ const PLAIN: Shape = Shape {
     active: 5,
 };
 
-/// The same where one zone may be active, so that the superblock lags.
-const LAGGING: Shape = Shape { active: 1, ..PLAIN };
-
 type Rows = BTreeMap<u64, Vec<u8>>;
 
 /// What loses power: a drive, and the file beside it.
@@ -153,10 +150,10 @@ impl<'a> Case<'a> {
     fn new(place: StorePlace, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let power = Power::new(&mut random);
-        let shapes = [SMALL, TIGHT, PLAIN, LAGGING];
+        let shapes = [SMALL, TIGHT, PLAIN];
         let shape = match place {
             StorePlace::Conventional => shapes[random.random_range(0..2)],
-            _ => shapes[random.random_range(0..4)],
+            _ => shapes[random.random_range(0..3)],
         };
         drop(open(power.create(place, shape).unwrap()).unwrap());
         for backing in power.all() {

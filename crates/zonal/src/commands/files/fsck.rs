@@ -277,7 +277,7 @@ fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
 /// Whether the metadata may be sound, and the way to them is not open: they are in use, of another drive, or cannot be written.
 fn is_refusal(error: &MakeError) -> bool {
     match error {
-        MakeError::Open(OpenError::OtherDrive { .. }) => true,
+        MakeError::Open(OpenError::OtherDrive { .. } | OpenError::Limits(_)) => true,
         MakeError::Drive(error) | MakeError::Backend(BackendError::Request { error, .. }) => {
             cannot_write(error)
         }

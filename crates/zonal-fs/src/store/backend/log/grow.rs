@@ -10,7 +10,7 @@ use super::{Log, LogState, SegmentSlot};
 use crate::drive::{Drive, is_for_want_of_zones};
 use crate::format::{Anchor, STORE_ZONES_MAX};
 use crate::space::open::OPEN_MIN;
-use crate::superblocks::{self, COPY_BLOCKS, Pace, Site};
+use crate::superblocks::{self, COPY_BLOCKS, Site};
 use crate::waiter::Wait;
 use crate::{BLOCK_SECTORS, format::Metadata};
 use std::cell::RefCell;
@@ -109,11 +109,6 @@ impl Log {
         Anchor { number, ..self.anchor() }
     }
 
-    /// Whether the superblock is only written while no segment is active.
-    pub(super) fn is_lagging(&self) -> bool {
-        self.pace == Pace::Lagging
-    }
-
     /// Writes the copies of the superblock that make a file system of what was made.
     ///
     /// # Errors
@@ -127,9 +122,6 @@ impl Log {
         &self,
         write: impl FnOnce(&mut superblocks::Writer, &Site<'_>) -> Result<(), RequestError>,
     ) -> Result<(), BackendError> {
-        if self.is_lagging() {
-            self.leave_current();
-        }
         let mut writer = self.borrow_writer();
         let source = self.source.lock().clone();
         let result = self.with_drive(|drive, waiter| {

@@ -86,7 +86,6 @@ pub struct Log {
     writer: Mutex<Option<superblocks::Writer>>,
     /// What the writer says.
     anchor: Mutex<Anchor>,
-    pace: superblocks::Pace,
     source: Mutex<Arc<dyn ZoneSource>>,
     is_read_only: bool,
     /// A thread takes a segment.
@@ -305,8 +304,7 @@ impl Store {
             since_table: 0,
             statistics: Statistics::default(),
         };
-        let reach = (anchor, writer.pace());
-        let log = Log::new(segments, uuid, reach, Some(writer), state);
+        let log = Log::new(segments, uuid, anchor, Some(writer), state);
         log.begin()?;
         Ok(Paged::new(log, 0))
     }
@@ -317,7 +315,7 @@ impl Store {
     /// [`BackendError::Damaged`] where the log is not there or has lost what was durable; [`BackendError::Unfit`] and
     /// [`BackendError::UnfitZone`]; the drive's.
     pub fn open(access: Access, found: &superblocks::Found) -> Result<Store, BackendError> {
-        let writer = superblocks::Writer::after(found, access.drive.volume());
+        let writer = superblocks::Writer::after(found);
         Store::reach(access, found, Some(writer))
     }
 
@@ -340,20 +338,17 @@ impl Store {
             anchor.pieces = anchor.pieces.max(file.pieces(anchor.piece_blocks)?);
         }
         let segments = reach(&access, &anchor)?;
-        if let Some(writer) = &writer {
+        if writer.is_some() {
             // What is read next may be in the drive's cache only, and is built upon.
             segments.disk().flush()?;
             segments.flush()?;
-            finish_surplus(segments.disk(), &anchor, writer.pace())?;
+            finish_surplus(segments.disk(), &anchor)?;
         }
         let (slots, seen) = slots(&segments, &anchor)?;
         let stride = segments.stride(anchor.pieces > 0);
-        let pace = superblocks::Pace::of(access.drive.volume(), found.copy.superblock.metadata);
-        let is_lagging = pace == superblocks::Pace::Lagging;
-        let state =
-            open::Opening::new(&segments, &uuid, slots, seen, stride, is_lagging).run(anchor.number)?;
+        let state = open::Opening::new(&segments, &uuid, slots, seen, stride).run(anchor.number)?;
         let len = state.len;
-        let log = Log::new(segments, uuid, (anchor, pace), writer, state);
+        let log = Log::new(segments, uuid, anchor, writer, state);
         Ok(Paged::new(log, len))
     }
 
@@ -378,7 +373,7 @@ impl Store {
 
 /// Finishes zones that others left active, as far as the store and copies of the superblock would have none: those with least
 /// room first. It is more than a file system leaves, and comes of zones that could not be finished.
-fn finish_surplus(disk: &Disk, anchor: &Anchor, pace: superblocks::Pace) -> Result<(), BackendError> {
+fn finish_surplus(disk: &Disk, anchor: &Anchor) -> Result<(), BackendError> {
     let info = disk.drive().volume().info();
     let Some(limit) = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() else {
         return Ok(());
@@ -391,11 +386,7 @@ fn finish_surplus(disk: &Disk, anchor: &Anchor, pace: superblocks::Pace) -> Resu
     others.sort_unstable_by_key(|zone| {
         zone.write_pointer.map_or(0, |at| zone.start.0 + zone.capacity.0 - at.0)
     });
-    let homes = report.iter().filter(|zone| zone.condition.is_active() && anchor.homes.contains(&zone.zone));
-    for home in homes.filter(|_| pace != superblocks::Pace::Free) {
-        let _ = disk.manage(Op::ZoneFinish, home.zone);
-    }
-    let surplus = (others.len() as u32).saturating_sub(limit.saturating_sub(1 + pace.zones()));
+    let surplus = (others.len() as u32).saturating_sub(limit.saturating_sub(2));
     for zone in others.into_iter().take(surplus as usize) {
         // If it cannot be finished, the store is told so when it needs a zone.
         let _ = disk.manage(Op::ZoneFinish, zone.zone);
@@ -444,7 +435,7 @@ impl Log {
     fn new(
         segments: Segments,
         uuid: Uuid,
-        reach: (Anchor, superblocks::Pace),
+        anchor: Anchor,
         writer: Option<superblocks::Writer>,
         state: LogState,
     ) -> Log {
@@ -455,8 +446,7 @@ impl Log {
             segments,
             uuid,
             writer: Mutex::new(writer),
-            anchor: Mutex::new(reach.0),
-            pace: reach.1,
+            anchor: Mutex::new(anchor),
             source: Mutex::new(source),
             is_growing: AtomicBool::new(false),
             state: Mutex::new(state),

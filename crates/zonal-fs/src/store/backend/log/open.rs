@@ -40,8 +40,6 @@ pub(super) struct Opening<'a> {
     /// The highest beginning that was met.
     beginning_max: u64,
     window: Window,
-    /// The superblock may know less of the store than was acknowledged.
-    is_lagging: bool,
     /// Segments with something else than a checkpoint in their first blocks.
     headless: Vec<usize>,
     unread: Rc<Unread>,
@@ -130,24 +128,11 @@ impl<'a> Opening<'a> {
         slots: Vec<SegmentSlot>,
         seen: Vec<Seen>,
         stride: u32,
-        is_lagging: bool,
     ) -> Opening<'a> {
         let (parts, window) = (BTreeMap::new(), Window::default());
         let (headless, unread) = (Vec::new(), Rc::default());
         let beginning_max = 0;
-        Opening {
-            segments,
-            uuid,
-            slots,
-            seen,
-            stride,
-            parts,
-            beginning_max,
-            window,
-            is_lagging,
-            headless,
-            unread,
-        }
+        Opening { segments, uuid, slots, seen, stride, parts, beginning_max, window, headless, unread }
     }
 
     /// The log as it is, which has to have come as far as `known`.
@@ -567,9 +552,6 @@ impl<'a> Opening<'a> {
             }
         }
         self.pages_are_there(&table)?;
-        if current.is_none() && self.is_lagging {
-            self.nothing_newer_is_gone(&base.listed, &table)?;
-        }
         if let Some(current) = current {
             self.slots[current.slot].written = current.block;
         }
@@ -608,23 +590,6 @@ impl<'a> Opening<'a> {
         match table.spots().find(is_gone) {
             None => Ok(()),
             Some(spot) => Err(self.damaged(spot, "a page of metadata", Damage::Missing("what was durable"))),
-        }
-    }
-
-    /// The newest segment was left. The next one is not among those that cannot be read: it would have been free, and not bad.
-    fn nothing_newer_is_gone(&self, listed: &[ListedSegment], table: &Table) -> Result<(), BackendError> {
-        let may_be_newer = |&slot: &usize| {
-            let SegmentSlot { segment, is_needed, .. } = self.slots[slot];
-            let was_bad = listed.iter().any(|listed| listed.segment == segment && listed.is_bad);
-            !self.seen[slot].is_readable && !was_bad && !is_needed && table.live(slot) == 0
-        };
-        match (0..self.slots.len()).find(may_be_newer) {
-            None => Ok(()),
-            Some(slot) => Err(self.damaged(
-                Spot { slot, block: 0 },
-                LOG,
-                Damage::Missing("a segment that may be the newest"),
-            )),
         }
     }
 

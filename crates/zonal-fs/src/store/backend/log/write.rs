@@ -212,9 +212,7 @@ impl Log {
         self.number_opening();
         let (batch, written) = self.write_somewhere(draft)?;
         self.flush()?;
-        if !self.is_lagging() {
-            self.record_number(written.store_number)?;
-        }
+        self.record_number(written.store_number)?;
         self.state.lock().committed(draft, batch, &written);
         self.empty_what_is_free();
         Ok(())
@@ -474,10 +472,6 @@ impl Log {
                 Err(error) => return Err(failed.unwrap_or(error)),
             };
             self.leave_others(slot);
-            if self.is_lagging() {
-                let number = self.state.lock().durable_number;
-                self.record_number(number)?;
-            }
             if self.state.lock().slots[slot].written > 0
                 && let Err(error) = self.empty_segment(slot)
             {
@@ -547,12 +541,6 @@ impl Log {
                 None => return Err(self.full(0)),
             }
         }
-    }
-
-    /// Finishes the current segment, so that no zone of the log is active. The next batch begins another one.
-    pub(super) fn leave_current(&self) {
-        self.state.lock().current = None;
-        self.leave_others(usize::MAX);
     }
 
     /// Finishes what is partly written: one zone is active at a time.
