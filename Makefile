@@ -7,8 +7,11 @@ CARGO ?= cargo
 MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
+# Program of which `make docs` writes the reference, and the directory for it.
+ZONAL ?= target/release/zonal
+DOCS ?= out/docs
 
-.PHONY: help setup build fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
+.PHONY: help setup build docs fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,6 +24,10 @@ run against experiments: SETUP = run
 
 build: ## Build the program, optimised
 	$(CARGO) build --release --package zonal
+
+docs: build ## Write manual pages and the help of every command and topic to out/docs
+	$(ZONAL) man --dir $(DOCS)/man/man1
+	$(ZONAL) help --all > $(DOCS)/reference.md
 
 fio: setup ## Build the fio engine, optimised, for the fio that is installed
 	scripts/fio-engine.sh

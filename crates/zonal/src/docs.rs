@@ -7,15 +7,26 @@ use std::fmt::Write;
 /// Columns of the document; what clap takes where there is no terminal.
 const COLUMNS: usize = 100;
 
-/// The text of docs/CLI.md.
-pub fn reference() -> String {
+/// Text of docs/CLI.md: every topic.
+pub fn topics() -> String {
     let mut text = "\
 # The command line
 
-This page is what `zonal --help`, `zonal COMMAND --help` and `zonal help TOPIC` print. A test keeps the two equal;
-`ZONAL_BLESS=1 cargo test -p zonal-check --test all cli::` writes it again.
+`zonal help` lists the commands, `zonal COMMAND --help` and the manual page `zonal-COMMAND(1)` explain one. `make docs`
+writes the manual pages and the help of every command to out/docs. This page has the topics, which belong to no single
+command: it is what `zonal help TOPIC` prints. A test keeps the two equal;
+`ZONAL_BLESS=1 cargo test -p zonal-check --test all cli::` writes the page again.
 "
     .to_owned();
+    for topic in &TOPICS {
+        section(&mut text, topic.about, &(topic.text)());
+    }
+    text
+}
+
+/// Help of every command, and every topic. `zonal help --all` prints it.
+pub fn reference() -> String {
+    let mut text = format!("# Reference of zonal {}\n", env!("CARGO_PKG_VERSION"));
     section(&mut text, "zonal", &cli::help(None, Some(COLUMNS)).unwrap_or_default());
     for command in cli::command().get_subcommands() {
         let name = command.get_name();

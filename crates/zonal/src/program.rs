@@ -1,6 +1,6 @@
 //! The program: definitions, commands, and what they say and return.
 //!
-//! The definitions ([`cli`]) are the one source of parsing, help, completions, manual pages and docs/CLI.md. A command
+//! The definitions ([`cli`]) are the one source of parsing, help, completions and manual pages. A command
 //! writes its results to a writer and returns a [`Failure`] with its [`Exit`] code; only [`run`] touches the process.
 //!
 //! # What a user can rely on

@@ -843,22 +843,50 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
 }
 
 #[test]
-fn help_is_the_documentation() {
+fn topics_are_the_documentation() {
     let path = program::repository().join("docs/CLI.md");
-    let now = zonal::docs::reference();
+    let now = zonal::docs::topics();
     if std::env::var_os("ZONAL_BLESS").is_some() {
         fs::write(&path, &now).unwrap();
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
-    let hint = "docs/CLI.md is not what --help prints; run with ZONAL_BLESS=1 to write it anew";
+    let hint = "docs/CLI.md is not what `zonal help TOPIC` prints; run with ZONAL_BLESS=1 to write it anew";
     assert!(written == now, "{hint}");
-    // And the program prints what the library says it does.
     let dir = tempfile::tempdir().unwrap();
-    for line in ["--help", "create --help", "bench --help", "help report", "help exit-codes", "help devices"]
-    {
+    for topic in ["devices", "modes", "job-options", "sizes", "exit-codes"] {
+        let printed = zonal(dir.path(), &format!("help {topic}"));
+        assert!(now.contains(printed.trim_end()), "the topic {topic} is not in docs/CLI.md:\n{printed}");
+    }
+}
+
+/// Runs the recipe of `make docs` with the program under test.
+#[test]
+fn make_docs_writes_manual_pages_and_the_help_of_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = std::process::Command::new("make");
+    make.args(["--silent", "--old-file=build", "docs"]).current_dir(program::repository());
+    make.arg(format!("ZONAL={}", program::zonal().display()));
+    make.arg(format!("DOCS={}", dir.path().join("docs").display()));
+    Command::from_std(make).assert().success().stderr("");
+    let docs = dir.path().join("docs");
+    let reference = fs::read_to_string(docs.join("reference.md")).unwrap();
+    let has = |line: &str| {
         let printed = zonal(dir.path(), line);
         let printed = printed.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-        assert!(now.contains(printed.trim_end()), "zonal {line} is not in docs/CLI.md:\n{printed}");
+        assert!(reference.contains(printed.trim_end()), "zonal {line} is not in reference.md:\n{printed}");
+        printed
+    };
+    let commands = has("--help");
+    let names = commands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // A line that continues a description is indented further.
+    let names = names.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(fs::read_dir(docs.join("man/man1")).unwrap().count(), 1 + names.len());
+    for name in names {
+        assert!(has(&format!("{name} --help")).contains(&format!("Usage: zonal {name}")));
+        assert!(docs.join(format!("man/man1/zonal-{name}.1")).is_file(), "{name}");
     }
+    has("help exit-codes");
     assert_eq!(zonal(dir.path(), "help"), zonal(dir.path(), "-h"));
+    refused(dir.path(), "help --all bench", USAGE);
 }

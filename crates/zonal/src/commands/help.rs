@@ -1,20 +1,27 @@
 //! `zonal help`: help on commands and on topics.
 
-use crate::cli;
 use crate::exit::Failure;
 use crate::topics::TOPICS;
 use crate::value::nearest;
+use crate::{cli, docs};
 use clap::Args;
 use std::io::Write;
 
 /// Print help on a command or a topic
 #[derive(Args, Debug)]
 pub(crate) struct Help {
-    /// Command or topic; all of them in short if not given
+    /// Command or topic; a list of them if not given
+    #[arg(conflicts_with = "all")]
     topic: Option<String>,
+    /// Print the help of every command and every topic, as one page of Markdown
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> {
+    if arguments.all {
+        return Ok(out.write_all(docs::reference().as_bytes())?);
+    }
     let name = arguments.topic.as_deref();
     if let Some(topic) = TOPICS.iter().find(|t| Some(t.name) == name) {
         return Ok(out.write_all((topic.text)().as_bytes())?);
