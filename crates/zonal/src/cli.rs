@@ -3,7 +3,7 @@
 use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm, tar};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
-    scrub, serve, stat, unmount, zone,
+    scrub, serve, stat, unmount, why, zone,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -80,6 +80,7 @@ pub(crate) enum Command {
     Zone(zone::Zone),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),
+    Why(why::Why),
     Completions(completions::Completions),
     Man(man::Man),
     Help(help::Help),

@@ -2,8 +2,15 @@
 
 use crate::exit::Failure;
 use crate::kept::Kept;
+use crate::text::shown_word;
+use anyhow::Context;
 use clap::Args;
-use zonal_io::volume::{OptionChanges, OptionKey, SetBy, VolumeOptions, WriteMode};
+use rustix::fs::{Access, access};
+use std::fs;
+use std::path::PathBuf;
+use zonal_io::volume::{
+    FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
+};
 
 /// Where help lists them: after the options that are a command's own.
 const HEADING: &str = "Write path";
@@ -56,6 +63,43 @@ pub(crate) struct WritePathAndMode {
     write_mode: Option<WriteMode>,
     #[command(flatten)]
     rest: WritePath,
+}
+
+/// Flight records, of commands that run for long.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Record {
+    /// Write a flight record into DIR for each zone that loses a write; `zonal why` explains one
+    #[arg(help_heading = HEADING, long = "record", value_name = "DIR", long_help = record_help())]
+    directory: Option<PathBuf>,
+}
+
+fn record_help() -> String {
+    format!(
+        "Write a flight record into DIR for each zone that loses a write; `zonal why` explains one\n\n\
+         DIR is made if need be. A run writes {FLIGHT_RECORDS_MAX} files at most, and replaces none. Conventional zones and mode \
+         direct have no write plugs, and no records."
+    )
+}
+
+impl Record {
+    /// Makes the directory. An error if files cannot be made there.
+    pub(crate) fn prepare(&self) -> Result<Option<&PathBuf>, Failure> {
+        if let Some(directory) = &self.directory {
+            let failed =
+                || format!("{}: cannot write flight records there", shown_word(directory.as_os_str()));
+            fs::create_dir_all(directory).with_context(failed)?;
+            access(directory, Access::WRITE_OK | Access::EXEC_OK).with_context(failed)?;
+        }
+        Ok(self.directory.as_ref())
+    }
+
+    /// Lets a volume write records, in the directory made ready by [`Record::prepare`].
+    pub(crate) fn of(&self, volume: Volume) -> Volume {
+        match &self.directory {
+            Some(directory) => volume.recording(directory.clone(), FLIGHT_RECORDS_MAX),
+            None => volume,
+        }
+    }
 }
 
 fn checked(key: OptionKey) -> impl Fn(&str) -> Result<String, String> + Clone {

@@ -25,3 +25,4 @@ mod serve;
 mod stat;
 mod trees;
 mod turned;
+mod why;

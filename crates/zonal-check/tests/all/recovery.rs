@@ -3,11 +3,12 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_check::rig::{Rig, tags};
 use zonal_check::script::{Answer, Script, Seen, info};
-use zonal_core::plug::flight::replay;
+use zonal_core::plug::Decision;
+use zonal_core::plug::flight::{Fate, replay};
 use zonal_core::{DeviceError, Op, RequestError, ZoneCondition, ZoneError};
 use zonal_io::device::{DeviceInfo, Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
@@ -257,8 +258,11 @@ fn flight_record_of_every_lost_write_can_be_replayed() {
             assert!(!is_lost || !files.is_empty(), "{mode} {seed}: a loss without a record");
             for file in files {
                 let record = std::fs::read_to_string(&file).unwrap();
-                let calls = replay(&record).unwrap_or_else(|e| panic!("{mode} {seed}: {e}\n{record}"));
-                assert!(calls >= 2, "{record}");
+                let played = replay(&record).unwrap_or_else(|e| panic!("{mode} {seed}: {e}\n{record}"));
+                assert_eq!(played.difference, None, "{mode} {seed}:\n{record}");
+                assert!(played.calls.len() >= 2, "{record}");
+                let is_told = played.calls.iter().flat_map(|call| &call.fates).any(Fate::is_lost);
+                assert!(is_told, "{mode} {seed}: no call of the record loses a write\n{record}");
                 replayed += 1;
             }
         }
@@ -271,23 +275,37 @@ fn flight_record_of_every_lost_write_can_be_replayed() {
 fn flight_record_that_was_changed_does_not_replay() {
     let directory = tempfile::tempdir().unwrap();
     let options = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(false).without_park();
-    let recording = |volume: zonal_io::volume::Volume| volume.recording(directory.path().to_owned(), 1);
-    let rig = Rig::with(Arc::new(Script::new(info())), options, recording);
-    let lost = rig.write(ZONE, 0, 4);
-    rig.step(Answer::Torn(2, DeviceError::Medium));
-    rig.settle();
-    assert_eq!(rig.end(lost), Some(Err(RequestError::Device(DeviceError::Medium))));
-    rig.write(ZONE, 2, 4);
-    rig.step(Answer::Refuse(DeviceError::Medium));
-    rig.settle();
-    assert_eq!(rig.volume.flight_records(), (1, 0), "no more than were asked for");
+    let lose = |place: PathBuf| {
+        let rig = Rig::with(Arc::new(Script::new(info())), options, |volume| volume.recording(place, 1));
+        let lost = rig.write(ZONE, 0, 4);
+        rig.step(Answer::Torn(2, DeviceError::Medium));
+        rig.settle();
+        assert_eq!(rig.end(lost), Some(Err(RequestError::Device(DeviceError::Medium))));
+        rig.write(ZONE, 2, 4);
+        rig.step(Answer::Refuse(DeviceError::Medium));
+        rig.settle();
+        (rig.volume.flight_records(), rig.volume.flight_note().unwrap())
+    };
+    let (records, note) = lose(directory.path().to_owned());
+    assert_eq!(records, (1, 0), "no more than were asked for");
+    assert!(note.ends_with(", 1 left out beyond the limit of 1"), "{note}");
+    let (records, note) = lose(directory.path().join("missing"));
+    assert_eq!(records, (0, 1));
+    assert!(note.contains("missing, 1 could not be written: No such file or directory"), "{note}");
     let record = std::fs::read_to_string(directory.path().join("0000-zone-1.flight")).unwrap();
     assert!(record.contains("fail positional:0+4 medium 0 = \n"), "{record}");
     assert!(record.contains("resynced Sequential 2 = ") && record.contains("Fail:2"), "{record}");
-    assert_eq!(replay(&record), Ok(3), "{record}");
+    let played = replay(&record).unwrap();
+    assert_eq!((played.calls.len(), &played.difference), (3, &None), "{record}");
+    let [fate] = played.calls[2].fates[..] else { panic!("{played:?}") };
+    assert_eq!((fate.at, fate.sectors, fate.covered, fate.decision), (0, 4, 2, Decision::Fail));
     for (from, to) in [("Fail:2", "Redrive:0"), ("Resync", "Nothing"), ("medium 0", "busy 0")] {
-        let error = replay(&record.replace(from, to)).unwrap_err();
-        assert!(error.contains("recorded"), "{from}: {error}");
+        let changed = record.replace(from, to);
+        let difference = replay(&changed).unwrap().difference.unwrap();
+        assert!(difference.contains("recorded"), "{from}: {difference}");
     }
     assert!(replay("").is_err() && replay(&record.replace("capacity", "room")).is_err());
+    for end in 0..record.len() - 1 {
+        assert!(replay(&record[..end]).is_err(), "cut at {end}: {record}");
+    }
 }

@@ -62,13 +62,18 @@ fn writes_that_fail_here_and_there_are_written_elsewhere() {
         &place,
         "[[rule]]\non = \"writes\"\nskip = 30\nevery = 9\ncount = 8\nfault = \"refuse\"\nerror = \"medium\"\n",
     );
-    let mut mounted = place.mount_device(DEVICE, "");
+    let mut mounted = place.mount_device(&format!("--record r {DEVICE}"), "");
     let data = bytes(1, 30 << 20);
     fs::write(mounted.at("f"), &data).unwrap();
     open(&mounted.at("f"), OFlags::RDONLY).sync_all().unwrap();
     assert!(fs::read(mounted.at("f")).unwrap() == data);
     place.zonal("unmount m");
     assert!(mounted.wait().success());
+    assert!(mounted.log().contains(": flight records: "), "lost appends are recorded");
+    for record in fs::read_dir(place.home().join("r")).unwrap() {
+        let record = record.unwrap().file_name().into_string().unwrap();
+        assert!(place.zonal(&format!("why r/{record}")).contains("\nlost in zone "), "{record}");
+    }
     place.check();
     place.zonal("get image:d.img f copy");
     assert!(fs::read(place.home().join("copy")).unwrap() == data);

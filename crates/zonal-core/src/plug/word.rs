@@ -408,6 +408,22 @@ impl Word {
         Word(self.0 & !WAITS)
     }
 
+    /// Names of the flags that are set.
+    pub fn flags(self) -> impl Iterator<Item = &'static str> {
+        let flags = [
+            (self.waits(), "waits"),
+            (self.recovers(), "recovers"),
+            (self.frozen(), "frozen"),
+            (self.appending(), "appends"),
+            (self.wants_quiet(), "recalled"),
+            (self.issuing(), "issuing"),
+            (self.0 & ALONE != 0, "alone"),
+            (!self.has_slot(), "no-slot"),
+            (self.has_parked(), "parked"),
+        ];
+        flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name))
+    }
+
     pub(super) const fn at(self, class: ZoneClass, pointer: u32) -> Word {
         const KEEP: u64 = !(0xFFFF_FFFF | 3 << CLASS_SHIFT);
         Word(self.0 & KEEP | Word::new(class, pointer).0)
@@ -417,22 +433,7 @@ impl Word {
 impl std::fmt::Debug for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} pointer={} in_flight={}", self.class(), self.pointer(), self.in_flight())?;
-        for (set, name) in [
-            (self.waits(), " waits"),
-            (self.recovers(), " recovers"),
-            (self.frozen(), " frozen"),
-            (self.appending(), " appends"),
-            (self.wants_quiet(), " recalled"),
-            (self.issuing(), " issuing"),
-            (self.0 & ALONE != 0, " alone"),
-            (!self.has_slot(), " no-slot"),
-            (self.has_parked(), " parked"),
-        ] {
-            if set {
-                f.write_str(name)?;
-            }
-        }
-        Ok(())
+        self.flags().try_for_each(|name| write!(f, " {name}"))
     }
 }
 

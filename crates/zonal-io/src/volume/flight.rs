@@ -4,11 +4,16 @@
 //! lost for good, the record is kept here, and written by the next poll: never under a lock that others wait for. What is
 //! written blocks that poll for the time that a small file takes.
 
-use super::Volume;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use std::path::PathBuf;
+use super::{Volume, WriteMode};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use zonal_core::ZoneIndex;
 use zonal_core::plug::{Queue, Rules};
+
+/// Limit of files for a program: a drive that fails everywhere must not fill a disk with them.
+pub const FLIGHT_RECORDS_MAX: u32 = 100;
 
 /// Where records go.
 struct RecordDirectory {
@@ -22,10 +27,35 @@ pub(super) struct Recorder {
     /// Kept, and not yet written.
     losses: Mutex<Vec<(ZoneIndex, String)>>,
     has_losses: AtomicBool,
-    /// Files begun.
-    files: AtomicU32,
-    /// Those that could not be written.
-    failed: AtomicU32,
+    files: Mutex<Files>,
+}
+
+/// The files so far.
+#[derive(Default)]
+struct Files {
+    /// Number in the next file's name.
+    next: u32,
+    written: u32,
+    failed: u32,
+    /// Of the first that failed.
+    error: Option<io::Error>,
+    /// Records beyond the limit.
+    left_out: u32,
+}
+
+impl Files {
+    /// Writes a record into a file of its own: an earlier run's records stay, and so do those of another volume.
+    fn write(&mut self, directory: &Path, zone: ZoneIndex, record: &str) -> io::Result<()> {
+        loop {
+            let path = directory.join(format!("{:04}-zone-{zone}.flight", self.next));
+            self.next += 1;
+            match File::create_new(path) {
+                Ok(mut file) => return file.write_all(record.as_bytes()),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 impl Recorder {
@@ -54,15 +84,18 @@ impl Recorder {
         self.has_losses.store(false, Ordering::Release);
         let losses = std::mem::take(&mut *self.losses.lock());
         let Some(place) = &self.place else { return };
+        let mut files = self.files.lock();
         for (zone, record) in losses {
-            let n = self.files.fetch_add(1, Ordering::Relaxed);
-            if n >= place.files_max {
-                self.files.store(place.files_max, Ordering::Relaxed);
-                return;
+            if files.written + files.failed >= place.files_max {
+                files.left_out += 1;
+                continue;
             }
-            let path = place.directory.join(format!("{n:04}-zone-{zone}.flight"));
-            if std::fs::write(path, record).is_err() {
-                self.failed.fetch_add(1, Ordering::Relaxed);
+            match files.write(&place.directory, zone, &record) {
+                Ok(()) => files.written += 1,
+                Err(error) => {
+                    files.failed += 1;
+                    files.error.get_or_insert(error);
+                }
             }
         }
     }
@@ -70,15 +103,35 @@ impl Recorder {
 
 impl Volume {
     /// Writes a flight record into `directory` for every zone that loses a write for good, up to `files_max` files. To be
-    /// asked for before the volume is shared; [`zonal_core::plug::flight::replay`] plays one.
+    /// asked for before the volume is shared. [`zonal_core::plug::flight::replay`] plays one. Nothing is recorded in mode
+    /// `direct`, which has no plugs.
     pub fn recording(mut self, directory: PathBuf, files_max: u32) -> Volume {
         self.recorder.place = Some(RecordDirectory { directory, files_max });
         self
     }
 
-    /// How many flight records were written, and how many could not be.
+    /// Number of flight records written, and of those that could not be written.
     pub fn flight_records(&self) -> (u32, u32) {
-        let failed = self.recorder.failed.load(Ordering::Relaxed);
-        (self.recorder.files.load(Ordering::Relaxed) - failed, failed)
+        let files = self.recorder.files.lock();
+        (files.written, files.failed)
+    }
+
+    /// One line about the flight records that were asked for: where they are, and which are missing and why.
+    pub fn flight_note(&self) -> Option<String> {
+        let RecordDirectory { directory, files_max } = self.recorder.place.as_ref()?;
+        if self.mode().0 == WriteMode::Direct {
+            return Some("no flight records: mode direct has no write plugs".to_owned());
+        }
+        // The loss that ended a run may have had no poll after it.
+        self.recorder.write();
+        let Files { written, failed, error, left_out, .. } = &*self.recorder.files.lock();
+        let mut note = format!("flight records: {written} in {}", directory.display());
+        if let Some(error) = error {
+            note += &format!(", {failed} could not be written: {error}");
+        }
+        if *left_out > 0 {
+            note += &format!(", {left_out} left out beyond the limit of {files_max}");
+        }
+        (written + failed > 0).then_some(note)
     }
 }

@@ -100,6 +100,7 @@ use budget::Slots;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use events::Watch;
+pub use flight::FLIGHT_RECORDS_MAX;
 use flight::Recorder;
 use front::Front;
 use handover::Home;

@@ -7,7 +7,7 @@ use crate::commands::results::{self, ResultFiles};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::value::{nearest, size};
-use crate::write_path::WritePath;
+use crate::write_path::{Record, WritePath};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -67,6 +67,8 @@ pub(crate) struct Bench {
     files: Files,
     #[command(flatten)]
     write_path: WritePath,
+    #[command(flatten)]
+    record: Record,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -351,6 +353,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
     options.files = (arguments.target == Target::Fs).then(|| arguments.files.options());
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.reopen = reopen(device);
+    options.record = arguments.record.prepare()?.cloned();
     options.progress = true;
     options.control = true;
     options.series = arguments.report.is_some();

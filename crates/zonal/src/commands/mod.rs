@@ -19,6 +19,7 @@ pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod unmount;
+pub(crate) mod why;
 pub(crate) mod zone;
 
 use crate::cli::Command;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Zone(arguments) => zone::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),
         Command::Stat(arguments) => stat::run(&arguments, out),
+        Command::Why(arguments) => why::run(&arguments, out),
         Command::Completions(arguments) => completions::run(&arguments, out),
         Command::Man(arguments) => man::run(&arguments, out),
         Command::Help(arguments) => help::run(&arguments, out),

@@ -3,7 +3,7 @@
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::write_path::WritePathAndMode;
+use crate::write_path::{Record, WritePathAndMode};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,6 +75,8 @@ pub(crate) struct Serve {
     poll: bool,
     #[command(flatten)]
     write_path: WritePathAndMode,
+    #[command(flatten)]
+    record: Record,
 }
 
 /// What the fronts of an export share.
@@ -95,6 +97,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
         )));
     }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
+    arguments.record.prepare()?;
     let name = &arguments.device;
     if arguments.ublk {
         zonal_ublk::server::serve_the_kernels_memory();
@@ -104,7 +107,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let base = VolumeOptions::default().without_park().without_budget();
     let options = arguments.write_path.options(base, name)?;
     let volume = Volume::open(device, options).map_err(|e| anyhow!("{name}: {e}")).or_exit(Exit::Device)?;
-    let volume = Arc::new(volume);
+    let volume = Arc::new(arguments.record.of(volume));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let export = Export { arguments, volume, clock: Clock::start(), threads, interrupt };
     let mut fronts = Fronts::default();
@@ -114,6 +117,9 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     }
     // All have ended before an error of one is told.
     let ended = fronts.join();
+    if let Some(note) = export.volume.flight_note() {
+        eprintln!("zonal: {name}: {note}");
+    }
     begun?;
     ended.context("the device could not be left as it should")?;
     Ok(())

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::control::{Errands, Teller};
 use zonal_io::device::{Device, DeviceInfo};
-use zonal_io::volume::{Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
+use zonal_io::volume::{FLIGHT_RECORDS_MAX, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// In what state a mode finds the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,11 @@ impl<'a> Site<'a> {
         volume: VolumeOptions,
         begin: impl FnOnce(&Site<'_>, &Arc<Volume>, TaskRunner) -> Result<R, BenchError>,
     ) -> Result<ModeReport, BenchError> {
-        let volume = Arc::new(Volume::open(device, volume)?);
+        let volume = Volume::open(device, volume)?;
+        let volume = Arc::new(match &self.options.record {
+            Some(directory) => volume.recording(directory.clone(), FLIGHT_RECORDS_MAX),
+            None => volume,
+        });
         let errands = Errands::default();
         let mut rounds = begin(&self, &volume, TaskRunner::of(&volume, &errands))?;
         let control = Control::start(self.options.control, &volume, rounds.status(), errands);
@@ -119,6 +123,7 @@ impl<'a> Site<'a> {
         notes.extend(control.note());
         let mut done = Done::default();
         self.all_rounds(&mut rounds, &mut done, &mut notes)?;
+        notes.extend(volume.flight_note());
         let Done { jobs, recorders, head, statistics, files, .. } = done;
         let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
         // Another process may have switched it.

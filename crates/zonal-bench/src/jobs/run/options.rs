@@ -3,6 +3,7 @@
 use crate::error::OpenerError;
 use crate::job::JobFile;
 use crate::jobs::plan::HostRules;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_fs::MountOptions;
@@ -39,6 +40,8 @@ pub struct BenchOptions {
     pub fault: Option<fault::Plan>,
     /// How the write path is opened, as [`as_a_kernel`] unless set otherwise. Its mode counts where `modes` is empty.
     pub volume: VolumeOptions,
+    /// Directory for a flight record of each zone that loses a write, see [`Volume::recording`](zonal_io::volume::Volume::recording).
+    pub record: Option<PathBuf>,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -74,6 +77,7 @@ impl BenchOptions {
             reopen: Reopen::default(),
             fault: None,
             volume: as_a_kernel(),
+            record: None,
             progress: false,
             control: false,
             series: false,

@@ -215,6 +215,11 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || call, keep, |()| String::new());
     }
 
+    /// True if a write waits to be read back.
+    pub(in crate::plug) fn has_covered(&self) -> bool {
+        self.repair.as_ref().is_some_and(|r| !r.covered.is_empty())
+    }
+
     /// The write that [`Next::ReadBack`] is about.
     pub fn take_covered(&mut self) -> Failed<T> {
         let take = |queue: &mut Queue<T>| {

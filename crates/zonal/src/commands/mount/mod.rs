@@ -10,7 +10,7 @@ use crate::commands::unmount::sync_dir;
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
-use crate::write_path::WritePathAndMode;
+use crate::write_path::{Record, WritePathAndMode};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use options::{OPTIONS, Options};
@@ -71,6 +71,8 @@ pub(crate) struct Mount {
     metadata: Option<PathBuf>,
     #[command(flatten)]
     write_path: WritePathAndMode,
+    #[command(flatten)]
+    record: Record,
 }
 
 fn options_help() -> String {
@@ -99,6 +101,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         return in_background(log_file, out);
     }
     let log = log::open(log_file)?;
+    arguments.record.prepare()?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
     // A warning goes to the log, and to standard error as well if the log is a file. With --daemon the command that waits reads that.
@@ -168,6 +171,9 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let _ = ended_by_signal.join();
     drop(control);
     scrubber.end();
+    if let Some(note) = fs.volume().flight_note() {
+        log(&format!("{}: {note}", arguments.device));
+    }
     if session.has_panicked() {
         return Err(anyhow!("{}: a thread of the mount has failed, which is a bug", arguments.device).into());
     }
@@ -268,7 +274,8 @@ fn open(
     }
     let base = VolumeOptions::default().without_budget();
     let volume = arguments.write_path.options(base, name)?;
-    let volume = Arc::new(Volume::open(device, volume).or_exit(Exit::Device)?);
+    let volume = Volume::open(device, volume).or_exit(Exit::Device)?;
+    let volume = Arc::new(arguments.record.of(volume));
     let waiters = polling(clock);
     if options.scratch {
         check_empty(&**volume.device(), name)?;

@@ -1,0 +1,204 @@
+//! `zonal why`: a flight record in words, and its replay.
+
+use crate::exit::Failure;
+use crate::text::{harmless, shown_word};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use zonal_core::DeviceError;
+use zonal_core::plug::Decision;
+use zonal_core::plug::flight::{Call, Fate, Replay, replay};
+
+/// Longest record: a quarter of a million waiting writes. A longer file is no record.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// Explain why a zone lost a write, from a flight record of --record
+///
+/// The record has the calls of the zone's write plug from the failure on. Each is printed with the plug's state before it: the
+/// write pointer, in sectors from the zone's start, the commands in flight, and its flags. Then the calls are made again: the
+/// exit code is 0 if this version of Zonal decides as recorded, and an error names the first call that it decides differently.
+#[derive(Args, Debug)]
+#[command(after_help = FLAGS)]
+pub(crate) struct Why {
+    /// Flight record, written by `zonal bench`, `zonal mount` or `zonal serve` with --record
+    file: PathBuf,
+}
+
+const FLAGS: &str = "\
+Flags:
+  waits     requests wait in the zone's queue
+  recovers  a write failed, and the device has yet to say where the zone stands
+  frozen    a reset or finish is at the device: nothing is issued
+  appends   the commands in flight are native appends
+  recalled  a reset, a finish or a switch of the mode waits for the commands in flight
+  issuing   a write is on its way to the device: the next may not overtake it
+  alone     the write in flight shares the zone with no other
+  no-slot   the zone needs an open slot of the budget before it is written
+  parked    writes wait for their predecessors
+";
+
+pub(crate) fn run(arguments: &Why, out: &mut dyn Write) -> Result<(), Failure> {
+    let name = || shown_word(arguments.file.as_os_str());
+    let text = read(&arguments.file).with_context(|| format!("{}: cannot read the record", name()))?;
+    let replay = replay(&text).map_err(|error| anyhow!("{}: {error}", name()))?;
+    explain(&replay, out)?;
+    match &replay.difference {
+        None => Ok(writeln!(out, "replay: {} calls, all as recorded", replay.calls.len())?),
+        Some(at) => Err(anyhow!("{}: the replay does not agree with the record: {at}", name()).into()),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    match File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)? as u64 {
+        0..=BYTES_MAX => Ok(text),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "too long for a flight record")),
+    }
+}
+
+fn explain(replay: &Replay<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let rules = &replay.rules;
+    let waiting = replay.waiting.split(',').filter(|item| !item.is_empty()).map(request);
+    let waiting: Vec<String> = waiting.collect();
+    writeln!(
+        out,
+        "zone {}, {} sectors writable; places are sectors from its start",
+        rules.zone, rules.capacity
+    )?;
+    writeln!(
+        out,
+        "waiting at first: {}",
+        if waiting.is_empty() { "none".into() } else { harmless(&waiting.join(", ")) }
+    )?;
+    writeln!(out, "\nline   pointer  in flight  flags                call")?;
+    for call in &replay.calls {
+        let word = call.word;
+        let flags = word.flags().collect::<Vec<_>>().join(" ");
+        // Some calls take no word.
+        match word.0 {
+            0 => write!(out, "{:>4}  {:42}", call.line, "")?,
+            _ => write!(
+                out,
+                "{:>4}  {:>8}  {:>9}  {flags:<19}  ",
+                call.line,
+                word.pointer(),
+                word.in_flight()
+            )?,
+        }
+        writeln!(out, "{}", harmless(&said(call)))?;
+        for fate in &call.fates {
+            writeln!(out, "{:50}{}", "", decided(fate))?;
+        }
+    }
+    writeln!(out)?;
+    let lost = || replay.calls.iter().flat_map(|call| &call.fates).filter(|fate| fate.is_lost());
+    for fate in lost() {
+        writeln!(out, "lost in zone {}: {}", rules.zone, decided(fate))?;
+    }
+    if lost().count() == 0 {
+        writeln!(out, "no write is lost in this record")?;
+    }
+    Ok(())
+}
+
+/// A call in words, with its outcome where that is more than the next state.
+fn said(call: &Call<'_>) -> String {
+    let words: Vec<&str> = call.call.split(' ').collect();
+    // The word that the plug has afterwards is the next call's.
+    let outcome = call.outcome.split_once(' ').map_or("", |(_, outcome)| outcome);
+    match *words {
+        ["push", item] => format!("{} arrives and waits", request(item)),
+        ["front", item] => format!("{} goes back to the head of the queue", request(item)),
+        ["manage", op] => format!("{op} arrives; {ABORTED}"),
+        ["abort"] => format!("{}: {ABORTED}", call.outcome),
+        ["cancel", ..] => format!("{} waiting requests are cancelled", call.outcome),
+        ["next"] => step(outcome),
+        ["pop"] => "the head of the queue goes".to_owned(),
+        ["fail", write, error, _] => format!("{} failed: {}", failed(write), error_of(error)),
+        ["unsettle"] => "a command timed out, and may still be executed".to_owned(),
+        ["settled"] => "no command that timed out can be executed any more".to_owned(),
+        ["cannot-settle"] => "the device cannot settle commands that timed out".to_owned(),
+        ["abandon"] => "failed writes end undecided".to_owned(),
+        ["resynced", class, pointer] => {
+            format!("the device reports the zone: {}, write pointer at {pointer}", class.to_lowercase())
+        }
+        ["resync-failed"] => "the device could not report the zone".to_owned(),
+        ["read-back", write, ..] => format!("{} is to be read back", failed(write)),
+        ["take-covered"] => "read back".to_owned(),
+        ["was-read-back", "found"] => "it is there".to_owned(),
+        ["was-read-back", _] => "it is not there".to_owned(),
+        ["starve", error] => format!("the first write waits for a free zone: {}", error_of(error)),
+        ["feed"] => "a zone may be free: the first write is tried again".to_owned(),
+        ["give-up"] => "the first write is given up".to_owned(),
+        ["doubt"] => "the zone may have changed: the device has to be asked".to_owned(),
+        ["distrust"] => "the write pointer is in doubt: the device has to be asked".to_owned(),
+        ["managed", "-"] => "the reset or finish failed".to_owned(),
+        ["managed", pointer] => format!("the reset or finish succeeded, write pointer at {pointer}"),
+        ["hold"] => format!("all zones are to be reset; {ABORTED}"),
+        ["pause"] => "the write mode is to be switched".to_owned(),
+        ["release", _] => "the zone is released".to_owned(),
+        _ => call.call.to_owned(),
+    }
+}
+
+/// The next step of a zone.
+fn step(next: &str) -> String {
+    match next {
+        "Nothing" => "nothing goes out",
+        "Resync" => "the device is asked where the zone stands",
+        "Settle" => "the device is asked to settle commands that timed out",
+        "ReadBack" => "what a failed write may have left is read back",
+        "Held" => "the zone is quiet",
+        // A command or an error, with its numbers.
+        next => return format!("next: {next}"),
+    }
+    .to_owned()
+}
+
+const ABORTED: &str = "writes that wait are aborted";
+
+/// A request as the record has it: `8+16` with an `m` if the write may share a command, `alone:8+16`, `append+16`, or an operation.
+fn request(item: &str) -> String {
+    match item.trim_end_matches('m').rsplit_once('+') {
+        Some(("append", sectors)) => format!("append of {sectors} sectors"),
+        Some((at, sectors)) => {
+            format!("write of {sectors} sectors at {}", at.trim_start_matches("alone:"))
+        }
+        None => item.to_owned(),
+    }
+}
+
+/// A failed write as the record has it: `positional:8+16`.
+fn failed(write: &str) -> String {
+    let (addressed, range) = write.split_once(':').unwrap_or(("", write));
+    let kind = match addressed {
+        "emulated" => "emulated append",
+        "native" => "native append",
+        _ => "write",
+    };
+    let (at, sectors) = range.split_once('+').unwrap_or((range, "?"));
+    format!("{kind} of {sectors} sectors at {at}")
+}
+
+fn error_of(word: &str) -> String {
+    DeviceError::from_word(word).map_or_else(|| word.to_owned(), |error| error.to_string())
+}
+
+fn decided(fate: &Fate) -> String {
+    let Fate { at, sectors, covered, .. } = fate;
+    let error = fate.error.map_or_else(|| "no free zone".to_owned(), |error| error.to_string());
+    let what = match fate.decision {
+        Decision::Redrive => "not executed, sent again".to_owned(),
+        Decision::Verify => format!("read back: the pointer has passed {covered} of them"),
+        Decision::Fail if *covered > 0 => format!("{error}; the pointer has passed {covered} of them"),
+        Decision::Fail => error,
+        Decision::Torn => format!("{error}; {covered} sectors of the append are garbage in the zone"),
+        Decision::Lost => "a write before it was lost".to_owned(),
+        Decision::Refuse => "the zone takes no writes any more".to_owned(),
+        Decision::Unknown => format!("fate unknown: {error}"),
+        Decision::GiveUp => format!("given up after several tries: {error}"),
+    };
+    format!("{sectors} sectors at {at}: {what}")
+}
