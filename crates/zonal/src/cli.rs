@@ -5,8 +5,9 @@ use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
     scrub, serve, stat, unmount, why, zone,
 };
+use crate::defaults::fill_help;
 use crate::topics::TOPICS;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
 /// Zoned storage in user space: emulated drives, ordered writes at any depth, zone listings and benchmarks
@@ -86,9 +87,14 @@ pub(crate) enum Command {
     Help(help::Help),
 }
 
-/// The whole definition, for completions, manual pages and documentation.
+/// The whole definition, for parsing, completions, manual pages and documentation.
 pub fn command() -> clap::Command {
-    Cli::command()
+    Cli::command().mut_subcommands(|command| command.mut_args(fill_help))
+}
+
+/// Reads a command line.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
 }
 
 /// What `zonal [COMMAND] --help` prints, or `None` if there is no such command. `columns` stands for the terminal's.

@@ -52,6 +52,8 @@ pub mod cli;
 #[cfg(feature = "program")]
 mod commands;
 #[cfg(feature = "program")]
+mod defaults;
+#[cfg(feature = "program")]
 mod devices;
 #[cfg(feature = "program")]
 pub mod docs;

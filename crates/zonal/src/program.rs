@@ -10,7 +10,6 @@
 
 use crate::exit::{CLOSED_PIPE, Exit, Failure};
 use crate::{cli, commands, output};
-use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -48,7 +47,7 @@ fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure>
         Some(translated) => translated,
         None => arguments,
     };
-    match cli::Cli::try_parse_from(cli::separate_job_options(arguments)) {
+    match cli::parse(cli::separate_job_options(arguments)) {
         Ok(cli) => commands::run(cli.command, out),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(write!(out, "{}", error.render())?)

@@ -2,6 +2,11 @@
 
 use crate::exit::{CLOSED_PIPE, Exit, INTERRUPTED, TERMINATED};
 use std::fmt::Write;
+use zonal_io::device::OpenMode;
+use zonal_io::emulated::EmulatedOptions;
+use zonal_io::image::OpenOptions;
+use zonal_io::volume::size_text;
+use zonal_nvme::host::{DEPTH_DEFAULT, HostOptions, QUEUES_DEFAULT};
 
 /// A help text that belongs to no single command.
 pub(crate) struct Topic {
@@ -52,44 +57,72 @@ Options of null and ram, with what holds if they are not given:
 "
     .replace("KINDS", &fault_kinds())
     .replace("PROFILES", &profiles())
-        + &option_lines(&EMULATED_OPTIONS)
+        + &option_lines(&emulated_options())
         + "\nOptions of image:\n\n"
-        + &option_lines(&IMAGE_OPTIONS)
+        + &option_lines(&image_options())
         + "\nOptions of nvme-tcp:\n\n"
-        + &option_lines(&REMOTE_OPTIONS)
+        + &option_lines(&remote_options())
 }
 
-fn option_lines(options: &[(&str, &str, &str)]) -> String {
-    options.iter().map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).collect()
+/// An option of a device: name, default, meaning.
+type OptionRow = (&'static str, String, String);
+
+fn row(name: &'static str, default: impl ToString, about: &str) -> OptionRow {
+    (name, default.to_string(), about.to_owned())
 }
 
-/// Options of images: name, default, meaning.
-const IMAGE_OPTIONS: [(&str, &str, &str); 6] = [
-    (
-        "threads",
-        "1",
-        "helper threads for file I/O, at most 256; 0: it is done at submission, which then blocks",
-    ),
-    ("readonly", "0", "1: opened for reading, beside other readers; commands that would change it fail"),
-    ("submit_queues", "1", "number of queues"),
-    ("hw_queue_depth", "64", "commands on a queue beyond which it is busy"),
-    ("max_sectors", "2048", "largest read or write"),
-    ("preserves_write_order", "0", "whether each queue keeps its order"),
-];
+fn option_lines(rows: &[OptionRow]) -> String {
+    rows.iter().map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).collect()
+}
 
-/// Options of remote drives: name, default, meaning.
-const REMOTE_OPTIONS: [(&str, &str, &str); 6] = [
-    ("nsid", "", "number of the namespace"),
-    ("submit_queues", "1", "number of I/O queues, each with a connection; the controller may grant fewer"),
-    ("hw_queue_depth", "128", "commands on a queue beyond which it is busy; the controller may take fewer"),
-    ("header_digest", "0", "1: digests of headers, if the controller has them"),
-    ("data_digest", "0", "1: digests of data, if the controller has them"),
-    (
-        "preserves_write_order",
-        "0",
-        "1: the controller is known to keep the order of each queue, as `zonal serve` does",
-    ),
-];
+/// A choice as names of devices have it.
+fn word(choice: impl std::fmt::Debug) -> String {
+    format!("{choice:?}").to_lowercase()
+}
+
+fn image_options() -> [OptionRow; 6] {
+    let o = OpenOptions::default();
+    [
+        row(
+            "threads",
+            o.threads,
+            "helper threads for file I/O, at most 256; 0: it is done at submission, which then blocks",
+        ),
+        row(
+            "readonly",
+            u8::from(o.mode == OpenMode::Reading),
+            "1: opened for reading, beside other readers; commands that would change it fail",
+        ),
+        row("submit_queues", o.submit_queues, "number of queues"),
+        row("hw_queue_depth", o.hw_queue_depth, "commands on a queue beyond which it is busy"),
+        row("max_sectors", o.max_sectors, "largest read or write"),
+        row("preserves_write_order", u8::from(o.preserves_write_order), "whether each queue keeps its order"),
+    ]
+}
+
+fn remote_options() -> [OptionRow; 6] {
+    let o = HostOptions::default();
+    [
+        row("nsid", "", "number of the namespace"),
+        row(
+            "submit_queues",
+            QUEUES_DEFAULT,
+            "number of I/O queues, each with a connection; the controller may grant fewer",
+        ),
+        row(
+            "hw_queue_depth",
+            DEPTH_DEFAULT,
+            "commands on a queue beyond which it is busy; the controller may take fewer",
+        ),
+        row("header_digest", u8::from(o.header_digest), "1: digests of headers, if the controller has them"),
+        row("data_digest", u8::from(o.data_digest), "1: digests of data, if the controller has them"),
+        row(
+            "preserves_write_order",
+            "0",
+            "1: the controller is known to keep the order of each queue, as `zonal serve` does",
+        ),
+    ]
+}
 
 /// The profiles that come with the program, a line each.
 fn profiles() -> String {
@@ -104,29 +137,32 @@ fn fault_kinds() -> String {
     kinds.chunks(4).map(|line| format!("{:32}{}\n", "", line.join(", "))).collect()
 }
 
-/// Options of the emulated devices: name, default, meaning.
-const EMULATED_OPTIONS: [(&str, &str, &str); 20] = [
-    ("size", "250G", "size of the drive; 8G for ram"),
-    ("zone_size", "256M", "size of a zone, a power of two"),
-    ("zone_capacity", "0", "writable part of a sequential zone; 0 is all of it"),
-    ("zone_nr_conv", "0", "number of conventional zones, which come first"),
-    ("zone_max_open", "0", "largest number of open zones; 0 is no limit"),
-    ("zone_max_active", "0", "largest number of active zones; 0 is no limit"),
-    ("zone_append_max_sectors", "", "largest native zone append; 0 is none; no limit if not given"),
-    ("zone_full", "0", "1: sequential zones start full"),
-    ("blocksize", "512", "logical block in bytes, up to 4096"),
-    ("max_sectors", "2048", "largest read or write"),
-    ("write_zeroes_max_sectors", "", "largest write-zeroes command; 0 is none; no limit if not given"),
-    ("complete", "inline", "inline: answer at once; poll: when polled"),
-    ("completion_nsec", "0", "shortest time to an answer; implies complete=poll"),
-    ("hw_queue_depth", "64", "commands on a queue beyond which it is busy"),
-    ("submit_queues", "1", "number of queues"),
-    ("fua", "1", "whether single writes can be made durable"),
-    ("rotational", "0", "whether to pass for a medium that turns"),
-    ("preserves_write_order", "0", "whether each queue keeps its order"),
-    ("personality", "zns", "zns or zbc: whose rules to follow where they differ"),
-    ("lock", "zone", "device: one command at a time, as a baseline"),
-];
+fn emulated_options() -> [OptionRow; 20] {
+    let o = EmulatedOptions::default();
+    let in_memory = size_text(EmulatedOptions::in_memory().size);
+    [
+        row("size", size_text(o.size), &format!("size of the drive; {in_memory} for ram")),
+        row("zone_size", size_text(o.zone_size), "size of a zone, a power of two"),
+        row("zone_capacity", o.zone_capacity, "writable part of a sequential zone; 0 is all of it"),
+        row("zone_nr_conv", o.zone_nr_conv, "number of conventional zones, which come first"),
+        row("zone_max_open", o.zone_max_open, "largest number of open zones; 0 is no limit"),
+        row("zone_max_active", o.zone_max_active, "largest number of active zones; 0 is no limit"),
+        row("zone_append_max_sectors", "", "largest native zone append; 0 is none; no limit if not given"),
+        row("zone_full", u8::from(o.zone_full), "1: sequential zones start full"),
+        row("blocksize", o.blocksize, "logical block in bytes, up to 4096"),
+        row("max_sectors", o.max_sectors, "largest read or write"),
+        row("write_zeroes_max_sectors", "", "largest write-zeroes command; 0 is none; no limit if not given"),
+        row("complete", word(o.complete), "inline: answer at once; poll: when polled"),
+        row("completion_nsec", o.completion_nsec, "shortest time to an answer; implies complete=poll"),
+        row("hw_queue_depth", o.hw_queue_depth, "commands on a queue beyond which it is busy"),
+        row("submit_queues", o.submit_queues, "number of queues"),
+        row("fua", u8::from(o.fua), "whether single writes can be made durable"),
+        row("rotational", u8::from(o.rotational), "whether to pass for a medium that turns"),
+        row("preserves_write_order", u8::from(o.preserves_write_order), "whether each queue keeps its order"),
+        row("personality", word(o.personality), "zns or zbc: whose rules to follow where they differ"),
+        row("lock", word(o.lock), "device: one command at a time, as a baseline"),
+    ]
+}
 
 fn modes() -> String {
     "\
@@ -203,8 +239,8 @@ mod tests {
 
     #[test]
     fn options_that_are_listed_exist_and_take_the_default_that_is_told() {
-        for (name, default, _) in EMULATED_OPTIONS {
-            let value = if default.is_empty() { "1" } else { default };
+        for (name, default, _) in emulated_options() {
+            let value = if default.is_empty() { "1" } else { &default };
             match Registry::default().parse(&format!("null:{name}={value}")) {
                 Ok(_) => {}
                 Err(e) => panic!("{name}: {e}"),
@@ -212,8 +248,8 @@ mod tests {
         }
         let mut registry = Registry::default();
         zonal_nvme::host::register(&mut registry);
-        for (name, default, _) in REMOTE_OPTIONS {
-            let value = if default.is_empty() { "1" } else { default };
+        for (name, default, _) in remote_options() {
+            let value = if default.is_empty() { "1" } else { &default };
             let name = format!("nvme-tcp://127.0.0.1:4420/nqn.2020-01.org.example:d,{name}={value}");
             assert!(registry.parse(&name).is_ok(), "{name}");
         }

@@ -8,12 +8,16 @@ use clap::Args;
 use rustix::fs::{Access, access};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
 };
 
 /// Where help lists them: after the options that are a command's own.
 const HEADING: &str = "Write path";
+
+/// Value of `--park` without one.
+static PARK: LazyLock<String> = LazyLock::new(|| VolumeOptions::default().text(OptionKey::Park));
 
 /// Every option but the write mode, of which `bench` takes several.
 #[derive(Args, Debug, Default)]
@@ -28,26 +32,26 @@ pub(crate) struct WritePath {
     ///
     /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
     /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
-    /// wait that nothing under way can end for the time of grace, by default 1s, fails and names the zones in the way.
+    /// wait that nothing under way can end for the time of grace, by default {grace}, fails and names the zones in the way.
     /// With none the drive alone keeps its limits. Not in mode direct. Jobs with zonemode=zbd and file systems keep below
     /// the limits themselves; jobs meet the budget with ignore_zone_limits=1 only.
     #[arg(help_heading = HEADING, long, value_name = "POLICY[,grace=TIME]", value_parser = checked(OptionKey::Budget))]
     budget: Option<String>,
-    /// Let writes that come before their predecessors wait for them; or none [default: none; with files 1M,1s]
+    /// Let writes that come before their predecessors wait for them; or none [default: none; with files {park}]
     ///
-    /// At most BYTES a zone, until TIME after the zone last moved; without a value 1M,1s. With none they fail. Not in the
+    /// At most BYTES a zone, until TIME after the zone last moved; without a value {park}. With none they fail. Not in the
     /// modes direct and zone-lock.
-    #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = checked(OptionKey::Park))]
+    #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = PARK.as_str(), require_equals = true, value_parser = checked(OptionKey::Park))]
     park: Option<String>,
-    /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
+    /// In mode qd1, what a zone may write while writes of other zones wait [default: {qd1-quantum}]
     ///
     /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
     #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", value_parser = checked(OptionKey::Qd1Quantum))]
     qd1_quantum: Option<String>,
-    /// In mode pipelined, writes of a zone that are at the device at once at most, 1 to 255 [default: 255]
+    /// In mode pipelined, writes of a zone that are at the device at once at most, 1 to 255 [default: {window}]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::Window))]
     window: Option<String>,
-    /// In mode zone-lock, requests that the scheduler has at most; others wait before it [default: 256]
+    /// In mode zone-lock, requests that the scheduler has at most; others wait before it [default: {nr-requests}]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::NrRequests))]
     nr_requests: Option<String>,
     /// Take none of the options that `zonal mode --keep` has kept for the device
@@ -69,16 +73,11 @@ pub(crate) struct WritePathAndMode {
 #[derive(Args, Debug, Default)]
 pub(crate) struct Record {
     /// Write a flight record into DIR for each zone that loses a write; `zonal why` explains one
-    #[arg(help_heading = HEADING, long = "record", value_name = "DIR", long_help = record_help())]
+    ///
+    /// DIR is made if need be. A run writes {flight-records} files at most, and replaces none. Conventional zones and mode
+    /// direct have no write plugs, and no records.
+    #[arg(help_heading = HEADING, long = "record", value_name = "DIR")]
     directory: Option<PathBuf>,
-}
-
-fn record_help() -> String {
-    format!(
-        "Write a flight record into DIR for each zone that loses a write; `zonal why` explains one\n\n\
-         DIR is made if need be. A run writes {FLIGHT_RECORDS_MAX} files at most, and replaces none. Conventional zones and mode \
-         direct have no write plugs, and no records."
-    )
 }
 
 impl Record {

@@ -40,7 +40,7 @@ mod slots;
 pub mod trace;
 
 pub use error::ReplayError;
-pub use log::{LogError, LogOptions};
+pub use log::{LogError, LogOptions, RESERVE_PERCENT};
 pub use report::{Laid, Replay, ReplayReport};
 pub use series::{Series, Span};
 

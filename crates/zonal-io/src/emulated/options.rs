@@ -143,6 +143,13 @@ impl Default for EmulatedOptions {
     }
 }
 
+impl EmulatedOptions {
+    /// Defaults of a device that keeps data in memory: zones of the usual size, and a size that fits.
+    pub fn in_memory() -> EmulatedOptions {
+        EmulatedOptions { size: 8 << 30, ..EmulatedOptions::default() }
+    }
+}
+
 /// Why options do not make a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -16,6 +16,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
 
+/// Size of a zone in bytes, unless options or the profile say.
+pub const ZONE_SIZE_DEFAULT: u64 = 256 << 20;
+
+/// Logical block in bytes, unless options or the profile say.
+pub const BLOCK_DEFAULT: u32 = 4096;
+
 /// What an image is made of. Names and units follow the Linux null block device: sizes in bytes, limits of 0 are none.
 /// What is not given comes from the profile, and without one from the defaults stated here.
 ///
@@ -132,7 +138,7 @@ impl ImageOptions {
             })?),
         };
         let geometry = self.geometry(profile)?;
-        let blocksize = self.blocksize.or(profile.map(|p| p.blocksize)).unwrap_or(4096);
+        let blocksize = self.blocksize.or(profile.map(|p| p.blocksize)).unwrap_or(BLOCK_DEFAULT);
         let block_sectors = blocksize / SECTOR_BYTES as u32;
         if !blocksize.is_multiple_of(SECTOR_BYTES as u32) || !format::is_block(&geometry, block_sectors) {
             return Err(OptionsError::Range {
@@ -177,7 +183,7 @@ impl ImageOptions {
 
     fn geometry(&self, profile: Option<&Profile>) -> Result<Geometry, OptionsError> {
         let size = self.size.or(profile.map(|p| p.size)).ok_or(OptionsError::NoSize)?;
-        let zone_size = self.zone_size.or(profile.map(|p| p.zone_size)).unwrap_or(256 << 20);
+        let zone_size = self.zone_size.or(profile.map(|p| p.zone_size)).unwrap_or(ZONE_SIZE_DEFAULT);
         // A preset's capacity goes with its zone size.
         let preset = profile.filter(|_| self.zone_size.is_none()).map(|p| p.zone_capacity);
         let capacity = self.zone_capacity.or(preset).unwrap_or(zone_size);

@@ -24,7 +24,7 @@ mod open;
 mod profile;
 
 pub use backing::CacheId;
-pub use create::ImageOptions;
+pub use create::{BLOCK_DEFAULT, ImageOptions, ZONE_SIZE_DEFAULT};
 pub use device::{ImageDevice, OpenOptions};
 pub use error::{Failure, ImageError, OptionsError};
 pub use open::{inspect, is_image};

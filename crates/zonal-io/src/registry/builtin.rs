@@ -23,8 +23,7 @@ pub(super) fn register(registry: &mut Registry) {
         Ok(Box::new(move |_mode| Ok(Arc::new(Emulated::new(&name, &options, Null)?))))
     });
     registry.add_kind("ram", |part| {
-        // Zones of the usual size, on a device that fits into memory.
-        let options = emulated_options(part, EmulatedOptions { size: 8 << 30, ..Default::default() })?;
+        let options = emulated_options(part, EmulatedOptions::in_memory())?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |_mode| {
             let storage = Ram::new(&options.geometry()?);

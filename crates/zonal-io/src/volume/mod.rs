@@ -80,7 +80,9 @@ pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
 pub use listing::{Condition, PlugStatus};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
-pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
+pub use options::{
+    OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time, size_text, time_text,
+};
 pub use part::{Part, PartKind, PartStatistics};
 use pending::PendingRequest;
 pub use reissued::{ReissuedWrite, Remaining, copied_from};

@@ -432,14 +432,14 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
 }
 
 /// A time as [`parse_time`] reads it: exact, in the largest unit that divides it.
-fn time_text(time: Nanos) -> String {
+pub fn time_text(time: Nanos) -> String {
     let (unit, nanos) =
         UNITS.into_iter().find(|(_, nanos)| time.0.is_multiple_of(*nanos)).expect("1 divides it");
     format!("{}{unit}", time.0 / nanos)
 }
 
 /// A size as [`parse_size`] reads it: exact, in the largest unit that divides it.
-fn size_text(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     const SIZES: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match SIZES.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),

@@ -18,4 +18,4 @@ pub use attach::AttachOptions;
 pub use device::RemoteDevice;
 pub use errors::{AttachError, device_error};
 pub use queue::{Ended, HostData, HostOptions, HostQueue, OUTPUT_MAX, QueueError};
-pub use registry::register;
+pub use registry::{DEPTH_DEFAULT, QUEUES_DEFAULT, register};

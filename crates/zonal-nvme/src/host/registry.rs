@@ -8,6 +8,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use zonal_io::registry::{NameError, Options, Part, Registry};
 
+/// I/O queues unless the name says how many.
+pub const QUEUES_DEFAULT: u16 = 1;
+
+/// Commands on a queue unless the name says how many.
+pub const DEPTH_DEFAULT: u16 = 128;
+
 /// I/O queues at most: as many as a target of this crate grants.
 const QUEUES_MAX: u64 = 128;
 
@@ -56,8 +62,8 @@ fn attach_options(
     nqn: &str,
 ) -> Result<AttachOptions, NameError> {
     let nsid = options.positive("nsid", u32::MAX.into())?.map(|nsid| nsid as u32);
-    let queues = options.positive("submit_queues", QUEUES_MAX)?.unwrap_or(1) as u16;
-    let depth = options.positive("hw_queue_depth", DEPTH_MAX)?.unwrap_or(128) as u16;
+    let queues = options.positive("submit_queues", QUEUES_MAX)?.map_or(QUEUES_DEFAULT, |n| n as u16);
+    let depth = options.positive("hw_queue_depth", DEPTH_MAX)?.map_or(DEPTH_DEFAULT, |n| n as u16);
     let mut host = HostOptions::default();
     options.flag("header_digest", &mut host.header_digest)?;
     options.flag("data_digest", &mut host.data_digest)?;

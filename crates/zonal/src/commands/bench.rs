@@ -151,18 +151,18 @@ enum FsMetadata {
 /// The file system of --target=fs.
 #[derive(Args, Debug)]
 struct Files {
-    /// Zones that the file system has open at once [default: what the drive allows, 128 at most]
+    /// Zones that the file system has open at once [default: what the drive allows, {open-zones} at most]
     #[arg(long, value_name = "ZONES")]
     fs_max_open_zones: Option<u32>,
     /// Which free zone the file system opens
     #[arg(long, value_name = "ORDER", value_enum, default_value = "lowest")]
     fs_zone_order: Order,
-    /// Bytes of the largest append of the file system [default: what the drive takes, at most 2052K]
+    /// Bytes of the largest append of the file system [default: what the drive takes, at most {unit}]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fs_unit: Option<u64>,
-    /// Bytes in write buffers or in flight before the file system lets writers wait
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
-    fs_dirty: u64,
+    /// Bytes in write buffers or in flight before the file system lets writers wait [default: {dirty}]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fs_dirty: Option<u64>,
     /// Before the jobs begin, write their files until PERCENT of the file system is used
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     fs_fill: Option<u8>,
@@ -183,7 +183,7 @@ impl Files {
                 Order::RoundRobin => ZoneOrder::RoundRobin,
             },
             unit_bytes: self.fs_unit,
-            dirty_bytes: self.fs_dirty,
+            dirty_bytes: self.fs_dirty.unwrap_or(FilesOptions::default().dirty_bytes),
             fill_percent: self.fs_fill,
             overwrite: self.fs_overwrite,
             metadata: match self.fs_metadata {

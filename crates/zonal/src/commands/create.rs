@@ -24,7 +24,7 @@ pub(crate) struct Create {
     /// Size of the drive
     #[arg(long, value_parser = value::size, required_unless_present = "profile")]
     size: Option<u64>,
-    /// Size of a zone, a power of two [default: 256M]
+    /// Size of a zone, a power of two [default: {zone-size}]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     zone_size: Option<u64>,
     /// Writable part of a sequential zone [default: all of it]
@@ -39,7 +39,7 @@ pub(crate) struct Create {
     /// Largest number of active zones [default: 0]
     #[arg(long, value_name = "N")]
     zone_max_active: Option<u32>,
-    /// Logical block [default: 4K]
+    /// Logical block [default: {block}]
     #[arg(long, value_name = "SIZE", value_parser = block)]
     blocksize: Option<u32>,
     /// Largest native zone append in 512-byte sectors, 0 for a drive without [default: no limit with zns, 0 with zbc]

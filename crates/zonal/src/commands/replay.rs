@@ -38,7 +38,7 @@ pub(crate) struct Replay {
     /// FACTOR times as fast as recorded, or max: as fast as possible
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
-    /// Records under way at most [default: 32 with --speed=max, else 256]
+    /// Records under way at most [default: {depth-at-full-speed} with --speed=max, else {depth-at-times}]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Option<u32>,
     /// Send requests where they went, resets included, and lay nothing
@@ -55,7 +55,7 @@ pub(crate) struct Replay {
     /// Zones that writes are appended to in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     open_zones: u32,
-    /// Zones that the disk's size leaves to the log and its cleaner [default: 7 in 100]
+    /// Zones that the disk's size leaves to the log and its cleaner [default: {reserve-percent} in 100]
     #[arg(long, value_name = "ZONES")]
     reserve: Option<u32>,
     /// Play N records at most

@@ -23,7 +23,7 @@ use zonal_ublk::server::{UblkOptions, UblkServer};
 use zonal_vhost::server::{QueueFacts, VhostListener, VhostOptions, VhostServer};
 
 /// Where hosts connect, if no other front is asked for.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
 /// Export a zoned device: over NVMe/TCP, as a block device of this machine, or as a disk of virtual machines
 ///
@@ -51,7 +51,7 @@ pub(crate) struct Serve {
     /// The device: see `zonal help devices`
     device: String,
     /// Where to listen for hosts; port 0 takes a free one. An address of this machine only: there is no authentication [default:
-    /// 127.0.0.1:4420 without another front, otherwise none]
+    /// {listen} without another front, otherwise none]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// Show it as a block device of this machine

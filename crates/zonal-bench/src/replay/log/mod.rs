@@ -30,7 +30,7 @@ use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::device::DeviceInfo;
 
 /// Share of the zones kept in reserve by default, in percent: what SSDs keep.
-const RESERVE_PERCENT: u32 = 7;
+pub const RESERVE_PERCENT: u32 = 7;
 
 /// No block of the disk.
 const NO_BLOCK: u64 = u64::MAX;

@@ -31,7 +31,7 @@ pub(crate) struct Mkfs {
     /// Keep the metadata in this file, which is made; if mkfs is killed, remove what it left of it before the next try
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
-    /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most 2052K]
+    /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most {unit}]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     unit: Option<u64>,
     /// Zones that the metadata have at first, on a drive without conventional ones

@@ -7,12 +7,14 @@ pub(crate) mod place;
 
 use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
+use crate::defaults::fill;
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::write_path::{Record, WritePathAndMode};
 use anyhow::{Context, anyhow};
 use clap::Args;
+pub(crate) use options::SYNC_EVERY;
 use options::{OPTIONS, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -84,7 +86,7 @@ fn options_help() -> String {
         let indent = " ".repeat(name.len());
         let lines = textwrap::Options::new(WIDTH).word_splitter(textwrap::WordSplitter::NoHyphenation);
         let lines = lines.initial_indent(&name).subsequent_indent(&indent);
-        text += &(textwrap::fill(about, lines) + "\n");
+        text += &(textwrap::fill(&fill(about), lines) + "\n");
     }
     text
 }

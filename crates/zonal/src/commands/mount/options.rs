@@ -26,6 +26,9 @@ pub(crate) struct Options {
     pub(crate) metadata: Option<PathBuf>,
 }
 
+/// How long a change waits for a sync at most, without `commit=`.
+pub(crate) const SYNC_EVERY: Duration = Duration::from_secs(5);
+
 /// Words that `mount` and `/etc/fstab` use for other programs than this one.
 const NOT_OURS: &[&str] = &[
     "defaults",
@@ -67,14 +70,14 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("writethrough", "A write is done when the file system has it"),
     (
         "dirty=SIZE",
-        "Bytes in the file system's buffers and in flight before writers wait, 1M to 64G [default: 64M]",
+        "Bytes in the file system's buffers and in flight before writers wait, 1M to 64G [default: {dirty}]",
     ),
     ("threads=N", "Threads that work at the same time, up to 256 [default: the processors, and 2 at least]"),
     (
         "commit=TIME",
-        "After so long, what was changed is on the drive without a sync, 1s to 3600s [default: 5s]",
+        "After so long, what was changed is on the drive without a sync, 1s to 3600s [default: {commit}]",
     ),
-    ("max_open_zones=N", "Zones open at once [default: what the drive allows, 128 at most]"),
+    ("max_open_zones=N", "Zones open at once [default: what the drive allows, {open-zones} at most]"),
     ("lifetimes", "The expected lifetimes of files decide which data lie together (the default)"),
     ("nolifetimes", "They do not"),
     ("log=FILE", "As --log, for /etc/fstab"),
@@ -104,7 +107,7 @@ impl Default for Options {
                 allow_other: false,
             },
             threads: threads.max(2),
-            sync_every: Duration::from_secs(5),
+            sync_every: SYNC_EVERY,
             scratch: false,
             remount: false,
             log: None,
