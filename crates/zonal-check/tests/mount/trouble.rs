@@ -60,7 +60,7 @@ fn writes_that_fail_here_and_there_are_written_elsewhere() {
     let place = MountPlace::new("128M");
     plan(
         &place,
-        "[[rule]]\non = \"writes\"\nskip = 30\nevery = 9\ncount = 8\nfault = \"refuse\"\nerror = \"medium\"\n",
+        "[[rule]]\non = \"writes\"\nskip = 3\nevery = 9\ncount = 8\nfault = \"refuse\"\nerror = \"medium\"\n",
     );
     let mut mounted = place.mount_device(&format!("--record r {DEVICE}"), "");
     let data = bytes(1, 30 << 20);
