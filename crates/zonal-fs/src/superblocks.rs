@@ -495,7 +495,7 @@ impl Writer {
         let end = Some(TWINS);
         self.next = Next::Home(other, end);
         if anchor.homes == self.anchor.homes {
-            // The new copy is durable: the old ones may go. If they stay, they are older.
+            // The new copy is durable: the old ones may go. If they stay, they are older. An anchor that lies may name one home twice.
             if anchor.homes[home] != anchor.homes[other] {
                 let _ = drive.zone(waiter, Op::ZoneReset, anchor.homes[home]);
             }
