@@ -1,9 +1,10 @@
 //! A thread's wait in the waiting room: between two looks at the core it sleeps, or polls the volume for all.
 
 use super::core::{Core, CoreGuard, Shared};
-use super::waiting::{Part, WaitsFor};
-use crate::waiter::Wait;
+use super::waiting::{Part, WaitingRoom, WaitsFor};
+use crate::waiter::{Bell, Wait};
 use zonal_core::Nanos;
+use zonal_io::sync::Arc;
 
 /// After this time a thread tries a step also if nothing has changed: what only time changes is seen then.
 const TRIES_AFTER: u64 = 100_000_000;
@@ -13,24 +14,66 @@ pub(super) struct Seat<'a> {
     shared: &'a Shared,
     waiter: &'a dyn Wait,
     waits_for: WaitsFor,
-    part: Part,
+    place: Place,
     /// When it last tried a step.
     tried: Option<Nanos>,
+}
+
+/// A thread's place in the waiting room, and its share of the chores.
+#[derive(Default)]
+struct Place {
+    part: Part,
+    /// It has done chores, and has not polled since.
     has_done_chores: bool,
+}
+
+/// Next action of a thread that has looked and found nothing.
+enum Pause {
+    /// Units are sent again and zones finished; it has left the room.
+    Chores,
+    /// It has the watch, and polls the volume for all.
+    Poll,
+    /// It sleeps until the bell is rung.
+    Sleep(Arc<Bell>),
+}
+
+impl Place {
+    /// Chores of a thread with the watch, before they are done: they may take long, so another thread gets the watch.
+    ///
+    /// A thread polls between two turns of chores. Chores may wait for an answer that only a poll brings in; if each thread that got the
+    /// watch did chores first, the watch would go round for ever and no thread would poll.
+    fn takes_chores(&mut self, room: &mut WaitingRoom, has_chores: bool) -> bool {
+        let takes = has_chores && !self.has_done_chores;
+        if takes {
+            self.has_done_chores = true;
+            room.leave(std::mem::take(&mut self.part));
+        }
+        takes
+    }
+
+    /// Enters the room, or stays in it.
+    fn rests(&mut self, room: &mut WaitingRoom, waits_for: WaitsFor) -> Pause {
+        self.part = room.enter(waits_for, std::mem::take(&mut self.part));
+        if let Part::Asleep(bell) = &self.part {
+            return Pause::Sleep(bell.clone());
+        }
+        self.has_done_chores = false;
+        Pause::Poll
+    }
 }
 
 impl<'a> Seat<'a> {
     pub(super) fn new(shared: &'a Shared, waiter: &'a dyn Wait, waits_for: WaitsFor) -> Seat<'a> {
-        Seat { shared, waiter, waits_for, part: Part::Outside, tried: None, has_done_chores: false }
+        Seat { shared, waiter, waits_for, place: Place::default(), tried: None }
     }
 
     /// The wait has ended.
     pub(super) fn leave(&mut self, core: &mut Core) {
-        core.room.leave(std::mem::take(&mut self.part));
+        core.room.leave(std::mem::take(&mut self.place.part));
         self.waiter.done();
     }
 
-    /// The thread has looked and found nothing. Returns when it is worth looking again.
+    /// Waits after a look that found nothing. Returns when it is worth looking again.
     pub(super) fn wait(&mut self, mut core: CoreGuard<'_>) {
         let volume = self.shared.drive.volume();
         if !self.waiter.may_sleep() {
@@ -38,26 +81,36 @@ impl<'a> Seat<'a> {
             self.shared.resend(self.waiter);
             return self.waiter.wait(volume);
         }
-        if core.has_chores() && !self.has_done_chores {
-            // It may have to wait for them.
-            self.step_out(core);
-            self.shared.resend(self.waiter);
-            self.has_done_chores = true;
-            return;
+        match self.pause(&mut core) {
+            None => {}
+            Some(Pause::Chores) => {
+                drop(core);
+                self.shared.resend(self.waiter);
+            }
+            Some(Pause::Poll) => {
+                drop(core);
+                self.waiter.wait(volume);
+            }
+            Some(Pause::Sleep(bell)) => {
+                drop(core);
+                self.waiter.sleep(&bell);
+            }
         }
-        self.has_done_chores = false;
+    }
+
+    /// `None` if it is to look again at once.
+    fn pause(&mut self, core: &mut Core) -> Option<Pause> {
+        let has_chores = core.has_chores();
+        if self.place.takes_chores(&mut core.room, has_chores) {
+            return Some(Pause::Chores);
+        }
         if let WaitsFor::File(ino) = self.waits_for
             && core.is_first_to_await(ino)
         {
             // The file's tail may have come back since the look.
-            return;
+            return None;
         }
-        self.part = core.room.enter(self.waits_for, std::mem::take(&mut self.part));
-        drop(core);
-        match &self.part {
-            Part::Asleep(bell) => self.waiter.sleep(bell),
-            _ => self.waiter.wait(volume),
-        }
+        Some(self.place.rests(&mut core.room, self.waits_for))
     }
 
     /// Whether the thread should try a step before it waits: no thread does one, and it may find what to do.
@@ -71,7 +124,7 @@ impl<'a> Seat<'a> {
 
     /// The thread is about to try a step, which may take long: another one gets the watch.
     pub(super) fn step_out(&mut self, mut core: CoreGuard<'_>) {
-        core.room.leave(std::mem::take(&mut self.part));
+        core.room.leave(std::mem::take(&mut self.place.part));
     }
 
     /// It has tried a step, and found nothing to do.
@@ -86,8 +139,8 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         // An error has ended the wait.
-        if !matches!(self.part, Part::Outside) {
-            self.shared.core.lock().room.leave(std::mem::take(&mut self.part));
+        if !matches!(self.place.part, Part::Outside) {
+            self.shared.core.lock().room.leave(std::mem::take(&mut self.place.part));
         }
     }
 }
@@ -102,5 +155,41 @@ impl Core {
     /// Whether units wait to be sent again, or zones to be finished.
     fn has_chores(&self) -> bool {
         self.units.lock().has_failed() || self.space.lock().has_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Three threads of which none ever finds what it waits for. Each looks when its turn comes, and sleeps until it is woken; the chores are
+    /// never done, as if their commands were answered by no poll.
+    #[test]
+    fn threads_with_chores_poll_between_them() {
+        let mut room = WaitingRoom::default();
+        let mut places: [Place; 3] = Default::default();
+        let mut awake = VecDeque::from([0, 1, 2]);
+        let (mut polls, mut chores) = (0, 0);
+        for _ in 0..60 {
+            let thread = awake.pop_front().expect("one thread has the watch");
+            let place = &mut places[thread];
+            let rests = match place.takes_chores(&mut room, true) {
+                true => None,
+                false => Some(place.rests(&mut room, WaitsFor::Units)),
+            };
+            chores += usize::from(rests.is_none());
+            polls += usize::from(matches!(rests, Some(Pause::Poll)));
+            let is_woken = |bells: &[Arc<Bell>], place: &Place| match &place.part {
+                Part::Asleep(bell) => bells.iter().any(|rung| Arc::ptr_eq(rung, bell)),
+                _ => false,
+            };
+            let bells = room.take_bells();
+            awake.extend((0..3).filter(|&thread| is_woken(&bells, &places[thread])));
+            if !matches!(rests, Some(Pause::Sleep(_))) {
+                awake.push_back(thread);
+            }
+        }
+        assert!(polls >= 10 && chores >= 10, "{polls} polls, {chores} turns of chores");
     }
 }
