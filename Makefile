@@ -39,10 +39,10 @@ lint: ## Check the format and run clippy; warnings are errors
 test: setup ## Run the quick lane: what passes before a change lands; prints the time of each step and of the slowest tests
 	scripts/test.sh
 
-check: test ## Run everything, the full lane too, in hours; docs/HACKING.md has its parts, `scripts/check.sh PART` runs one
+check: test ## Run everything: `make test`, then the full lane, about three hours
 	scripts/check.sh
 
-check-for: setup ## Run the parts of the full lane that concern what changed since the commit in .ci/checked, 40 minutes at most
+check-for: setup ## Run the parts of the full lane that are due since .ci/checked, 40 minutes at most
 	scripts/check.sh --for
 
 features: ## Run clippy on each set of features that is built by itself, and build the documentation; warnings are errors
@@ -53,7 +53,7 @@ features: ## Run clippy on each set of features that is built by itself, and bui
 	$(CARGO) clippy --package zonal-fs --features shuttle --lib --profile test -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-guest: setup ## Run all tests that boot a Linux guest as a host of `zonal serve`, in two hours; docs/GUEST.md has results
+guest: setup ## Run all tests that boot a Linux guest as a host of `zonal serve`, more than two hours; results in docs/GUEST.md
 	scripts/check.sh 'guest-*'
 
 loom: ## Explore the thread schedules of the write path: all schedules of small models, random ones of whole flows
@@ -61,7 +61,7 @@ loom: ## Explore the thread schedules of the write path: all schedules of small 
 	$(CARGO) test --workspace --features zonal-fs/shuttle --test shuttle -- --nocapture
 	$(CARGO) test --package zonal-fs --features shuttle --lib model::
 
-run: setup build ## The main job: a disk rehearsed in two write modes, fio's zoned examples and a verified load on an emulated drive, then the write modes
+run: setup build ## Run the main job: a simulated disk in two write modes, fio's zoned examples, a verified load
 	scripts/main-job.sh
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
@@ -73,13 +73,13 @@ against: setup build ## Time the paths of the write path against an earlier comm
 experiments: setup build ## Make the published experiments of experiments/ again; tables beside the published figures, in out/
 	scripts/experiments.sh
 
-instructions: setup ## Count the instructions of a write and a read; more than docs/instructions says is an error; needs valgrind
+instructions: setup ## Count the instructions of a request on each path with valgrind; more than 10% above docs/instructions is an error
 	scripts/instructions.sh
 
 soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
-fuzz: setup ## Fuzz job files, device names, image headers, fault plans, traces, file systems, hosts of a target, initiators and guests of a disk, kernels of a block device and of a mount, and archives, SECONDS each (default 60); needs nightly and cargo-fuzz
+fuzz: setup ## Fuzz all parsers and protocols, SECONDS each (default 60); needs nightly and cargo-fuzz
 	scripts/fuzz.sh $(SECONDS)
 
 clean: ## Remove what was built and what the runs left in out/

@@ -2,10 +2,12 @@
 # The full lane: what takes too long for `make test`, in parts.
 #
 #   check.sh [PART...]        run these parts, or all; a part may be a pattern such as 'guest-*'
-#   check.sh --for [COMMIT]   run the parts that are due: those that concern what changed since COMMIT, by default the commit in .ci/checked.
+#   check.sh --for [COMMIT]   run the parts that are due: those that concern what changed since COMMIT, or since they passed.
 #                             What does not fit into CHECK_SECONDS, 2400 if not set, is named in the last lines and stays due.
 #   check.sh --due [COMMIT]   print the parts that are due
 #   check.sh --due-of FILE... print the parts that concern these files
+#
+# .ci/checked has the commit on which all parts passed, in its first line, and in lines `PART COMMIT` parts that passed on a later one.
 #
 # Two tables of docs/HACKING.md say what there is: `## Parts of the full lane` has each part with its seconds and its command,
 # `## Which tests for which change` has paths with their parts. A file without a row concerns all parts.
@@ -67,16 +69,36 @@ due_of() {
     for name in "${parts[@]}"; do [ -z "${due[$name]:-}" ] || echo "$name"; done
 }
 
-# Files that differ from the commit, by default the one in .ci/checked; files that are not tracked yet among them.
+# Files that differ from a commit, those that are not tracked yet among them.
 changed() {
-    local since=${1:-$(cat "$checked")}
-    if ! git rev-parse --quiet --verify "$since^{commit}" >/dev/null; then
-        echo "check: commit $since is not in this clone: every part is due" >&2
-        git ls-files
+    if ! git rev-parse --quiet --verify "$1^{commit}" >/dev/null; then
+        echo "check: commit $1 is not in this clone: all files count as changed" >&2
+        git -c core.quotePath=false ls-files
         return
     fi
-    git diff --name-only --no-renames "$since"
-    git ls-files --others --exclude-standard
+    git -c core.quotePath=false diff --name-only --no-renames "$1"
+    git -c core.quotePath=false ls-files --others --exclude-standard
+}
+
+# The parts that are due, one a line: due [COMMIT].
+due() {
+    local name since default
+    declare -A base=() of=()
+    default=${1:-$(head -n 1 "$checked")}
+    [ -n "$default" ] || fail "$checked is empty"
+    for name in "${parts[@]}"; do base[$name]=$default; done
+    if [ -z "${1:-}" ]; then
+        while read -r name since; do
+            [ -n "${seconds[$name]:-}" ] || fail "$checked: no part is called $name"
+            base[$name]=$since
+        done < <(tail -n +2 "$checked")
+    fi
+    for since in $(printf '%s\n' "${base[@]}" | sort -u); do
+        of[$since]=" $(changed "$since" | due_of | tr '\n' ' ')"
+    done
+    for name in "${parts[@]}"; do
+        [[ ${of[${base[$name]}]} != *" $name "* ]] || echo "$name"
+    done
 }
 
 # Runs a part: run PART [SECONDS]. Cut off after SECONDS, it returns 124.
@@ -95,13 +117,15 @@ case ${1:-} in
         exit
         ;;
     --due)
-        changed "${2:-}" | due_of
+        due "${2:-}"
         exit
         ;;
     --for)
-        since=${2:-$(cat "$checked")}
         budget=${CHECK_SECONDS:-2400}
-        mapfile -t wanted < <(changed "$since" | due_of)
+        # For the mutations of what changed.
+        export CHECK_SINCE=${2:-$(head -n 1 "$checked")}
+        list=$(due "${2:-}")
+        mapfile -t wanted < <([ -z "$list" ] || echo "$list")
         ;;
     -*) fail "unknown option $1; $0 says in its first lines what there is" ;;
     *)
@@ -134,9 +158,7 @@ for name in "${wanted[@]}"; do
     esac
 done
 
-printf '\nfull lane: %d of %d parts passed in %d s' ${#passed[@]} ${#wanted[@]} $SECONDS
-[ -z "${since:-}" ] || printf ', of what changed since %s' "${since:0:12}"
-echo
+printf '\nfull lane: %d of %d parts passed in %d s\n' ${#passed[@]} ${#wanted[@]} $SECONDS
 [ ${#passed[@]} = 0 ] || echo "passed: ${passed[*]}"
 [ ${#due[@]} = 0 ] || echo "still due, for lack of time: ${due[*]}"
 [ ${#failed[@]} = 0 ] || echo "failed: ${failed[*]}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Mutates what changed in zonal-core and zonal-sim since COMMIT, by default the commit in .ci/checked, with cargo-mutants: mutants.sh
-# [COMMIT]. It fails for a mutation that no test of the crate catches. out/mutants.out has the details.
+# Mutates what changed in zonal-core and zonal-sim since COMMIT, by default that of `check.sh --for` or of .ci/checked, with cargo-mutants:
+# mutants.sh [COMMIT]. It fails for a mutation that no test of the crate catches. out/mutants.out has the details.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/tool.sh
 
-since=${1:-$(cat .ci/checked)}
+since=${1:-${CHECK_SINCE:-$(head -n 1 .ci/checked)}}
 tool cargo-mutants
 mkdir -p out
 git diff "$since" -- crates/zonal-core/src crates/zonal-sim/src >out/mutants.diff

@@ -13,7 +13,7 @@
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
 #              that takes; a million names listed while others come and go; and a hundred writers for all of the minutes
-#   storm      every kind of request at once, from three threads
+#   storm      every kind of request at once, from four threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
@@ -188,8 +188,8 @@ storm() {
             >"$out/soak-storm.txt" 2>&1 || bad=1
         at=$((at + 1))
     done
-    # A round: six modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
-    row storm "$(grouped $(((at - seed) * 24 * 60000))) requests" "$seed..$at" $bad
+    # A round: six modes, two ways to complete, with and without zeroes, four threads of 20,000 requests.
+    row storm "$(grouped $(((at - seed) * 24 * 80000))) requests" "$seed..$at" $bad
 }
 
 schedules() {
@@ -203,7 +203,7 @@ schedules() {
         played=$((played + $(sed -n 's/.*: \([0-9]*\) schedules,.*/\1/p' "$out/soak-schedules.txt" |
             awk '{ sum += $1 } END { print sum + 0 }')))
     done
-    row schedules "$(grouped $played) schedules of ten flows" "$seed..$at" $bad
+    row schedules "$(grouped $played) schedules of the flows in docs/THREADS.md" "$seed..$at" $bad
 }
 
 # The whole stack: whole_stack CAMPAIGN TEST SEEDS-A-BATCH REQUESTS-A-SEED REQUESTS-AT-LEAST

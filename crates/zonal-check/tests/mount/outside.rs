@@ -11,12 +11,9 @@ use zonal_check::program::repository;
 const OPERATIONS: u64 = 4000;
 
 fn tool(name: &str) -> PathBuf {
-    // The copy of the tree in which mutations run lies in the `out` of the repository.
-    let tools = repository().ancestors().map(|directory| directory.join("out/tools/bin").join(name));
-    tools
-        .into_iter()
-        .find(|tool| tool.exists())
-        .unwrap_or_else(|| panic!("{name} is missing; scripts/setup.sh installs it"))
+    let tool = repository().join("out/tools/bin").join(name);
+    assert!(tool.exists(), "{name} is missing; scripts/setup.sh installs it");
+    tool
 }
 
 /// Cases of pjdfstest that fail: none. The cases that its own list of features turns off need flags of files, or lists of
