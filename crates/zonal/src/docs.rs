@@ -12,10 +12,10 @@ pub fn topics() -> String {
     let mut text = "\
 # The command line
 
-`zonal help` lists the commands, `zonal COMMAND --help` and the manual page `zonal-COMMAND(1)` explain one. `make docs`
-writes the manual pages and the help of every command to out/docs. This page has the topics, which belong to no single
-command: it is what `zonal help TOPIC` prints. A test keeps the two equal;
-`ZONAL_BLESS=1 cargo test -p zonal-check --test all cli::` writes the page again.
+`zonal help` lists the commands, and `zonal COMMAND --help` and the manual page `zonal-COMMAND(1)` explain one. `zonal help --all` prints
+the help of every command and every topic; `make docs` writes it and the manual pages to out/docs. This page has the topics of
+`zonal help TOPIC`. It is generated from `crates/zonal/src/topics.rs`: edit that file, then run
+`ZONAL_BLESS=1 cargo test -p zonal-check --test all cli::`.
 "
     .to_owned();
     for topic in &TOPICS {
