@@ -472,16 +472,19 @@ fn campaign(drive: Drive) {
     assert!(kills < 200 || phases.iter().all(|(kind, as_what)| is_left(*kind, *as_what)), "{left:?}");
 }
 
+/// Slow: it starts the program for every step.
 #[test]
 fn zones_keep_what_was_done_when_commands_are_killed() {
     campaign(Drive::Zones);
 }
 
+/// Slow: it starts the program for every step.
 #[test]
 fn conventional_zones_keep_what_was_done_when_commands_are_killed() {
     campaign(Drive::Conventional);
 }
 
+/// Slow: it starts the program for every step.
 #[test]
 fn file_beside_keeps_what_was_done_when_commands_are_killed() {
     campaign(Drive::FileBeside);
@@ -499,6 +502,7 @@ fn is_caught(campaign: &mut Campaign, change: impl FnOnce(&mut Campaign)) -> boo
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err()
 }
 
+/// Slow: it starts the program for every step.
 #[test]
 fn canary_check_catches_what_is_gone_changed_or_too_many() {
     let begun = || {

@@ -262,6 +262,7 @@ fn replay_everywhere(file: &str, totals: &Totals) {
 }
 
 /// The two hours of a trace that a seed draws: most of it in a part of the disk that is written again and again.
+/// Slow: it replays a long trace.
 #[test]
 fn trace_of_two_hours_is_replayed_each_record_once() {
     const RECORDS: u64 = 60_000;

@@ -187,6 +187,7 @@ fn sqlite(database: &Path, statements: &str, mut line: impl FnMut(&str)) -> Stri
     errors.join().unwrap()
 }
 
+/// Slow: it runs SQLite with two journals between kills.
 #[test]
 fn transactions_of_a_database_are_there() {
     transactions(End::Kill);

@@ -70,6 +70,7 @@ fn directory_is_opened_while_names_are_made(kind: FileKind) {
     assert_eq!(found, []);
 }
 
+/// Slow: it repeats a race of two threads.
 #[test]
 fn directory_is_opened_while_names_are_made_in_it() {
     for kind in [FileKind::File, FileKind::Directory] {

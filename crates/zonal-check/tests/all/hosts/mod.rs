@@ -68,6 +68,7 @@ fn passes(seed: u64, operations: usize, is_twice: bool) -> Counts {
     }
 }
 
+/// Slow: it runs several hosts with random faults.
 #[test]
 fn hosts_of_one_drive_are_told_the_truth() {
     let operations = number("ZONAL_OPS").unwrap_or(OPERATIONS as u64) as usize;
