@@ -57,7 +57,7 @@ done < <(table "Which tests for which change")
 due_of() {
     local file i known name
     declare -A due=()
-    while read -r file; do
+    while IFS= read -r file; do
         known=
         for i in "${!prefixes[@]}"; do
             [[ $file == "${prefixes[i]}"* ]] || continue
@@ -71,13 +71,13 @@ due_of() {
 
 # Files that differ from a commit, those that are not tracked yet among them.
 changed() {
-    if ! git rev-parse --quiet --verify "$1^{commit}" >/dev/null; then
+    local git=(git -c core.quotePath=false)
+    if "${git[@]}" rev-parse --quiet --verify "$1^{commit}" >/dev/null; then
+        "${git[@]}" diff --name-only --no-renames "$1" -- && "${git[@]}" ls-files --others --exclude-standard
+    else
         echo "check: commit $1 is not in this clone: all files count as changed" >&2
-        git -c core.quotePath=false ls-files
-        return
+        "${git[@]}" ls-files
     fi
-    git -c core.quotePath=false diff --name-only --no-renames "$1"
-    git -c core.quotePath=false ls-files --others --exclude-standard
 }
 
 # The parts that are due, one a line: due [COMMIT].
@@ -93,20 +93,42 @@ due() {
             base[$name]=$since
         done < <(tail -n +2 "$checked")
     fi
+    local files
     for since in $(printf '%s\n' "${base[@]}" | sort -u); do
-        of[$since]=" $(changed "$since" | due_of | tr '\n' ' ')"
+        files=$(changed "$since") || fail "git does not say what changed since $since"
+        of[$since]=" $([ -z "$files" ] || due_of <<<"$files" | tr '\n' ' ')"
     done
     for name in "${parts[@]}"; do
         [[ ${of[${base[$name]}]} != *" $name "* ]] || echo "$name"
     done
 }
 
-# Runs a part: run PART [SECONDS]. Cut off after SECONDS, it returns 124.
+# Ends the part that runs, which is a process group of its own, and this script.
+running=
+stop() {
+    trap - INT TERM
+    [ -z "$running" ] || kill -TERM -- "-$running" 2>/dev/null || true
+    echo "check: ended by a signal${running:+, and $current with it}" >&2
+    exit 130
+}
+trap stop INT TERM
+
+# Runs a part for so many seconds at most: run PART SECONDS. Returns 124 if that was too short for it.
 run() {
     local begin=$SECONDS status=0
+    current=$1
     printf '\n== %s: %s\n' "$1" "${command[$1]}"
-    timeout --signal=INT --kill-after=30 "${2:-0}" bash -c "${command[$1]}" </dev/null || status=$?
+    set -m
+    timeout --foreground --kill-after=30 "$2" bash -c "${command[$1]}" </dev/null &
+    running=$!
+    set +m
+    wait "$running" || status=$?
+    # What it has started may have outlived it.
+    kill -KILL -- "-$running" 2>/dev/null || true
+    running=
     echo "== $1: $((SECONDS - begin)) s, status $status"
+    [ $status != 137 ] || status=124
+    if [ $status = 124 ] && [ $((SECONDS - begin)) -lt "$2" ]; then status=1; fi
     return $status
 }
 
@@ -122,6 +144,7 @@ case ${1:-} in
         ;;
     --for)
         budget=${CHECK_SECONDS:-2400}
+        [[ $budget =~ ^(0|[1-9][0-9]{0,8})$ ]] || fail "CHECK_SECONDS is not a number of seconds: $budget"
         # For the mutations of what changed.
         export CHECK_SINCE=${2:-$(head -n 1 "$checked")}
         list=$(due "${2:-}")
@@ -133,32 +156,40 @@ case ${1:-} in
         for pattern in "${@:-*}"; do
             count=${#wanted[@]}
             # shellcheck disable=SC2053 # a pattern is matched as one
-            for name in "${parts[@]}"; do [[ $name != $pattern ]] || wanted+=("$name"); done
-            [ ${#wanted[@]} -gt "$count" ] || fail "no part is called $pattern; there are: ${parts[*]}"
+            for name in "${parts[@]}"; do
+                [[ $name != $pattern ]] || { wanted+=("$name") && count=-1; }
+            done
+            [ $count = -1 ] || fail "no part is called $pattern; there are: ${parts[*]}"
         done
         ;;
 esac
 
 passed=() failed=() due=()
+declare -A done=()
 for name in "${wanted[@]}"; do
-    left=
+    [ -z "${done[$name]:-}" ] || continue
+    done[$name]=1
+    # A part that takes three times as long as it should hangs, or has become slow: that is a failure, and no lack of time.
+    limit=$((3 * seconds[$name] + 60))
+    is_short=
     if [ -n "${budget:-}" ]; then
         left=$((budget - SECONDS))
         if [ "${seconds[$name]}" -gt "$left" ]; then
             due+=("$name")
             continue
         fi
+        if [ "$left" -lt "$limit" ]; then limit=$left is_short=1; fi
     fi
     status=0
-    run "$name" "$left" || status=$?
-    case $status in
-        0) passed+=("$name") ;;
-        124) due+=("$name") ;;
+    run "$name" "$limit" || status=$?
+    case $status,$is_short in
+        0,*) passed+=("$name") ;;
+        124,1) due+=("$name") ;;
         *) failed+=("$name") ;;
     esac
 done
 
-printf '\nfull lane: %d of %d parts passed in %d s\n' ${#passed[@]} ${#wanted[@]} $SECONDS
+printf '\nfull lane: %d of %d parts passed in %d s\n' ${#passed[@]} $((${#passed[@]} + ${#due[@]} + ${#failed[@]})) $SECONDS
 [ ${#passed[@]} = 0 ] || echo "passed: ${passed[*]}"
 [ ${#due[@]} = 0 ] || echo "still due, for lack of time: ${due[*]}"
 [ ${#failed[@]} = 0 ] || echo "failed: ${failed[*]}"

@@ -8,7 +8,13 @@ cd "$(dirname "$0")/.."
 since=${1:-${CHECK_SINCE:-$(head -n 1 .ci/checked)}}
 tool cargo-mutants
 mkdir -p out
-git diff "$since" -- crates/zonal-core/src crates/zonal-sim/src >out/mutants.diff
+# As cargo-mutants reads it, whatever git is set to; with files that are not tracked yet, by an index of their own.
+index=$(mktemp)
+trap 'rm -f "$index"' EXIT
+cp "$(git rev-parse --git-path index)" "$index"
+GIT_INDEX_FILE=$index git add --intent-to-add crates/zonal-core/src crates/zonal-sim/src
+GIT_INDEX_FILE=$index git diff --no-ext-diff --no-color --src-prefix=a/ --dst-prefix=b/ "$since" -- \
+    crates/zonal-core/src crates/zonal-sim/src >out/mutants.diff
 if [ ! -s out/mutants.diff ]; then
     echo "nothing of zonal-core and zonal-sim has changed since $since"
     exit

@@ -12,7 +12,7 @@ with_tests=true
 # own, so for those of the lists and archives it tries again, for ten minutes.
 apt() {
     local said end=$((SECONDS + 600))
-    until said=$(apt-get -q -o DPkg::Lock::Timeout=600 "$@" 2>&1 >/dev/null); do
+    until said=$(LC_ALL=C apt-get -q -o DPkg::Lock::Timeout=600 "$@" 2>&1 >/dev/null); do
         if [ $SECONDS -gt $end ] || ! grep -q 'Could not get lock' <<<"$said"; then
             echo "$said" >&2
             return 1
@@ -63,7 +63,7 @@ if [ "${#packages[@]}" -gt 0 ]; then
         export DEBIAN_FRONTEND=noninteractive
         install() { apt install -y --no-install-recommends "${packages[@]}"; }
         # A new machine has no lists of packages, or old ones.
-        install 2>/dev/null || { apt update && install; }
+        if ! install 2>/dev/null && ! { apt update && install; }; then exit 1; fi
     else
         missing+=("the Debian packages ${packages[*]}, or what they are called here")
     fi

@@ -155,7 +155,7 @@ impl Job {
                 (child.wait().is_ok_and(|status| status.success()), errors)
             }
         };
-        let is_passed = status && reading.has_passed;
+        let is_passed = status && reading.has_passed && reading.tests.len() == self.tests.len();
         Ended { name: self.name.clone(), took: begin.elapsed(), is_passed, errors, reading }
     }
 }

@@ -60,9 +60,9 @@ pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<()
     let is_conventional = info.geometry.conventional_zones() > 0;
     let needed = if is_conventional { OPEN_MIN } else { ACTIVE_MIN };
     match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
-        Some(limit) if limit < needed => Err(LimitError::TooFewActive { limit }),
+        Some(limit) if limit < needed => Err(LimitError::Active { limit }),
         _ if !is_conventional && superblock.first_zone < HOMES => {
-            Err(LimitError::TooFewHomes { homes: superblock.first_zone })
+            Err(LimitError::Homes { homes: superblock.first_zone })
         }
         _ => Ok(()),
     }

@@ -14,6 +14,8 @@ use std::time::Instant;
 use zonal_check::program::repository;
 use zonal_check::suite::{Ended, Job, Lane, Program, known, reasons, tables};
 
+const USAGE: &str = "usage: suite TABLES [--full SELECTOR...]";
+
 /// Tests that are printed, and kept, as the slowest.
 const SLOWEST: usize = 30;
 
@@ -47,9 +49,16 @@ fn main() -> ExitCode {
 /// True if all tests have passed.
 fn run() -> Result<bool, String> {
     let mut words = std::env::args().skip(1);
-    let document = words.next().ok_or("usage: suite TABLES [--full SELECTOR...]")?;
-    let lane = if words.next().is_some() { Lane::Full } else { Lane::Quick };
+    let document = words.next().ok_or(USAGE)?;
+    let lane = match words.next().as_deref() {
+        None => Lane::Quick,
+        Some("--full") => Lane::Full,
+        Some(word) => return Err(format!("unknown argument {word}; {USAGE}")),
+    };
     let selectors: Vec<String> = words.map(|word| word.replace('/', " ")).collect();
+    if lane == Lane::Full && selectors.is_empty() {
+        return Err(format!("--full needs a selector; {USAGE}"));
+    }
     let begin = Instant::now();
     let programs = match lane {
         Lane::Quick => build(&["--workspace"])?,
@@ -67,6 +76,9 @@ fn run() -> Result<bool, String> {
             }
         }
         jobs.retain(|job| selectors.iter().any(|selector| job.is_selected(selector)));
+    }
+    if jobs.is_empty() {
+        return Err("there are no tests".to_owned());
     }
     let before = fs::read_to_string(&document).unwrap_or_default();
     let ended = run_all(jobs, lane, &known(&before));
@@ -99,7 +111,8 @@ fn selected(selectors: &[String]) -> Result<Vec<Program>, String> {
         match words.next() {
             Some("lib") => options.push("--lib"),
             Some(target) => options.extend(["--test", target]),
-            None => options.push("--tests"),
+            // `--tests` would leave out the programs that cargo does not test by default.
+            None => options.extend(["--lib", "--test", "*"]),
         }
         let built = build(&options)?;
         programs.extend(built.into_iter().filter(|one| !programs.contains(one)).collect::<Vec<_>>());

@@ -86,13 +86,13 @@ fn score(zone: Lifetime, file: Lifetime) -> Score {
     }
 }
 
-/// What is wrong with a limit of open zones.
+/// Limits of a drive that are too low for a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The drive is too small.
     #[error("{zones} data zones; a file system needs {ZONES_MIN}")]
-    TooFewZones {
+    Zones {
         /// Data zones.
         zones: u32,
     },
@@ -101,7 +101,7 @@ pub enum LimitError {
         "the drive lets {limit} zones be open or active at once; a file system needs {ACTIVE_MIN}, or {OPEN_MIN} with conventional \
          zones; use a drive with a higher limit"
     )]
-    TooFewActive {
+    Active {
         /// The lower one of the drive's two limits.
         limit: u32,
     },
@@ -110,13 +110,13 @@ pub enum LimitError {
         "the copies of the superblock have {homes} zones, and need {HOMES}; make the file system anew, on a drive of {} zones or more",
         ZONES_MIN + HOMES
     )]
-    TooFewHomes {
+    Homes {
         /// Zones before those for data.
         homes: u32,
     },
     /// One zone for users and one for the collector is the least.
     #[error("{limit} open zones; a file system needs {OPEN_MIN}")]
-    TooFewOpen {
+    Open {
         /// The limit.
         limit: u32,
     },
@@ -140,11 +140,11 @@ pub struct OpenLimits {
 pub fn open_limit(limits: OpenLimits) -> Result<u32, LimitError> {
     let OpenLimits { option, device, zones } = limits;
     if zones < ZONES_MIN {
-        return Err(LimitError::TooFewZones { zones });
+        return Err(LimitError::Zones { zones });
     }
     let limit = option.or(device).unwrap_or(OPEN_DEFAULT).min(device.unwrap_or(u32::MAX));
     if limit < OPEN_MIN {
-        return Err(LimitError::TooFewOpen { limit });
+        return Err(LimitError::Open { limit });
     }
     let drive = ((zones - ZONES_MIN) / 2 + OPEN_MIN).min(zones / 4).max(OPEN_MIN);
     Ok(limit.min(drive))

@@ -176,9 +176,9 @@ fn limit_is_the_option_within_what_device_and_drive_allow() {
     assert_eq!(limit(None, Some(14), 904), Ok(14));
     assert_eq!(limit(Some(40), Some(14), 904), Ok(14));
     assert_eq!(limit(Some(3), Some(14), 904), Ok(3));
-    assert_eq!(limit(Some(1), Some(14), 904), Err(LimitError::TooFewOpen { limit: 1 }));
-    assert_eq!(limit(None, Some(1), 904), Err(LimitError::TooFewOpen { limit: 1 }));
-    assert_eq!(limit(None, None, 4), Err(LimitError::TooFewZones { zones: 4 }));
+    assert_eq!(limit(Some(1), Some(14), 904), Err(LimitError::Open { limit: 1 }));
+    assert_eq!(limit(None, Some(1), 904), Err(LimitError::Open { limit: 1 }));
+    assert_eq!(limit(None, None, 4), Err(LimitError::Zones { zones: 4 }));
     let small = [(5, 2), (11, 2), (12, 3), (16, 4), (100, 25), (512, 128), (513, 128)];
     for (zones, expected) in small {
         assert_eq!(limit(None, None, zones), Ok(expected), "{zones} zones");
