@@ -638,6 +638,60 @@ fn zone_that_cannot_be_settled_is_left_alone() {
     }
 }
 
+fn with_discard() -> DeviceInfo {
+    DeviceInfo { discard_sectors_max: 16, ..script::info() }
+}
+
+/// The caller may write to the same place next, and the old write must not come after that.
+#[test]
+fn write_to_a_conventional_zone_that_timed_out_ends_once_it_is_settled() {
+    for mode in MODES {
+        let rig = unmerged(with_discard(), mode);
+        for settled in [Settled::Yes, Settled::NotYet(None)] {
+            rig.script.settle_with(settled);
+            let discard = rig.submit(Request::discard(rig.sector(0, 8), 8));
+            let writes =
+                [rig.write(0, 0, 4), rig.submit(Request::write_zeroes(rig.sector(0, 16), 4)), discard];
+            for _ in 0..3 {
+                rig.step(Answer::Late);
+            }
+            if settled != Settled::Yes {
+                assert_eq!(writes.map(|write| rig.end(write)), [None, None, None], "{mode}");
+                rig.script.settle_with(Settled::Yes);
+                rig.rest();
+            }
+            let aborted = || failed(DeviceError::Aborted);
+            assert_eq!(rig.ends(writes), [aborted(), aborted(), aborted()], "{mode}");
+            let next = rig.write(0, 0, 4);
+            rig.settle();
+            assert_eq!((rig.end(next), rig.script.execute_late()), (Some(DONE), 0), "{mode}");
+            rig.assert_written(0, 0, 4, next);
+        }
+        let read = rig.submit(Request::read(rig.sector(0, 0), 4, IoBuf::zeroed(4 * 512)));
+        rig.step(Answer::Late);
+        assert_eq!(rig.end(read), Some(failed(DeviceError::TimedOut)), "{mode}: a read changes nothing");
+    }
+}
+
+#[test]
+fn conventional_zone_that_cannot_be_settled_is_left_alone() {
+    for mode in MODES {
+        let rig = unmerged(with_discard(), mode);
+        rig.script.settle_with(Settled::NotYet(None));
+        let write = rig.write(0, 0, 4);
+        rig.step(Answer::Late);
+        rig.script.settle_with(Settled::Never(DeviceError::Gone));
+        rig.rest();
+        assert_eq!(rig.end(write), Some(failed(DeviceError::TimedOut)), "it may still come");
+        let others = [rig.write(0, 8, 4), rig.submit(Request::discard(rig.sector(0, 16), 8))];
+        let read = rig.submit(Request::read(rig.sector(0, 0), 4, IoBuf::zeroed(4 * 512)));
+        let other_zone = rig.write(1, 0, 4);
+        rig.settle();
+        assert_eq!(rig.ends(others), [failed(DeviceError::Gone), failed(DeviceError::Gone)], "{mode}");
+        assert_eq!(rig.ends([read, other_zone]), [DONE; 2], "{mode}");
+    }
+}
+
 #[test]
 fn write_without_a_slot_waits_until_a_zone_is_filled_reset_finished_or_closed() {
     for mode in PLUGGED {

@@ -1,5 +1,10 @@
 //! Zones whose recovery waits for something that only polls can see: that the device settles what timed out, or that a slot is free.
 //!
+//! # Conventional zones
+//! They have no plug, so a write or discard that timed out waits here until the device has settled its zone, and then ends as aborted. Its
+//! caller may write to the same place as soon as it has ended, and a late write would overwrite that. If the device cannot settle the
+//! zone, the write ends as timed out, and nothing more is changed in the zone.
+//!
 //! # Zones without a slot
 //! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
 //! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of those without a slot. It is
@@ -7,6 +12,7 @@
 //! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
 
 use super::earliest;
+use super::pending::PendingRequest;
 use super::plugs::Plugs;
 use crate::device::{Device, Settled};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
@@ -19,6 +25,12 @@ pub(super) struct RecoveringZones {
     len: AtomicUsize,
     /// With commands that timed out and are not settled.
     unsettled: Mutex<Vec<ZoneIndex>>,
+    /// Writes to conventional zones that timed out and are not settled.
+    timed_out: Mutex<Vec<(ZoneIndex, Box<PendingRequest>)>>,
+    /// Conventional zones that the device cannot settle, and its errors.
+    left_alone: Mutex<Vec<(ZoneIndex, DeviceError)>>,
+    /// There are such zones: the one thing that writes read when there are none.
+    has_left_alone: AtomicBool,
     /// Without a slot.
     without_slot: Mutex<Vec<ZoneWithoutSlot>>,
     /// A zone was closed, so a slot may be free.
@@ -65,6 +77,48 @@ impl RecoveringZones {
         self.fresh.store(true, Ordering::Release);
     }
 
+    /// `pending` timed out in `zone`, a conventional one. Returns it with its error if the device has an answer already.
+    pub(super) fn settle_write(
+        &self,
+        device: &dyn Device,
+        now: Nanos,
+        zone: ZoneIndex,
+        pending: Box<PendingRequest>,
+    ) -> Option<(Box<PendingRequest>, DeviceError)> {
+        match self.error_of(zone, device.settle(now, zone)) {
+            Ok(error) => Some((pending, error)),
+            Err(_) => {
+                self.add(&self.timed_out, (zone, pending));
+                self.fresh.store(true, Ordering::Release);
+                None
+            }
+        }
+    }
+
+    /// The error of a write that timed out in `zone`, a conventional one, or when to ask again.
+    fn error_of(&self, zone: ZoneIndex, answer: Settled) -> Result<DeviceError, Option<Nanos>> {
+        match answer {
+            Settled::Yes => Ok(DeviceError::Aborted),
+            Settled::NotYet(due) => Err(due),
+            Settled::Never(error) => {
+                self.left_alone.lock().push((zone, error));
+                self.has_left_alone.store(true, Ordering::Release);
+                Ok(DeviceError::TimedOut)
+            }
+        }
+    }
+
+    /// Whether any conventional zone is left alone.
+    #[inline]
+    pub(super) fn has_left_alone(&self) -> bool {
+        self.has_left_alone.load(Ordering::Acquire)
+    }
+
+    /// The error of a change of `zone`, a conventional one, if it is left alone.
+    pub(super) fn why_left_alone(&self, zone: ZoneIndex) -> Option<DeviceError> {
+        self.left_alone.lock().iter().find(|(left, _)| *left == zone).map(|(_, error)| *error)
+    }
+
     /// `zone` waits for a slot.
     pub(super) fn wait_for_slot(&self, zone: ZoneIndex) {
         self.add(&self.without_slot, ZoneWithoutSlot { zone, holders: None });
@@ -108,6 +162,25 @@ impl RecoveringZones {
                 Settled::NotYet(due) => {
                     *deadline = earliest(*deadline, due);
                     self.add(&self.unsettled, zone);
+                }
+            }
+        }
+    }
+
+    /// Asks the device about writes to conventional zones; `settled` gets each for which it has an answer, and its error.
+    pub(super) fn ask_about_writes(
+        &self,
+        device: &dyn Device,
+        now: Nanos,
+        deadline: &mut Option<Nanos>,
+        mut settled: impl FnMut(Box<PendingRequest>, DeviceError),
+    ) {
+        for (zone, pending) in self.take(&self.timed_out) {
+            match self.error_of(zone, device.settle(now, zone)) {
+                Ok(error) => settled(pending, error),
+                Err(due) => {
+                    *deadline = earliest(*deadline, due);
+                    self.add(&self.timed_out, (zone, pending));
                 }
             }
         }

@@ -13,7 +13,7 @@ use super::verdict::{Read, end_all};
 use super::{Progress, Shard, Volume, counters::Counter};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use zonal_core::plug::Word;
-use zonal_core::{DeviceError, Nanos, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Sectors, ZoneIndex};
 
 /// The writes of a command that failed, and the device's word on it.
 pub(super) struct Lost {
@@ -137,6 +137,12 @@ impl Volume {
     #[cold]
     fn serve_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         let mut progress = Progress::None;
+        self.recovering.ask_about_writes(&*self.device, now, deadline, |pending, error| {
+            let mut turn = Turn::default();
+            turn.end(pending, Err(error.into()));
+            turn.tell(self);
+            progress = Progress::Some;
+        });
         let mut treat = |zone, event| {
             let mut turn = Turn::default();
             self.go_on(now, zone, event, &mut turn);
@@ -147,6 +153,17 @@ impl Volume {
             .ask_device(&*self.device, now, deadline, |zone, answer| treat(zone, PlugEvent::Settled(answer)));
         self.recovering.try_again(&self.plugs, |zone, counts| treat(zone, PlugEvent::TryAgain { counts }));
         progress
+    }
+
+    /// A write to a conventional zone timed out. It ends once it can no longer take effect: its caller may write there again.
+    #[cold]
+    pub(super) fn end_once_settled(&self, now: Nanos, pending: Box<PendingRequest>, turn: &mut Turn) {
+        let at = pending.sector + Sectors(pending.done.into());
+        let zone = self.terms.info.geometry.zone_of(at);
+        match self.recovering.settle_write(&*self.device, now, zone, pending) {
+            Some((pending, error)) => turn.end(pending, Err(error.into())),
+            None => turn.leaves_work(),
+        }
     }
 
     /// The device has settled a zone's timed-out commands, or cannot.

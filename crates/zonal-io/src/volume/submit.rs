@@ -102,6 +102,13 @@ impl Volume {
     /// Sends a request past the plugs.
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
+        if self.recovering.has_left_alone()
+            && self.terms.changes_conventional_zone(one(slot))
+            && let Some(error) =
+                self.recovering.why_left_alone(self.terms.info.geometry.zone_of(one(slot).sector))
+        {
+            return self.refuse(slot, error.into());
+        }
         self.terms.prefer_writes_of_zeroes(one(slot));
         match self.issue(now, slot) {
             None => Fate::Later,

@@ -112,6 +112,13 @@ impl Terms {
         (first.plugged && first.op.is_write()).then(|| self.info.geometry.zone_of(first.sector))
     }
 
+    /// Whether the next command of `pending` changes a conventional zone, which has no write pointer to refuse a late one by.
+    pub(super) fn changes_conventional_zone(&self, pending: &PendingRequest) -> bool {
+        let changes = pending.op.is_write() || pending.op == Op::Discard;
+        let is_flush = pending.stage == RequestStage::FlushBehind;
+        changes && !is_flush && self.info.geometry.is_conventional(self.info.geometry.zone_of(pending.sector))
+    }
+
     /// The queue of a zone's writes. The same for every thread: the writes of a thread that moves, or that continues
     /// where another stopped, stay after what is pending.
     pub(super) fn queue_of(&self, zone: ZoneIndex) -> usize {

@@ -382,6 +382,9 @@ impl Volume {
             }
             (Cure::Cancelled, None) => end_cancelled(pending, turn),
             (Cure::Later(retries), None) => self.retry_later(now, Context::one(pending), retries, stack),
+            (Cure::End, None) if error.may_come_late() && self.terms.changes_conventional_zone(&pending) => {
+                self.end_once_settled(now, pending, turn);
+            }
             (Cure::End, None) => turn.end(pending, Err(error.into())),
         }
     }
