@@ -23,7 +23,8 @@ for tool in valgrind objdump; do
     echo "instructions are not counted: $tool is not installed"
     exit
 done
-cargo build --quiet --profile counted --package zonal-check --bin instructions
+# An incremental build is divided and optimised in another way.
+CARGO_INCREMENTAL=0 cargo build --quiet --profile counted --package zonal-check --bin instructions
 
 # Where the program's locked instructions are: an exchange with memory is one without saying so.
 locks=$(objdump --disassemble --no-show-raw-insn "$program" |
@@ -39,7 +40,7 @@ collected() {
             /^ob=/ { here = $0 ~ "/" program "$" }
             /^calls=/ { getline; next }
             /^0x/ { all += $3; if (here && $1 in is_locked) locked += $3 }
-            END { print all + 0, locked + 0 }' <(echo "$locks") -
+            END { printf "%.0f %.0f\n", all, locked }' <(echo "$locks") -
 }
 
 # Requests of a path. A run of a job calibrates a clock first, which takes eight million instructions more or less, as the
