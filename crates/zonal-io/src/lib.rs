@@ -22,6 +22,7 @@ pub mod registry;
 pub mod standard;
 pub mod sums;
 pub mod sync;
+pub mod text;
 pub mod trace;
 pub mod volume;
 mod words;

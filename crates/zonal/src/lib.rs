@@ -70,8 +70,6 @@ mod program;
 #[cfg(feature = "program")]
 mod progress;
 #[cfg(feature = "program")]
-mod text;
-#[cfg(feature = "program")]
 mod topics;
 #[cfg(feature = "program")]
 mod value;
@@ -91,6 +89,8 @@ pub use zonal_fs::FileSystem;
 pub use zonal_io::buffer::{BufferPool, IoBuf, IoBufs};
 pub use zonal_io::clock::Clock;
 pub use zonal_io::device::{Device, DeviceInfo, Output};
+#[cfg(feature = "program")]
+use zonal_io::text;
 pub use zonal_io::volume::{Channel, Completion, Inbox, Request, Volume, VolumeOptions, WriteMode};
 pub use zonal_io::{device, fault, image, news, registry, volume};
 pub use zonal_nvme as nvme;

@@ -1,12 +1,13 @@
-//! Flight records of lost writes: what the plug of such a write's zone went through, in a file that can be replayed.
+//! Flight records of lost writes: the calls of the zone's plug, in a file that can be replayed.
 //!
-//! Off unless asked for. Then a zone whose pointer comes into doubt is recorded by its queue, and when a write of it is
-//! lost for good, the record is kept here, and written by the next poll: never under a lock that others wait for. What is
-//! written blocks that poll for the time that a small file takes.
+//! Off by default. When the write pointer of a zone becomes unknown, its queue starts a record. If a write of the zone is lost
+//! for good, the record is kept here and written by the next poll, never under a lock that others wait for. Writing the
+//! small file blocks that poll.
 
 use super::{Volume, WriteMode};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use std::fs::File;
+use crate::text::shown_word;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use zonal_core::ZoneIndex;
@@ -49,8 +50,13 @@ impl Files {
         loop {
             let path = directory.join(format!("{:04}-zone-{zone}.flight", self.next));
             self.next += 1;
-            match File::create_new(path) {
-                Ok(mut file) => return file.write_all(record.as_bytes()),
+            match File::create_new(&path) {
+                // Part of a record explains nothing.
+                Ok(mut file) => {
+                    return file.write_all(record.as_bytes()).inspect_err(|_| {
+                        let _ = fs::remove_file(&path);
+                    });
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -125,7 +131,7 @@ impl Volume {
         // The loss that ended a run may have had no poll after it.
         self.recorder.write();
         let Files { written, failed, error, left_out, .. } = &*self.recorder.files.lock();
-        let mut note = format!("flight records: {written} in {}", directory.display());
+        let mut note = format!("flight records: {written} in {}", shown_word(directory.as_os_str()));
         if let Some(error) = error {
             note += &format!(", {failed} could not be written: {error}");
         }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// A name or a path: control characters and bytes that are no text are escaped, and a backslash is doubled, so that two names
 /// never look alike.
-pub(crate) fn shown(name: &[u8]) -> String {
+pub fn shown(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -26,12 +26,12 @@ pub(crate) fn shown(name: &[u8]) -> String {
 }
 
 /// The same of a word of the command line.
-pub(crate) fn shown_word(word: &OsStr) -> String {
+pub fn shown_word(word: &OsStr) -> String {
     shown(word.as_bytes())
 }
 
 /// A line of text with its control characters escaped.
-pub(crate) fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     text.chars().for_each(|character| push(&mut harmless, character));
     harmless
