@@ -3,11 +3,11 @@
 use crate::exit::Failure;
 use crate::kept::Kept;
 use crate::text::shown_word;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::fs::{Access, access};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
@@ -74,7 +74,7 @@ pub(crate) struct WritePathAndMode {
 pub(crate) struct Record {
     /// Write a flight record into DIR for each zone that loses a write; `zonal why` explains one
     ///
-    /// DIR is made if need be. A run writes {flight-records} files at most, and replaces none. Conventional zones and mode
+    /// DIR is created if missing. A run writes {flight-records} files at most, and replaces none. Conventional zones and mode
     /// direct have no write plugs, and no records.
     #[arg(help_heading = HEADING, long = "record", value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -90,6 +90,21 @@ impl Record {
             access(directory, Access::WRITE_OK | Access::EXEC_OK).with_context(failed)?;
         }
         Ok(self.directory.as_ref())
+    }
+
+    /// As [`Record::prepare`], for a mount at a path without symbolic links. A thread that serves the mount writes the
+    /// records: inside the mount it would wait for itself.
+    pub(crate) fn prepare_outside(&self, mount: &Path) -> Result<Record, Failure> {
+        let Some(directory) = self.prepare()? else { return Ok(Record::default()) };
+        let name = || shown_word(directory.as_os_str());
+        // Links and `..` would be resolved through the mount later.
+        let resolved = fs::canonicalize(directory).with_context(name)?;
+        if resolved.starts_with(mount) {
+            return Err(
+                anyhow!("{}: inside the mount, where flight records cannot be written", name()).into()
+            );
+        }
+        Ok(Record { directory: Some(resolved) })
     }
 
     /// Lets a volume write records, in the directory made ready by [`Record::prepare`].

@@ -122,8 +122,10 @@ impl<'a> Site<'a> {
         }
         notes.extend(control.note());
         let mut done = Done::default();
-        self.all_rounds(&mut rounds, &mut done, &mut notes)?;
+        let ended = self.all_rounds(&mut rounds, &mut done, &mut notes);
+        // Writes the last records, also those of a run that failed.
         notes.extend(volume.flight_note());
+        ended?;
         let Done { jobs, recorders, head, statistics, files, .. } = done;
         let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
         // Another process may have switched it.

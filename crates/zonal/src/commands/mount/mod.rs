@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         return in_background(log_file, out);
     }
     let log = log::open(log_file)?;
-    arguments.record.prepare()?;
+    let record = arguments.record.prepare_outside(&dir)?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
     // A warning goes to the log, and to standard error as well if the log is a file. With --daemon the command that waits reads that.
@@ -113,7 +113,8 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
             let _ = writeln!(std::io::stderr(), "zonal: {line}");
         }
     };
-    let (fs, is_read_only) = open(arguments, &options, clock, &early)?;
+    let (fs, is_read_only) = open(arguments, &record, &options, clock, &early)?;
+    let _note = FlightNote { fs: &fs, log: &log, device: &arguments.device };
     let mut how = options.mount.clone();
     how.source.clone_from(&arguments.device);
     how.read_only |= is_read_only;
@@ -173,9 +174,6 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let _ = ended_by_signal.join();
     drop(control);
     scrubber.end();
-    if let Some(note) = fs.volume().flight_note() {
-        log(&format!("{}: {note}", arguments.device));
-    }
     if session.has_panicked() {
         return Err(anyhow!("{}: a thread of the mount has failed, which is a bug", arguments.device).into());
     }
@@ -184,6 +182,21 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     }
     let synced = fs.sync(&Polling::new(clock));
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+}
+
+/// Logs the note about flight records when dropped: after the last write, and however the mount ends.
+struct FlightNote<'a> {
+    fs: &'a FileSystem,
+    log: &'a Log,
+    device: &'a str,
+}
+
+impl Drop for FlightNote<'_> {
+    fn drop(&mut self) {
+        if let Some(note) = self.fs.volume().flight_note() {
+            (self.log)(&format!("{}: {note}", self.device));
+        }
+    }
 }
 
 /// Gives a mounted directory other flags.
@@ -261,6 +274,7 @@ fn held(failure: &Failure) -> Option<&Held> {
 /// Opens the file system, or makes one in memory. Whether it takes no changes.
 fn open(
     arguments: &Mount,
+    record: &Record,
     options: &Options,
     clock: Clock,
     say: &dyn Fn(&str),
@@ -277,7 +291,7 @@ fn open(
     let base = VolumeOptions::default().without_budget();
     let volume = arguments.write_path.options(base, name)?;
     let volume = Volume::open(device, volume).or_exit(Exit::Device)?;
-    let volume = Arc::new(arguments.record.of(volume));
+    let volume = Arc::new(record.of(volume));
     let waiters = polling(clock);
     if options.scratch {
         check_empty(&**volume.device(), name)?;
