@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zonal_check::rig::{Rig, tags};
 use zonal_check::script::{Answer, Script, Seen, info};
 use zonal_core::plug::Decision;
-use zonal_core::plug::flight::{Fate, replay};
+use zonal_core::plug::flight::{Fate, end_of, replay};
 use zonal_core::{DeviceError, Op, RequestError, ZoneCondition, ZoneError};
 use zonal_io::device::{DeviceInfo, Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
@@ -301,6 +301,9 @@ fn flight_record_that_was_changed_does_not_replay() {
     assert_eq!((fate.at, fate.sectors, fate.covered, fate.decision), (0, 4, 2, Decision::Fail));
     for (from, to) in [("Fail:2", "Redrive:0"), ("Resync", "Nothing"), ("medium 0", "busy 0")] {
         let changed = record.replace(from, to);
+        assert_eq!(replay(&changed), Err("damaged record: wrong checksum".to_owned()));
+        let body = &changed[..=changed.rfind("\nend ").unwrap()];
+        let changed = format!("{body}{}", end_of(body));
         let difference = replay(&changed).unwrap().difference.unwrap();
         assert!(difference.contains("recorded"), "{from}: {difference}");
     }

@@ -1,10 +1,13 @@
 //! Flight records of lost writes: `--record`, and `zonal why`, which explains and replays them.
 
+use rustix::fs::{FileType, Mode};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use tempfile::TempDir;
 use zonal_check::program::served::Served;
-use zonal_check::program::{Said, run};
+use zonal_check::program::{Said, run, zonal};
+use zonal_core::plug::flight::end_of;
 
 const FAILED: i32 = 1;
 
@@ -79,22 +82,62 @@ fn damaged_record_is_one_error_and_a_changed_one_names_the_place() {
         fs::write(dir.path().join("f"), bytes).unwrap();
         run(dir.path(), "why f").refused(FAILED)
     };
-    assert!(error(b"").contains("f: truncated record"));
+    assert!(error(b"").ends_with("f: not a flight record"));
     assert!(error(&record[..record.len() / 2]).starts_with("zonal: f: "));
-    assert!(error(&record[..record.len() - 2]).contains("f: truncated record"));
-    assert!(error(&[0xFF; 99]).contains("f: cannot read the record"));
+    assert!(error(&record[..record.len() - 2]).contains("f: truncated record: missing `end` line"));
+    assert!(error(&[0xFF; 99]).ends_with("f: not a flight record"));
     assert!(error(&vec![b'\n'; 5 << 20]).contains("too long for a flight record"));
-    assert!(error(b"size=1\n").contains("f: not a flight record of this version"));
+    assert!(error(b"size=1\n").ends_with("f: not a flight record"));
+    assert!(
+        error(b"zonal flight 1\n").contains("f: written by another version of Zonal; explain it with that")
+    );
     assert!(run(dir.path(), "why missing").refused(FAILED).contains("missing: cannot read the record"));
-    run(dir.path(), "why r").refused(FAILED);
+    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    for special in ["r", "pipe", "/dev/zero"] {
+        let error = run(dir.path(), &format!("why {special}")).refused(FAILED);
+        assert!(error.contains(": cannot read the record: not a regular file"), "{error}");
+    }
 
     let text = String::from_utf8(record).unwrap();
     let number = 1 + text.lines().position(|line| line.contains(" resynced ")).unwrap();
-    fs::write(dir.path().join("f"), text.replace(" Fail:2", " Redrive:0")).unwrap();
+    let changed = text.replace(" Fail:2", " Redrive:0");
+    assert!(error(changed.as_bytes()).contains("f: damaged record: wrong checksum"));
+    let body = &changed[..=changed.rfind("\nend ").unwrap()];
+    fs::write(dir.path().join("f"), format!("{body}{}", end_of(body))).unwrap();
     let Said { code, out, err, .. } = run(dir.path(), "why f");
     let place = format!("zonal: f: the replay does not agree with the record: line {number}: resynced ");
     assert!(code == Some(FAILED) && err.starts_with(&place), "{err}");
     assert!(String::from_utf8(out).unwrap().contains("lost in zone 1: "));
+}
+
+#[test]
+fn record_that_cannot_be_written_leaves_no_file() {
+    let dir = place();
+    fs::create_dir(dir.path().join("r\tr")).unwrap();
+    let line = format!("bench --device {DRIVE} --write-mode per-zone {JOB} --record");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]).arg(zonal());
+    limited.args(line.split(' ')).arg("r\tr").current_dir(dir.path());
+    limited.env("ZONAL_RUNTIME_DIR", dir.path()).env("XDG_CONFIG_HOME", dir.path());
+    let results = String::from_utf8(limited.output().unwrap().stdout).unwrap();
+    assert!(
+        results.contains("\nflight records: 0 in r\\tr, 1 could not be written: File too large"),
+        "{results}"
+    );
+    assert_eq!(fs::read_dir(dir.path().join("r\tr")).unwrap().count(), 0);
+}
+
+/// A thread that serves the mount would wait for itself.
+#[test]
+fn record_in_the_mount_itself_is_refused() {
+    let dir = place();
+    fs::create_dir(dir.path().join("m")).unwrap();
+    std::os::unix::fs::symlink("m", dir.path().join("link")).unwrap();
+    for record in ["m", "m/r/r", "link/r", "r/../m/r"] {
+        let line = format!("mount ram:size=64M m --record {record} -o scratch");
+        let error = run(dir.path(), &line).refused(FAILED);
+        assert!(error.contains(&format!("{record}: inside the mount, ")), "{error}");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Flight recorder of a plug: what its queue was told and answered since something went wrong, as text that can be replayed.
+//! Flight recorder of a plug: the calls of its queue since a failure and their outcomes, as text that can be replayed.
 //!
-//! A record begins with the state of the queue when its zone's pointer came into doubt, and ends when recovery is over. A
-//! zone without trouble has none. Each line is one call of the queue: the word before, the call, and what came of it. The
-//! pure queue is a function of these, so [`replay`] makes the calls again and compares.
+//! A record begins with the state of the queue when the zone's write pointer became unknown, and ends when recovery is
+//! over. A zone without failures has none. Each line is one call of the queue: the word before it, the call and its
+//! outcome. The queue is a pure function of these, so [`replay`] repeats the calls and compares. The last line has a
+//! checksum of the text before it, the 64-bit FNV-1a.
 //!
 //! ```text
 //! zonal flight 2
@@ -10,7 +11,7 @@
 //! begin asking=0 outdated=0 changed=0 gave-up=0 held=0 keeps=0 ahead=0 lost-at=- items=
 //! 10400000008 fail positional:0+8 medium 0 =
 //! 34000000008 next = 34000000008 Resync
-//! end calls=2
+//! end fnv=SUM
 //! ```
 
 use super::item::{Item, RequestKind};
@@ -24,7 +25,7 @@ use std::fmt::Write;
 
 const MAGIC: &str = "zonal flight 2";
 
-const TRUNCATED: &str = "truncated record: it does not end with a line that counts its calls";
+const TRUNCATED: &str = "truncated record: missing `end` line";
 
 /// Lines after which a record begins again: recovery takes a few, and as many as there are arrivals meanwhile.
 const LINES_MAX: usize = 256;
@@ -83,16 +84,12 @@ impl<T> Queue<T> {
 
     /// The record so far, if there is one.
     pub fn flight(&self, rules: &Rules) -> Option<String> {
-        let Rules { zone, capacity, merge_sectors_max: merge, appends_in_flight_max: appends, .. } = rules;
-        let writes = rules.writes_in_flight_max;
         let flight = self.flight.as_ref()?;
-        let mut text = format!(
-            "{MAGIC}\nrules zone={zone} capacity={capacity} merge={merge} appends={appends} writes={writes}\n"
-        );
+        let mut text = format!("{MAGIC}\n{}\n", show_rules(rules));
         for line in std::iter::once(&flight.begin).chain(&flight.lines) {
             writeln!(text, "{line}").expect("a string takes everything");
         }
-        writeln!(text, "end calls={}", flight.lines.len()).expect("a string takes everything");
+        text += &end_of(&text);
         Some(text)
     }
 
@@ -112,6 +109,20 @@ impl<T> Queue<T> {
             items.join(",")
         )
     }
+}
+
+/// Last line of a record, with the checksum of the lines before it. A test that edits a record needs it.
+pub fn end_of(text: &str) -> String {
+    let sum = text
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    format!("end fnv={sum:016x}\n")
+}
+
+fn show_rules(rules: &Rules) -> String {
+    let Rules { zone, capacity, merge_sectors_max: merge, appends_in_flight_max: appends, .. } = rules;
+    let writes = rules.writes_in_flight_max;
+    format!("rules zone={zone} capacity={capacity} merge={merge} appends={appends} writes={writes}")
 }
 
 pub(super) fn show_word(word: &Word) -> String {
@@ -206,39 +217,27 @@ pub struct Replay<'a> {
     pub difference: Option<String>,
 }
 
-/// Makes the calls of a record again and compares the outcomes.
+/// Repeats the calls of a record and compares the outcomes.
 ///
 /// # Errors
-/// The line that is damaged, or makes no sense at its place.
+/// The text is not a whole record of this version, or a line of it is invalid.
 pub fn replay(text: &str) -> Result<Replay<'_>, String> {
-    let mut lines = text.lines().zip(1..).filter(|(l, _)| !l.starts_with('#'));
+    let mut lines = checked(text)?.lines().zip(1..).skip(1);
     let mut next = || lines.next().ok_or_else(|| TRUNCATED.to_owned());
-    if next()?.0 != MAGIC {
-        return Err(format!("not a flight record of this version, which begins with `{MAGIC}`"));
-    }
     let (rules_line, number) = next()?;
-    let rules = rules(rules_line).ok_or_else(|| format!("line {number} holds no rules"))?;
+    let rules = rules(rules_line).ok_or_else(|| format!("line {number}: invalid rules: {rules_line:?}"))?;
     let (begin_line, number) = next()?;
-    let queue = begin(begin_line).ok_or_else(|| format!("line {number} does not describe a queue"))?;
+    let queue = begin(begin_line).ok_or_else(|| format!("line {number}: invalid state: {begin_line:?}"))?;
     let mut player = Player::new(queue, rules);
     let waiting = begin_line.rsplit_once("items=").map_or("", |(_, items)| items);
     let mut replay = Replay { rules, waiting, calls: Vec::new(), difference: None };
-    let (mut count, mut is_whole) = (0, None);
     for (line, number) in lines {
-        let unreadable = || format!("line {number} cannot be read, or makes no sense there: {line:?}");
-        if is_whole.is_some() || count > LINES_MAX {
-            return Err(unreadable());
-        }
-        if let Some(calls) = line.strip_prefix("end calls=") {
-            is_whole = Some(calls.parse() == Ok(count));
-            continue;
-        }
-        count += 1;
-        let (call, outcome) = line.split_once(" = ").ok_or_else(unreadable)?;
+        let invalid = || format!("line {number}: invalid call for this state: {line:?}");
+        let (call, outcome) = line.split_once(" = ").ok_or_else(invalid)?;
         if replay.difference.is_some() {
             continue;
         }
-        let (word, ours) = player.make(call).ok_or_else(unreadable)?;
+        let (word, ours) = player.make(call).ok_or_else(invalid)?;
         let call = call.split_once(' ').map_or("", |(_, call)| call);
         if ours != outcome {
             replay.difference = Some(format!("line {number}: {call}: recorded {outcome:?}, now {ours:?}"));
@@ -250,8 +249,29 @@ pub fn replay(text: &str) -> Result<Replay<'_>, String> {
             outcome,
             fates: std::mem::take(&mut player.fates),
         });
+        if replay.calls.len() > LINES_MAX {
+            return Err(invalid());
+        }
     }
-    if is_whole == Some(true) { Ok(replay) } else { Err(TRUNCATED.to_owned()) }
+    Ok(replay)
+}
+
+/// A record without its last line, once that is found to be right.
+fn checked(text: &str) -> Result<&str, String> {
+    let magic = text.lines().next().unwrap_or_default();
+    if magic != MAGIC {
+        let version = magic.strip_prefix("zonal flight ").and_then(|version| version.parse::<u32>().ok());
+        return Err(match version {
+            Some(_) => "written by another version of Zonal; explain it with that version".to_owned(),
+            None => "not a flight record".to_owned(),
+        });
+    }
+    let (body, end) = text.rfind("\nend ").map_or((text, ""), |at| text.split_at(at + 1));
+    match end_of(body) {
+        expected if expected.trim_end() == end.trim_end() => Ok(body),
+        expected if expected.len() > end.len() => Err(TRUNCATED.to_owned()),
+        _ => Err("damaged record: wrong checksum".to_owned()),
+    }
 }
 
 fn field<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
@@ -260,13 +280,14 @@ fn field<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
 
 fn rules(line: &str) -> Option<Rules> {
     let in_flight = |name| field(line, name).filter(|most| *most <= IN_FLIGHT_MAX);
-    Some(Rules {
+    let rules = Rules {
         zone: ZoneIndex(field(line, "zone")?),
         capacity: field(line, "capacity")?,
         merge_sectors_max: field(line, "merge")?,
         appends_in_flight_max: in_flight("appends")?,
         writes_in_flight_max: in_flight("writes")?,
-    })
+    };
+    (show_rules(&rules) == line).then_some(rules)
 }
 
 fn begin(line: &str) -> Option<Queue<u32>> {
@@ -288,7 +309,8 @@ fn begin(line: &str) -> Option<Queue<u32>> {
         (true, false) => Hold::Reset { ahead: field(line, "ahead").filter(|n| *n <= queue.items.len())? },
     };
     queue.lost_at = field::<String>(line, "lost-at")?.parse().ok();
-    Some(queue)
+    // Neither another field nor another spelling: it would be left out of the replay.
+    (queue.describe() == line).then_some(queue)
 }
 
 fn item(name: &str) -> Option<Item<u32>> {
@@ -532,6 +554,59 @@ mod tests {
         prop_oneof![any::<u64>(), Just(recovering), Just(recovering | u64::from(u32::MAX))]
     }
 
+    const RULES: &str = "rules zone=1 capacity=48 merge=16 appends=0 writes=1";
+    const BEGIN: &str =
+        "begin asking=0 outdated=0 changed=0 gave-up=0 held=0 keeps=0 ahead=0 lost-at=- items=8+8,reset";
+
+    fn record(rules: &str, begin: &str) -> String {
+        let text = format!("{MAGIC}\n{rules}\n{begin}\n10400000008 next = 0 Nothing\n");
+        format!("{text}{}", end_of(&text))
+    }
+
+    #[test]
+    fn record_that_was_changed_is_an_error() {
+        let text = record(RULES, BEGIN);
+        assert!(replay(&text).is_ok());
+        for place in text.match_indices(|c: char| c.is_ascii_digit()).map(|(place, _)| place) {
+            let mut changed = text.clone().into_bytes();
+            changed[place] ^= 1;
+            assert!(replay(std::str::from_utf8(&changed).unwrap()).is_err(), "changed at {place}");
+        }
+        for end in 0..text.len() - 1 {
+            assert!(replay(&text[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn field_that_is_unknown_or_not_as_written_is_an_error() {
+        for (from, to) in [
+            ("zone=1", "zone=+1"),
+            ("zone=1", "zone=1 zone=2"),
+            ("outdated=0", "outdated=1"),
+            ("changed=0", "changed=2"),
+            ("held=0", "held=00"),
+            ("ahead=0", "ahead=1"),
+            ("lost-at=-", "lost-at=x"),
+            ("lost-at=-", "lost-at=+8"),
+            ("ahead=0", "ahead=0 behind=0"),
+            ("items=8+8", "items=+8+8"),
+        ] {
+            assert!(RULES.contains(from) || BEGIN.contains(from), "{from}");
+            let error = replay(&record(&RULES.replace(from, to), &BEGIN.replace(from, to))).unwrap_err();
+            assert!(error.contains(": invalid "), "{to}: {error}");
+        }
+        assert!(replay(&record(RULES, &BEGIN.replace("lost-at=-", "lost-at=8"))).is_ok());
+    }
+
+    #[test]
+    fn text_that_is_no_record_of_this_version_is_told_apart() {
+        let error = |text: &str| replay(text).unwrap_err();
+        assert_eq!(error(""), "not a flight record");
+        assert_eq!(error("zonal flight plan\n"), "not a flight record");
+        let other = "written by another version of Zonal; explain it with that version";
+        assert_eq!(error("zonal flight 1\nrules zone=1\n"), other);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -541,13 +616,17 @@ mod tests {
             limits in [select(&NUMBERS[..6]), select(&NUMBERS[..6]), select(&NUMBERS[..4]), select(&NUMBERS[..4])],
             lines in prop::collection::vec((word(), filled()), 1..60),
         ) {
-            let [asking, outdated, changed, gave_up, held, keeps] = flags.map(u8::from);
+            let [asking, outdated, changed, gave_up, held, keeps] = flags;
+            let states = [asking, asking && outdated, changed, !asking && gave_up, held, held && keeps];
+            let [asking, outdated, changed, gave_up, held, keeps] = states.map(u8::from);
+            let ahead = held - keeps;
             let [capacity, merge, appends, writes] = limits;
             let head = format!("rules zone=1 capacity={capacity} merge={merge} appends={appends} writes={writes}");
             let state = format!(
-                "begin asking={asking} outdated={outdated} changed={changed} gave-up={gave_up} held={held} keeps={keeps} ahead=1 lost-at=- items=8+8,append+8"
+                "begin asking={asking} outdated={outdated} changed={changed} gave-up={gave_up} held={held} keeps={keeps} ahead={ahead} lost-at=- items=8+8,append+8"
             );
-            let (Some(rules), Some(queue)) = (rules(&head), begin(&state)) else { return Ok(()) };
+            let queue = begin(&state).expect("it is a state of a queue");
+            let Some(rules) = rules(&head) else { return Ok(()) };
             let mut player = Player::new(queue, rules);
             let mut text = format!("{MAGIC}\n{head}\n{state}\n");
             let mut calls = 0;
@@ -558,7 +637,7 @@ mod tests {
                     calls += 1;
                 }
             }
-            text += &format!("end calls={calls}\n");
+            text += &end_of(&text);
             // Those that could be made replay as they were.
             let replay = replay(&text).unwrap();
             prop_assert_eq!((replay.calls.len(), replay.difference), (calls, None));

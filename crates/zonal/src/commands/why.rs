@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::text::{harmless, shown_word};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_core::DeviceError;
@@ -14,11 +14,11 @@ use zonal_core::plug::flight::{Call, Fate, Replay, replay};
 /// Longest record: a quarter of a million waiting writes. A longer file is no record.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Explain why a zone lost a write, from a flight record of --record
+/// Explain a lost write from a flight record
 ///
 /// The record has the calls of the zone's write plug from the failure on. Each is printed with the plug's state before it: the
 /// write pointer, in sectors from the zone's start, the commands in flight, and its flags. Then the calls are made again: the
-/// exit code is 0 if this version of Zonal decides as recorded, and an error names the first call that it decides differently.
+/// exit code is 0 if this version of Zonal decides as recorded; otherwise the first differing call is reported.
 #[derive(Args, Debug)]
 #[command(after_help = FLAGS)]
 pub(crate) struct Why {
@@ -29,7 +29,7 @@ pub(crate) struct Why {
 const FLAGS: &str = "\
 Flags:
   waits     requests wait in the zone's queue
-  recovers  a write failed, and the device has yet to say where the zone stands
+  recovers  a write failed: the write pointer is unknown until the zone is reported
   frozen    a reset or finish is at the device: nothing is issued
   appends   the commands in flight are native appends
   recalled  a reset, a finish or a switch of the mode waits for the commands in flight
@@ -42,6 +42,7 @@ Flags:
 pub(crate) fn run(arguments: &Why, out: &mut dyn Write) -> Result<(), Failure> {
     let name = || shown_word(arguments.file.as_os_str());
     let text = read(&arguments.file).with_context(|| format!("{}: cannot read the record", name()))?;
+    let text = String::from_utf8(text).map_err(|_| anyhow!("{}: not a flight record", name()))?;
     let replay = replay(&text).map_err(|error| anyhow!("{}: {error}", name()))?;
     explain(&replay, out)?;
     match &replay.difference {
@@ -50,9 +51,13 @@ pub(crate) fn run(arguments: &Why, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    match File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)? as u64 {
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe without a writer would block.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut text = Vec::new();
+    match File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut text)? as u64 {
         0..=BYTES_MAX => Ok(text),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "too long for a flight record")),
     }
@@ -147,7 +152,7 @@ fn said(call: &Call<'_>) -> String {
 fn step(next: &str) -> String {
     match next {
         "Nothing" => "nothing goes out",
-        "Resync" => "the device is asked where the zone stands",
+        "Resync" => "zone report requested",
         "Settle" => "the device is asked to settle commands that timed out",
         "ReadBack" => "what a failed write may have left is read back",
         "Held" => "the zone is quiet",
