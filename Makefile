@@ -36,7 +36,7 @@ lint: ## Check the format and run clippy; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-test: setup ## Run the quick lane: what passes before a change lands; prints the time of each step and of the slowest tests
+test: setup ## Run the quick lane, required for every change; prints the time of each step and of the slowest tests
 	scripts/test.sh
 
 check: test ## Run everything: `make test`, then the full lane, about three hours

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The full lane: what takes too long for `make test`, in parts.
+# The full lane, in parts: tests that are too slow for `make test`.
 #
 #   check.sh [PART...]        run these parts, or all; a part may be a pattern such as 'guest-*'
-#   check.sh --for [COMMIT]   run the parts that are due: those that concern what changed since COMMIT, or since they passed.
-#                             What does not fit into CHECK_SECONDS, 2400 if not set, is named in the last lines and stays due.
+#   check.sh --for [COMMIT]   run the parts that are due for the changes since COMMIT, or since they last passed. Parts that do not fit
+#                             into CHECK_SECONDS (default 2400) are listed last and stay due.
 #   check.sh --due [COMMIT]   print the parts that are due
 #   check.sh --due-of FILE... print the parts that concern these files
 #
@@ -123,7 +123,7 @@ run() {
     running=$!
     set +m
     wait "$running" || status=$?
-    # What it has started may have outlived it.
+    # Its children may have outlived it.
     kill -KILL -- "-$running" 2>/dev/null || true
     running=
     echo "== $1: $((SECONDS - begin)) s, status $status"
@@ -145,7 +145,7 @@ case ${1:-} in
     --for)
         budget=${CHECK_SECONDS:-2400}
         [[ $budget =~ ^(0|[1-9][0-9]{0,8})$ ]] || fail "CHECK_SECONDS is not a number of seconds: $budget"
-        # For the mutations of what changed.
+        # For scripts/mutants.sh.
         export CHECK_SINCE=${2:-$(head -n 1 "$checked")}
         list=$(due "${2:-}")
         mapfile -t wanted < <([ -z "$list" ] || echo "$list")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Mutates what changed in zonal-core and zonal-sim since COMMIT, by default that of `check.sh --for` or of .ci/checked, with cargo-mutants:
-# mutants.sh [COMMIT]. Draws as many mutations as MUTANTS_SECONDS (default 600) allow, and prints those that no test catches. These are for
+# Mutates the lines of zonal-core and zonal-sim changed since COMMIT with cargo-mutants: mutants.sh [COMMIT], by default the commit of
+# `check.sh --for` or .ci/checked. Draws as many mutations as MUTANTS_SECONDS (default 600) allow, and prints those that no test catches. These are for
 # the author to read, and no failure: a program cannot tell a missing test from a mutation that changes nothing that can be seen.
 # out/mutants.out has the details.
 set -euo pipefail
@@ -21,7 +21,7 @@ if [ ! -s out/mutants.diff ]; then
     echo "nothing of zonal-core and zonal-sim has changed since $since"
     exit
 fi
-# Only what a mutation is in is compiled again.
+# A mutation recompiles its own crate only.
 status=0
 CARGO_INCREMENTAL=1 timeout --foreground --signal=INT --kill-after=60 "${MUTANTS_SECONDS:-600}" cargo mutants --package zonal-core \
     --package zonal-sim --in-diff out/mutants.diff --shuffle --colors never --output out || status=$?

@@ -54,7 +54,7 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 /// active zone, or overwrite the only copy.
 ///
 /// # Errors
-/// [`LimitError`], which says what is lacking.
+/// [`LimitError`] if a limit is too low.
 pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<(), LimitError> {
     let info = volume.info();
     let is_conventional = info.geometry.conventional_zones() > 0;

@@ -514,7 +514,7 @@ fn interrupted_copy_leaves_whole_files() {
 }
 
 /// On a terminal a copy that takes long says how far it is; elsewhere it says nothing.
-/// Slow: progress is shown only for what takes seconds.
+/// Slow: progress is shown only after seconds.
 #[test]
 fn progress_is_for_terminals() {
     let dir = drive();

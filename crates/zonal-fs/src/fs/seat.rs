@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Three threads of which none ever finds what it waits for. Each looks when its turn comes, and sleeps until it is woken; the chores are
-    /// never done, as if their commands were answered by no poll.
+    /// Round robin of three waiting threads whose conditions never become true, with chores that never end. Each thread runs until it sleeps,
+    /// and again once it is woken.
     #[test]
     fn threads_with_chores_poll_between_them() {
         let mut room = WaitingRoom::default();

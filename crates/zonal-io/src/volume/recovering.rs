@@ -108,7 +108,7 @@ impl RecoveringZones {
         }
     }
 
-    /// Whether any conventional zone is left alone.
+    /// True if any conventional zone is left alone.
     #[inline]
     pub(super) fn has_left_alone(&self) -> bool {
         self.has_left_alone.load(Ordering::Acquire)

@@ -112,7 +112,7 @@ impl Terms {
         (first.plugged && first.op.is_write()).then(|| self.info.geometry.zone_of(first.sector))
     }
 
-    /// Whether the next command of `pending` changes a conventional zone, which has no write pointer to refuse a late one by.
+    /// True if the next command of `pending` changes a conventional zone, where no write pointer rejects a late write.
     pub(super) fn changes_conventional_zone(&self, pending: &PendingRequest) -> bool {
         let changes = pending.op.is_write() || pending.op == Op::Discard;
         let is_flush = pending.stage == RequestStage::FlushBehind;

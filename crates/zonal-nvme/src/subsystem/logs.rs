@@ -111,7 +111,7 @@ fn supported() -> Vec<u8> {
 }
 
 impl Controller {
-    /// SMART / Health Information (Base 5.1.12.1.3): what hosts have moved since the target was made.
+    /// SMART / Health Information (Base 5.1.12.1.3): data transferred by hosts since the target was made.
     fn health(&self, state: &ControllerState) -> Vec<u8> {
         const KELVIN: u16 = 273 + 30;
         const HOUR: u64 = 3_600_000_000_000;
@@ -139,7 +139,7 @@ impl Controller {
     }
 }
 
-/// Base 5.1.12.1.6: what is supported, and what changes data.
+/// Commands Supported and Effects (Base 5.1.12.1.6).
 fn effects(target: &Target, is_zoned: bool) -> Vec<u8> {
     let verifies = target.volume().info().verify_sectors_max > 0;
     let mut page = [U32::ZERO; 1024];

@@ -53,7 +53,7 @@ pub struct IdentifyController {
     pub(crate) reserved_322: [u8; 190],
     /// Sizes of entries of submission queues, as powers of two.
     pub sqes: u8,
-    /// The same of completion queues.
+    /// Completion queue entry sizes, as for submission queues.
     pub cqes: u8,
     /// Commands that a queue is best given at once.
     pub maxcmd: U16,
@@ -77,7 +77,7 @@ pub struct IdentifyController {
     pub ioccsz: U32,
     /// Response capsule, in 16 bytes.
     pub iorcsz: U32,
-    /// Where data begin in a capsule, in 16 bytes.
+    /// Offset of data in a capsule, in units of 16 bytes.
     pub icdoff: U16,
     pub(crate) reserved_1802: [u8; 1],
     /// SGL descriptors of a command at most.

@@ -50,7 +50,7 @@ pub struct HealthLog {
     pub(crate) reserved_6: [u8; 26],
     /// Thousands of 512 bytes that were read, rounded up.
     pub units_read: U128,
-    /// The same that were written.
+    /// Data units written.
     pub units_written: U128,
     /// Read commands.
     pub reads: U128,

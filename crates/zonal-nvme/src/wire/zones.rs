@@ -27,7 +27,7 @@ pub struct ReportedZone {
     pub capacity: U64,
     /// First block.
     pub start: U64,
-    /// Where the next write begins.
+    /// Write pointer.
     pub pointer: U64,
     pub(crate) reserved_32: [u8; 32],
 }

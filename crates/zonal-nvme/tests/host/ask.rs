@@ -57,7 +57,7 @@ pub fn receive(queue: &mut Queue, receive: ZoneReceive) -> End {
     queue.call(command, &[])
 }
 
-/// What is at the beginning of a page.
+/// Structure at the beginning of a page.
 pub fn read<T: FromBytes>(page: &[u8]) -> T {
     T::read_from_prefix(page).unwrap().0
 }

@@ -134,7 +134,7 @@ fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
 }
 
 impl Read {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<Read> {
         let (flags, lba, blocks) = range_of(cdb, &[0x28, 0xA8, 0x88])?;
         Some(Read { lba, blocks, fua: flags & FUA != 0 })
@@ -147,7 +147,7 @@ impl Read {
 }
 
 impl Write {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<Write> {
         let (flags, lba, blocks) = range_of(cdb, &[0x2A, 0xAA, 0x8A])?;
         Some(Write { lba, blocks, fua: flags & FUA != 0 })
@@ -160,7 +160,7 @@ impl Write {
 }
 
 impl Verify {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<Verify> {
         let (flags, lba, blocks) = range_of(cdb, &[0x2F, 0xAF, 0x8F])?;
         let check = match (flags & BYTCHK) >> 1 {
@@ -186,7 +186,7 @@ impl Verify {
 }
 
 impl SynchronizeCache {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<SynchronizeCache> {
         let (flags, lba, blocks) = range_of(cdb, &[0x35, 0x91])?;
         Some(SynchronizeCache { lba, blocks, is_immediate: flags & SYNC_IMMED != 0 })
@@ -199,7 +199,7 @@ impl SynchronizeCache {
 }
 
 impl WriteSame {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<WriteSame> {
         let (flags, lba, blocks) = range_of(cdb, &[0x41, 0x93])?;
         // The form of 10 bytes always has data.
@@ -215,7 +215,7 @@ impl WriteSame {
 }
 
 impl ZoneOut {
-    /// What a descriptor asks for, if it is one of these.
+    /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<ZoneOut> {
         if cdb[0] != CloseZone::OPCODE {
             return None;

@@ -1,4 +1,4 @@
-//! What is emitted is parsed to the same. The places of fields are those of tests/data/answers.txt.
+//! Emitted structures parse to equal values. tests/data/answers.txt has the field offsets.
 
 use super::*;
 use proptest::prelude::*;

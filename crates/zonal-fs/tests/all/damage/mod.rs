@@ -31,7 +31,7 @@ const ROUNDS_MAX: u32 = 4;
 /// Cases of a drive: with `ZONAL_WHOLE`, and in the ordinary test.
 const USUAL: (u64, u64) = (500, 100);
 
-/// The same of drives that are as small as can be.
+/// Damage on the smallest drives.
 const USUAL_FEW: (u64, u64) = (40, 10);
 
 /// What a case came to.

@@ -32,7 +32,7 @@ fn ram_with(zones: u32, options: &str) -> Arc<dyn Device> {
     Registry::default().open(&name).unwrap()
 }
 
-/// The same, where two zones may be active: one of the log, and a home.
+/// A store with two active zones: one for the log, one for a home.
 fn ram(zones: u32) -> Arc<dyn Device> {
     ram_with(zones, ",zone_max_open=2,zone_max_active=2")
 }

@@ -224,7 +224,7 @@ fn updates_of_the_superblock_that_time_out_never_replace_newer_ones() {
     });
     assert_eq!(late.map(|rule| fault.fired(rule)), [1, 1]);
     drop(log);
-    // What is late and was not settled is carried out after the report of this opening.
+    // Late writes that were not settled are carried out after the report of this opening.
     assert_eq!(pieces(), before + 3);
     let (log, mut page) = (open(drive()).unwrap(), [0; PAGE]);
     log.read(last.unwrap() * PAGE as u64, &mut page).unwrap();

@@ -119,7 +119,7 @@ fn same(name: &str, bytes: &[u8]) {
     }
 }
 
-/// Opens an image after the work, and compares what it says.
+/// Opens an image after the work and compares its zones and data.
 fn opens(bytes: &[u8]) -> ImageDevice {
     let device = open(&Arc::new(CutBacking::with_bytes(bytes, 1)));
     let header = device.header();
@@ -156,7 +156,7 @@ fn created(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a power cut left: the session is open, and a commit of one more zone tore the page after its first sector.
+/// Image after a power cut: the session is open, and the commit of one more zone tore the page after its first sector.
 fn torn(name: &str, version: u32) -> Vec<u8> {
     let mut bytes = bytes_of(name);
     let slot = if version == 1 { PAGE_BYTES } else { 2 * PAGE_BYTES };

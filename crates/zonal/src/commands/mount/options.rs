@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) metadata: Option<PathBuf>,
 }
 
-/// How long a change waits for a sync at most, without `commit=`.
+/// Longest time until a change is synced, without `commit=`.
 pub(crate) const SYNC_EVERY: Duration = Duration::from_secs(5);
 
 /// Words that `mount` and `/etc/fstab` use for other programs than this one.
