@@ -3,6 +3,7 @@
 use super::shell::{Sent, Shell, Write};
 use super::*;
 use crate::drawn_states;
+use crate::plug::flight;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt::Write as _;
 
@@ -140,6 +141,22 @@ fn graph_of_states_with_a_window_is_the_drawn_one() {
     assert_graph(WINDOW, drawn_states("With a window of writes in flight (mode `pipelined`):"));
 }
 
+/// Replays the record of a path that ends in doubt: each step has to lead where it led.
+fn assert_record_replays(rules: Rules, path: &[GraphStep]) {
+    let mut plug = Shell::new(rules);
+    plug.lags = true;
+    for &step in path {
+        // A record ends with the trouble that it is about.
+        plug.queue.begin_flight();
+        go(&mut plug, step);
+    }
+    plug.queue.begin_flight();
+    plug.word = plug.queue.doubt(plug.word);
+    let record = plug.queue.flight(&rules).expect("a record has begun");
+    let replayed = flight::replay(&record).unwrap_or_else(|e| panic!("{path:?}: {e}\n{record}"));
+    assert_eq!(replayed.difference, None, "{path:?}\n{record}");
+}
+
 /// Walks every path, checks the plug after each step, and compares what leads from where to where.
 fn assert_graph(rules: Rules, drawn: &str) {
     let mut edges: BTreeMap<(PlugState, PlugState), BTreeSet<(usize, &str)>> = BTreeMap::new();
@@ -156,7 +173,9 @@ fn assert_graph(rules: Rules, drawn: &str) {
                 edges.entry((from, to)).or_default().insert(label(&before, step));
             }
             if seen.insert((after.word.0, format!("{:?} {:?}", after.queue, after.sent))) {
-                paths.push_back([path.as_slice(), &[step]].concat());
+                let path = [path.as_slice(), &[step]].concat();
+                assert_record_replays(rules, &path);
+                paths.push_back(path);
             }
         }
     }
