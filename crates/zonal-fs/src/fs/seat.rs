@@ -38,10 +38,10 @@ enum Pause {
 }
 
 impl Place {
-    /// Chores of a thread with the watch, before they are done: they may take long, so another thread gets the watch.
+    /// True if the thread does the chores now. They may take long, so it leaves the room and another thread gets the watch.
     ///
-    /// A thread polls between two turns of chores. Chores may wait for an answer that only a poll brings in; if each thread that got the
-    /// watch did chores first, the watch would go round for ever and no thread would poll.
+    /// A thread polls between two turns of chores, because chores may wait for an answer that only a poll takes in. If each thread that
+    /// got the watch did chores first, the watch would go round for ever and no thread would poll.
     fn takes_chores(&mut self, room: &mut WaitingRoom, has_chores: bool) -> bool {
         let takes = has_chores && !self.has_done_chores;
         if takes {
