@@ -28,7 +28,7 @@ pub fn zonal() -> &'static Path {
         let profile = if profile == "debug" { "dev" } else { profile };
         let status = Command::new(env!("CARGO"))
             // The whole workspace, so that its crates are built with the same features as for the tests.
-            .args(["build", "--workspace", "--bins", "--quiet", "--profile", profile])
+            .args(["build", "--bins", "--quiet", "--profile", profile])
             .current_dir(repository())
             .status()
             .expect("cargo runs");

@@ -131,7 +131,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// True if the job is `selector` or a part of it, such as `zonal-fs` or `zonal-check mount`.
+    /// True if the job is `selector` or a part of it, such as `zonal-check mount`.
     pub fn is_selected(&self, selector: &str) -> bool {
         self.name.strip_prefix(selector).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }

@@ -1,7 +1,7 @@
 //! `suite TABLES [--full SELECTOR...]`: builds and runs the tests of the quick lane, or those of the full lane that are selected, prints the
 //! slowest ones, and writes the times of all to the file TABLES. The next run reads it to begin with the longest jobs.
 //!
-//! A selector is a package, a program of one, or a module of a program, as in `zonal-check/fio_engine/parity`.
+//! A selector is a test program of a package, or a module of one, as in `zonal-check/fio_engine/parity`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -62,7 +62,7 @@ fn run() -> Result<bool, String> {
     let begin = Instant::now();
     let programs = match lane {
         Lane::Quick => build(&["--workspace"])?,
-        Lane::Full => selected(&selectors)?,
+        Lane::Full => build(&options(&selectors)?)?,
     };
     let built = begin.elapsed();
     let mut jobs = Vec::new();
@@ -102,22 +102,19 @@ fn run() -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-/// Builds the programs of the full lane's selectors: those of their packages, or the ones that they name.
-fn selected(selectors: &[String]) -> Result<Vec<Program>, String> {
-    let mut programs: Vec<Program> = Vec::new();
+/// Options of cargo for the programs of the full lane's selectors.
+fn options(selectors: &[String]) -> Result<Vec<&str>, String> {
+    let mut options = Vec::new();
     for selector in selectors {
         let mut words = selector.split(' ');
-        let mut options = vec!["--package", words.next().unwrap_or_default()];
+        options.extend(["--package", words.next().unwrap_or_default()]);
         match words.next() {
             Some("lib") => options.push("--lib"),
             Some(target) => options.extend(["--test", target]),
-            // `--tests` would leave out the programs that cargo does not test by default.
-            None => options.extend(["--lib", "--test", "*"]),
+            None => return Err(format!("selector {selector} names no program of the package")),
         }
-        let built = build(&options)?;
-        programs.extend(built.into_iter().filter(|one| !programs.contains(one)).collect::<Vec<_>>());
     }
-    Ok(programs)
+    Ok(options)
 }
 
 /// Builds test programs, and all that tests would ask cargo for, before several of them ask at a time.
@@ -136,7 +133,7 @@ fn build(options: &[&str]) -> Result<Vec<Program>, String> {
     let programs =
         messages.lines().map_while(Result::ok).filter_map(|line| Program::of_message(&line)).collect();
     let is_built = child.wait().is_ok_and(|status| status.success());
-    let others = cargo(&["build", "--workspace", "--lib", "--bins", "--quiet"]).status();
+    let others = cargo(&["build", "--lib", "--bins", "--quiet"]).status();
     if is_built && others.is_ok_and(|status| status.success()) {
         return Ok(programs);
     }
