@@ -8,7 +8,7 @@ use std::process::Command;
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-sim", &["zonal-core", "zonal-io"]),
@@ -20,6 +20,21 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("zonal-scsi", &["zonal-core", "zonal-io"]),
     ("zonal-vhost", &["zonal-core", "zonal-io", "zonal-scsi"]),
     ("zonal-fuse", &["zonal-core", "zonal-io", "zonal-fs"]),
+    (
+        "zonal-fuzz",
+        &[
+            "zonal",
+            "zonal-core",
+            "zonal-io",
+            "zonal-fs",
+            "zonal-bench",
+            "zonal-nvme",
+            "zonal-scsi",
+            "zonal-ublk",
+            "zonal-vhost",
+            "zonal-fuse",
+        ],
+    ),
     (
         "zonal",
         &[
