@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn row_of_a_key_that_is_cut_or_of_no_kind_is_damaged() {
-        let account = Account { used: 3, resets: 4 };
+        let account = Account { used: 3, resets: 4, begun: 5 };
         assert_eq!(Row::of(&key::zone(7), &account.encode()), Row::Zone(7, account));
         assert_eq!(Row::of(&key::zone(7)[..8], &account.encode()).kind(), RowKind::Damaged);
         assert_eq!(Row::of(&key::zone(7), &[1]).kind(), RowKind::Damaged);

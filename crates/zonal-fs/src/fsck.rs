@@ -97,6 +97,16 @@ pub enum Finding {
         /// What files have.
         files: u32,
     },
+    /// A zone's account contradicts the zone's units, which are those that were written, about when the zone was reset last.
+    #[error("zone {zone}: its account says that its first unit has number {account}, its units say {units}")]
+    Beginning {
+        /// The zone.
+        zone: u32,
+        /// What the account says.
+        account: u64,
+        /// What the units say.
+        units: u64,
+    },
     /// A file has blocks where none can be.
     #[error("file {ino}, block {block}: {blocks} blocks are said to be in zone {zone}, which {why}")]
     Nowhere {
@@ -369,6 +379,7 @@ impl Finding {
     pub fn severity(&self) -> Severity {
         match self {
             Finding::Account { .. }
+            | Finding::Beginning { .. }
             | Finding::Links { .. }
             | Finding::Blocks { .. }
             | Finding::PositionOfNothing { .. }

@@ -531,7 +531,7 @@ pub(crate) fn plan_anchor(
         0 => [ZoneIndex(0), ZoneIndex(1)],
         _ => [ZoneIndex(0); 2],
     };
-    Ok(Anchor { copy: 0, number: 0, homes, pieces, piece_blocks, zones })
+    Ok(Anchor { copy: 0, number: 0, batch: 0, homes, pieces, piece_blocks, zones })
 }
 
 /// How many pieces the store begins with, of `most` that there are: as many as a new file system takes.

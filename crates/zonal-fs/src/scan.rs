@@ -41,6 +41,8 @@ pub enum Found {
         block: u32,
         /// What it says.
         header: Header,
+        /// Its checksum.
+        checksum: u32,
         /// How its data is.
         state: UnitState,
     },
@@ -116,7 +118,7 @@ impl Found {
     /// The block after it.
     fn end(&self) -> u32 {
         match self {
-            Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_) } => {
+            Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_), .. } => {
                 block + 1 + header.blocks()
             }
             Found::Unit { block, state: UnitState::Torn(blocks), .. } => block + 1 + blocks,
@@ -148,8 +150,9 @@ impl Scan<'_> {
     fn at(&mut self, block: u32) -> Found {
         match self.header(block) {
             Some(Ok(header)) => {
+                let checksum = self.window.block(block).map_or(0, Header::checksum_in);
                 let state = self.state(block, &header);
-                Found::Unit { block, header, state }
+                Found::Unit { block, header, checksum, state }
             }
             Some(Err(why)) => Found::Garbage { block, blocks: 1, why },
             None => Found::Unreadable { block, blocks: 1 },

@@ -258,6 +258,7 @@ pub(crate) fn search(
     is_there.then_some(Anchor {
         copy: 0,
         number: 0,
+        batch: 0,
         homes,
         pieces,
         piece_blocks: if pieces > 0 { piece_blocks } else { 0 },

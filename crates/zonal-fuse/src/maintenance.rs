@@ -9,6 +9,9 @@ use zonal_fs::{FileSystem, FsError};
 /// How often zones are looked after while files change.
 const STEP: Duration = Duration::from_millis(100);
 
+/// How long zones are looked after when nothing changes any more: so long that the file system knows that it is idle.
+const REST: Duration = Duration::from_millis(1500);
+
 /// Whether something has changed since the last sync.
 #[derive(Default)]
 pub(crate) struct Changed {
@@ -78,6 +81,12 @@ pub(crate) fn maintain(
                 return log(&format!("nothing is changed any more: {error}"));
             }
             Err(error) => log(&format!("a sync has failed: {error}")),
+        }
+        let rested = Instant::now() + REST;
+        while Instant::now() < rested && !changed.is_set.load(Ordering::Acquire) {
+            if !changed.sleep(STEP) || free_zones(fs, waiter).is_err() {
+                break;
+            }
         }
     }
 }

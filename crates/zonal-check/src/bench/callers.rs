@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use zonal_fs::format::{Attributes, Extent, FileKind, Metadata, Position, Run, RunPiece, Superblock, key};
+use zonal_fs::format::{
+    Account, Attributes, Extent, FileKind, Metadata, Position, Run, RunPiece, Superblock, key,
+};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::waiter::Polling;
@@ -151,11 +153,15 @@ pub(super) fn beside_cold_metadata(effort: Effort, report: &mut Report) {
 /// The rows of a block that is written: its extent, its run, its file, the account of its zone and the counter of numbers.
 fn rows_of_write(rows: &mut Rows, at: u32) {
     let extent = Extent { zone: 1, unit: at * 2, unit_blocks: 1, skip: 0, blocks: 1 };
-    let run = Run { unit_blocks: 1, pieces: vec![RunPiece { ino: 7, block: u64::from(at), blocks: 1 }] };
+    let run = Run {
+        unit_blocks: 1,
+        headers: vec![at],
+        pieces: vec![RunPiece { ino: 7, block: u64::from(at), blocks: 1 }],
+    };
     rows.put(key::extent(7, u64::from(at)), extent.encode());
     rows.put(key::run(1, at * 2), run.encode());
     rows.put(key::inode(7), Attributes::new(FileKind::File, 0o644, ROOT, Position(9), at.into()).encode());
-    rows.put(key::zone(1), vec![0; 8]);
+    rows.put(key::zone(1), Account { used: 1, resets: 0, begun: 1 }.encode());
     rows.put(key::counter("sequence"), vec![0; 8]);
 }
 

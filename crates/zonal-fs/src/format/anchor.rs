@@ -25,6 +25,8 @@ pub struct Anchor {
     pub copy: u64,
     /// The store had come this far when the copy was written. A store that has not is refused.
     pub number: u64,
+    /// The last batch of the store when a file system was closed, or had been idle for a second. A store without it is refused.
+    pub batch: u64,
     /// The zones that hold the copies in turn; both 0 where they lie in conventional blocks.
     pub homes: [ZoneIndex; 2],
     /// Equal pieces of the conventional zones or of the file beside the drive that the store has, from the first one on.
@@ -49,6 +51,7 @@ pub struct SuperblockCopy {
 struct Raw {
     copy: U64,
     number: U64,
+    batch: U64,
     homes: [U32; 2],
     pieces: U32,
     piece_blocks: U32,
@@ -64,7 +67,7 @@ impl SuperblockCopy {
     /// # Panics
     /// If the anchor names more than [`STORE_ZONES_MAX`] zones: the store has a bound below.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
-        let Anchor { copy, number, homes, pieces, piece_blocks, zones } = &self.anchor;
+        let Anchor { copy, number, batch, homes, pieces, piece_blocks, zones } = &self.anchor;
         assert!(zones.len() <= STORE_ZONES_MAX, "{} zones of metadata", zones.len());
         let mut listed = [U32::ZERO; STORE_ZONES_MAX];
         for (raw, zone) in listed.iter_mut().zip(zones) {
@@ -73,6 +76,7 @@ impl SuperblockCopy {
         let raw = Raw {
             copy: (*copy).into(),
             number: (*number).into(),
+            batch: (*batch).into(),
             homes: homes.map(|zone| zone.0.into()),
             pieces: (*pieces).into(),
             piece_blocks: (*piece_blocks).into(),
@@ -118,6 +122,7 @@ impl Raw {
         (is_ascending && is_known).then(|| Anchor {
             copy: self.copy.get(),
             number: self.number.get(),
+            batch: self.batch.get(),
             homes: self.homes.map(|zone| ZoneIndex(zone.get())),
             pieces,
             piece_blocks,
@@ -134,10 +139,11 @@ mod tests {
 
     fn anchor() -> impl Strategy<Value = Anchor> {
         let zones = prop::collection::btree_set(0..2048u32, 0..STORE_ZONES_MAX);
-        (any::<[u64; 2]>(), [0..2048u32, 0..2048u32], 0..60_000u32, 1..60_000u32, zones).prop_map(
-            |([copy, number], homes, pieces, piece_blocks, zones)| Anchor {
+        (any::<[u64; 3]>(), [0..2048u32, 0..2048u32], 0..60_000u32, 1..60_000u32, zones).prop_map(
+            |([copy, number, batch], homes, pieces, piece_blocks, zones)| Anchor {
                 copy,
                 number,
+                batch,
                 homes: homes.map(ZoneIndex),
                 pieces,
                 piece_blocks,

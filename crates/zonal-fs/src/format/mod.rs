@@ -13,7 +13,7 @@ mod varint;
 pub use anchor::{Anchor, STORE_ZONES_MAX, SuperblockCopy};
 pub use row::{
     Account, Attributes, BlockPlace, Entry, Extent, FILES_END, FileKind, GENERATIONS_END, NAME_MAX, Position,
-    RowError, Run, RunPiece, SIZE_MAX, fuzz_row, is_name, positioned,
+    RUN_UNITS_MAX, RowError, Run, RunPiece, SIZE_MAX, fuzz_row, is_name, positioned,
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{
@@ -21,7 +21,7 @@ pub use unit::{
 };
 
 /// The version of the format: another one is not opened.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The checksum of everything on the drive.
 pub use zonal_io::sums::crc32c;

@@ -443,12 +443,15 @@ pub struct Account {
     pub used: u32,
     /// How often it was reset since the file system was made.
     pub resets: u32,
+    /// [`Header::begun`](super::Header::begun) of its units; 0 if it has no live blocks, or if a repair has counted them from files.
+    pub begun: u64,
 }
 
 impl Account {
     /// The row's value.
     pub fn encode(&self) -> Vec<u8> {
-        [self.used.to_le_bytes(), self.resets.to_le_bytes()].concat()
+        let Account { used, resets, begun } = *self;
+        [&used.to_le_bytes()[..], &resets.to_le_bytes(), &begun.to_le_bytes()].concat()
     }
 
     /// Reads a row's value.
@@ -457,7 +460,12 @@ impl Account {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Account, RowError> {
         read(key, value, |r| {
-            Some(Account { used: u32::from_le_bytes(r.take()?), resets: u32::from_le_bytes(r.take()?) })
+            let account = Account {
+                used: u32::from_le_bytes(r.take()?),
+                resets: u32::from_le_bytes(r.take()?),
+                begun: u64::from_le_bytes(r.take()?),
+            };
+            (account.begun < NUMBERS_END).then_some(account)
         })
     }
 }
@@ -480,11 +488,27 @@ pub struct RunPiece {
 pub struct Run {
     /// Data blocks of each unit but the last.
     pub unit_blocks: u16,
+    /// The checksum of the header of each unit, [`RUN_UNITS_MAX`] at most; 0 if a repair has put the unit there.
+    pub headers: Vec<u32>,
     /// Their pieces, in the order of the zone.
     pub pieces: Vec<RunPiece>,
 }
 
+/// Most units of a run: each unit that joins a run writes its row again.
+pub const RUN_UNITS_MAX: usize = 64;
+
 impl Run {
+    /// Units that `blocks` data blocks take.
+    fn units(&self, blocks: u32) -> usize {
+        blocks.div_ceil(self.unit_blocks.into()) as usize
+    }
+
+    /// The units of the run, which begins at block `start` of its zone: the block of each, and the checksum of its header.
+    pub fn headers_from(&self, start: u32) -> impl Iterator<Item = (u32, u32)> {
+        let per = u32::from(self.unit_blocks) + 1;
+        (0..).zip(&self.headers).map(move |(n, header)| (start + n * per, *header))
+    }
+
     /// Data blocks.
     pub fn blocks(&self) -> u32 {
         self.pieces.iter().map(|piece| piece.blocks).sum()
@@ -494,7 +518,8 @@ impl Run {
     pub fn continues_with(&self, start: u32, unit: u32, piece: &RunPiece) -> bool {
         let [own] = &self.pieces[..] else { return false };
         let per = u32::from(self.unit_blocks);
-        own.blocks.is_multiple_of(per)
+        self.headers.len() < RUN_UNITS_MAX
+            && own.blocks.is_multiple_of(per)
             && unit == start + own.blocks / per * (per + 1)
             && own.ino == piece.ino
             && own.block + u64::from(own.blocks) == piece.block
@@ -502,14 +527,24 @@ impl Run {
     }
 
     /// The row's value.
+    ///
+    /// # Panics
+    /// If there is not one checksum for each unit.
     pub fn encode(&self) -> Vec<u8> {
-        let mut row = Vec::with_capacity(2 + 6 * self.pieces.len());
+        let (first, others) = self.headers.split_first().expect("a run has a unit");
+        let mut row = Vec::with_capacity(2 + 6 * self.pieces.len() + 4 * self.headers.len());
         put(&mut row, self.unit_blocks.into());
+        row.extend_from_slice(&first.to_le_bytes());
         for piece in &self.pieces {
             for n in [piece.ino, piece.block, piece.blocks.into()] {
                 put(&mut row, n);
             }
         }
+        // Only a run with one piece has several units, so what follows the first piece says which it is.
+        for header in others {
+            row.extend_from_slice(&header.to_le_bytes());
+        }
+        assert_eq!(self.headers.len(), self.units(self.blocks()), "one checksum for each unit");
         row
     }
 
@@ -519,22 +554,31 @@ impl Run {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Run, RowError> {
         read(key, value, |r| {
-            let unit_blocks = r.take_number()?;
-            let mut pieces = Vec::with_capacity(r.0.len() / 4);
+            let unit_blocks = r.take_number().filter(|blocks| *blocks > 0)?;
+            let headers = vec![u32::from_le_bytes(r.take()?)];
+            let mut run = Run { unit_blocks, headers, pieces: Vec::with_capacity(r.0.len() / 4) };
             let mut blocks = 0u32;
             while !r.0.is_empty() {
-                let (ino, block, blocks_of) = (r.take_number()?, r.take_number()?, r.take_number()?);
-                let piece = RunPiece { ino, block, blocks: blocks_of };
-                blocks = blocks.checked_add(piece.blocks).filter(|blocks| *blocks < BLOCKS_END)?;
-                pieces.push(piece);
+                let piece =
+                    RunPiece { ino: r.take_number()?, block: r.take_number()?, blocks: r.take_number()? };
+                let is_sound = piece.ino < FILES_END && piece.block < FILE_END && piece.blocks > 0;
+                run.pieces.push(piece);
+                blocks = blocks.checked_add(piece.blocks)?;
+                if !is_sound || blocks >= BLOCKS_END {
+                    return None;
+                }
+                let units = run.units(blocks);
+                if units > RUN_UNITS_MAX || units > 1 && run.pieces.len() > 1 {
+                    return None;
+                }
+                for _ in 1..units {
+                    run.headers.push(u32::from_le_bytes(r.take()?));
+                }
+                if units > 1 {
+                    break;
+                }
             }
-            let is_piece =
-                |piece: &RunPiece| piece.ino < FILES_END && piece.block < FILE_END && piece.blocks > 0;
-            let is_sound = unit_blocks > 0
-                && key::run_parts(key).1 < UNIT_END
-                && !pieces.is_empty()
-                && pieces.iter().all(is_piece);
-            is_sound.then_some(Run { unit_blocks, pieces })
+            (key::run_parts(key).1 < UNIT_END && !run.pieces.is_empty()).then_some(run)
         })
     }
 }
@@ -586,13 +630,17 @@ mod tests {
     #[test]
     fn any_bytes_are_a_row_that_comes_back_or_none() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
-        let run = Run { unit_blocks: 9, pieces: vec![RunPiece { ino: 1, block: 2, blocks: 3 }; 3] };
+        let run = Run {
+            unit_blocks: 9,
+            headers: vec![6],
+            pieces: vec![RunPiece { ino: 1, block: 2, blocks: 3 }; 3],
+        };
         let (mut accepted, mut refused) = (0, 0);
         for _ in 0..4000 {
             let (key, value) = match random.random_range(0..7) {
                 0 => (key::extent(5, 9), EXTENT.encode()),
                 1 => (key::run(3, 0), run.encode()),
-                2 => (key::zone(3), Account { used: 4, resets: 5 }.encode()),
+                2 => (key::zone(3), Account { used: 4, resets: 5, begun: 6 }.encode()),
                 3 => (key::entry(1, b"name"), ENTRY.encode()),
                 4 => (key::position(1, ENTRY.position), b"name".to_vec()),
                 5 => (key::inode(5), attributes().encode()),
@@ -684,11 +732,12 @@ mod tests {
     #[test]
     fn rows_come_back_as_they_went() {
         assert_eq!(Extent::decode(&[], &EXTENT.encode()), Ok(EXTENT));
-        let run = Run {
-            unit_blocks: 9,
-            pieces: vec![RunPiece { ino: 1, block: 2, blocks: 3 }, RunPiece { ino: 4, block: 5, blocks: 6 }],
-        };
-        assert_eq!(Run::decode(&[], &run.encode()), Ok(run));
+        let [one, other] = [(1, 2, 3), (4, 5, 6)].map(|(ino, block, blocks)| RunPiece { ino, block, blocks });
+        let unit = Run { unit_blocks: 9, headers: vec![7], pieces: vec![one, other] };
+        let units = Run { unit_blocks: 2, headers: vec![7, 8], pieces: vec![one] };
+        for run in [unit, units] {
+            assert_eq!(Run::decode(&[], &run.encode()), Ok(run));
+        }
         for attributes in [attributes(), directory()] {
             assert_eq!(Attributes::decode(&[], &attributes.encode()), Ok(attributes));
             let cut = &attributes.encode()[..20];

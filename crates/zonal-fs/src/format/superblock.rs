@@ -89,7 +89,11 @@ pub enum SuperblockError {
 
 /// What the owner of a file system of another version can do.
 fn way_out(version: u32) -> &'static str {
-    if version == 1 { "; `zonal get` of Zonal 0.1.0 copies its files out" } else { "" }
+    match version {
+        1 => "; `zonal get` of Zonal 0.1.0 copies its files out",
+        2 => "; `zonal get` of the commit in CHANGELOG.md copies its files out",
+        _ => "",
+    }
 }
 
 impl Superblock {

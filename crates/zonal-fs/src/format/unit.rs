@@ -39,6 +39,7 @@ struct Fixed {
     path_bytes: U16,
     flags: U16,
     since: U64,
+    begun: U64,
     reserved: [u8; 4],
 }
 
@@ -56,7 +57,7 @@ const PATH_HEAD_BYTES: usize = 3;
 
 const FIXED_BYTES: usize = size_of::<Fixed>();
 const RECORD_BYTES: usize = size_of::<RawRecord>();
-const _: () = assert!(FIXED_BYTES == 64 && RECORD_BYTES == 32);
+const _: () = assert!(FIXED_BYTES == 72 && RECORD_BYTES == 32);
 
 /// Most data blocks of a unit, two mebibytes: their checksums take half of what the header has, so that many records fit too.
 pub const DATA_BLOCKS_MAX: u32 = 512;
@@ -120,6 +121,9 @@ pub struct Header {
     pub since: u64,
     /// The zone it was written for.
     pub zone: u32,
+    /// Sequence of the first unit of this use of the zone, from one reset to the next. All units of the use have it. A unit that has
+    /// another one was there before, and the drive has lost what should lie in its place.
+    pub begun: u64,
     /// The pieces.
     pub records: Vec<Record>,
     /// A checksum of each data block; none where data has no checksums.
@@ -150,6 +154,16 @@ pub enum UnitError {
     /// It is a copy of a header of another zone.
     #[error("the unit was written for another zone")]
     Elsewhere,
+    /// It is from before the last reset of its zone.
+    #[error("the unit is from before the last reset of the zone")]
+    Earlier,
+    /// It is the one that was written, and the account of the zone says that the use of the zone began elsewhere: a repair takes this
+    /// sequence from the unit.
+    #[error("the metadata are wrong about when the zone was reset last, which fsck mends")]
+    Beginning(u64),
+    /// It is another unit than the metadata say.
+    #[error("another unit lies there")]
+    Other,
 }
 
 impl Header {
@@ -163,11 +177,11 @@ impl Header {
         (HEADER_BYTES - FIXED_BYTES - 4 * blocks as usize) / (RECORD_BYTES + PATH_BYTES)
     }
 
-    /// Writes the header, with as many of the paths as fit.
+    /// Writes the header, with as many of the paths as fit, and returns its checksum.
     ///
     /// # Panics
     /// If the records do not fit; those of [`Header::records_max`] do.
-    pub fn encode(&self, block: &mut [u8]) {
+    pub fn encode(&self, block: &mut [u8]) -> u32 {
         let block = &mut block[..HEADER_BYTES];
         let blocks = self.blocks();
         assert!(blocks <= DATA_BLOCKS_MAX, "more blocks than a unit has");
@@ -195,11 +209,22 @@ impl Header {
             path_bytes: (paths.len() as u16).into(),
             flags: if self.sums.is_empty() { UNSUMMED } else { 0 }.into(),
             since: self.since.into(),
+            begun: self.begun.into(),
             reserved: [0; 4],
         };
         block[..FIXED_BYTES].copy_from_slice(fixed.as_bytes());
         fixed.checksum = crc32c(block).into();
         block[..FIXED_BYTES].copy_from_slice(fixed.as_bytes());
+        fixed.checksum.get()
+    }
+
+    /// The checksum of a header, as it says itself: [`Header::decode`] compares it with the bytes.
+    ///
+    /// # Panics
+    /// If `block` is shorter than a header.
+    pub fn checksum_in(block: &[u8]) -> u32 {
+        let bytes: [u8; 4] = block[CHECKSUM_AT].try_into().expect("four bytes");
+        u32::from_le_bytes(bytes)
     }
 
     /// Paths of the pieces' files, as many as fit in `room` bytes. Each is the number of bytes that it shares with the one
@@ -268,6 +293,7 @@ impl Header {
             sequence: fixed.sequence.get(),
             since: fixed.since.get(),
             zone: fixed.zone.get(),
+            begun: fixed.begun.get(),
             records,
             sums: sums.iter().map(|sum| sum.get()).collect(),
             paths,
@@ -275,7 +301,7 @@ impl Header {
         let blocks = header.blocks();
         let is_sound = blocks == u32::from(fixed.blocks.get())
             && blocks <= DATA_BLOCKS_MAX
-            && header.sequence.max(header.since) < NUMBERS_END
+            && header.sequence.max(header.since).max(header.begun) < NUMBERS_END
             && header.records.iter().all(Record::is_sound);
         is_sound.then_some(header)
     }
@@ -371,6 +397,7 @@ mod tests {
             sequence: 42,
             since: 9,
             zone: 3,
+            begun: 40,
             records: vec![record(12, 0, 2), record(13, 9, 1)],
             sums: vec![1, 2, 3],
             paths: vec![b"a/b".to_vec(), b"a/cd".to_vec()],

@@ -7,6 +7,7 @@
 //! One lock guards the core. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
 //! are not in memory are read before: [`look`](super::look).
 
+use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
 use super::create::Names;
 use super::destroy::GoneFiles;
@@ -18,6 +19,7 @@ use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
 use super::seat::Seat;
+use super::segments::LastBatch;
 use super::small_buffers::SmallBuffers;
 use super::space::SpaceLock;
 use super::stats::Statistics;
@@ -127,6 +129,8 @@ pub(super) struct Shared {
     pub(super) small: SmallBuffers,
     /// Checksums of units that were read.
     pub(super) unit_sums: UnitSums,
+    pub(super) begun: Arc<Beginnings>,
+    pub(super) last_batch: Mutex<LastBatch>,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
     /// Rows, for threads without the lock.

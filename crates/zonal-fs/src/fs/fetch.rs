@@ -1,16 +1,21 @@
 //! Blocks of zones, read together and verified.
 //!
-//! A read wants data and their checksums. Checksums that are not kept in memory are in the headers of the units. What is wanted is
+//! A read wants data, and what the header of their unit says: whose they are, and their checksums. Headers that are not kept in memory are
+//! read along. What is wanted is
 //! sorted by place, and what lies close together is one command. The disk passes over what lies between anyway, and another command
 //! costs more than some blocks.
 //!
 //! # Invariants
 //! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
 //! - A header is read and verified once for all that is wanted of its unit.
+//! - No data is returned that the header does not give to the file and the blocks that were asked for: a drive may have written something
+//!   else there, or nothing, and said that it had not.
 
+use super::beginnings::Beginnings;
 use super::error::FsError;
+use super::map::HeaderSums;
 use super::small_buffers::SmallBuffers;
-use super::unit_sums::{Sums, UnitSums};
+use super::unit_sums::{Stated, UnitSums};
 use crate::drive::{Answer, Answers, Drive};
 use crate::format::{BlockPlace, Header, Superblock, UnitError};
 use crate::waiter::Wait;
@@ -51,8 +56,12 @@ pub(super) struct Source<'a> {
     pub(super) has_data: bool,
     /// Buffers that are kept for the next read, if there are such.
     pub(super) buffers: Option<Buffers<'a>>,
-    /// Checksums that are kept, if there are such.
+    /// What is kept of headers, if anything is.
     pub(super) known: Option<&'a UnitSums>,
+    /// Which use of each zone counts.
+    pub(super) begun: &'a Beginnings,
+    /// What the runs of the zones say of headers, for a caller that has read them.
+    pub(super) headers: Option<&'a HeaderSums>,
     /// Commands in flight at once.
     pub(super) depth: usize,
     /// Blocks between two pieces that are read along to save a command.
@@ -132,7 +141,7 @@ impl<'a> Source<'a> {
             source: self,
             commands: Commands::new(),
             answers: Answers::new(),
-            sums: UnitsOfRead::new(),
+            units: UnitsOfRead::new(),
         };
         fetched.fill(waiter, spans);
         fetched
@@ -171,8 +180,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The units of a read in order. Each has its checksums, unless they were not kept and its header was not looked at yet.
-type UnitsOfRead = SmallVec<[(Unit, Option<Result<Sums, UnitError>>); 2]>;
+/// The units of a read in order. Each has what its header says, unless that was not kept and the header was not looked at yet.
+type UnitsOfRead = SmallVec<[(Unit, Option<Result<Stated, UnitError>>); 2]>;
 
 /// Checksums that were made of what was read.
 type Found = SmallVec<[u32; 8]>;
@@ -184,7 +193,7 @@ pub(super) struct Fetched<'a> {
     commands: Commands,
     /// The answer to each.
     answers: Answers,
-    sums: UnitsOfRead,
+    units: UnitsOfRead,
 }
 
 impl Fetched<'_> {
@@ -196,8 +205,8 @@ impl Fetched<'_> {
             wanted.push(ZoneBlocks::of(span));
         }
         if source.is_verified() {
-            self.look_up_sums(spans);
-            for ((zone, first), known) in &self.sums {
+            self.look_up(spans);
+            for ((zone, first), known) in &self.units {
                 if known.is_none() {
                     wanted.push(ZoneBlocks { zone: *zone, first: *first, blocks: 1 });
                 }
@@ -233,16 +242,16 @@ impl Fetched<'_> {
         }
     }
 
-    /// The units of `spans` in order, each with what is kept of its checksums.
-    fn look_up_sums(&mut self, spans: &[Span]) {
-        let (units, known) = (&mut self.sums, self.source.known);
+    /// The units of `spans` in order, each with what is kept of its header.
+    fn look_up(&mut self, spans: &[Span]) {
+        let (units, known) = (&mut self.units, self.source.known);
         for span in spans {
             units.push(((span.place.zone, span.place.unit), None));
         }
         units.sort_unstable_by_key(|(unit, _)| *unit);
         units.dedup_by_key(|(unit, _)| *unit);
-        for ((zone, unit), sums) in units {
-            *sums = known.and_then(|known| known.find(*zone, *unit)).map(Ok);
+        for ((zone, unit), stated) in units {
+            *stated = known.and_then(|known| known.find(*zone, *unit)).map(Ok);
         }
     }
 
@@ -277,33 +286,56 @@ impl Fetched<'_> {
         self.compare(span, stated, &found)
     }
 
-    /// Looks at the checksums of a span's unit, and returns where they are; `None` if its data has none.
+    /// Looks at what a span's unit says, which has to be that it holds the span, and returns where that is; `None` if nothing is verified.
     fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
-        let Span { ino, block, place: BlockPlace { zone, unit, .. }, .. } = *span;
+        let Span { ino, block, place: BlockPlace { zone, unit, index }, blocks } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
             return Ok(None);
         }
-        let place = self.sums.binary_search_by_key(&(zone, unit), |(of, _)| *of).expect("it was asked for");
-        if self.sums[place].1.is_none() {
+        let place = self.units.binary_search_by_key(&(zone, unit), |(of, _)| *of).expect("it was asked for");
+        if self.units[place].1.is_none() {
             self.answered(span, unit)?;
-            let header = Header::decode(self.at(zone, unit, 1), &self.source.superblock.uuid);
-            let stated = header.map(|header| Sums::from(header.sums));
+            let stated = self.header(zone, unit);
             if let (Some(known), Ok(stated)) = (self.source.known, &stated) {
                 known.remember(zone, unit, stated);
             }
-            self.sums[place].1 = Some(stated);
+            self.units[place].1 = Some(stated);
         }
-        match &self.sums[place].1 {
-            Some(Err(error)) => Err(FsError::Unit { ino, block, zone, at: unit, error: *error }),
-            _ => Ok(Some(place)),
+        let failed = |error| Err(FsError::Unit { ino, block, zone, at: unit, error });
+        match self.units[place].1.as_ref().expect("it was looked at") {
+            Err(error) => failed(*error),
+            Ok(stated) if !stated.holds(ino, block, index, blocks) => failed(UnitError::Other),
+            Ok(_) => Ok(Some(place)),
+        }
+    }
+
+    /// What the header says that was read of a unit. It has to be one of this use of the zone.
+    fn header(&self, zone: u32, unit: u32) -> Result<Stated, UnitError> {
+        let Source { superblock, begun, headers, .. } = self.source;
+        let block = self.at(zone, unit, 1);
+        let header = Header::decode(block, &superblock.uuid)?;
+        let sum = Header::checksum_in(block);
+        if header.zone != zone {
+            return Err(UnitError::Elsewhere);
+        }
+        if headers.is_some_and(|known| !known.admit(zone, unit, sum)) {
+            return Err(UnitError::Other);
+        }
+        match begun.of(zone).is_some_and(|begun| header.begun != begun) {
+            true if headers.is_some_and(|known| known.has(zone, unit, sum)) => {
+                Err(UnitError::Beginning(header.begun))
+            }
+            true => Err(UnitError::Earlier),
+            false => Ok(Stated::new(&header)),
         }
     }
 
     /// An error that names the first block of a span whose checksum is not what its unit states.
     fn compare(&self, span: &Span, stated: usize, found: &[u32]) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
-        let stated = self.sums[stated].1.as_ref().and_then(|sums| sums.as_deref().ok()).unwrap_or_default();
+        let stated = self.units[stated].1.as_ref().and_then(|stated| stated.as_ref().ok());
+        let stated = stated.map_or(&[][..], Stated::sums);
         let mut pairs = found.iter().zip(place.index as usize..);
         match pairs.position(|(found, i)| stated.get(i) != Some(found)) {
             Some(i) => Err(FsError::Checksum {

@@ -63,13 +63,15 @@ impl Carried {
 pub(super) struct AppendUnit {
     pub(super) zone: ZoneIndex,
     pub(super) carried: Vec<Carried>,
+    /// The checksum of its header, once it is sent; 0 where the device keeps no data.
+    pub(super) header: u32,
     /// Zones that it was tried in.
     tries: u32,
 }
 
 impl AppendUnit {
     pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> AppendUnit {
-        AppendUnit { zone, carried, tries: 1 }
+        AppendUnit { zone, carried, header: 0, tries: 1 }
     }
 
     /// Data blocks.
@@ -119,6 +121,7 @@ impl Core {
     fn header(&mut self, shared: &Shared, append: &AppendUnit, sums: Vec<u32>) -> (Header, Vec<NamedAt>) {
         let (uuid, zone, since) = (shared.superblock.uuid, append.zone.0, self.since);
         let sequence = self.next_number();
+        let begun = shared.begun.begin(zone, sequence);
         let (mut records, mut named) = (Vec::new(), Vec::new());
         for carried in &append.carried {
             let Carried { ino, block, blocks, number, .. } = *carried;
@@ -135,7 +138,7 @@ impl Core {
             let place = NamedAt::Place(file.parent, file.position);
             named.push(announced.map_or(place, NamedAt::Announced));
         }
-        (Header { uuid, sequence, since, zone, records, sums, paths: Vec::new() }, named)
+        (Header { uuid, sequence, since, zone, begun, records, sums, paths: Vec::new() }, named)
     }
 }
 
@@ -231,7 +234,8 @@ impl Shared {
             (self.units.lock().send(append), header)
         };
         if let Some((header, named)) = header {
-            Header { paths: self.paths(named), ..header }.encode(&mut buf);
+            let checksum = Header { paths: self.paths(named), ..header }.encode(&mut buf);
+            self.units.lock().note_header(token, checksum);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
         self.submit(waiter.now(), request);
@@ -359,7 +363,7 @@ impl Core {
         drop(space);
         ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
         let pieces = append.carried.iter().map(|c| RunPiece { ino: c.ino, block: c.block, blocks: c.blocks });
-        self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
+        self.tails.note(&mut self.rows, zone.0, unit, append.header, pieces.collect());
         Ok(self.space.lock().look_at(zone)?)
     }
 

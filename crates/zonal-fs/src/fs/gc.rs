@@ -14,7 +14,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Fetched, Source as From, Span};
 use super::flight::{AppendUnit, Carried, Source};
-use super::map::{self, Live, Mapped};
+use super::map::{self, HeaderSums, Live, Mapped};
 use super::read::spans;
 use super::room::Touched;
 use super::space::Placed;
@@ -61,6 +61,7 @@ pub(super) struct Collection {
     victim: ZoneIndex,
     /// What is not copied yet, in the order of the drive.
     pieces: VecDeque<Live>,
+    headers: HeaderSums,
     progress: Progress,
 }
 
@@ -224,7 +225,8 @@ impl Shared {
             let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
             Progress::new(blocks, account.used)
         };
-        let pieces: VecDeque<Live> = map::live(&self.reader, victim.0)?.into();
+        let (pieces, headers) = map::live(&self.reader, victim.0)?;
+        let pieces = VecDeque::from(pieces);
         {
             let mut core = self.lock();
             // What its runs do not know stays where it is: to collect the zone again would never gain anything. Files may have
@@ -235,7 +237,7 @@ impl Shared {
                 core.leave_alone(victim, used - known);
             }
         }
-        Ok(Collection { victim, pieces, progress })
+        Ok(Collection { victim, pieces, headers, progress })
     }
 
     /// Copies a batch of what is live in a victim, or ends its collection if all is copied. Returns whether there was room.
@@ -263,7 +265,7 @@ impl Shared {
     }
 
     fn copy_batch(&self, waiter: &dyn Wait, collection: &mut Collection) -> Result<(), FsError> {
-        let Collection { victim, pieces, progress } = collection;
+        let Collection { victim, pieces, headers, progress } = collection;
         let batch = take(pieces, BATCH_UNITS * (self.unit_blocks() - 1));
         for Live { ino, at, .. } in &batch {
             self.look_at_map(*ino, &(at.block..at.end()));
@@ -274,7 +276,7 @@ impl Shared {
             core.check_alive()?;
             core.still_held(batch)?
         };
-        let (mut sound, fetched) = self.read_batch(waiter, *victim, batch)?;
+        let (mut sound, fetched) = self.read_batch(waiter, *victim, headers, batch)?;
         // Not before, when writers have just had what the last copies brought: half a batch at a time is less of a burst.
         self.lock().space.lock().credit.earned(progress.continues(blocks));
         // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
@@ -296,18 +298,20 @@ impl Shared {
 
     /// Reads and verifies a batch. Returns its sound pieces, by file and block, and their bytes. Damaged pieces stay where
     /// they are.
-    fn read_batch(
-        &self,
+    fn read_batch<'a>(
+        &'a self,
         waiter: &dyn Wait,
         victim: ZoneIndex,
+        headers: &'a HeaderSums,
         batch: Vec<Live>,
-    ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
+    ) -> Result<(VecDeque<Live>, Fetched<'a>), FsError> {
         let parts =
             batch.iter().flat_map(|piece| spans(piece.ino, &piece.at).map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
         let depth = self.lock().depth() as usize;
         // What is copied leaves its zone: its checksums are not needed again.
-        let source = From { depth, along_max: ALONG_MAX, known: None, ..self.source() };
+        let source =
+            From { depth, along_max: ALONG_MAX, known: None, headers: Some(headers), ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();

@@ -1,12 +1,14 @@
 //! Looking at data without a mount.
 
+use super::beginnings::Beginnings;
 use super::error::FsError;
 use super::fetch::{Source, Span};
+pub(crate) use super::map::HeaderSums;
 use super::map::Mapped;
 use super::read;
 use super::read::spans as spans_of;
 use crate::drive::Drive;
-use crate::format::{Extent, Superblock};
+use crate::format::{Account, Extent, Superblock};
 use crate::waiter::Wait;
 use std::sync::Arc;
 use zonal_io::volume::Volume;
@@ -21,12 +23,19 @@ pub fn spans(ino: u64, block: u64, extent: &Extent) -> impl Iterator<Item = (u32
 pub struct Reader {
     drive: Drive,
     superblock: Superblock,
+    begun: Beginnings,
+    headers: HeaderSums,
 }
 
 impl Reader {
-    /// A reader of the file system of `superblock`.
-    pub fn new(volume: Arc<Volume>, superblock: Superblock) -> Reader {
-        Reader { drive: Drive::new(volume), superblock }
+    /// A reader of the file system of `superblock`, whose rows have these accounts, by zone, and these headers.
+    pub fn new(
+        volume: Arc<Volume>,
+        superblock: Superblock,
+        accounts: &[Account],
+        headers: HeaderSums,
+    ) -> Reader {
+        Reader { drive: Drive::new(volume), superblock, begun: Beginnings::new(accounts), headers }
     }
 
     /// Reads and verifies an extent of a file, and returns the first wrong block of each unit with its error.
@@ -56,10 +65,20 @@ impl Reader {
     }
 
     fn read(&self, waiter: &dyn Wait, span: &Span) -> Result<(), FsError> {
-        let Reader { drive, superblock } = self;
+        let Reader { drive, superblock, begun, headers } = self;
         let (depth, along_max) = (read::DEPTH, read::ALONG_MAX);
-        let source =
-            Source { drive, superblock, has_data: true, buffers: None, known: None, depth, along_max };
+        let (has_data, headers) = (true, Some(headers));
+        let source = Source {
+            drive,
+            superblock,
+            has_data,
+            buffers: None,
+            known: None,
+            begun,
+            headers,
+            depth,
+            along_max,
+        };
         source.fetch(waiter, std::slice::from_ref(span)).verify(span)
     }
 }

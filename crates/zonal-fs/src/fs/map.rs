@@ -8,7 +8,7 @@ use super::error::FsError;
 use crate::format::{Extent, Run, RunPiece, key};
 use crate::store::{Reader, Rows, View};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
 /// Longest extent: longer ones are several.
@@ -178,17 +178,18 @@ pub(crate) fn map(
 pub(crate) struct Tails(HashMap<u32, (u32, Run)>);
 
 impl Tails {
-    /// Notes what a unit at `unit` of `zone` holds.
-    pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, pieces: Vec<RunPiece>) {
+    /// Notes what a unit at `unit` of `zone` holds, and the checksum of its header.
+    pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, header: u32, pieces: Vec<RunPiece>) {
         if let (Some((start, run)), [piece]) = (self.0.get_mut(&zone), &pieces[..])
             && run.continues_with(*start, unit, piece)
         {
             run.pieces[0].blocks += piece.blocks;
+            run.headers.push(header);
             rows.put(key::run(zone, *start), run.encode());
             return;
         }
         let blocks: u32 = pieces.iter().map(|piece| piece.blocks).sum();
-        let run = Run { unit_blocks: blocks as u16, pieces };
+        let run = Run { unit_blocks: blocks as u16, headers: vec![header], pieces };
         rows.put(key::run(zone, unit), run.encode());
         self.0.insert(zone, (unit, run));
     }
@@ -219,13 +220,41 @@ pub(crate) struct Live {
     pub(crate) number: u64,
 }
 
-/// What files still have of a zone, in the order of the zone.
-pub(crate) fn live(rows: &impl View, zone: u32) -> Result<Vec<Live>, FsError> {
+/// Checksums of headers by zone and unit, as runs have them. A unit may have several: a cut after the reset of a zone and before the next
+/// commit leaves runs of what the zone had before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeaderSums(BTreeSet<(u32, u32, u32)>);
+
+impl HeaderSums {
+    /// Adds those of a run at block `start` of a zone.
+    pub(crate) fn add(&mut self, zone: u32, start: u32, run: &Run) {
+        let known = run.headers_from(start).filter(|(_, header)| *header != 0);
+        self.0.extend(known.map(|(unit, header)| (zone, unit, header)));
+    }
+
+    /// Whether a unit has a header with this checksum.
+    pub(crate) fn has(&self, zone: u32, unit: u32, header: u32) -> bool {
+        self.0.contains(&(zone, unit, header))
+    }
+
+    /// Whether a unit can have a header with this checksum: it is one of those that are known, or none is.
+    pub(crate) fn admit(&self, zone: u32, unit: u32, header: u32) -> bool {
+        let mut known = self.0.range((zone, unit, 0)..=(zone, unit, u32::MAX));
+        self.has(zone, unit, header) || known.next().is_none()
+    }
+}
+
+/// What files still have of a zone, in the order of the zone, and the headers that are there.
+pub(crate) fn live(rows: &impl View, zone: u32) -> Result<(Vec<Live>, HeaderSums), FsError> {
     live_in(rows, zone, &(0..u32::MAX))
 }
 
 /// The same, of all runs that touch `blocks` of the zone.
-pub(crate) fn live_in(rows: &impl View, zone: u32, blocks: &Range<u32>) -> Result<Vec<Live>, FsError> {
+pub(crate) fn live_in(
+    rows: &impl View,
+    zone: u32,
+    blocks: &Range<u32>,
+) -> Result<(Vec<Live>, HeaderSums), FsError> {
     let (mut from, end) = (key::run(zone, blocks.start), key::run(zone, blocks.end));
     if let Some((before, _)) = rows.last(&key::run(zone, 0), &from)? {
         from = before;
@@ -245,8 +274,9 @@ pub(crate) fn live_in(rows: &impl View, zone: u32, blocks: &Range<u32>) -> Resul
     if let Some(damaged) = damaged {
         return Err(damaged.into());
     }
-    let mut live = Vec::new();
+    let (mut live, mut headers) = (Vec::new(), HeaderSums::default());
     for (start, run) in runs {
+        headers.add(zone, start, &run);
         let mut skip = 0;
         for piece in &run.pieces {
             let end = skip + piece.blocks;
@@ -258,7 +288,7 @@ pub(crate) fn live_in(rows: &impl View, zone: u32, blocks: &Range<u32>) -> Resul
             skip = end;
         }
     }
-    Ok(live)
+    Ok((live, headers))
 }
 
 /// The parts of `place` that the file has there, or still has.
@@ -298,14 +328,17 @@ mod tests {
             let blocks = if i == 4 { 3 } else { 7 };
             map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks), &mut None).unwrap();
             let piece = RunPiece { ino: 1, block: u64::from(i) * 7, blocks };
-            tails.note(&mut rows, 2, i * 8, vec![piece]);
+            tails.note(&mut rows, 2, i * 8, i, vec![piece]);
         }
         let all = extents(&rows, 1, &(0..100)).unwrap();
         assert_eq!(all, [Mapped { block: 0, extent: Extent { blocks: 31, ..unit(2, 0, 7) } }]);
-        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0], number: 0 }]);
+        let (found, headers) = live(&rows, 2).unwrap();
+        assert_eq!(found, [Live { ino: 1, at: all[0], number: 0 }]);
+        assert!(headers.admit(2, 16, 2) && !headers.admit(2, 16, 3) && headers.admit(2, 17, 3));
         let gone = Unmapped { blocks: 2, freed: vec![Freed { zone: 2, blocks: 2 }] };
         assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), gone);
-        let left: Vec<_> = live(&rows, 2).unwrap().iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
+        let left: Vec<_> =
+            live(&rows, 2).unwrap().0.iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
         assert_eq!(left, [(0, 10), (12, 19)]);
     }
 
@@ -330,10 +363,10 @@ mod tests {
         for at in [0, 8] {
             unmap(&mut rows, 1, &(0..7)).unwrap();
             map(&mut rows, 1, 0, unit(2, at, 7), &mut None).unwrap();
-            tails.note(&mut rows, 2, at, vec![RunPiece { ino: 1, block: 0, blocks: 7 }]);
+            tails.note(&mut rows, 2, at, at, vec![RunPiece { ino: 1, block: 0, blocks: 7 }]);
         }
         assert_eq!(
-            live(&rows, 2).unwrap(),
+            live(&rows, 2).unwrap().0,
             [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) }, number: 0 }]
         );
     }
@@ -360,7 +393,7 @@ mod tests {
                 }
                 let pointer = pointers.entry(zone).or_insert(0u32);
                 map(&mut rows, ino, block, unit(zone, *pointer, blocks), &mut None).unwrap();
-                tails.note(&mut rows, zone, *pointer, vec![RunPiece { ino, block, blocks }]);
+                tails.note(&mut rows, zone, *pointer, *pointer, vec![RunPiece { ino, block, blocks }]);
                 for i in 0..blocks {
                     model.insert((ino, block + u64::from(i)), (zone, *pointer + 1 + i));
                 }
@@ -376,7 +409,7 @@ mod tests {
             let mut lives = Vec::new();
             for n in 1..3 {
                 all.extend(extents(&rows, n, &(0..100)).unwrap().into_iter().map(|m| (n, m)));
-                lives.extend(live(&rows, n as u32).unwrap().into_iter().map(|l| (l.ino, l.at)));
+                lives.extend(live(&rows, n as u32).unwrap().0.into_iter().map(|l| (l.ino, l.at)));
             }
             prop_assert_eq!(found(all), model.clone());
             prop_assert_eq!(found(lives), model);

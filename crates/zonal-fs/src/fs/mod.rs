@@ -1,5 +1,6 @@
 //! The file system itself.
 
+mod beginnings;
 mod combine;
 mod commit;
 mod core;
@@ -647,7 +648,11 @@ impl FileSystem {
     pub fn background_step(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.0.resend(waiter);
         self.0.send_old(waiter)?;
-        self.0.background_step(waiter)
+        let did = self.0.background_step(waiter)?;
+        if !did {
+            self.0.name_batch_if_idle(waiter);
+        }
+        Ok(did)
     }
 
     /// Collects the zone that gains most, even if space is not short. Returns whether it did a step.

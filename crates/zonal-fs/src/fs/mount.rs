@@ -3,6 +3,7 @@
 //! Rows are as they were at the last commit; zones may have been written since. Blocks below a zone's pointer that are in
 //! no file's map are garbage, and count as written. Nothing is replayed.
 
+use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::create::Names;
@@ -230,7 +231,8 @@ pub(super) fn open(
     }
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
-    let mut core = core(rows, book, limit, options.zone_order, &superblock)?;
+    let begun = Arc::new(Beginnings::new(&accounts));
+    let mut core = core(rows, book, begun.clone(), limit, options.zone_order, &superblock)?;
     core.turns = turns(drive.volume(), &superblock, &options);
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
@@ -252,6 +254,8 @@ pub(super) fn open(
         pool,
         small,
         unit_sums,
+        begun,
+        last_batch: Mutex::default(),
         keeps_data,
         reader,
         nodes,
@@ -282,6 +286,7 @@ fn turns(volume: &Volume, superblock: &Superblock, options: &MountOptions) -> Tu
 fn core(
     rows: Rows,
     mut book: ZoneBook,
+    begun: Arc<Beginnings>,
     limit: u32,
     order: ZoneOrder,
     superblock: &Superblock,
@@ -317,6 +322,7 @@ fn core(
             book,
             open,
             credit,
+            begun,
             plan.finish,
             superblock.unit_blocks,
             order,

@@ -208,10 +208,11 @@ impl Shared {
 
     /// What is read from.
     pub(super) fn source(&self) -> Source<'_> {
-        let Shared { drive, superblock, pool: units, small, unit_sums, .. } = self;
+        let Shared { drive, superblock, pool: units, small, unit_sums, begun, .. } = self;
         let (depth, along_max) = (DEPTH, ALONG_MAX);
         let (buffers, known) = (Some(Buffers { small, units }), Some(unit_sums));
-        Source { drive, superblock, has_data: self.has_data(), buffers, known, depth, along_max }
+        let has_data = self.has_data();
+        Source { drive, superblock, has_data, buffers, known, begun, headers: None, depth, along_max }
     }
 }
 

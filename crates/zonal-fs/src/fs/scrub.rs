@@ -14,7 +14,7 @@ use super::FileSystem;
 use super::core::Shared;
 use super::error::FsError;
 use super::fetch::{Source, Span};
-use super::map;
+use super::map::{self, HeaderSums};
 use super::read;
 use super::room::Touched;
 use crate::BLOCK_BYTES;
@@ -197,10 +197,10 @@ impl Shared {
             return Ok((0, None));
         }
         let verified = match map::live_in(&self.reader, zone, &blocks) {
-            Ok(live) => {
+            Ok((live, headers)) => {
                 let spans = live.iter().flat_map(|piece| read::spans(piece.ino, &piece.at));
                 let spans: Vec<Span> = spans.filter(|span| blocks.contains(&span.place.block())).collect();
-                self.verify(waiter, &spans, show)
+                self.verify(waiter, &spans, &headers, show)
             }
             Err(error) if is_gone(error.answer()) => Err(error),
             // What lies there cannot be known: the rest can.
@@ -226,13 +226,20 @@ impl Shared {
         &self,
         waiter: &dyn Wait,
         spans: &[Span],
+        headers: &HeaderSums,
         show: &mut dyn FnMut(&FsError),
     ) -> Result<u64, FsError> {
         if spans.is_empty() {
             return Ok(0);
         }
         // Headers are to be read, too.
-        let source = Source { depth: DEPTH, along_max: ALONG_MAX, known: None, ..self.source() };
+        let source = Source {
+            depth: DEPTH,
+            along_max: ALONG_MAX,
+            known: None,
+            headers: Some(headers),
+            ..self.source()
+        };
         let mut fetched = source.fetch(waiter, spans);
         let mut unread = None;
         for span in spans {

@@ -15,7 +15,7 @@ use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
 use crate::waiter::Wait;
 use std::sync::{Arc, Weak};
-use zonal_core::ZoneIndex;
+use zonal_core::{Nanos, ZoneIndex};
 
 /// Zones that are collected before the store is told that none comes free.
 const TRIES_MAX: u32 = 16;
@@ -28,6 +28,17 @@ impl ZoneSource for FreeZones {
         let shared = self.0.upgrade()?;
         shared.space.lock().lend_at_once()
     }
+}
+
+/// Time without a batch after which the superblock names the last one.
+const IDLE: Nanos = Nanos(1_000_000_000);
+
+/// The last batch that a background step saw.
+#[derive(Debug, Default)]
+pub(super) struct LastBatch {
+    batch: u64,
+    since: Nanos,
+    is_named: bool,
 }
 
 impl Shared {
@@ -110,6 +121,31 @@ impl Shared {
             core.rows.look_at_room();
         }
         Ok(())
+    }
+
+    /// Names the last batch in the superblock, if no other came for [`IDLE`].
+    pub(super) fn name_batch_if_idle(&self, waiter: &dyn Wait) {
+        let backend = self.backend();
+        let Some(log) = backend.log() else { return };
+        let (batch, now) = (log.batch(), waiter.now());
+        let is_due = {
+            let mut last = self.last_batch.lock();
+            match &mut *last {
+                LastBatch { batch: seen, .. } if *seen != batch => {
+                    *last = LastBatch { batch, since: now, is_named: false };
+                    false
+                }
+                LastBatch { is_named: true, .. } => false,
+                LastBatch { since, is_named, .. } => {
+                    *is_named = now.0.saturating_sub(since.0) >= IDLE.0;
+                    *is_named
+                }
+            }
+        };
+        if is_due {
+            // If it fails, the next batch is told of it when it needs the superblock.
+            let _ = log.name_batch();
+        }
     }
 
     /// What a zone takes of what files can have.

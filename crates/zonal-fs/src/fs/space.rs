@@ -7,6 +7,7 @@
 //! Threads that wait for space are in the core's waiting room. So whatever may end a wait (space that is freed, given back or made available) is
 //! done under the core's lock, whose holder tells the waiting room. What takes space, or only looks, needs no more than this lock.
 
+use super::beginnings::Beginnings;
 use super::error::FsError;
 use super::map::Freed;
 use crate::BLOCK_BYTES;
@@ -22,6 +23,7 @@ use crate::store::Rows;
 use crate::store::locked::{InOrder, Rank};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use zonal_core::ZoneIndex;
 
 /// Failed resets after which a zone is given up.
@@ -59,6 +61,7 @@ pub(super) struct Space {
     pub(super) book: ZoneBook,
     pub(super) open: OpenZones,
     pub(super) credit: Credits,
+    begun: Arc<Beginnings>,
     /// Blocks of the largest unit, header included.
     unit_blocks: u32,
     zone_order: ZoneOrder,
@@ -89,6 +92,7 @@ impl Space {
         book: ZoneBook,
         open: OpenZones,
         credit: Credits,
+        begun: Arc<Beginnings>,
         closed: Vec<ZoneIndex>,
         unit_blocks: u32,
         zone_order: ZoneOrder,
@@ -97,6 +101,7 @@ impl Space {
             book,
             open,
             credit,
+            begun,
             unit_blocks,
             zone_order,
             closed: Closed { zones: closed, ..Closed::default() },
@@ -289,6 +294,7 @@ impl Space {
     /// A zone was reset: its capacity can be written.
     pub(super) fn was_reset(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         let blocks = self.book.end_reset(zone)?;
+        self.begun.was_reset(zone.0);
         self.credit.made_available(blocks.into());
         self.changed.insert(zone);
         self.closed.forget(zone);
@@ -422,8 +428,9 @@ impl Space {
     /// Puts the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self, rows: &mut Rows) -> Result<(), BookError> {
         for zone in std::mem::take(&mut self.changed) {
-            let account = Account { used: self.book.zone(zone)?.used, resets: self.book.resets(zone) };
-            rows.put(key::zone(zone.0), account.encode());
+            let (used, resets) = (self.book.zone(zone)?.used, self.book.resets(zone));
+            let begun = self.begun.of(zone.0).filter(|_| used > 0).unwrap_or(0);
+            rows.put(key::zone(zone.0), Account { used, resets, begun }.encode());
         }
         Ok(())
     }

@@ -1,10 +1,9 @@
-//! Checksums of units that were read and verified, kept for the next reads.
+//! What headers of units say, kept for the next reads: whose data a unit holds, and its checksums.
 //!
-//! The header of a unit has the checksums of its data. A read that finds them here is one command. Any other read fetches the header
-//! along. Four bytes a block is a thousandth of the data.
+//! A read that finds a unit here is one command. Any other read fetches the header along. Four bytes a block is a thousandth of the data.
 //!
 //! # Invariants
-//! - Only what a sound header said is kept. What is kept is at most as many bytes as the mount options say.
+//! - Only what a sound header of this use of the zone said is kept. What is kept is at most as many bytes as the mount options say.
 //! - A zone is reset only when no read has it pinned. [`UnitSums::forget`] is called before the reset begins, and
 //!   [`UnitSums::remember`] while the zone is pinned. So what is kept is of the units that lie in the zone now.
 //!
@@ -16,6 +15,7 @@
 //! Each shard is a clock: a hand passes over the entries, takes the mark of each that was used since it came by, and stops at one
 //! without a mark. An entry comes without a mark: a file that is read once from end to end takes the place of others of its kind.
 
+use crate::format::{Header, Record};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -24,14 +24,62 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Parts with a lock each. Two threads that read at random seldom meet.
 const SHARDS: usize = 64;
 
-/// Bytes that an entry takes beside its checksums: its key twice, the table's slack, the counts of the shared list, the allocator.
+/// Bytes that an entry takes beside what the header said: its key twice, the table's slack, the counts of the shared list, the allocator.
 const ENTRY_BYTES: usize = 128;
 
 /// A unit: its zone, and its first block there.
 type Unit = (u32, u32);
 
-/// The checksums of a unit's blocks, in order.
-pub(super) type Sums = Arc<[u32]>;
+/// What a header says that was read.
+///
+/// All of it lies in one list, so that a read of a block touches one place in memory: the number of pieces, [`PIECE_WORDS`] words for each,
+/// and the checksum of each block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stated(Arc<[u32]>);
+
+/// Words of a piece: file and first block, the low word of each before the high one, and blocks.
+const PIECE_WORDS: usize = 5;
+
+impl Stated {
+    pub(super) fn new(header: &Header) -> Stated {
+        let mut words = vec![header.records.len() as u32];
+        for Record { ino, block, blocks, .. } in &header.records {
+            words.extend([*ino as u32, (ino >> 32) as u32, *block as u32, (block >> 32) as u32, *blocks]);
+        }
+        words.extend(&header.sums);
+        Stated(words.into())
+    }
+
+    fn parts(&self) -> (&[[u32; PIECE_WORDS]], &[u32]) {
+        let (pieces, rest) = self.0.split_first().expect("it begins with their number");
+        let (pieces, sums) = rest.split_at(*pieces as usize * PIECE_WORDS);
+        (pieces.as_chunks().0, sums)
+    }
+
+    /// The checksums of the unit's blocks, in order.
+    pub(super) fn sums(&self) -> &[u32] {
+        self.parts().1
+    }
+
+    /// Whether the unit holds `blocks` blocks of a file from `block` on, at its own block `index`.
+    pub(super) fn holds(&self, ino: u64, block: u64, index: u32, blocks: u32) -> bool {
+        let (mut at, mut next, end) = (0, index, index + blocks);
+        for [ino_low, ino_high, low, high, own] in self.parts().0 {
+            let own_end = at + own;
+            if next < own_end {
+                let is_it = u64::from(*ino_high) << 32 | u64::from(*ino_low) == ino
+                    && (u64::from(*high) << 32 | u64::from(*low)) + u64::from(next - at)
+                        == block + u64::from(next - index);
+                if !is_it || own_end >= end {
+                    return is_it;
+                }
+                next = own_end;
+            }
+            at = own_end;
+        }
+        false
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct UnitSums {
@@ -56,17 +104,17 @@ struct Entry {
     unit: Unit,
     age: u32,
     is_used: bool,
-    sums: Sums,
+    stated: Stated,
 }
 
 impl Entry {
     fn bytes(&self) -> usize {
-        bytes_of(&self.sums)
+        bytes_of(&self.stated)
     }
 }
 
-fn bytes_of(sums: &Sums) -> usize {
-    ENTRY_BYTES + size_of_val::<[u32]>(sums)
+fn bytes_of(stated: &Stated) -> usize {
+    ENTRY_BYTES + size_of_val::<[u32]>(&stated.0)
 }
 
 impl UnitSums {
@@ -80,7 +128,7 @@ impl UnitSums {
     }
 
     /// What is known of a unit, whose zone is pinned.
-    pub(super) fn find(&self, zone: u32, unit: u32) -> Option<Sums> {
+    pub(super) fn find(&self, zone: u32, unit: u32) -> Option<Stated> {
         let age = self.age(zone)?;
         let mut shard = self.shard((zone, unit)).lock();
         let place = *shard.places.get(&(zone, unit))?;
@@ -89,16 +137,16 @@ impl UnitSums {
             return None;
         }
         entry.is_used = true;
-        Some(entry.sums.clone())
+        Some(entry.stated.clone())
     }
 
     /// Keeps what the sound header of a unit said, whose zone is pinned.
-    pub(super) fn remember(&self, zone: u32, unit: u32, sums: &Sums) {
+    pub(super) fn remember(&self, zone: u32, unit: u32, stated: &Stated) {
         let Some(age) = self.age(zone) else { return };
-        if bytes_of(sums) > self.shard_bytes {
+        if bytes_of(stated) > self.shard_bytes {
             return;
         }
-        let entry = Entry { unit: (zone, unit), age, is_used: false, sums: sums.clone() };
+        let entry = Entry { unit: (zone, unit), age, is_used: false, stated: stated.clone() };
         let mut shard = self.shard(entry.unit).lock();
         shard.put(entry);
         while shard.bytes > self.shard_bytes {
@@ -167,8 +215,37 @@ impl Shard {
 mod tests {
     use super::*;
 
-    fn sums(blocks: u32, value: u32) -> Sums {
-        vec![value; blocks as usize].into()
+    fn header(pieces: &[(u64, u64, u32)], sums: Vec<u32>) -> Header {
+        let record = |&(ino, block, blocks): &_| Record { ino, born: 0, block, blocks, size: 0, number: 0 };
+        let records: Vec<_> = pieces.iter().map(record).collect();
+        Header { uuid: [0; 16], sequence: 1, since: 0, zone: 0, begun: 1, records, sums, paths: Vec::new() }
+    }
+
+    fn sums(blocks: u32, value: u32) -> Stated {
+        Stated::new(&header(&[(1, 0, blocks)], vec![value; blocks as usize]))
+    }
+
+    /// Every range of a unit of four pieces, of which two follow each other in their file.
+    #[test]
+    fn unit_holds_the_pieces_of_its_header_and_nothing_else() {
+        let pieces = [(7, 1 << 33, 2), (1 << 40, 5, 3), (1 << 40, 8, 2), (7, 0, 1)];
+        let stated = Stated::new(&header(&pieces, vec![9; 8]));
+        assert_eq!(stated.sums(), [9; 8]);
+        let owners: Vec<(u64, u64)> = pieces
+            .iter()
+            .flat_map(|&(ino, block, blocks)| (block..).take(blocks as usize).map(move |b| (ino, b)))
+            .collect();
+        for index in 0..8 {
+            for blocks in 1..=8 - index as u32 {
+                let (ino, block) = owners[index];
+                let wanted = (block..).take(blocks as usize).map(|b| (ino, b));
+                let expected = owners[index..].iter().copied().take(blocks as usize).eq(wanted);
+                assert_eq!(stated.holds(ino, block, index as u32, blocks), expected, "{index}+{blocks}");
+                assert!(!stated.holds(ino + 1, block, index as u32, blocks));
+                assert!(!stated.holds(ino, block + 1, index as u32, blocks));
+            }
+        }
+        assert!(!stated.holds(7, 0, 7, 2), "more blocks than the unit has");
     }
 
     fn bytes(of: &UnitSums) -> usize {

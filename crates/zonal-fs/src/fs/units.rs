@@ -51,6 +51,11 @@ impl Units {
         token
     }
 
+    /// The header of a unit that was listed has this checksum.
+    pub(super) fn note_header(&mut self, token: u64, header: u32) {
+        self.sent.get_mut(&token).expect("a unit that is listed").header = header;
+    }
+
     /// The unit that is answered.
     ///
     /// # Panics

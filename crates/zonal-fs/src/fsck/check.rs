@@ -5,12 +5,14 @@ use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::dump::{Row, RowKind};
 use crate::format::{
-    Account, Attributes, Entry, Extent, FILES_END, FileKind, Position, Run, Superblock, key, positioned,
+    Account, Attributes, Entry, Extent, FILES_END, FileKind, Position, Run, Superblock, UnitError, key,
+    positioned,
 };
 use crate::fs::files::{FILES, FILES_AS_OF};
+use crate::fs::inspect::{self, HeaderSums};
 use crate::fs::names::named;
 use crate::fs::number::generation;
-use crate::fs::{FsError, ROOT, inspect};
+use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
 use crate::store::backend::Stop;
 use crate::store::backend::log::has_empty_zone;
@@ -99,7 +101,7 @@ struct Seen {
     positions: BTreeMap<(u64, Position), Vec<u8>>,
     held: Vec<Held>,
     runs: Vec<(u32, u32, Run)>,
-    accounts: BTreeMap<u32, u32>,
+    accounts: BTreeMap<u32, Account>,
     orphans: BTreeSet<u64>,
     /// Symbolic links with a target.
     links: BTreeSet<u64>,
@@ -178,8 +180,7 @@ impl Seen {
             Some(())
         })?;
         seen.scan(rows, key::zones(), |seen, key, value| {
-            let account = Account::decode(key, value).ok()?;
-            seen.accounts.insert(key::parts(key).0 as u32, account.used);
+            seen.accounts.insert(key::parts(key).0 as u32, Account::decode(key, value).ok()?);
             Some(())
         })?;
         seen.scan(rows, key::orphans(), |seen, key, _| {
@@ -414,7 +415,7 @@ impl Seen {
             *files = files.saturating_add(held.extent.blocks);
         }
         for zone in 0..report.len() as u32 {
-            let account = self.accounts.get(&zone).copied().unwrap_or(0);
+            let account = self.accounts.get(&zone).map_or(0, |account| account.used);
             let files = files.get(&zone).copied().unwrap_or(0);
             if files > 0 && report[zone as usize].condition == ZoneCondition::ReadOnly {
                 self.findings.push(Finding::ReadOnlyZone { zone, blocks: files });
@@ -458,9 +459,19 @@ impl Seen {
         drive: &Drive,
         waiter: &dyn Wait,
     ) -> Result<(), FsError> {
-        let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone());
+        let zones = drive.volume().info().geometry.zones();
+        let accounts: Vec<_> =
+            (0..zones).map(|zone| self.accounts.get(&zone).copied().unwrap_or_default()).collect();
+        let mut headers = HeaderSums::default();
+        self.runs.iter().for_each(|(zone, at, run)| headers.add(*zone, *at, run));
+        let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone(), &accounts, headers);
         for Held { ino, block, extent } in &self.held {
             for (at, error) in reader.verify(waiter, *ino, *block, extent)? {
+                if let FsError::Unit { zone, error: UnitError::Beginning(units), .. } = error {
+                    let account = self.accounts.get(&zone).map_or(0, |account| account.begun);
+                    self.findings.push(Finding::Beginning { zone, account, units });
+                    continue;
+                }
                 self.findings.push(Finding::Data { ino: *ino, block: at, what: error.to_string() });
             }
         }

@@ -113,6 +113,11 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             rows.put(key::counter("ino"), (largest + 1).to_le_bytes().to_vec());
         }
         // Recounted at the end.
+        Finding::Beginning { zone, units, .. } => {
+            let key = key::zone(*zone);
+            let account = rows.get(&key)?.and_then(|value| Account::decode(&key, &value).ok());
+            rows.put(key, Account { begun: *units, ..account.unwrap_or_default() }.encode());
+        }
         Finding::Account { .. } | Finding::Blocks { .. } | Finding::Files { .. } => {}
         // The collector moves the data once the file system is mounted.
         Finding::ReadOnlyZone { .. } => {}
@@ -328,12 +333,14 @@ fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), Fs
     let blocks = blocks.min(u32::from(extent.unit_blocks) - place.index);
     let run_key = key::run(extent.zone, place.unit);
     let old = rows.get(&run_key)?.and_then(|old| Run::decode(&run_key, &old).ok());
+    let header = old.as_ref().map_or(0, |run| run.headers[0]);
     let mut unit: Vec<Owner> =
         old.map_or_else(Vec::new, |run| first_unit(rows, extent.zone, place.unit, run));
     let (from, end) = (place.index as usize, (place.index + blocks) as usize);
     unit.resize(unit.len().max(end), NO_OWNER);
     unit[from..end].iter_mut().zip(block..).for_each(|(owner, block)| *owner = (ino, block));
-    rows.put(run_key, Run { unit_blocks: unit.len() as u16, pieces: pieces(&unit) }.encode());
+    let run = Run { unit_blocks: unit.len() as u16, headers: vec![header], pieces: pieces(&unit) };
+    rows.put(run_key, run.encode());
     Ok(())
 }
 
@@ -357,7 +364,8 @@ fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
     }
     let next = key::run(zone, start + 1 + per);
     if !rest.is_empty() && rows.get(&next).is_ok_and(|there| there.is_none()) {
-        rows.put(next, Run { unit_blocks: run.unit_blocks, pieces: rest }.encode());
+        let headers = run.headers[1..].to_vec();
+        rows.put(next, Run { unit_blocks: run.unit_blocks, headers, pieces: rest }.encode());
     }
     unit
 }
@@ -391,7 +399,7 @@ fn recount(rows: &mut Rows) -> Result<(), FsError> {
         rows.put(key, Account { used: zones.remove(&zone).unwrap_or(0), ..old }.encode());
     }
     for (zone, used) in zones {
-        rows.put(key::zone(zone), Account { used, resets: 0 }.encode());
+        rows.put(key::zone(zone), Account { used, ..Account::default() }.encode());
     }
     Ok(())
 }

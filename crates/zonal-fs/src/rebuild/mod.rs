@@ -70,6 +70,9 @@ pub struct Rebuilt {
     pub units: u64,
     /// Units that no commit knew when the file system was opened again after them.
     pub uncommitted: u64,
+    /// Units that were in their zone before its last reset, and lie where the drive has lost a write; or of which nothing counted any more
+    /// when the zone was written on.
+    pub earlier: u64,
     /// Units of which not all was written.
     pub torn: u64,
     /// Units with data that is not what was written, as far as the scan read it. They count: a read of the data is an

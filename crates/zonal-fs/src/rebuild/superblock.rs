@@ -113,6 +113,8 @@ pub(super) fn place(
 ) -> Result<Writer, RebuildError> {
     let is_logged = basis.superblock.metadata == Metadata::Logged;
     let with_zones = |mut anchor: Anchor| -> Result<Anchor, RebuildError> {
+        // The new store counts its batches from the first.
+        anchor.batch = 0;
         if is_logged {
             let wanted = anchor.zones.len().max(SEGMENTS_MIN);
             anchor.zones = Told::of(drive, waiter, report)?.zones_without_data(report, basis, wanted)?;

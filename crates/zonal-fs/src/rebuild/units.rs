@@ -6,7 +6,7 @@ use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
 use crate::fs::map::Mapped;
 use crate::scan::{self, Depth, Found, UnitState};
 use crate::waiter::Wait;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::size_of;
 use zonal_core::{ZoneDescriptor, ZoneType};
 
@@ -44,6 +44,10 @@ pub(super) struct FoundUnits {
     openings: BTreeSet<u64>,
     /// Highest number in any header.
     pub(super) last_number: u64,
+    /// Of each unit by zone and block, the checksum of its header.
+    headers: Vec<(u32, u32, u32)>,
+    /// Where the use of each zone begins that counts.
+    begun: BTreeMap<u32, u64>,
     pub(super) counts: Rebuilt,
 }
 
@@ -68,7 +72,9 @@ pub(super) fn read_all(
         zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional
     };
     for zone in report.iter().filter(is_data) {
-        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| units.take(zone.zone.0, found));
+        let mut found = Vec::new();
+        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |one| found.push(one));
+        units.take_zone(zone.zone.0, found);
     }
     units
 }
@@ -83,6 +89,36 @@ impl FoundUnits {
         &self.paths[entry.path as usize]
     }
 
+    /// The checksum of the header of a unit, and where the use of its zone begins.
+    pub(super) fn header(&self, zone: u32, unit: u32) -> u32 {
+        let place = self.headers.binary_search_by_key(&(zone, unit), |(zone, unit, _)| (*zone, *unit));
+        place.map_or(0, |place| self.headers[place].2)
+    }
+
+    /// [`Header::begun`] of the units that count in a zone.
+    pub(super) fn begun(&self, zone: u32) -> u64 {
+        self.begun.get(&zone).copied().unwrap_or(0)
+    }
+
+    /// Takes in what lies in a zone. Units from before its last reset lie where the drive has lost a write.
+    fn take_zone(&mut self, zone: u32, found: Vec<Found>) {
+        let begun = |found: &Found| match found {
+            Found::Unit { header, .. } => Some(header.begun),
+            _ => None,
+        };
+        let last = found.iter().filter_map(begun).max();
+        self.begun.extend(last.map(|begun| (zone, begun)));
+        for one in found {
+            match one {
+                Found::Unit { header, .. } if Some(header.begun) != last => {
+                    self.counts.earlier += 1;
+                    self.note(&header);
+                }
+                other => self.take(zone, other),
+            }
+        }
+    }
+
     fn take(&mut self, zone: u32, found: Found) {
         match found {
             Found::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
@@ -91,10 +127,11 @@ impl FoundUnits {
                 self.counts.torn += 1;
                 self.note(&header);
             }
-            Found::Unit { block, header, state } => {
+            Found::Unit { block, header, checksum, state } => {
                 self.counts.damaged += u64::from(matches!(state, UnitState::Damaged(_)));
                 self.counts.units += 1;
                 self.note(&header);
+                self.headers.push((zone, block, checksum));
                 self.take_unit(zone, block, &header);
             }
         }

@@ -54,7 +54,7 @@ struct Writer {
 
 impl Writer {
     fn all(&mut self, found: &mut FoundUnits, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
-        self.runs(&found.entries)?;
+        self.runs(found)?;
         // The loop takes them file by file, and reads paths of `found` meanwhile.
         let mut entries = std::mem::take(&mut found.entries);
         entries.retain(|entry| entry.ino > ROOT);
@@ -80,7 +80,8 @@ impl Writer {
         let tree = self.names(files, Tree::new(next, number::generation(number), now))?;
         counts.lost_and_found = tree.lost_and_found;
         for (zone, used) in used {
-            self.put((key::zone(zone), Account { used, resets: 0 }.encode()))?;
+            let begun = found.begun(zone);
+            self.put((key::zone(zone), Account { used, resets: 0, begun }.encode()))?;
         }
         files::put(&mut self.rows, counts.files + tree.directories_count(), number);
         self.last(&tree, number, superblock)?;
@@ -88,12 +89,13 @@ impl Writer {
     }
 
     /// Writes the runs: what was written where.
-    fn runs(&mut self, entries: &[Entry]) -> Result<(), FsError> {
+    fn runs(&mut self, found: &FoundUnits) -> Result<(), FsError> {
         let mut tails = Tails::default();
-        for unit in entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
+        for unit in found.entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
             let piece = |e: &Entry| RunPiece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
             let Entry { zone, unit: block, .. } = unit[0];
-            tails.note(&mut self.rows, zone, block, unit.iter().map(piece).collect());
+            let header = found.header(zone, block);
+            tails.note(&mut self.rows, zone, block, header, unit.iter().map(piece).collect());
             self.relieve()?;
         }
         Ok(())

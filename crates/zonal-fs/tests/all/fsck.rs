@@ -145,7 +145,7 @@ fn sound_file_system_has_no_findings() {
 #[test]
 fn wrong_accounts_are_found_and_counted_anew() {
     finds(
-        |rows| rows.put(key::zone(0), Account { used: 7, resets: 0 }.encode()),
+        |rows| rows.put(key::zone(0), Account { used: 7, resets: 0, begun: 0 }.encode()),
         &[Finding::Account { zone: 0, account: 7, files: 50 }],
     );
 }
@@ -163,10 +163,26 @@ fn account_that_cannot_be_read_is_found_and_keeps_a_mount_from_resetting_its_zon
 }
 
 #[test]
+fn account_that_the_units_of_its_zone_contradict_is_found_with_the_data_and_mended() {
+    let made = Made::new();
+    let right = Account::decode(&[], &made.rows().get(&key::zone(0)).unwrap().unwrap()).unwrap();
+    let begun = right.begun + 1;
+    made.damaged(|rows| rows.put(key::zone(0), Account { begun, ..right }.encode()));
+    let drive = Drive::new(made.volume.clone());
+    let options = Options::default().with_data(true);
+    let mut rows = made.rows();
+    let found = check(&rows, &made.superblock, &drive, &waiter(), options).unwrap();
+    let expected = Finding::Beginning { zone: 0, account: begun, units: right.begun };
+    assert!(!found.is_empty() && found.iter().all(|finding| *finding == expected), "{found:?}");
+    repair(&mut rows, &found).unwrap();
+    assert_eq!(check(&rows, &made.superblock, &drive, &waiter(), options).unwrap(), []);
+}
+
+#[test]
 fn resets_are_counted_over_mounts_and_repairs() {
     let made = Made::new();
     let found = made.damaged(|rows| {
-        let account = Account { used: 1, resets: 7 };
+        let account = Account { used: 1, resets: 7, begun: 0 };
         rows.put(key::zone(0), account.encode());
     });
     assert_eq!(made.repaired(&found), []);
@@ -613,7 +629,10 @@ fn rows_of_what_a_zone_had_before_are_no_finding() {
             // In the midst of its first unit, and where its second one begins.
             for old in [at + 2, at + 1 + u32::from(run.unit_blocks)] {
                 let piece = RunPiece { ino: run.pieces[0].ino, block: 7777, blocks: 2 };
-                rows.put(key::run(zone, old), Run { unit_blocks: 2, pieces: vec![piece] }.encode());
+                rows.put(
+                    key::run(zone, old),
+                    Run { unit_blocks: 2, headers: vec![1], pieces: vec![piece] }.encode(),
+                );
             }
         },
         &[],

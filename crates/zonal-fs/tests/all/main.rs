@@ -15,6 +15,7 @@ mod faults;
 mod front;
 mod fsck;
 mod golden;
+mod identity;
 mod in_place;
 mod interleaved;
 mod judge;

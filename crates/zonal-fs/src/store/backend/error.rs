@@ -112,6 +112,14 @@ pub enum Damage {
     /// Something that has to follow is not there.
     #[error("{0} is missing")]
     Missing(&'static str),
+    /// The last batch of it is missing that the drive's superblock names.
+    #[error("it ends at batch {found}, and the superblock names batch {named}: what came after was lost")]
+    Short {
+        /// The last batch that is there.
+        found: u64,
+        /// The one that has to be there.
+        named: u64,
+    },
     /// It is older than the drive's superblock says.
     #[error("it is as it was at number {found}, and the superblock knows of number {known}: it was put back")]
     Old {

@@ -3,7 +3,7 @@
 mod cuts;
 mod damage;
 mod random;
-mod rig;
+pub mod rig;
 
 use crate::common;
 use crate::common::{bytes, read_all, waiter};

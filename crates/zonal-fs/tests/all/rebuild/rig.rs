@@ -102,6 +102,12 @@ impl Rig {
         self.backing = Arc::new(self.backing.restart(seed));
     }
 
+    /// The same drive after the power has come back.
+    pub fn restarted(mut self, seed: u64) -> Rig {
+        self.cut(seed);
+        self
+    }
+
     /// Writes over blocks of zone 0, or of the conventional zones.
     pub fn scribble(&self, block: u64, blocks: u32) {
         let mut buf = IoBuf::zeroed(blocks * BLOCK as u32);

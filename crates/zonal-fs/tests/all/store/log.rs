@@ -434,8 +434,10 @@ fn well_used() -> (Vec<u8>, Vec<Vec<u8>>) {
         states.push(model.clone());
     }
     backing.sync().unwrap();
+    // Before it is closed: then the superblock names the last batch.
+    let bytes = backing.bytes();
     drop(log);
-    (backing.bytes(), states)
+    (bytes, states)
 }
 
 /// What a log in these bytes is: an error, or nothing but pages of one of `states`, some of them unreadable perhaps.

@@ -84,11 +84,11 @@ fn tell(rebuilt: &Rebuilt, json: bool, out: &mut dyn Write) -> std::io::Result<(
         }
     }
     let Rebuilt { files, bytes, lost_and_found, units, uncommitted, torn, damaged, .. } = rebuilt;
-    let Rebuilt { garbage_blocks, unreadable_blocks, replaced, .. } = rebuilt;
+    let Rebuilt { garbage_blocks, unreadable_blocks, replaced, earlier, .. } = rebuilt;
     writeln!(out, "{files} files of {}, {lost_and_found} of them in lost+found", value::human(*bytes))?;
     writeln!(
         out,
-        "{units} units; left out: {torn} torn, {uncommitted} that no commit knew, pieces of files that are gone {replaced}"
+        "{units} units; left out: {torn} torn, {uncommitted} that no commit knew, {earlier} from before their zone was written anew, pieces of files that are gone {replaced}"
     )?;
     writeln!(
         out,
@@ -112,6 +112,7 @@ fn object(rebuilt: &Rebuilt) -> serde_json::Value {
             "units": rebuilt.units,
             "torn": rebuilt.torn,
             "uncommitted": rebuilt.uncommitted,
+            "earlier": rebuilt.earlier,
             "replaced": rebuilt.replaced,
             "damaged": rebuilt.damaged,
             "garbage_blocks": rebuilt.garbage_blocks,

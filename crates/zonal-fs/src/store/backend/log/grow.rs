@@ -98,6 +98,34 @@ impl Log {
         }
     }
 
+    /// The last batch that is durable.
+    pub(crate) fn batch(&self) -> u64 {
+        self.state.lock().batch
+    }
+
+    /// Tells the superblock which batch is the last one. From then on a store that has lost it is refused, and not taken for one that
+    /// ended before. Where the drive has no active zone to spare for that, nothing is done.
+    ///
+    /// # Errors
+    /// The drive's.
+    pub(crate) fn name_batch(&self) -> Result<(), BackendError> {
+        let (batch, named) = {
+            let state = self.state.lock();
+            (state.batch, state.named)
+        };
+        if self.is_read_only || named.is_none_or(|named| batch <= named) {
+            return Ok(());
+        }
+        match self.record(1, |anchor| anchor.batch = batch) {
+            Ok(()) => {
+                self.state.lock().named = Some(batch);
+                Ok(())
+            }
+            Err(BackendError::Request { error, .. }) if is_for_want_of_zones(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What the superblock says of the store.
     pub(super) fn anchor(&self) -> Anchor {
         self.anchor.lock().clone()
@@ -105,8 +133,8 @@ impl Log {
 
     /// What a superblock has to say of the store as it is.
     pub(crate) fn anchor_now(&self) -> Anchor {
-        let number = self.state.lock().durable_number;
-        Anchor { number, ..self.anchor() }
+        let state = self.state.lock();
+        Anchor { number: state.durable_number, batch: state.batch, ..self.anchor() }
     }
 
     /// Writes the copies of the superblock that make a file system of what was made.
@@ -114,7 +142,9 @@ impl Log {
     /// # Errors
     /// The drive's: then there is no file system.
     pub(crate) fn make(&self) -> Result<(), BackendError> {
-        self.write_superblock(|writer, site| writer.make(site))
+        self.write_superblock(|writer, site| writer.make(site))?;
+        self.state.lock().named = Some(0);
+        Ok(())
     }
 
     /// Calls `write` with the writer of the superblock, and with what its updates need.

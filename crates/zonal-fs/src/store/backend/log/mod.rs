@@ -111,6 +111,8 @@ struct LogState {
     durable_number: u64,
     /// The number that the superblock knows.
     recorded: u64,
+    /// The batch that it knows; `None` as long as there is no superblock.
+    named: Option<u64>,
     /// The first batch of this opening has got its number.
     is_numbered: bool,
     /// Blocks of the segments that were begun since the last table.
@@ -300,6 +302,7 @@ impl Store {
             begun: Beginnings { newest: anchor.number, table: anchor.number },
             committed: Beginnings { newest: anchor.number, table: anchor.number },
             recorded: anchor.number,
+            named: None,
             is_numbered: true,
             since_table: 0,
             statistics: Statistics::default(),
@@ -346,7 +349,8 @@ impl Store {
         }
         let (slots, seen) = slots(&segments, &anchor)?;
         let stride = segments.stride(anchor.pieces > 0);
-        let state = open::Opening::new(&segments, &uuid, slots, seen, stride).run(anchor.number)?;
+        let state =
+            open::Opening::new(&segments, &uuid, slots, seen, stride).run(anchor.number, anchor.batch)?;
         let len = state.len;
         let log = Log::new(segments, uuid, anchor, writer, state);
         Ok(Paged::new(log, len))
@@ -368,6 +372,14 @@ impl Store {
     /// The drive's.
     pub fn make(&self) -> Result<(), BackendError> {
         self.medium.make()
+    }
+}
+
+/// The database writes its last batch when it is closed, and closes the log after that.
+impl Drop for Log {
+    fn drop(&mut self) {
+        // If it fails, the last opening is as if it had been cut off.
+        let _ = self.name_batch();
     }
 }
 

@@ -135,18 +135,18 @@ impl<'a> Opening<'a> {
         Opening { segments, uuid, slots, seen, stride, parts, beginning_max, window, headless, unread }
     }
 
-    /// The log as it is, which has to have come as far as `known`.
+    /// The log as it is, which has to have come as far as the number `known`, and to have the batch `named`.
     ///
     /// # Errors
     /// What the drive did not answer comes before what is not there for that reason.
-    pub(super) fn run(mut self, known: u64) -> Result<LogState, BackendError> {
-        self.opened(known).map_err(|error| match error {
+    pub(super) fn run(mut self, known: u64, named: u64) -> Result<LogState, BackendError> {
+        self.opened(known, named).map_err(|error| match error {
             BackendError::Damaged { .. } => self.unread.0.take().unwrap_or(error),
             error => error,
         })
     }
 
-    fn opened(&mut self, known: u64) -> Result<LogState, BackendError> {
+    fn opened(&mut self, known: u64, named: u64) -> Result<LogState, BackendError> {
         let base = self.base()?;
         let mut end = self.find_parts(&base.begun)?;
         for begun in &base.later {
@@ -155,15 +155,16 @@ impl<'a> Opening<'a> {
         let chain = self.follow(base.begun.checkpoint.batch)?;
         let newest = *base.later.last().unwrap_or(&base.begun);
         self.nothing_is_lost(&base, &chain, newest, end)?;
-        self.nothing_is_headless(newest, chain.last().copied().unwrap_or(base.begun.checkpoint.batch))?;
+        let batch = chain.last().copied().unwrap_or(base.begun.checkpoint.batch);
+        self.nothing_is_headless(newest, batch)?;
         let number = self.number(&base, &chain);
         if number < known {
-            let place = self.place(Spot { slot: newest.slot, block: 0 });
-            return Err(BackendError::Damaged {
-                place,
-                what: LOG,
-                damage: Damage::Old { found: number, known },
-            });
+            let start = Spot { slot: newest.slot, block: 0 };
+            return Err(self.damaged(start, LOG, Damage::Old { found: number, known }));
+        }
+        if batch < named {
+            let end = Spot { slot: newest.slot, block: end.block };
+            return Err(self.damaged(end, LOG, Damage::Short { found: batch, named }));
         }
         let seen = &self.seen[newest.slot];
         let is_clean = end.is_last
@@ -172,7 +173,7 @@ impl<'a> Opening<'a> {
             && self.is_sound(&newest)?;
         let current =
             is_clean.then_some(Current { slot: newest.slot, block: end.block, beginning: newest.beginning });
-        self.state(base, &chain, newest, current, number, known)
+        self.state(base, &chain, newest, current, (number, known), named)
     }
 
     fn place(&self, spot: Spot) -> SegmentPlace {
@@ -525,8 +526,8 @@ impl<'a> Opening<'a> {
         chain: &[u64],
         newest: Begun,
         current: Option<Current>,
-        number: u64,
-        recorded: u64,
+        (number, recorded): (u64, u64),
+        named: u64,
     ) -> Result<LogState, BackendError> {
         for listed in &base.listed {
             if let Some(slot) = self.slot_of(listed.segment) {
@@ -574,6 +575,7 @@ impl<'a> Opening<'a> {
             begun,
             committed: begun,
             recorded,
+            named: Some(named),
             is_numbered: false,
             since_table,
             statistics: Statistics::default(),

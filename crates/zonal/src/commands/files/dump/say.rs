@@ -42,16 +42,16 @@ pub(super) fn superblock(candidate: &Candidate) -> Said {
         }
     };
     let (words, mut object) = of_superblock(&copy.superblock);
-    let Anchor { copy: number, number: reached, homes, pieces, piece_blocks, zones } = &copy.anchor;
+    let Anchor { copy: number, number: reached, batch, homes, pieces, piece_blocks, zones } = &copy.anchor;
     let listed: Vec<u32> = zones.iter().map(|zone| zone.0).collect();
     merge(
         &mut object,
-        json!({ "copy": number, "number": reached, "homes": homes.map(|zone| zone.0), "pieces": pieces,
+        json!({ "copy": number, "number": reached, "batch": batch, "homes": homes.map(|zone| zone.0), "pieces": pieces,
             "piece_blocks": piece_blocks, "metadata_zones": listed }),
     );
     merge(&mut object, place);
     let mut lines = format!("{at}: copy {number}: {words}");
-    lines += &format!("\n  store: number {reached}");
+    lines += &format!("\n  store: number {reached}, batch {batch}");
     if *pieces > 0 {
         lines += &format!(", {pieces} pieces of {piece_blocks} blocks");
     }
@@ -280,7 +280,7 @@ pub(super) fn found(found: &Found, live: Option<&[u32]>) -> Said {
             format!("block {block}: {blocks} blocks that cannot be read"),
             json!({ "unreadable": block, "blocks": blocks }),
         ),
-        Found::Unit { block, header, state } => unit(*block, header, *state, live),
+        Found::Unit { block, header, state, .. } => unit(*block, header, *state, live),
     }
 }
 
@@ -293,8 +293,9 @@ fn unit(block: u32, header: &Header, state: UnitState, live: Option<&[u32]>) -> 
         }
         UnitState::Torn(there) => (format!(", torn after {there}"), json!({ "torn_after": there })),
     };
-    let Header { sequence, since, .. } = header;
-    let mut text_of = format!("block {block}: unit {sequence} since {since}, {blocks} blocks{words}");
+    let Header { sequence, since, begun, .. } = header;
+    let mut text_of =
+        format!("block {block}: unit {sequence} since {since}, zone begun {begun}, {blocks} blocks{words}");
     let mut records = Vec::new();
     for (n, (record, path)) in header.records.iter().zip(&header.paths).enumerate() {
         let live = live.and_then(|live| live.get(n));
@@ -310,7 +311,7 @@ fn unit(block: u32, header: &Header, state: UnitState, live: Option<&[u32]>) -> 
         }));
     }
     let object = json!({
-        "unit": block, "sequence": sequence, "since": since, "blocks": blocks, "state": state,
+        "unit": block, "sequence": sequence, "since": since, "zone_begun": begun, "blocks": blocks, "state": state,
         "checksums": !header.sums.is_empty(), "records": records,
     });
     said(text_of, object)
