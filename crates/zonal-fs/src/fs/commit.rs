@@ -85,6 +85,17 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
+    /// Waits until the data of a file without a name are written. Data that was lost is an error.
+    pub(super) fn complete_unnamed(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
+        if self.attributes(ino)?.links > 0 {
+            return Ok(());
+        }
+        self.sync_tail(waiter, ino)?;
+        let core = self.lock_when_completed(waiter, ino)?;
+        let failure = core.nodes.here(ino).and_then(|mut node| node.failure.take());
+        failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
+    }
+
     /// Makes everything durable, and reports the first data that was lost since the last call.
     pub(super) fn sync(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.send_all_tails(waiter)?;

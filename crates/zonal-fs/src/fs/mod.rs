@@ -249,11 +249,16 @@ impl FileSystem {
     }
 
     /// The same, in place of a file that has the name. No commit comes in between: after a cut the name is one file's or the
-    /// other's.
+    /// other's. A file without a name gets one when all of its data are written, so that a commit has the name with all data or not at
+    /// all.
+    ///
+    /// To replace many files, end the writes of each with [`OpenFile::send`], and then name one after the other: the first waits
+    /// for the data of all.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`] for either; nothing was changed then.
+    /// [`FsError::IsDirectory`] for either; [`FsError::Write`] if data of a file without a name was lost. Nothing was changed then.
     pub fn link_over(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.complete_unnamed(waiter, ino)?;
         self.0.look_at_file(ino);
         self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))

@@ -33,6 +33,14 @@ impl OpenFile {
         self.ino
     }
 
+    /// Sends the buffered tail, or leaves it to wait with other short pieces, as [`close`](OpenFile::close) does.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`].
+    pub fn send(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        self.fs.0.send_tail(waiter, self.ino)
+    }
+
     /// Closes the file. With its last handle the buffered tail has been sent when this returns, or waits with other short pieces for more.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Files that have no name yet.
 
-use crate::common::{bytes, device, make_with, read_all, reopen, superblock, volume, waiter};
+use crate::common::{bytes, device, make, make_with, read_all, reopen, superblock, volume, waiter};
+use crate::rebuild::rig::{Rig, Where};
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
@@ -114,4 +115,53 @@ fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
     };
     assert_eq!(zones_of(true), of(&[("long", 4), ("not set", 9), ("short", 2)]));
     assert!(zones_of(false).iter().all(|(lifetime, _)| lifetime == "not set"));
+}
+
+/// A commit comes right after a file has taken the name of another, and then the power is cut. Some of its data had not left the memory when it
+/// took the name.
+#[test]
+fn commit_has_a_new_name_with_all_data_of_its_file() {
+    for blocks in [1, 3, 20] {
+        let rig = Rig::new(Where::Logged, blocks);
+        let fs = rig.open();
+        let put = |data: &[u8]| {
+            let file = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o640)).unwrap();
+            fs.write(&waiter(), file.ino(), 0, Payload::Bytes(data)).unwrap();
+            fs.link_over(&waiter(), file.ino(), ROOT, b"f").unwrap();
+            file
+        };
+        put(&bytes(1, 70_000)).close(&waiter()).unwrap();
+        fs.sync(&waiter()).unwrap();
+        let data = bytes(2, blocks as usize * 4096 - 9);
+        let kept = put(&data);
+        let other = fs.create(&waiter(), ROOT, b"other", &NewFile::new(FileKind::File, 0o640)).unwrap();
+        fs.fsync(&waiter(), other).unwrap();
+        rig.backing.cut();
+        drop((kept, fs));
+        let fs = rig.restarted(7).open();
+        assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == data, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn file_whose_data_cannot_be_written_leaves_the_name_to_the_one_that_has_it() {
+    let (volume, plan) = (
+        tempfile::NamedTempFile::new().unwrap(),
+        "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n",
+    );
+    std::fs::write(volume.path(), plan).unwrap();
+    let device =
+        device(&format!("fault:plan={}+ram:size=8M,zone_size=512K,blocksize=4096", volume.path().display()));
+    let fs = make(crate::common::volume(device), 8, MountOptions::default());
+    let put = |data: &[u8]| {
+        let file = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o640)).unwrap();
+        fs.write(&waiter(), file.ino(), 0, Payload::Bytes(data)).unwrap();
+        let linked = fs.link_over(&waiter(), file.ino(), ROOT, b"f");
+        file.close(&waiter()).unwrap();
+        linked
+    };
+    put(&bytes(1, 5000)).unwrap();
+    let error = put(&bytes(2, 9000)).unwrap_err();
+    assert!(matches!(error, FsError::Write { .. }), "{error}");
+    assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == bytes(1, 5000));
 }

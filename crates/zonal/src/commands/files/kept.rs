@@ -72,6 +72,16 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(SECOND).saturating_add(nanos)
 }
 
+/// The times of a file of the host.
+pub(super) fn times_of(stat: &Stat) -> Changes {
+    Changes {
+        atime: Some(SetTime::At(nanos(stat.st_atime, stat.st_atime_nsec as i64))),
+        mtime: Some(SetTime::At(nanos(stat.st_mtime, stat.st_mtime_nsec as i64))),
+        set_ids: SetIds::Keep,
+        ..Changes::default()
+    }
+}
+
 /// Gives a file of the file system what one of the host has, set-id bits included.
 pub(super) fn keep(
     fs: &FileSystem,
@@ -83,10 +93,7 @@ pub(super) fn keep(
         mode: Some((stat.st_mode & 0o7777) as u16),
         uid: Some(stat.st_uid),
         gid: Some(stat.st_gid),
-        atime: Some(SetTime::At(nanos(stat.st_atime, stat.st_atime_nsec as i64))),
-        mtime: Some(SetTime::At(nanos(stat.st_mtime, stat.st_mtime_nsec as i64))),
-        set_ids: SetIds::Keep,
-        ..Changes::default()
+        ..times_of(stat)
     };
     fs.set_attributes(waiter, ino, &changes)?;
     set_xattrs(fs, waiter, ino, &from.xattrs()?)
@@ -112,7 +119,7 @@ pub(super) fn set_xattrs(
 }
 
 /// Whether all is kept but an attribute.
-fn is_of_attribute(error: &anyhow::Error) -> bool {
+pub(super) fn is_of_attribute(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(FsError::AttributeTooLarge))
 }
 

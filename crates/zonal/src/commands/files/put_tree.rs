@@ -1,7 +1,7 @@
 //! Files of the host into a file system: one, or a directory with all that is in it.
 
 use super::journey::Journey;
-use super::kept::{HostName, keep, kind_of, placed, skipped};
+use super::kept::{HostName, is_of_attribute, keep, kind_of, placed, skipped, times_of};
 use super::pipe::{piece_bytes, pipe};
 use super::{Opened, own};
 use crate::exit::Failure;
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use zonal_fs::format::FileKind;
-use zonal_fs::{Changes, FsError, NewFile, Payload, Rename, SetIds};
+use zonal_fs::{Changes, FsError, NewFile, OpenFile, Payload, Rename, SetIds};
 
 /// Copies files into a file system.
 pub(super) struct PutTree<'a> {
@@ -23,6 +23,10 @@ pub(super) struct PutTree<'a> {
     journey: Journey,
     /// Files with several names that were copied: by device and number, the file here.
     linked: HashMap<(u64, u64), u64>,
+    /// Files that were copied and have no name yet.
+    unnamed: Vec<Unnamed>,
+    /// Directories of theirs that are done otherwise, with the times that they have to have in the end.
+    done: Vec<(u64, Changes)>,
     buffer: Vec<u8>,
 }
 
@@ -39,6 +43,39 @@ struct Frame {
     left: Vec<OsString>,
 }
 
+/// A file that was copied, and is to get a name once its data are written.
+pub(super) struct Unnamed {
+    pub(super) file: OpenFile,
+    pub(super) parent: u64,
+    pub(super) name: Vec<u8>,
+    /// The path that errors name.
+    pub(super) path: Vec<u8>,
+    /// What came of what the file has itself.
+    pub(super) kept: anyhow::Result<()>,
+}
+
+/// Files that get their names together: as many as share units, and few enough to stay in memory.
+pub(super) const UNNAMED_MAX: usize = 1024;
+
+/// Gives files their names, and tells the errors of each.
+pub(super) fn name_all(
+    opened: &Opened,
+    unnamed: &mut Vec<Unnamed>,
+    mut failed: impl FnMut(&[u8], anyhow::Error) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Opened { fs, waiter } = opened;
+    let mut result = Ok(());
+    for Unnamed { file, parent, name, path, kept } in unnamed.drain(..) {
+        let placed = placed(kept, || Ok(fs.link_over(waiter, file.ino(), parent, &name)?));
+        // What got no name goes with this. The first error is the one to tell.
+        let closed = file.close(waiter);
+        if let Err(error) = placed.and(closed.map_err(anyhow::Error::from)) {
+            result = result.and(failed(&path, error));
+        }
+    }
+    result
+}
+
 impl<'a> PutTree<'a> {
     /// A copy of many files.
     pub(super) fn new(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
@@ -52,7 +89,7 @@ impl<'a> PutTree<'a> {
 
     fn with(opened: &'a Opened, journey: Journey) -> PutTree<'a> {
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        PutTree { opened, journey, linked: HashMap::new(), buffer }
+        PutTree { opened, journey, linked: HashMap::new(), unnamed: Vec::new(), done: Vec::new(), buffer }
     }
 
     /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
@@ -67,7 +104,13 @@ impl<'a> PutTree<'a> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = openat(CWD, source.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
         let from = HostName { directory: &above, name: source.file_name().unwrap_or_default() };
-        self.file(from, to, &place)
+        self.file(from, source.as_os_str().as_bytes(), to, &place)?;
+        let mut named = Ok(());
+        let _ = name_all(self.opened, &mut self.unnamed, |_, error| {
+            named = Err(error);
+            Ok(())
+        });
+        named
     }
 
     /// Copies all that is in the directory `source` to the directory `ino`, whose path is `to`, and what it has itself.
@@ -87,11 +130,22 @@ impl<'a> PutTree<'a> {
         let root = frame(from, name, ino, (source.as_os_str().as_bytes(), to)).with_context(shown)?;
         let mut frames = vec![root];
         let copied = self.walk(&above, &mut frames);
+        let named = self.name_all();
         // Those that an error or a signal leaves unfinished. The first error is the one to tell.
         while let Some(left) = frames.pop() {
             let _ = self.keep(&left, frames.last().map_or(&above, |frame| &frame.from));
         }
-        copied
+        copied.and(named)
+    }
+
+    /// Names the files that were copied. That changes the times of their directories, some of which are done.
+    fn name_all(&mut self) -> Result<(), Failure> {
+        let PutTree { opened, journey, unnamed, .. } = self;
+        let named = name_all(opened, unnamed, |path, error| journey.failed(path, error));
+        for (ino, times) in self.done.drain(..) {
+            opened.fs.set_attributes(&opened.waiter, ino, &times).map_err(anyhow::Error::from)?;
+        }
+        named
     }
 
     /// Copies what is in the directories of `frames`, and what each has itself; those that are not finished are left in it. The first
@@ -112,13 +166,19 @@ impl<'a> PutTree<'a> {
                 Ok(below) => frames.extend(below),
                 Err(error) => self.journey.failed(&path, error)?,
             }
+            if self.unnamed.len() >= UNNAMED_MAX {
+                self.name_all()?;
+            }
         }
         Ok(())
     }
 
     /// What a directory has itself, once all that is in it was copied.
-    fn keep(&self, done: &Frame, directory: &OwnedFd) -> anyhow::Result<()> {
+    fn keep(&mut self, done: &Frame, directory: &OwnedFd) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
+        if self.unnamed.iter().any(|file| file.parent == done.ino) {
+            self.done.push((done.ino, times_of(&done.stat)));
+        }
         let from = HostName { directory, name: &done.name };
         keep(fs, waiter, (from, &done.stat), done.ino)
     }
@@ -136,17 +196,18 @@ impl<'a> PutTree<'a> {
                 let ino = enter(self.opened, frame.ino, name.as_bytes(), 0o700)?;
                 return Ok(Some(self::frame(below, name.to_owned(), ino, (path, &to))?));
             }
-            FileKind::File => self.file(from, &to, &|| Ok(frame.ino))?,
+            FileKind::File => self.file(from, path, &to, &|| Ok(frame.ino))?,
             FileKind::Symlink => self.link(from, &stat, frame.ino)?,
             kind => self.journey.skipped(path, skipped(kind)),
         }
         Ok(None)
     }
 
-    /// A file with data. It gets its name when it is whole.
+    /// A file with data. It gets its name when it is whole, with others.
     fn file(
         &mut self,
         from: HostName<'_>,
+        path: &[u8],
         to: &[u8],
         place: &dyn Fn() -> Result<u64, FsError>,
     ) -> anyhow::Result<()> {
@@ -166,15 +227,31 @@ impl<'a> PutTree<'a> {
         let ino = new.ino();
         fs.announce(ino, to)?;
         let copied = self.copy(&file, ino, stat.st_size as u64).and_then(|()| {
+            new.send(waiter)?;
             let kept = keep(fs, waiter, (from, &stat), ino);
-            placed(kept, || Ok(fs.link_over(waiter, ino, place()?, name)?))
+            match kept {
+                Err(error) if !is_of_attribute(&error) => Err(error),
+                kept => Ok((place()?, kept)),
+            }
         });
-        // What got no name goes with this. The first error is the one to tell.
-        let closed = new.close(waiter);
-        copied?;
-        closed?;
-        self.copied(&stat, ino);
-        Ok(())
+        match copied {
+            Ok((parent, kept)) => {
+                self.unnamed.push(Unnamed {
+                    file: new,
+                    parent,
+                    name: name.to_vec(),
+                    path: path.to_vec(),
+                    kept,
+                });
+                self.copied(&stat, ino);
+                Ok(())
+            }
+            // The file goes with this. The first error is the one to tell.
+            Err(error) => {
+                let _ = new.close(waiter);
+                Err(error)
+            }
+        }
     }
 
     /// Gives a file another name if it was copied before.
@@ -184,9 +261,12 @@ impl<'a> PutTree<'a> {
         name: &[u8],
         place: &dyn Fn() -> Result<u64, FsError>,
     ) -> anyhow::Result<bool> {
-        let Some(ino) = self.linked.get(&(stat.st_dev, stat.st_ino)) else { return Ok(false) };
+        let Some(&ino) = self.linked.get(&(stat.st_dev, stat.st_ino)) else { return Ok(false) };
+        if self.unnamed.iter().any(|unnamed| unnamed.file.ino() == ino) {
+            self.name_all().map_err(|failure| failure.error)?;
+        }
         let Opened { fs, waiter } = self.opened;
-        fs.link_over(waiter, *ino, place()?, name)?;
+        fs.link_over(waiter, ino, place()?, name)?;
         self.journey.progress.file();
         Ok(true)
     }

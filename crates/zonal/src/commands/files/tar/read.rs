@@ -1,13 +1,14 @@
 //! An archive into a directory.
 
 use super::super::journey::Journey;
-use super::super::kept::{Xattr, placed, set_xattrs, skipped};
-use super::super::put_tree::{enter, replace_link};
+use super::super::kept::{Xattr, is_of_attribute, set_xattrs, skipped};
+use super::super::put_tree::{UNNAMED_MAX, Unnamed, enter, name_all, replace_link};
 use super::super::{Opened, pipe::piece_bytes};
 use super::pax::Records;
 use super::{BLOCK, PIECES_MAX};
 use crate::exit::Failure;
 use anyhow::{Context, anyhow, bail};
+use std::collections::HashSet;
 use std::io::Read;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 use zonal_fs::format::FileKind;
@@ -27,6 +28,10 @@ pub(super) struct Extract<'a> {
     at: Vec<u8>,
     /// Times that directories are to have once all is in them.
     directories: Vec<(u64, Vec<u8>, Changes)>,
+    /// Files that were copied and have no name yet.
+    unnamed: Vec<Unnamed>,
+    /// Their paths from the directory on.
+    paths: HashSet<Vec<u8>>,
     buffer: Vec<u8>,
 }
 
@@ -147,13 +152,15 @@ struct Entry {
 impl<'a> Extract<'a> {
     pub(super) fn new(opened: &'a Opened, root: u64, at: Vec<u8>) -> Extract<'a> {
         let buffer = vec![0; piece_bytes(&opened.fs)];
-        Extract { opened, root, at, directories: Vec::new(), buffer }
+        let (directories, unnamed) = (Vec::new(), Vec::new());
+        Extract { opened, root, at, directories, unnamed, paths: HashSet::new(), buffer }
     }
 
     /// Puts all that `from` has into the directory.
     pub(super) fn all(mut self, from: &mut dyn Read, journey: &mut Journey) -> Result<(), Failure> {
         let mut input = Input::new(from);
         let read = self.entries(&mut input, journey);
+        let named = self.name_all(journey);
         // Also after an archive that ends early: what is there is as it should be.
         let Opened { fs, waiter } = self.opened;
         for (ino, path, times) in self.directories.iter().rev() {
@@ -161,7 +168,18 @@ impl<'a> Extract<'a> {
                 journey.failed(path, error.into())?;
             }
         }
-        read
+        read.and(named)
+    }
+
+    /// Names the files that were copied.
+    fn name_all(&mut self, journey: &mut Journey) -> Result<(), Failure> {
+        self.paths.clear();
+        name_all(self.opened, &mut self.unnamed, |path, error| journey.failed(path, error))
+    }
+
+    /// Whether a file without its name yet has the path of these names, or is on the way there.
+    fn needs_names(&self, names: &[&[u8]]) -> bool {
+        !self.paths.is_empty() && (1..=names.len()).any(|n| self.paths.contains(&names[..n].join(&b'/')))
     }
 
     fn entries(&mut self, input: &mut Input<'_>, journey: &mut Journey) -> Result<(), Failure> {
@@ -180,6 +198,13 @@ impl<'a> Extract<'a> {
                 Err(error) => return Err(error.into()),
             };
             let end = input.at + entry.size.next_multiple_of(BLOCK as u64);
+            let is_link = entry.kind == EntryType::Link;
+            if self.unnamed.len() >= UNNAMED_MAX
+                || is_link
+                || Self::names(&entry.path).is_ok_and(|names| self.needs_names(&names))
+            {
+                self.name_all(journey)?;
+            }
             match self.entry(input, &entry, journey) {
                 Ok(()) => journey.progress.file(),
                 Err(error) => journey.failed(&entry.path, error)?,
@@ -255,7 +280,7 @@ impl<'a> Extract<'a> {
         set_xattrs(fs, waiter, ino, &kept.xattrs)
     }
 
-    /// A file with data. It gets its name when it is whole.
+    /// A file with data. It gets its name when it is whole, with others.
     fn file(
         &mut self,
         input: &mut Input<'_>,
@@ -304,14 +329,26 @@ impl<'a> Extract<'a> {
             }
             Ok(())
         };
-        let copied = copy();
-        let copied = copied.and_then(|()| {
-            placed(self.keep(ino, &entry.kept), || Ok(fs.link_over(waiter, ino, parent, name)?))
+        let copied = copy().and_then(|()| {
+            new.send(waiter)?;
+            match self.keep(ino, &entry.kept) {
+                Err(error) if !is_of_attribute(&error) => Err(error),
+                kept => Ok(kept),
+            }
         });
-        // What got no name goes with this. The first error is the one to tell.
-        let closed = new.close(waiter);
-        copied?;
-        Ok(closed?)
+        match copied {
+            Ok(kept) => {
+                self.paths.insert(Self::names(&entry.path)?.join(&b'/'));
+                let (name, path) = (name.to_vec(), entry.path.clone());
+                self.unnamed.push(Unnamed { file: new, parent, name, path, kept });
+                Ok(())
+            }
+            Err(error) => {
+                // The file goes with this. The first error is the one to tell.
+                let _ = new.close(waiter);
+                Err(error)
+            }
+        }
     }
 }
 
