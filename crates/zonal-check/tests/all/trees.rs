@@ -387,6 +387,42 @@ fn file_that_becomes_shorter_is_not_copied() {
     refused(dir.path(), "cat d f", 1);
 }
 
+/// Files of procfs have a size of 0 whatever they hold.
+#[test]
+fn file_is_read_to_its_end_whatever_its_size_says() {
+    let dir = drive();
+    // Its environment is a file of known content, and longer than what one read returns.
+    let mut sleep = Command::new("sleep");
+    sleep.arg("600").env_clear();
+    let environment: String = ('a'..='e')
+        .map(|name| {
+            let value = name.to_string().repeat(100_000);
+            sleep.env(name.to_string(), &value);
+            format!("{name}={value}\0")
+        })
+        .collect();
+    let mut child = sleep.spawn().unwrap();
+    let path = format!("/proc/{}/environ", child.id());
+    // Until the new program runs, the file is that of this process.
+    while fs::read(&path).unwrap() != environment.as_bytes() {
+        std::thread::yield_now();
+    }
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    zonal(dir.path(), &format!("put d {path} f"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(zonal(dir.path(), "cat d f") == environment, "the copy differs");
+    let random = "/proc/sys/kernel/random";
+    zonal(dir.path(), &format!("put -r d {random} r"));
+    let poolsize = fs::read_to_string(format!("{random}/poolsize")).unwrap();
+    assert_eq!(zonal(dir.path(), "cat d r/poolsize"), poolsize);
+    // A hole at the end stays one.
+    File::create(dir.path().join("sparse")).unwrap().set_len(50 << 20).unwrap();
+    zonal(dir.path(), "put d sparse s");
+    let attributes = zonal(dir.path(), "ls -l d s");
+    assert!(attributes.contains(&(50 << 20).to_string()), "{attributes}");
+}
+
 /// A closed stream is no empty file, and takes no data.
 #[test]
 fn closed_standard_streams_are_told() {

@@ -17,6 +17,10 @@ use std::path::Path;
 use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FsError, NewFile, OpenFile, Payload, Rename, SetIds};
 
+/// Bytes asked for at once beyond the size of a file. Less than a piece, because files of /proc/sys allocate a buffer of this length
+/// for each read and refuse one of 4 MiB.
+const TAIL_BYTES: u64 = 256 << 10;
+
 /// Copies files into a file system.
 pub(super) struct PutTree<'a> {
     opened: &'a Opened,
@@ -301,8 +305,16 @@ impl<'a> PutTree<'a> {
         if at < size {
             let changes = Changes { size: Some(size), set_ids: SetIds::Keep, ..Changes::default() };
             fs.set_attributes(waiter, ino, &changes)?;
+            at = size;
         }
-        Ok(())
+        // The size is no promise: procfs reports 0 for files with data, and a log may grow.
+        loop {
+            let before = at;
+            self.copy_data(file, ino, at..at + TAIL_BYTES, |length| at += length)?;
+            if at == before {
+                return Ok(());
+            }
+        }
     }
 
     /// Copies a range without holes; `done` hears of each piece.
