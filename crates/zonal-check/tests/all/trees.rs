@@ -696,6 +696,8 @@ fn archive_leads_nowhere_but_into_its_directory() {
             ("hard", b'1', "../outside/f", b""),
             ("pipe", b'6', "", b""),
             ("odd", b'Z', "", b"data of what is not known"),
+            ("../odd", b'Z', "", b"bad"),
+            ("rest", b'M', "", b"the end of a long file"),
             ("records", b'x', "", b"10 uid=-2\n"),
             ("nonsense", b'0', "", b"bad"),
             ("incremental/", b'D', "", b"Yf\0Dg\0\0"),
@@ -713,13 +715,58 @@ fn archive_leads_nowhere_but_into_its_directory() {
             "zonal: link/f: not a directory",
             "zonal: hard: a name with .. leads elsewhere",
             "zonal: pipe: a pipe, skipped",
-            "zonal: odd: it is of type 'Z'",
+            "zonal: odd: unknown type 'Z', extracted as a regular file",
+            "zonal: ../odd: a name with .. leads elsewhere",
+            "zonal: rest: the rest of a file that begins in another volume",
             "zonal: nonsense: record uid makes no sense",
-            "zonal: 6 could not be copied; the rest is there"
+            "zonal: 7 could not be copied; the rest is there"
         ]
     );
     assert_eq!(zonal(dir.path(), "cat d outside/f"), "precious");
-    assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "incremental", "link"]);
+    assert_eq!(names(&zonal(dir.path(), "ls d t")), ["absolute", "good", "incremental", "link", "odd"]);
+    assert_eq!(zonal(dir.path(), "cat d t/odd"), "data of what is not known");
+}
+
+/// The label of an archive is no file, and is not taken for the name of one.
+#[test]
+fn label_of_an_archive_is_passed_over() {
+    let dir = drive();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    fs::write(dir.path().join("in/f"), "data").unwrap();
+    for format in ["gnu", "oldgnu", "pax"] {
+        gnu_tar(dir.path(), &format!("--format={format} -V ../other/label -C in -cf a.tar f"));
+        let said = extract(dir.path(), &fs::read(dir.path().join("a.tar")).unwrap(), format);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{format}");
+        assert_eq!(zonal(dir.path(), &format!("cat d {format}/f")), "data");
+        assert_eq!(names(&zonal(dir.path(), &format!("ls -R d {format}"))), ["f"]);
+    }
+}
+
+/// Blank fields are 0, and sums may be of bytes with a sign: other programs read both, and old ones wrote them.
+#[test]
+fn headers_of_old_programs_are_read() {
+    let dir = drive();
+    let plain = by_hand(&[("caf\u{e9}", b'0', "", b"")]);
+    for (n, field) in [108..116, 116..124, 124..136, 136..148].into_iter().enumerate() {
+        for blank in [0, b' '] {
+            let mut archive = plain.clone();
+            archive[field.clone()].fill(blank);
+            sum(&mut archive[..512]);
+            let said = extract(dir.path(), &archive, &format!("t{n}"));
+            assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{field:?} of {blank}");
+            assert!(zonal(dir.path(), &format!("ls -l d t{n}")).contains("   0     0 "), "{field:?}");
+        }
+    }
+    let mut signed = plain;
+    signed[148..156].fill(b' ');
+    let of_signed: i32 = signed[..512].iter().map(|byte| i32::from(*byte as i8)).sum();
+    signed[148..156].copy_from_slice(format!("{of_signed:06o}\0 ").as_bytes());
+    let said = extract(dir.path(), &signed, "signed");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(names(&zonal(dir.path(), "ls d signed")), ["caf\u{e9}"]);
+    // Neither sum.
+    signed[0] ^= 1;
+    assert!(extract(dir.path(), &signed, "wrong").err.contains("no header of tar"));
 }
 
 /// An attribute that is too large here costs itself: the file, the directory, and the other attributes are there.

@@ -87,7 +87,12 @@ impl Journey {
 
     /// A file that is not copied because of what it is.
     pub(super) fn skipped(&mut self, path: &[u8], what: &str) {
-        self.tell(&format!("{}: {what}, skipped", shown(path)));
+        self.noted(path, &format!("{what}, skipped"));
+    }
+
+    /// Something to be known of a file that is copied or skipped.
+    pub(super) fn noted(&mut self, path: &[u8], what: &str) {
+        self.tell(&format!("{}: {what}", shown(path)));
     }
 
     fn tell(&mut self, line: &str) {

@@ -269,7 +269,14 @@ impl<'a> Extract<'a> {
             }
             EntryType::Fifo => journey.skipped(&entry.path, skipped(FileKind::Pipe)),
             EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(FileKind::Character)),
-            kind => bail!("it is of type {:?}", char::from(kind.as_byte())),
+            kind if kind.as_byte() == b'M' => bail!("the rest of a file that begins in another volume"),
+            // POSIX has types that a program does not know extracted so.
+            kind => {
+                let what =
+                    format!("unknown type {:?}, extracted as a regular file", char::from(kind.as_byte()));
+                journey.noted(&entry.path, &what);
+                self.file(input, entry, parent?, name, journey)?;
+            }
         }
         Ok(())
     }
@@ -427,8 +434,15 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
             return Err(wrong("this is no header of tar").into());
         }
         let header = Header::from_byte_slice(&block);
-        let sized = header.entry_size().map_err(|_| wrong("its size is no number"))?;
+        let fields = header.as_old();
+        let sized =
+            number(&fields.size, header.entry_size()).ok_or_else(|| wrong("its size is no number"))?;
         match header.entry_type() {
+            // The label of the archive, in the formats of GNU tar.
+            kind if kind.as_byte() == b'V' => {
+                input.text(sized, RECORDS_MAX)?;
+                continue;
+            }
             EntryType::XHeader => {
                 if let Err(what) = records.add(&input.text(sized, RECORDS_MAX)?) {
                     records.problem.get_or_insert(what);
@@ -471,18 +485,18 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         }
         let mtime = records.mtime.or_else(|| {
             // A number of 64 bits with a sign, where it is not in octal.
-            let seconds = header.mtime().ok()? as i64;
+            let seconds = number(&fields.mtime, header.mtime())? as i64;
             Some(seconds.saturating_mul(1_000_000_000))
         });
-        let mut id = |name: &str, id: std::io::Result<u64>| {
-            let id = id.ok().and_then(|id| u32::try_from(id).ok());
+        let mut id = |name: &str, field: &[u8], id: std::io::Result<u64>| {
+            let id = number(field, id).and_then(|id| u32::try_from(id).ok());
             if id.is_none() {
                 records.problem.get_or_insert(format!("its {name} makes no sense"));
             }
             id.unwrap_or(0)
         };
-        let uid = records.uid.unwrap_or_else(|| id("uid", header.uid()));
-        let gid = records.gid.unwrap_or_else(|| id("gid", header.gid()));
+        let uid = records.uid.unwrap_or_else(|| id("uid", &fields.uid, header.uid()));
+        let gid = records.gid.unwrap_or_else(|| id("gid", &fields.gid, header.gid()));
         let changes = Changes {
             mode: Some((header.mode().unwrap_or(0o644) & 0o7777) as u16),
             uid: Some(uid),
@@ -506,10 +520,18 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
 
 /// Whether a block has the sum of a header.
 fn is_header(block: &[u8; BLOCK]) -> bool {
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    let Ok(told) = Header::from_byte_slice(block).cksum() else { return false };
     // The sum is made with blanks in its own place.
-    let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
-    Header::from_byte_slice(block).cksum().ok() == Some(sum - own + 8 * u32::from(b' '))
+    let bytes = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
+    let unsigned: i64 = bytes().map(|byte| i64::from(*byte)).sum();
+    // Some old programs, SunOS's among them, added bytes with a sign.
+    let signed: i64 = bytes().map(|byte| i64::from(*byte as i8)).sum();
+    [unsigned, signed].contains(&i64::from(told))
+}
+
+/// The number in a field of a header; a blank field is 0, as for other programs.
+fn number(field: &[u8], parsed: std::io::Result<u64>) -> Option<u64> {
+    if field.iter().all(|byte| matches!(byte, 0 | b' ')) { Some(0) } else { parsed.ok() }
 }
 
 /// The map of a sparse file in GNU tar's own format: in its header, and in blocks after it.
