@@ -66,6 +66,14 @@ pub enum ReplayError {
         /// Where the record stands.
         place: TracePlace,
     },
+    /// The trace has no record that is played.
+    #[error("{trace}: nothing was played: {why}")]
+    NothingPlayed {
+        /// The trace.
+        trace: String,
+        /// What it has instead.
+        why: String,
+    },
     /// Nothing is under way any more, and yet a record waits.
     #[error("{trace}: {place}: the device came to a stop: nothing is under way that the record waits for")]
     Stalled {

@@ -157,7 +157,7 @@ struct Counts {
 /// A request that fails ends the replay and is in its report.
 ///
 /// # Errors
-/// [`ReplayError`] if the trace or the device cannot be used, or a record does not fit the device.
+/// [`ReplayError`] if the trace or the device cannot be used, no record of the trace is played, or a record does not fit the device.
 pub fn run(
     open: &Opener<'_>,
     trace: &mut Trace,
@@ -188,6 +188,12 @@ pub fn run(
     let elapsed = player.run()?;
     let took = begin.elapsed();
     let Player { layout, ledger, measured, rules, .. } = player;
+    if ledger.begun == 0 && options.records_max > 0 && !rules.is_interrupted() {
+        return Err(ReplayError::NothingPlayed {
+            trace: trace.name().to_owned(),
+            why: trace.why_no_record(),
+        });
+    }
     let mut notes = Vec::new();
     let ended = if rules.is_interrupted() { Ended::Interrupted } else { Ended::Done };
     if matches!(ended, Ended::Interrupted) {

@@ -97,6 +97,38 @@ fn refusals_name_the_place_or_the_option() {
 }
 
 #[test]
+fn trace_of_which_nothing_is_played_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |text: &str, more: &str| {
+        std::fs::write(dir.path().join("t"), text).unwrap();
+        refused(dir.path(), &format!("t --device ram:size=1G,zone_size=16M --speed max {more}"), USAGE)
+    };
+    let issued = "8,0 0 4 0.000005678 3421 D W 123456 + 8 [java]\n8,0 0 5 0.1 0 C W 123456 + 8 [0]\n";
+    let arrived = issued.replace('D', "Q");
+    let log = "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda close\n";
+    for (text, more, expected) in [
+        (issued, "", "it has no event Q, but D, C; --event names the one that is played"),
+        (&arrived, "--only 9,9", "it has no request of 9,9, but of 8,0; --only names the one that is played"),
+        (
+            "1,h,1,Read,0,512\n",
+            "--only h.2",
+            "it has no request of h.2, but of h.1; --only names the one that is played",
+        ),
+        (log, "", "it has no requests"),
+        ("8,0 0 4 0.0 3421 Q FN [a]\n", "", "requests and events that are not played: 1"),
+    ] {
+        assert_eq!(of(text, more), format!("zonal: t: nothing was played: {expected}"));
+    }
+    // A line of another layout, and one that was cut.
+    let priority = of("252,0 23 1 4.888123821 17964 Q ZAS N 262144 + 8 [dd]\n", "--as-is");
+    assert_eq!(priority, "zonal: t: line 1: \"N 262144 +\" is no place, such as 123456 + 8");
+    let cut = of(&format!("{arrived}8,0 0 2 0.2 3421 Q W 123 [java]\n"), "");
+    assert_eq!(cut, "zonal: t: line 3: \"123 [java]\" is no place, such as 123456 + 8");
+    // Nothing was asked for.
+    replay(dir.path(), "t --device ram:size=1G,zone_size=16M --records 0");
+}
+
+#[test]
 fn quiet_drive_that_is_busy_by_chance_takes_every_record_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let lines: String = (0..300).map(|n| format!("{},h,0,Write,{},4096\n", n * 10, n * 4096)).collect();

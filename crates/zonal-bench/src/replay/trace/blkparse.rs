@@ -9,13 +9,17 @@
 //! the name of a zone operation, which begins with Z (kernels that do not know these say N); F in front is a flush before
 //! it, F after it a write that is to be durable. After the events there is a summary, which ends the trace.
 
-use super::{OneDevice, Parsed, Raw, TraceOp, number, short};
+use super::{Names, OneDevice, Parsed, Raw, TraceOp, number, short};
 
 /// How the lines begin that say nothing of events: of the summary, and of the program's way to read its input.
 const SUMMARY: [&str; 5] = ["CPU", "Total (", "Events (", "Throughput (", "Skips: "];
 
 pub(super) struct Blkparse {
     event: char,
+    /// The event was there.
+    has_event: bool,
+    /// Events that were passed over.
+    others: Names,
     one: OneDevice,
     is_summary: bool,
 }
@@ -36,7 +40,17 @@ fn is_device(word: &str) -> bool {
 
 impl Blkparse {
     pub(super) fn new(event: Option<char>, one: OneDevice) -> Blkparse {
-        Blkparse { event: event.unwrap_or('Q'), one, is_summary: false }
+        let event = event.unwrap_or('Q');
+        Blkparse { event, has_event: false, others: Names::default(), one, is_summary: false }
+    }
+
+    /// Says what a trace without a record has instead.
+    pub(super) fn instead(&self) -> Option<String> {
+        if self.has_event || self.others.is_empty() {
+            return self.one.instead();
+        }
+        let Blkparse { event, others, .. } = self;
+        Some(format!("it has no event {event}, but {others}; --event names the one that is played"))
     }
 
     pub(super) fn line(&mut self, line: &str) -> Result<Parsed, String> {
@@ -56,15 +70,17 @@ impl Blkparse {
         number("process", next("process")?)?;
         let event = next("event")?;
         if !event.chars().eq([self.event]) {
+            self.others.note(event);
             return Ok(Parsed::Skipped);
         }
+        self.has_event = true;
         let flags = next("flags")?;
         let Some(kind) = RequestFlags::of(flags)? else { return Ok(Parsed::Skipped) };
         if !self.one.takes(device)? {
             return Ok(Parsed::Skipped);
         }
         let rest: Vec<&str> = words.take(3).collect();
-        kind.parsed(at, &rest)
+        kind.parsed(at, self.event, &rest)
     }
 }
 
@@ -99,11 +115,14 @@ impl RequestFlags {
     }
 
     /// With what follows the flags: `SECTOR + SECTORS`, or something else where a request has no place.
-    fn parsed(self, at: u128, rest: &[&str]) -> Result<Parsed, String> {
+    fn parsed(self, at: u128, event: char, rest: &[&str]) -> Result<Parsed, String> {
         let RequestFlags { flush_before, op, fua } = self;
         let raw = Raw { at, op, fua, sector: 0, sectors: 0 };
         let has_place = rest.len() == 3 && rest[1] == "+";
         if !has_place {
+            if op.has_range() && !is_without_place(event, rest) {
+                return Err(format!("{:?} is no place, such as 123456 + 8", short(&rest.join(" "))));
+            }
             return Ok(match op {
                 _ if flush_before => Parsed::Record(Raw { op: TraceOp::Flush, fua: false, ..raw }),
                 TraceOp::ResetAll => Parsed::Record(raw),
@@ -117,6 +136,14 @@ impl RequestFlags {
         };
         Ok(if flush_before { Parsed::FlushAnd(raw) } else { Parsed::Record(raw) })
     }
+}
+
+/// True if what follows the flags is that of a request without length, which has only its process or error in brackets, or of a
+/// passthrough command, which has its bytes before them and never arrives as `Q`.
+fn is_without_place(event: char, rest: &[&str]) -> bool {
+    let is_mark = |at: usize| rest.get(at).is_some_and(|word: &&str| word.starts_with(['[', '(']));
+    let begins_with_number = rest.first().is_some_and(|word| word.parse::<u64>().is_ok());
+    is_mark(0) || event != 'Q' && begins_with_number && is_mark(1)
 }
 
 /// Seconds with nine decimals.
@@ -138,7 +165,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Parsed, String> {
-        Blkparse::new(None, OneDevice { only: None, seen: None }).line(line)
+        Blkparse::new(None, OneDevice::new(None)).line(line)
     }
 
     fn at_zero(flags_and_rest: &str) -> Result<Parsed, String> {
@@ -161,6 +188,21 @@ mod tests {
         assert_eq!(at_zero("FWS [jbd2]"), Ok(Parsed::Record(flush)));
         assert_eq!(at_zero("FN [jbd2]"), Ok(Parsed::Skipped));
         assert_eq!(at_zero("N 36 (12 00 00) [smartd]"), Ok(Parsed::Skipped));
+    }
+
+    #[test]
+    fn request_has_a_place_unless_it_moves_nothing() {
+        let wrong = ["W 123 [java]", "FW 123 [java]", "ZAS N 262144 + 8 [dd]", "R 123 - 8 [cat]", "D"];
+        for line in wrong {
+            assert!(at_zero(line).unwrap_err().ends_with("is no place, such as 123456 + 8"), "{line}");
+        }
+        assert_eq!(at_zero("W [java]"), Ok(Parsed::Skipped));
+        // Commands of smartd and others, as the kernel issues and completes them.
+        for line in ["D R 36 (12 00 00) [smartd]", "D R 36 [smartd]", "C R (12 00 00) [0]", "C W 123 [0]"] {
+            let mut of_event = Blkparse::new(line.chars().next(), OneDevice::new(None));
+            let parsed = of_event.line(&format!("8,0 3 1 0.000000000 697 {line}"));
+            assert_eq!(parsed, Ok(Parsed::Skipped), "{line}");
+        }
     }
 
     #[test]

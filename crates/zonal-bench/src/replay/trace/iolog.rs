@@ -24,7 +24,7 @@ enum Version {
 }
 
 pub(super) struct Iolog {
-    one: OneDevice,
+    pub(super) one: OneDevice,
     version: Option<Version>,
     /// Of version 2: microseconds that were waited.
     waited: u128,

@@ -251,6 +251,16 @@ impl Parser {
             Parser::Iolog(iolog) => input.line(|line| iolog.line(line)),
         }
     }
+
+    /// Says what a trace without a record has instead.
+    fn instead(&self) -> Option<String> {
+        match self {
+            Parser::Vscsi(_) => None,
+            Parser::Blkparse(blkparse) => blkparse.instead(),
+            Parser::Msr(msr) => msr.one.instead(),
+            Parser::Iolog(iolog) => iolog.one.instead(),
+        }
+    }
 }
 
 /// An open trace: its records, one after the other. After an error there are no more.
@@ -298,7 +308,7 @@ impl Trace {
         let Some(format) = options.format.or_else(|| Format::of_head(&head)) else {
             return Err(TraceError::Unknown { trace, what: no_format(&head) });
         };
-        let one = OneDevice { only: options.only.clone(), seen: None };
+        let one = OneDevice::new(options.only.clone());
         let parser = match format {
             Format::Vscsi => Parser::Vscsi(vscsi::Vscsi::of_head(&head)),
             Format::Blkparse => Parser::Blkparse(blkparse::Blkparse::new(options.event, one)),
@@ -337,6 +347,14 @@ impl Trace {
     /// Records so far that said an earlier time than the one before.
     pub fn backward(&self) -> u64 {
         self.backward
+    }
+
+    /// Says why a trace that was read to its end had no record.
+    pub(super) fn why_no_record(&self) -> String {
+        self.parser.instead().unwrap_or_else(|| match self.skipped {
+            0 => "it has no requests".to_owned(),
+            skipped => format!("requests and events that are not played: {skipped}"),
+        })
     }
 
     fn step(&mut self) -> Result<Option<Record>, Fault> {
@@ -399,12 +417,28 @@ impl Iterator for Trace {
 struct OneDevice {
     only: Option<String>,
     seen: Option<String>,
+    /// Devices that were passed over.
+    others: Names,
 }
 
 impl OneDevice {
+    fn new(only: Option<String>) -> OneDevice {
+        OneDevice { only, seen: None, others: Names::default() }
+    }
+
+    /// Says which devices a trace has instead of the one asked for.
+    fn instead(&self) -> Option<String> {
+        let OneDevice { only, others, .. } = self;
+        let only = only.as_ref().filter(|_| !others.is_empty())?;
+        Some(format!("it has no request of {only}, but of {others}; --only names the one that is played"))
+    }
+
     /// Whether a record of this device is one to be replayed.
     fn takes(&mut self, name: &str) -> Result<bool, String> {
         if let Some(only) = &self.only {
+            if only != name {
+                self.others.note(name);
+            }
             return Ok(only == name);
         }
         match &self.seen {
@@ -417,6 +451,38 @@ impl OneDevice {
                 Ok(true)
             }
         }
+    }
+}
+
+/// Different names in the order in which they came, as many as a message has room for.
+#[derive(Clone, Debug, Default)]
+struct Names(Vec<String>);
+
+/// Names that a message shows.
+const NAMES_SHOWN: usize = 8;
+
+impl Names {
+    fn note(&mut self, name: &str) {
+        // One more tells that there are more.
+        if self.0.len() > NAMES_SHOWN || self.0.iter().any(|known| known == name) {
+            return;
+        }
+        let name = short(name);
+        if !self.0.contains(&name) {
+            self.0.push(name);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(NAMES_SHOWN)];
+        f.write_str(&shown.join(", "))?;
+        if self.0.len() > NAMES_SHOWN { f.write_str(" and others") } else { Ok(()) }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{OneDevice, Parsed, Raw, TraceOp, number, sectors_of, short};
 const COLUMNS: [usize; 2] = [6, 7];
 
 pub(super) struct Msr {
-    one: OneDevice,
+    pub(super) one: OneDevice,
     is_begun: bool,
 }
 
