@@ -264,7 +264,7 @@ fn drawn_sizes_have_the_same_mean() {
         "--bsrange=4k-8k,16k-64k",
         "--bssplit=4k/10:64k/50:32k/40",
         "--bssplit=4k/20:8k/30",
-        "--bssplit=8k/50:20k/50",
+        "--bssplit=6k/50:18k/50",
         "--bssplit=4k/50:1k/:32k/",
         "--bssplit=2k/50:4k/50,4k/90:8k/10",
         "--bssplit=4k/98:8k:16k:32k",

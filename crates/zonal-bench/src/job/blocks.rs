@@ -20,7 +20,7 @@ pub enum BlockMix {
         /// Largest, in bytes.
         max: u32,
     },
-    /// `bssplit`: sizes by rising share. What the shares leave of 100 percent belongs to the last.
+    /// `bssplit`: sizes by rising share, multiples of the smallest. What the shares leave of 100 percent belongs to the last.
     Split(Vec<BlockShare>),
 }
 
@@ -34,7 +34,7 @@ pub struct BlockShare {
 }
 
 impl BlockMix {
-    /// The smallest size, which all others are rounded down to a multiple of.
+    /// The smallest size.
     pub fn min(&self) -> u32 {
         match self {
             Self::Range { min, .. } => *min,

@@ -3,7 +3,7 @@
 //! # What fio does with two of them
 //! A direction with `bsrange` or `bssplit` ignores `bs`, whichever comes later, and still draws from a `bssplit`
 //! when a `bsrange` follows. Neither is what a job says, so the later option is refused then. The other way round each
-//! replaces what was before.
+//! replaces what was before. A size of a `bssplit` that is no multiple of its smallest is rounded down to one by fio, and refused here.
 
 use crate::job::blocks::{BlockMix, BlockShare, PerDirection};
 use crate::job::draft::Draft;
@@ -129,6 +129,14 @@ fn parse_split(text: &str) -> Result<BlockMix, ValueError> {
     let rest = (left as usize / unnamed) as u8;
     let share = |(bytes, percent): (u32, Option<u8>)| BlockShare { bytes, percent: percent.unwrap_or(rest) };
     let mut shares: Vec<_> = shares.into_iter().map(share).collect();
+    let smallest = shares.iter().map(|share| share.bytes).min().unwrap_or(1);
+    if let Some(BlockShare { bytes, .. }) = shares.iter().find(|share| share.bytes % smallest != 0) {
+        let show = |bytes: u32| show_int(bytes.into());
+        return Err(ValueError::Ambiguous {
+            fio: format!("{} instead of {}", show(bytes / smallest * smallest), show(*bytes)),
+            instead: format!("multiples of its smallest size, {}", show(smallest)),
+        });
+    }
     shares.sort_by_key(|share| share.percent);
     Ok(BlockMix::Split(shares))
 }

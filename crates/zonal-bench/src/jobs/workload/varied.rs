@@ -187,8 +187,7 @@ impl Sizes {
                 let mut until = 0;
                 let drawn = shares.iter().filter(|share| share.percent > 0).map(|share| {
                     until += share.percent;
-                    let sectors = share.bytes / SECTOR_BYTES as u32;
-                    Share { until, sectors: sectors / block * block }
+                    Share { until, sectors: share.bytes / SECTOR_BYTES as u32 }
                 });
                 Some(drawn.collect::<Vec<_>>())
             }

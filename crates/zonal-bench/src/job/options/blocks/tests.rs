@@ -94,15 +94,29 @@ fn bssplit_that_cannot_be_meant_is_refused() {
     );
 }
 
+/// fio rounds such a size down, and draws one size instead of two.
+#[test]
+fn bssplit_of_no_multiple_of_its_smallest_is_refused() {
+    let error = spec("--bssplit=,6k/50:10k/50").unwrap_err();
+    assert_eq!(
+        error,
+        "command line: bssplit=,6k/50:10k/50: ambiguous: fio reads this as 6k instead of 10k; write multiples of its \
+         smallest size, 6k"
+    );
+    assert!(spec("--bssplit=8k/50:20k/50").unwrap_err().contains("16k instead of 20k"));
+    // Each direction has its own.
+    spec("--bssplit=6k/50:18k/50,10k").unwrap();
+}
+
 /// fio draws from the earlier option, whatever the later one says.
 #[test]
 fn option_that_fio_would_not_obey_is_refused() {
     for text in ["--bsrange=4k-8k --bs=4k", "--bssplit=4k:8k --bs=,4k", "--bssplit=4k:8k --bsrange=4k-8k"] {
         assert!(spec(text).unwrap_err().contains("ambiguous"), "{text}");
     }
-    let spec = spec("--bs=16k --bsrange=,4k-8k --bssplit=,8k:12k").unwrap();
+    let spec = spec("--bs=16k --bsrange=,4k-8k --bssplit=,8k:16k").unwrap();
     assert_eq!((spec.block_min().read, spec.block_max().read), (16 << 10, 16 << 10));
-    assert_eq!((spec.block_min().write, spec.block_max().write), (8 << 10, 12 << 10));
+    assert_eq!((spec.block_min().write, spec.block_max().write), (8 << 10, 16 << 10));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn split_is_drawn_by_its_shares() {
         &[(4, 10.0), (32, 40.0), (64, 50.0)],
     );
     assert_shares(&plain(&format!("{MANY} --bssplit=4k/20:8k/30")), &[(4, 20.0), (8, 80.0)]);
-    assert_shares(&plain(&format!("{MANY} --bssplit=8k/50:20k/50")), &[(8, 50.0), (16, 50.0)]);
+    assert_shares(&plain(&format!("{MANY} --bssplit=6k/50:18k/50")), &[(6, 50.0), (18, 50.0)]);
 }
 
 #[test]
