@@ -160,6 +160,18 @@ pub enum JobError {
         /// The nearest name that is known.
         nearest: Option<&'static str>,
     },
+    /// The beginning of several names, on the command line.
+    #[error("{origin}: `{name}` is the beginning of several options, {}{}", listed(.options), hint(.nearest))]
+    SeveralOptions {
+        /// Where.
+        origin: Origin,
+        /// The beginning.
+        name: String,
+        /// The options that begin so.
+        options: Vec<&'static str>,
+        /// The nearest name that is known.
+        nearest: Option<&'static str>,
+    },
     /// An option that fio has and this runner refuses.
     #[error("{origin}: `{name}` is a fio option that is not supported here: {why}")]
     Refused {
@@ -332,6 +344,13 @@ pub enum JobError {
 
 fn hint(nearest: &Option<&'static str>) -> String {
     nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
+}
+
+fn listed(options: &[&'static str]) -> String {
+    match options {
+        [begin @ .., last] if !begin.is_empty() => format!("{} and {last}", begin.join(", ")),
+        _ => options.concat(),
+    }
 }
 
 /// Longest piece of input quoted in an error, in characters.

@@ -5,7 +5,7 @@ use super::error::{JobError, Limit, Origin, excerpt};
 use super::lexer::{GLOBAL, Section, Setting, split_setting};
 use super::limits::LINE_BYTES_MAX;
 use super::options::Form;
-use super::tables::table_of;
+use super::tables::{beginning_with, nearest, table_of};
 
 /// What a command line holds.
 pub(super) struct CommandLine {
@@ -72,6 +72,7 @@ where
             Some("") => options_ended = true,
             Some(text) => {
                 let mut setting = split_setting(text, Origin::CommandLine);
+                setting.name = whole_name(setting.name)?;
                 if setting.value.is_none() && wants_next(&setting.name) {
                     setting.value = arguments.next().map(|value| value.as_ref().trim().to_owned());
                 }
@@ -88,6 +89,28 @@ fn option_text(argument: &str) -> Option<&str> {
     match argument.strip_prefix("--") {
         Some(text) => Some(text),
         None => argument.strip_prefix('-').filter(|text| !text.is_empty()),
+    }
+}
+
+/// Completes the beginning of an option's name: fio, which reads its command line with `getopt_long_only`, takes any that one option
+/// alone begins with. Job files have no such names.
+///
+/// # Errors
+/// [`JobError::SeveralOptions`].
+fn whole_name(name: String) -> Result<String, JobError> {
+    if name.is_empty() || table_of(&name).is_some() || PROGRAM_OPTIONS.contains(&name.as_str()) {
+        return Ok(name);
+    }
+    let of_program = PROGRAM_OPTIONS.iter().copied().filter(|option| option.starts_with(&name));
+    let options: Vec<&str> = beginning_with(&name).chain(of_program).collect();
+    match options[..] {
+        // An unknown option is told where options are applied.
+        [] => Ok(name),
+        [option] => Ok(option.to_owned()),
+        _ => {
+            let nearest = nearest(&name);
+            Err(JobError::SeveralOptions { origin: Origin::CommandLine, name, options, nearest })
+        }
     }
 }
 
@@ -213,6 +236,26 @@ mod tests {
         let error = JobFile::parse_inline(["--name=a", "--max-open-zones=3"]).unwrap_err();
         let message = "command line: unknown option `max-open-zones`, did you mean `max_open_zones`?";
         assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn beginning_of_one_option_is_that_option() {
+        let jobs = |arguments: &[&str]| JobFile::parse_inline(arguments).map_err(|error| error.to_string());
+        let file =
+            jobs(&["--name=a", "--loop=2", "-rwmixr", "30", "--blocksize_r=4k-8k", "--group"]).unwrap();
+        let whole = ["--name=a", "--loops=2", "-rwmixread", "30", "--bsrange=4k-8k", "--group_reporting"];
+        assert!(file.specs().eq(jobs(&whole).unwrap().specs()));
+        assert_eq!(
+            jobs(&["--name=a", "--bssp=4k", "--blocksize_=4k"]).unwrap_err(),
+            "command line: `blocksize_` is the beginning of several options, blocksize_range and blocksize_unaligned, did \
+             you mean `blocksize`?"
+        );
+        // A whole name is meant, whatever else begins with it.
+        assert_eq!(jobs(&["--name=a", "--bs=8k"]).unwrap().jobs()[0].spec.block_size.read, 8192);
+        assert!(
+            jobs(&["--name=a", "--output-f=json"]).unwrap_err().contains("`--output-format` is an option of")
+        );
+        assert!(JobFile::parse("[a]\nloop=2\n", "t").is_err(), "fio reads no such name in a file");
     }
 
     #[test]

@@ -47,15 +47,18 @@ pub fn table_of(name: &str) -> Option<Table> {
     find_supported().or_else(find_ignored).or_else(find_refused)
 }
 
-/// Every name and alias, table by table.
-fn names() -> impl Iterator<Item = &'static str> {
+/// The names of every option, table by table.
+fn names() -> impl Iterator<Item = impl Iterator<Item = &'static str>> {
     let supported = supported().iter().map(|option| (option.name, option.aliases));
     let ignored = ignored().map(|option| (option.name, option.aliases));
     let refused = refused().map(|option| (option.name, option.aliases));
-    supported
-        .chain(ignored)
-        .chain(refused)
-        .flat_map(|(name, aliases)| std::iter::once(name).chain(aliases.iter().copied()))
+    let options = supported.chain(ignored).chain(refused);
+    options.map(|(name, aliases)| std::iter::once(name).chain(aliases.iter().copied()))
+}
+
+/// The options that begin like this, each by its first name that does.
+pub(super) fn beginning_with(beginning: &str) -> impl Iterator<Item = &'static str> {
+    names().filter_map(move |mut names| names.find(|name| name.starts_with(beginning)))
 }
 
 /// The known name nearest to a misspelt one, if it is near enough to be meant.
@@ -68,6 +71,7 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let edits_max = 1 + name.chars().count() / 4;
     names()
+        .flatten()
         .map(|known| (strsim::damerau_levenshtein(&name, known), known))
         .filter(|(edits, _)| *edits <= edits_max)
         .min_by_key(|(edits, _)| *edits)
