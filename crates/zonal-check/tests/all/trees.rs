@@ -764,6 +764,10 @@ fn headers_of_old_programs_are_read() {
     let said = extract(dir.path(), &signed, "signed");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     assert_eq!(names(&zonal(dir.path(), "ls d signed")), ["caf\u{e9}"]);
+    let solaris = by_hand(&[("records", b'X', "", b"12 path=sun\n"), ("short", b'0', "", b"")]);
+    let said = extract(dir.path(), &solaris, "solaris");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(names(&zonal(dir.path(), "ls d solaris")), ["sun"]);
     // Neither sum.
     signed[0] ^= 1;
     assert!(extract(dir.path(), &signed, "wrong").err.contains("no header of tar"));

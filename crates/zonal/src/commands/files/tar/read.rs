@@ -443,7 +443,8 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
                 input.text(sized, RECORDS_MAX)?;
                 continue;
             }
-            EntryType::XHeader => {
+            // Solaris has a letter of its own for them.
+            kind if kind == EntryType::XHeader || kind.as_byte() == b'X' => {
                 if let Err(what) = records.add(&input.text(sized, RECORDS_MAX)?) {
                     records.problem.get_or_insert(what);
                 }
