@@ -24,6 +24,7 @@ mod lost_zones;
 mod made;
 mod many;
 mod metadata_size;
+mod misplaced;
 mod model;
 mod names_at_once;
 mod plans;

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::fsck::{Finding, Options, check};
-use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
+use zonal_fs::make::{Access, MakeError, MakeOptions, make, open, open_rows, superblock};
 use zonal_fs::rebuild::{RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
@@ -158,9 +158,24 @@ impl Rig {
 
     /// What fsck finds, with all data read.
     pub fn findings(&self) -> Vec<Finding> {
+        self.try_findings().unwrap()
+    }
+
+    /// The same, or why there is nothing to look at.
+    pub fn try_findings(&self) -> Result<Vec<Finding>, MakeError> {
         let (drive, waiters) = (self.drive(), waiters());
-        let superblock = superblock(&drive, &waiter()).unwrap();
-        let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Verify).unwrap();
-        check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
+        let superblock = superblock(&drive, &waiter())?;
+        let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Verify)?;
+        Ok(check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?)
+    }
+
+    /// Another drive of this kind with these bytes, and these in the file beside it.
+    pub fn copied(&self, drive: &[u8], file: &[u8]) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = Rig { place: self.place, backing: Arc::new(CutBacking::with_bytes(drive, 1)), directory };
+        if let Some(path) = copy.beside() {
+            std::fs::write(path, file).unwrap();
+        }
+        copy
     }
 }

@@ -1,0 +1,223 @@
+//! Writes that a drive has lost, or carried out at another place, and acknowledged. What lies there is what was there before, or what belongs
+//! elsewhere, with all its checksums. The drive has been used for long, and its zones were reset many times.
+//!
+//! Every answer is the one of the last sync, or an error: also after the file system was written on and all zones were collected.
+
+use crate::common::{bytes, cases_of, impatient, read_all, waiter};
+use crate::rebuild::rig::{BLOCK, Rig, UUID, Where, waiters};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use zonal_fs::format::{FileKind, Header};
+use zonal_fs::make::open;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::image::backing::Backing;
+
+const FILES: u64 = 12;
+const OPENINGS: u64 = 5;
+const WRITES: u64 = 40;
+
+/// Where sector 0 lies in an image of this size.
+const DATA: usize = 1 << 20;
+
+/// Blocks of the longest damage.
+const BLOCKS_MAX: usize = 24;
+
+/// The bytes of a place: the drive's, and those of the file beside it.
+type Bytes = [Vec<u8>; 2];
+
+struct History {
+    rig: Rig,
+    /// After each opening.
+    moments: Vec<Bytes>,
+    files: BTreeMap<String, Vec<u8>>,
+    /// Of the drive and the file, blocks with metadata.
+    used: [Vec<usize>; 2],
+    /// Units on the drive: the first block, and how many.
+    units: Vec<(usize, usize)>,
+}
+
+/// What happens to blocks of the drive, or of the file: they get these from the same place of an earlier moment, or from another place.
+#[derive(Debug)]
+struct Damage {
+    side: usize,
+    at: usize,
+    blocks: usize,
+    moment: Option<usize>,
+    from: usize,
+}
+
+fn all_of(rig: &Rig) -> Bytes {
+    let mut drive = vec![0; rig.backing.len().unwrap() as usize];
+    rig.backing.read_at(&mut drive, 0).unwrap();
+    [drive, rig.beside().map_or_else(Vec::new, |path| std::fs::read(path).unwrap())]
+}
+
+impl History {
+    fn new(place: Where) -> History {
+        let rig = Rig::new(place, 1);
+        let (mut random, mut files, mut moments) = (Pcg64Mcg::seed_from_u64(3), BTreeMap::new(), Vec::new());
+        for opening in 0..OPENINGS {
+            let fs = rig.open();
+            for n in 0..WRITES {
+                let name = format!("f{}", random.random_range(0..FILES));
+                let data = bytes(opening << 32 | n, random.random_range(1..300_000));
+                write(&fs, &name, &data).unwrap();
+                files.insert(name, data);
+                fs.sync(&waiter()).unwrap();
+                while fs.background_step(&impatient()).unwrap() {}
+            }
+            drop(fs);
+            moments.push(all_of(&rig));
+        }
+        let now = moments.last().unwrap();
+        let is_used = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+        let mut used: [Vec<usize>; 2] = now
+            .each_ref()
+            .map(|all| (0..all.len() / BLOCK).filter(|n| is_used(&all[n * BLOCK..][..BLOCK])).collect());
+        let unit = |n: usize| {
+            let header = Header::decode(&now[0][n * BLOCK..][..BLOCK], &UUID).ok()?;
+            Some((n, 1 + header.blocks() as usize))
+        };
+        let units: Vec<_> = (DATA / BLOCK..now[0].len() / BLOCK).filter_map(unit).collect();
+        // Of the drive those with metadata: the units are apart.
+        used[0].retain(|n| {
+            *n >= DATA / BLOCK && !units.iter().any(|(at, blocks)| (*at..at + blocks).contains(n))
+        });
+        History { rig, moments, files, used, units }
+    }
+
+    fn draw(&self, seed: u64) -> Damage {
+        let random = &mut Pcg64Mcg::seed_from_u64(seed);
+        let side = if self.used[1].is_empty() { 0 } else { random.random_range(0..2) };
+        let spot = |random: &mut Pcg64Mcg| self.used[side][random.random_range(0..self.used[side].len())];
+        let moment = random.random_bool(0.5).then(|| random.random_range(0..self.moments.len() - 1));
+        if side == 0 && (self.used[0].is_empty() || random.random_bool(0.5)) {
+            let unit = |random: &mut Pcg64Mcg| self.units[random.random_range(0..self.units.len())];
+            let ((at, blocks), (from, others)) = (unit(random), unit(random));
+            let blocks = if moment.is_none() { others } else { blocks };
+            return Damage { side, at, blocks, moment, from };
+        }
+        let (at, from) = (spot(random), spot(random));
+        Damage { side, at, blocks: random.random_range(1..=BLOCKS_MAX), moment, from }
+    }
+
+    /// A damaged copy.
+    fn damaged(&self, damage: &Damage) -> Rig {
+        let &Damage { side, at, blocks, moment, from } = damage;
+        let mut now = self.moments.last().unwrap().clone();
+        let source = &self.moments[moment.unwrap_or(self.moments.len() - 1)][side];
+        let from = if moment.is_some() { at } else { from };
+        let end = (at.max(from) + blocks).min(now[side].len() / BLOCK);
+        let length = end.saturating_sub(at.max(from)) * BLOCK;
+        let mut bytes = source.get(from * BLOCK..).unwrap_or_default().to_vec();
+        bytes.resize(length, 0);
+        now[side][at * BLOCK..][..length].copy_from_slice(&bytes);
+        self.rig.copied(&now[0], &now[1])
+    }
+}
+
+fn write(fs: &FileSystem, name: &str, data: &[u8]) -> Result<(), FsError> {
+    let ino = match fs.resolve(name.as_bytes()) {
+        Err(FsError::NotFound) => {
+            fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644))?
+        }
+        found => found?,
+    };
+    fs.truncate(&waiter(), ino, 0)?;
+    fs.write(&impatient(), ino, 0, Payload::Bytes(data)).map(drop)
+}
+
+/// Reads each file in pieces; whether any answer was an error.
+fn check(fs: &FileSystem, files: &BTreeMap<String, Vec<u8>>, when: &str) -> Result<bool, String> {
+    let mut is_told = false;
+    for (name, data) in files {
+        let Ok(ino) = fs.resolve(name.as_bytes()) else {
+            is_told = true;
+            continue;
+        };
+        if let Ok(read) = read_all(fs, ino) {
+            if read != *data {
+                return Err(format!("{when}: {name} is another one"));
+            }
+            continue;
+        }
+        is_told = true;
+        for (n, block) in data.chunks(BLOCK).enumerate() {
+            let mut into = vec![0; block.len()];
+            let read = fs.read(&waiter(), ino, (n * BLOCK) as u64, zonal_fs::Target::Bytes(&mut into));
+            if read.is_ok() && into != block {
+                return Err(format!("{when}: block {n} of {name} is another one"));
+            }
+        }
+    }
+    Ok(is_told)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Outcome {
+    Sound,
+    Told,
+    Refused,
+}
+
+fn play(history: &History, damage: &Damage) -> Result<Outcome, String> {
+    let rig = history.damaged(damage);
+    let reach = || open(&rig.drive(), &waiters(), rig.beside(), MountOptions::default());
+    let Ok(fs) = reach() else { return Ok(Outcome::Refused) };
+    let is_told = check(&fs, &history.files, "opened")?;
+    drop(fs);
+    if is_told && rig.try_findings().is_ok_and(|found| found.is_empty()) {
+        return Err("fsck is clean, and a reader is told of an error".to_owned());
+    }
+    let Ok(fs) = reach() else { return Ok(Outcome::Refused) };
+    // Whatever can be collected is, and nothing wrong gets a sound header by that.
+    let later = bytes(77, 50_000);
+    let is_synced = write(&fs, "later", &later).and_then(|()| fs.sync(&waiter())).is_ok();
+    for _ in 0..40 {
+        if !fs.collect(&impatient()).unwrap_or(false) {
+            break;
+        }
+    }
+    let _ = fs.sync(&waiter());
+    check(&fs, &history.files, "collected")?;
+    drop(fs);
+    let Ok(fs) = reach() else { return Ok(Outcome::Refused) };
+    check(&fs, &history.files, "collected and opened again")?;
+    if is_synced {
+        check(&fs, &[("later".to_owned(), later)].into(), "later")?;
+    }
+    Ok(if is_told { Outcome::Told } else { Outcome::Sound })
+}
+
+fn campaign(place: Where) {
+    let history = History::new(place);
+    let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3500, 25)));
+    let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
+    for seed in first..first + cases {
+        let damage = history.draw(seed);
+        match play(&history, &damage) {
+            Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
+            Err(defect) => defects.push(format!("ZONAL_SEED={seed}, {damage:?}: {defect}")),
+        }
+    }
+    println!("misplaced: {place:?}, {cases} cases, {outcomes:?}, {} defects", defects.len());
+    assert!(defects.is_empty(), "{} defects: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
+    assert!(cases < 25 || outcomes.len() > 1, "{outcomes:?}");
+}
+
+#[test]
+fn lost_and_misdirected_writes_with_metadata_in_zones_are_told() {
+    campaign(Where::Logged);
+}
+
+#[test]
+fn lost_and_misdirected_writes_with_metadata_in_conventional_zones_are_told() {
+    campaign(Where::Conventional);
+}
+
+#[test]
+fn lost_and_misdirected_writes_with_metadata_beside_are_told() {
+    campaign(Where::Beside);
+}
