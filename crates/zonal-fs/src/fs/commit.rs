@@ -6,6 +6,7 @@
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
+use super::node::NodeGuard;
 use super::waiting::WaitsFor;
 use crate::store::Sealed;
 use crate::waiter::Wait;
@@ -87,7 +88,12 @@ impl Shared {
 
     /// Waits until the data of a file without a name are written. Data that was lost is an error.
     pub(super) fn complete_unnamed(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
-        if self.attributes(ino)?.links > 0 {
+        let is_done = |node: NodeGuard<'_>| {
+            let is_at_rest = node.in_flight.is_empty() && node.write_buffer.is_nothing();
+            node.attributes.links > 0 || is_at_rest && node.failure.is_none()
+        };
+        // Of many files, most are written by the time that the first is.
+        if self.nodes.here(ino).is_some_and(is_done) {
             return Ok(());
         }
         self.sync_tail(waiter, ino)?;
