@@ -9,9 +9,12 @@
 use super::power::Powered;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use rustix::fs::{Mode, OFlags, fdatasync, fsync, ftruncate, open};
+use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -86,6 +89,63 @@ impl End {
                 }
                 check(drive.mount(true).dir.path(), &mut state);
             }
+        }
+    }
+}
+
+/// Writes `data` through a shared mapping, and syncs that.
+fn write_by_mapping(file: &File, data: &[u8]) -> rustix::io::Result<()> {
+    ftruncate(file, data.len() as u64)?;
+    // SAFETY: the mapping is the function's own, and the file stays as long as it is until the mapping is gone.
+    unsafe {
+        let (length, protection) = (data.len(), ProtFlags::READ | ProtFlags::WRITE);
+        let at = mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)?;
+        std::ptr::copy_nonoverlapping(data.as_ptr(), at.cast(), length);
+        msync(at, length, MsyncFlags::SYNC)?;
+        munmap(at, length)
+    }
+}
+
+/// Each call that promises it has made its bytes durable when it returns, on this kernel, with the page cache and without.
+#[test]
+fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
+    type Call = (&'static str, OFlags, fn(&File, &[u8]) -> rustix::io::Result<()>);
+    fn written(file: &File, data: &[u8]) -> rustix::io::Result<()> {
+        assert_eq!(pwrite(file, data, 0)?, data.len());
+        Ok(())
+    }
+    fn with_flag(file: &File, data: &[u8], flag: ReadWriteFlags) -> rustix::io::Result<()> {
+        assert_eq!(pwritev2(file, &[IoSlice::new(data)], 0, flag)?, data.len());
+        Ok(())
+    }
+    let calls: [Call; 7] = [
+        ("fsync", OFlags::empty(), |file, data| written(file, data).and_then(|()| fsync(file))),
+        ("fdatasync", OFlags::empty(), |file, data| written(file, data).and_then(|()| fdatasync(file))),
+        ("O_SYNC", OFlags::SYNC, written),
+        ("O_DSYNC", OFlags::DSYNC, written),
+        ("RWF_DSYNC", OFlags::empty(), |file, data| with_flag(file, data, ReadWriteFlags::DSYNC)),
+        ("RWF_SYNC", OFlags::empty(), |file, data| with_flag(file, data, ReadWriteFlags::SYNC)),
+        ("msync", OFlags::empty(), write_by_mapping),
+    ];
+    let place = MountPlace::new("64M");
+    let mut number = 0;
+    for options in ["writeback", "writethrough"] {
+        for (name, flags, call) in calls {
+            // docs/MOUNT.md says so: the kernel does not pass it on.
+            if options == "writeback" && name.starts_with("RWF") {
+                continue;
+            }
+            number += 1;
+            let (mut mounted, data) = (place.mount(options), bytes(number, 100_000));
+            let path = place.dir().join(format!("f{number}"));
+            let flags = OFlags::RDWR | OFlags::CREATE | flags;
+            let file = File::from(open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap());
+            call(&file, &data).unwrap();
+            drop(file);
+            mounted.kill();
+            let mounted = place.mount(options);
+            assert!(fs::read(&path).unwrap() == data, "{name} with {options}");
+            mounted.end();
         }
     }
 }

@@ -18,6 +18,9 @@ use zerocopy::IntoBytes;
 use zonal_fs::waiter::Wait;
 use zonal_fs::{Changes, FsError, ROOT, Seek, SetIds, SetTime, ZeroEnd};
 
+/// In the flags of a write that is to be durable when it is answered. `O_SYNC` has this bit and another one.
+pub(super) const SYNCED: OFlags = OFlags::DSYNC;
+
 /// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
@@ -79,6 +82,10 @@ impl Front {
                 waiter.away(|| invalidate(device, &bytes))?;
             }
             let written = written?;
+            // The kernel leaves it to the file system. Its flags are those of the handle and of the write.
+            if OFlags::from_bits_retain(asked.flags).intersects(SYNCED) {
+                self.fs.fsync(waiter, ino)?;
+            }
             // The kernel makes an input error of a direct write that is answered short.
             let is_direct = OFlags::from_bits_retain(asked.flags).contains(OFlags::DIRECT);
             if written < length as u64 && is_direct {

@@ -1,5 +1,6 @@
 //! Names: look-ups, and files that are made, renamed and removed.
 
+use super::data::SYNCED;
 use super::handles::How;
 use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
@@ -7,6 +8,7 @@ use crate::waiter::MountWaiter;
 use crate::wire::layout::{CreateIn, InHeader, OpenOut};
 use crate::wire::numbers::{init, open, rename};
 use crate::wire::reply;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 use zonal_fs::format::{Attributes, FileKind};
@@ -184,7 +186,11 @@ impl Front {
     /// The handle of a file that was opened with `flags`.
     fn keep(&self, file: OpenFile, flags: u32) -> OpenOut {
         let (ino, writes) = (file.ino(), flags & O_ACCMODE != 0);
-        let how = if writes && self.is_nearly_full() { How::Direct } else { How::Cached };
+        let how = if writes && (self.loses_syncs(flags) || self.is_nearly_full()) {
+            How::Direct
+        } else {
+            How::Cached
+        };
         let fh = self.handles.put(file, writes, how);
         if writes && self.has_capabilities(ino) {
             self.handles.note_capabilities(ino);
@@ -194,6 +200,12 @@ impl Front {
             How::Direct => FLAGS | open::DIRECT_IO,
         };
         OpenOut { fh, open_flags, padding: 0 }
+    }
+
+    /// Whether the kernel would keep what is written through this handle, though each write of it is to be durable: Linux passes no
+    /// synchronisation on for a write that ends in its page cache.
+    fn loses_syncs(&self, flags: u32) -> bool {
+        self.options.writeback && OFlags::from_bits_retain(flags).intersects(SYNCED)
     }
 
     /// Whether what a program writes now may find no space once the kernel writes it.
