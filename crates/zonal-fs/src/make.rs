@@ -483,10 +483,14 @@ pub(crate) fn plan(
         )));
     }
     let is_conventional = geometry.conventional_zones() > 0;
-    let metadata = match (&options.beside, is_conventional) {
-        (Some(_), _) => Metadata::Beside,
-        (None, true) => Metadata::Conventional,
-        (None, false) => Metadata::Logged,
+    let is_roomy = || {
+        let (piece_blocks, most) = plan_pieces(Metadata::Conventional, drive);
+        new_pieces(piece_blocks, most).is_ok()
+    };
+    let metadata = match &options.beside {
+        Some(_) => Metadata::Beside,
+        None if is_conventional && is_roomy() => Metadata::Conventional,
+        None => Metadata::Logged,
     };
     let first_zone = match is_conventional {
         true => geometry.conventional_zones(),

@@ -58,9 +58,14 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<(), LimitError> {
     let info = volume.info();
     let is_conventional = info.geometry.conventional_zones() > 0;
-    let needed = if is_conventional { OPEN_MIN } else { ACTIVE_MIN };
+    let needed = match superblock.metadata {
+        _ if !is_conventional => ACTIVE_MIN,
+        // The store has one.
+        Metadata::Logged => OPEN_MIN + 1,
+        Metadata::Conventional | Metadata::Beside => OPEN_MIN,
+    };
     match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
-        Some(limit) if limit < needed => Err(LimitError::Active { limit }),
+        Some(limit) if limit < needed => Err(LimitError::Active { limit, needed }),
         _ if !is_conventional && superblock.first_zone < HOMES => {
             Err(LimitError::Homes { homes: superblock.first_zone })
         }

@@ -98,12 +98,13 @@ pub enum LimitError {
     },
     /// The drive's limit of open or of active zones is too low.
     #[error(
-        "the drive lets {limit} zones be open or active at once; a file system needs {ACTIVE_MIN}, or {OPEN_MIN} with conventional \
-         zones; use a drive with a higher limit"
+        "the drive lets {limit} zones be open or active at once; a file system there needs {needed}; use a drive with a higher limit"
     )]
     Active {
         /// The lower one of the drive's two limits.
         limit: u32,
+        /// Two for data, and those of the store and of the copies of the superblock.
+        needed: u32,
     },
     /// The copies of the superblock lack zones.
     #[error(

@@ -130,6 +130,10 @@ fn smallest_drives_fill_up_and_empty_again() {
         is_of_use(on(6, 1, true));
         is_of_use(on(8, 3, false));
     }
+    for (open, active) in [(0, 0), (3, 3)] {
+        // The conventional zone has room for the superblock alone: five zones of the metadata, and five of data.
+        is_of_use(Shape { zones: 11, conventional: 1, open, active, is_beside: false });
+    }
     for (open, active) in [(0, 0), (5, 5), (0, 5)] {
         let on = |zones, is_beside| Shape { zones, conventional: 0, open, active, is_beside };
         // Five zones of data beside two of the superblock, and five of the metadata.
@@ -183,26 +187,27 @@ fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
         (on(5, 0, false), "0 zones are left for data; a file system needs 5"),
         (on(11, 0, false), "4 zones are left for data; a file system needs 5"),
         (on(7, 3, false), "4 zones are left for data; a file system needs 5"),
-        (on(9, 2, false), "the conventional zones have room for 93 pages of metadata; it takes 100"),
+        (on(9, 2, false), "2 zones are left for data; a file system needs 5"),
     ] {
         assert_eq!(refusal(shape), why, "{shape:?}");
     }
-    for (limit, shape) in [
-        (1, Shape { active: 1, ..on(14, 3, false) }),
-        (1, Shape { open: 1, active: 3, ..on(14, 3, true) }),
-        (2, Shape { open: 2, active: 2, ..on(14, 0, false) }),
-        (3, Shape { open: 3, ..on(14, 0, true) }),
-        (4, Shape { active: 4, ..on(14, 0, false) }),
-        (4, Shape { open: 4, active: 5, ..on(14, 0, true) }),
+    for (limit, needed, shape) in [
+        (1, 2, Shape { active: 1, ..on(14, 3, false) }),
+        (1, 2, Shape { open: 1, active: 3, ..on(14, 3, true) }),
+        (2, 3, Shape { active: 2, ..on(14, 1, false) }),
+        (2, 5, Shape { open: 2, active: 2, ..on(14, 0, false) }),
+        (3, 5, Shape { open: 3, ..on(14, 0, true) }),
+        (4, 5, Shape { active: 4, ..on(14, 0, false) }),
+        (4, 5, Shape { open: 4, active: 5, ..on(14, 0, true) }),
     ] {
-        assert_eq!(refusal(shape), too_few_active(limit), "{shape:?}");
+        assert_eq!(refusal(shape), too_few_active(limit, needed), "{shape:?}");
     }
 }
 
-fn too_few_active(limit: u32) -> String {
+fn too_few_active(limit: u32, needed: u32) -> String {
     format!(
-        "the drive lets {limit} zones be open or active at once; a file system needs 5, or 2 with conventional zones; use a drive \
-         with a higher limit"
+        "the drive lets {limit} zones be open or active at once; a file system there needs {needed}; use a drive with a higher \
+         limit"
     )
 }
 
@@ -244,7 +249,12 @@ fn file_system_on_a_drive_with_too_few_active_zones_is_refused_and_left_alone() 
                 looked.unwrap_err().to_string(),
                 again.unwrap_err().to_string(),
             ];
-            assert!(refusals.iter().all(|said| *said == too_few_active(limit)), "{limit}: {refusals:?}");
+            assert!(
+                refusals
+                    .iter()
+                    .all(|said| *said == too_few_active(limit, if conventional > 0 { 2 } else { 5 })),
+                "{limit}: {refusals:?}"
+            );
             assert!(backing.bytes() == before, "{conventional}, {limit}: the drive was changed");
         }
     }
