@@ -2,7 +2,10 @@
 //!
 //! A chain of servers, each of which takes one command after the other: the link, then the drive as a whole and the zone at the
 //! same time, then the way back, which takes its time but delays no other command. Commands are served in the order of
-//! submission, so a queue keeps its order. Reads go past the zone to one of several dies.
+//! submission, so a queue keeps its order.
+//!
+//! Reads go past the zone to one of several dies, and what a die has read crosses the link in the order in which the dies end. The link
+//! carries data both ways at once, as PCIe and M-PHY do, so reads and writes do not wait for each other.
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
@@ -29,7 +32,7 @@ impl Service {
 pub struct FlashOptions {
     /// Commands that the drive holds at a time.
     pub queue_depth: u32,
-    /// The way to the drive.
+    /// The way to the drive, and for the data of a read, which is carried at the same rate, the way back.
     pub link: Service,
     /// The drive as a whole.
     pub drive: Service,
@@ -45,6 +48,17 @@ pub struct FlashOptions {
     pub manage: Span,
 }
 
+/// Next event of a command at the drive.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A die has read this many sectors, which have yet to cross the link.
+    ///
+    /// An event and not a time booked in advance: a read that is given later may be ready earlier, on an idle die.
+    Sensed(u32),
+    /// The answer; sectors that were written.
+    Answered(u32),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct FlashDrive {
@@ -52,12 +66,13 @@ pub struct FlashDrive {
     options: FlashOptions,
     /// When each server is free.
     link: Nanos,
+    link_back: Nanos,
     drive: Nanos,
     zones: Vec<Nanos>,
     dies: Vec<Nanos>,
     /// When the last write is done.
     written: Nanos,
-    answers: Agenda<(Tag, u32)>,
+    events: Agenda<(Tag, Event)>,
     totals: Totals,
 }
 
@@ -73,11 +88,12 @@ impl FlashDrive {
         FlashDrive {
             geometry,
             link: Nanos(0),
+            link_back: Nanos(0),
             drive: Nanos(0),
             zones: vec![Nanos(0); geometry.zones() as usize],
             dies: vec![Nanos(0); options.dies.max(1) as usize],
             written: Nanos(0),
-            answers: Agenda::default(),
+            events: Agenda::default(),
             totals: Totals::default(),
             options,
         }
@@ -101,11 +117,12 @@ impl FlashDrive {
         serve(&mut self.dies[die], now, self.options.read.time(job.sectors))
     }
 
-    fn read(&mut self, now: Nanos, job: &Job) -> Nanos {
-        let ready = self.sense(now, job);
-        serve(&mut self.link, ready, Service { fixed: 0, ..self.options.link }.time(job.sectors))
+    /// Brings what a die has read to the host.
+    fn bring(&mut self, now: Nanos, sectors: u32) -> Nanos {
+        serve(&mut self.link_back, now, Service { fixed: 0, ..self.options.link }.time(sectors))
     }
 
+    /// Time at which the command has been served, but for the data of a read.
     fn served(&mut self, now: Nanos, job: &Job) -> Nanos {
         let is_write = job.op.is_write() && !job.refused;
         let carried = if is_write && job.op != Op::WriteZeroes { job.sectors } else { 0 };
@@ -114,12 +131,16 @@ impl FlashDrive {
         match job.op {
             _ if job.refused => here,
             Op::Write | Op::Append | Op::WriteZeroes => self.write(here, job),
-            Op::Read => self.read(here, job),
-            Op::Verify => self.sense(here, job),
+            Op::Read | Op::Verify => self.sense(here, job),
             Op::Flush => self.written.max(here),
             Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => manage,
             Op::ResetAll | Op::Report | Op::Discard => manage,
         }
+    }
+
+    /// Answers a command that was served at `done`; `written` sectors are on the medium then.
+    fn answer(&mut self, done: Nanos, tag: Tag, written: u32) {
+        self.events.push(Nanos(done.0 + self.options.answer), (tag, Event::Answered(written)));
     }
 }
 
@@ -130,22 +151,34 @@ impl Model for FlashDrive {
 
     fn submit(&mut self, now: Nanos, tag: Tag, job: &Job) {
         let done = self.served(now, job);
+        if job.op == Op::Read && !job.refused {
+            self.events.push(done, (tag, Event::Sensed(job.sectors)));
+            return;
+        }
         let written = if job.op.is_write() && !job.refused { job.sectors } else { 0 };
         self.totals.submitted += u64::from(written);
         self.totals.held += u64::from(written);
-        self.answers.push(Nanos(done.0 + self.options.answer), (tag, written));
+        self.answer(done, tag, written);
     }
 
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
-        while let Some((at, (tag, sectors))) = self.answers.pop(now) {
-            self.totals.held -= u64::from(sectors);
-            self.totals.written += u64::from(sectors);
-            answered(at, tag);
+        while let Some((at, (tag, event))) = self.events.pop(now) {
+            match event {
+                Event::Sensed(sectors) => {
+                    let here = self.bring(at, sectors);
+                    self.answer(here, tag, 0);
+                }
+                Event::Answered(sectors) => {
+                    self.totals.held -= u64::from(sectors);
+                    self.totals.written += u64::from(sectors);
+                    answered(at, tag);
+                }
+            }
         }
     }
 
     fn next(&self) -> Option<Nanos> {
-        self.answers.next()
+        self.events.next()
     }
 
     fn totals(&self) -> Totals {

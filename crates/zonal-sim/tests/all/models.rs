@@ -367,6 +367,60 @@ fn flash_overlaps_commands_and_keeps_their_order() {
     assert!((1.8..2.3).contains(&gain), "{gain}");
 }
 
+/// 4 KiB reads at places of a sequence without a pattern, all over the drive.
+fn random_reads(count: u64) -> Vec<Job> {
+    let mut state = 1u64;
+    let mut place = || {
+        // Xorshift: multiples of one number would spread over the dies more evenly than chance does.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % 1_900_000_000 / 8 * 8
+    };
+    (0..count).map(|_| job(Op::Read, place(), 8)).collect()
+}
+
+/// The published series of the drive, in thousand reads a second. The profile was fitted to it.
+#[test]
+fn flash_random_reads_scale_with_depth_as_published() {
+    let jobs = random_reads(20_000);
+    for (depth, published) in [(1, 10.7), (2, 21.4), (4, 43.7), (8, 86.5), (16, 160.8), (32, 250.5)] {
+        let last = play(&mut *model("zns-1t", &[]), &jobs, depth).last().unwrap().0;
+        let rate = jobs.len() as f64 / (last as f64 / 1e6);
+        let error = rate / published - 1.0;
+        assert!(error.abs() < 0.15, "depth {depth}: {rate:.1} k/s, published {published}");
+    }
+}
+
+#[test]
+fn flash_read_of_an_idle_die_passes_one_that_waits_for_its_die() {
+    let read = |sector| job(Op::Read, sector, 8);
+    // The first two are on one die.
+    let answers = play(&mut *model("zns-1t", &[]), &[read(0), read(8), read(128)], 3);
+    assert_eq!(answers.iter().map(|(_, tag)| *tag).collect::<Vec<_>>(), [0, 2, 1]);
+    assert!(answers[2].0 * 10 > answers[0].0 * 19, "a die reads one after the other: {answers:?}");
+}
+
+#[test]
+fn flash_large_reads_share_the_link_and_fill_it() {
+    let jobs: Vec<Job> = (0..1000).map(|n| job(Op::Read, n * u64::from(MIB + 128), MIB)).collect();
+    let rate = rate(&mut *model("zns-1t", &[]), &jobs, 64);
+    // 64 dies of 800 MB/s behind a link of 7000.
+    assert!((6_300.0..7_000.0).contains(&rate), "{rate} MB/s");
+}
+
+#[test]
+fn flash_writes_take_the_same_time_beside_reads() {
+    let writes: Vec<Job> = (0..400).map(|n| write(n % 14 * 4_194_304 + n / 14 * 256, 256)).collect();
+    let reads = random_reads(400);
+    let mixed: Vec<Job> = writes.iter().zip(&reads).flat_map(|(write, read)| [*write, *read]).collect();
+    let alone = play(&mut *model("zns-1t", &[]), &writes, writes.len());
+    let mut beside = play(&mut *model("zns-1t", &[]), &mixed, mixed.len());
+    beside.retain(|(_, tag)| tag % 2 == 0);
+    beside.iter_mut().for_each(|(_, tag)| *tag /= 2);
+    assert_eq!(alone, beside);
+}
+
 fn any_job() -> impl Strategy<Value = Job> {
     let op = prop_oneof![
         4 => Just(Op::Write),
