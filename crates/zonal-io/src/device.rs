@@ -76,6 +76,9 @@ pub struct DeviceInfo {
     pub fua: bool,
     /// Whether the medium turns, so that seeks cost.
     pub rotational: bool,
+    /// First zone of each spindle but the first, in ascending order. Empty for a single drive; a concatenation has a spindle for each
+    /// device or more. Mode `qd1` has one write at each.
+    pub spindles: Vec<ZoneIndex>,
     /// Whether it was opened for reading: a command that would change it fails with [`DeviceError::OpenedForReading`], and
     /// a flush does nothing.
     pub read_only: bool,

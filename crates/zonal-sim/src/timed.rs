@@ -53,6 +53,8 @@ impl Timed {
     pub fn new(inner: Arc<dyn Device>, model: Box<dyn Model>) -> Timed {
         let mut info = inner.info().clone();
         info.volatile_cache |= model.has_volatile_cache();
+        // The model is one drive, whatever is inside.
+        info.spindles.clear();
         let depth = model.queue_depth();
         let state = TimedState {
             now: Nanos(0),

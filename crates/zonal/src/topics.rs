@@ -172,7 +172,8 @@ it is rotational, append if it has native zone append, per-zone otherwise; `zona
   direct     as they come, for a caller who keeps the order; for comparison
   zone-lock  after a deadline scheduler that locks the zone of each write, as before there were plugs; for comparison
   per-zone   one write a zone at a time; contiguous ones that wait share a command
-  qd1        one write of all sequential zones at a time, a zone's waiting ones before those of the next
+  qd1        one write of all sequential zones of a disk at a time, a zone's waiting ones before those of the next; a
+             concatenation has one for each of its devices
   pipelined  a window of writes a zone at a time, all through one queue of the device, which has to keep their order;
              what it reorders is sent again. Other devices are refused without --force-mode
   append     native zone appends, several at a time; writes that name their place go one by one

@@ -10,7 +10,9 @@ use zonal_bench::job::{Direction, Extent};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Detail, Failure, HostRules, JobReport, Report, run};
 use zonal_io::device::Device;
+use zonal_io::linear::Linear;
 use zonal_io::volume::WriteMode;
+use zonal_sim::profile::Profile;
 
 const MICROS: u64 = 1000;
 
@@ -57,6 +59,23 @@ fn depth_is_kept_in_zones_of_their_own() {
         // One write goes out, the three after it wait for the zone and share the next command.
         assert_eq!(job.dir(Dir::Write).ios, 16);
         assert!(job.elapsed <= Duration::from_micros(110), "{:?}", job.elapsed);
+    }
+}
+
+/// Each disk of a concatenation has a write at its head, as if it were alone.
+#[test]
+fn streams_in_mode_qd1_on_two_disks_have_the_rates_of_both() {
+    let disk = || Profile::open("smr-hdd-30t", &[("size", "16G")]).unwrap().simulated("disk").unwrap();
+    let stream = |name: &str, first: u32| {
+        format!("--name={name} --rw=write --zonemode=zbd --bs=1M --iodepth=4 --offset={first}z --size=4z")
+    };
+    let alone = run_on(&disk(), WriteMode::Qd1, &stream("a", 0));
+    let both: Arc<dyn Device> = Arc::new(Linear::concat([disk(), disk()]).unwrap());
+    let both = run_on(&both, WriteMode::Qd1, &format!("{} {}", stream("a", 0), stream("b", 64)));
+    let rate = |report: &Report, n| job(report, n).dir(Dir::Write).iops();
+    for n in [0, 1] {
+        let share = rate(&both, n) / rate(&alone, 0);
+        assert!((0.98..1.02).contains(&share), "stream {n}: {share} of a disk's rate");
     }
 }
 

@@ -55,6 +55,7 @@ pub fn info() -> DeviceInfo {
         volatile_cache: false,
         fua: false,
         rotational: false,
+        spindles: Vec::new(),
         keeps_order: false,
         read_only: false,
         personality: Personality::Zns,

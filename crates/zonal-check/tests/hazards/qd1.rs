@@ -30,6 +30,23 @@ fn h45_one_write_of_all_zones_is_at_the_device_and_a_zone_is_drained_before_the_
     assert_eq!(written(&rig), [(1, 0), (1, 8), (1, 16), (2, 0), (2, 8), (3, 0)]);
 }
 
+/// Zones 1 to 3 lie on one spindle and 4 to 7 on another.
+#[test]
+fn h45_one_write_of_each_spindle_is_at_the_device_and_lines_are_apart() {
+    let rig = unmerged(DeviceInfo { spindles: vec![ZoneIndex(4)], ..script::info() }, WriteMode::Qd1);
+    let tokens = [(1, 0), (2, 0), (4, 0), (7, 0), (3, 0), (4, 8)].map(|(z, at)| rig.write(z, at, 8));
+    let pending = || rig.script.pending().iter().map(|seen| seen.zone).collect::<Vec<_>>();
+    assert_eq!(pending(), [1, 4].map(ZoneIndex));
+    // The second spindle works on while the first one's write is at the device.
+    for next in [4, 7] {
+        rig.finish(1, Answer::Obey);
+        assert_eq!(pending(), [1, next].map(ZoneIndex));
+    }
+    rig.settle();
+    assert_eq!(rig.ends(tokens), [DONE; 6]);
+    assert_eq!(written(&rig), [(1, 0), (4, 0), (4, 8), (7, 0), (2, 0), (3, 0)]);
+}
+
 #[test]
 fn h45_reads_management_and_conventional_writes_pass_a_write() {
     let rig = Rig::new(

@@ -250,6 +250,7 @@ impl EmulatedOptions {
             volatile_cache: false,
             fua: self.fua,
             rotational: self.rotational,
+            spindles: Vec::new(),
             keeps_order: self.preserves_write_order,
             read_only: false,
             personality: self.personality,

@@ -223,6 +223,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         volatile_cache: true,
         fua: true,
         rotational: header.rotational,
+        spindles: Vec::new(),
         read_only: false,
         keeps_order: options.preserves_write_order,
         personality: header.personality,

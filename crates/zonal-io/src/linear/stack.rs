@@ -2,6 +2,7 @@
 
 use crate::device::{Device, DeviceInfo};
 use crate::sync::Arc;
+use std::iter;
 use std::ops::Range;
 use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
@@ -234,11 +235,22 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
         volatile_cache: infos().any(|i| i.volatile_cache),
         fua: infos().all(|i| i.fua),
         rotational: infos().any(|i| i.rotational),
+        spindles: spindles(pieces),
         read_only: infos().any(|i| i.read_only),
         keeps_order: infos().all(|i| i.keeps_order),
         personality: one.personality,
         queues: infos().map(|i| i.queues).min().unwrap_or(1),
     })
+}
+
+/// First zones here of the spindles but the first: each device has its own.
+fn spindles(pieces: &[LinearPiece]) -> Vec<ZoneIndex> {
+    let of = |piece: &LinearPiece| {
+        let is_inside = |zone: &&ZoneIndex| piece.zones.start < zone.0 && zone.0 < piece.zones.end;
+        let inside = piece.info().spindles.iter().filter(is_inside).map(|zone| piece.zone_here(*zone));
+        iter::once(ZoneIndex(piece.first)).chain(inside).collect::<Vec<_>>()
+    };
+    pieces.iter().flat_map(of).skip(1).collect()
 }
 
 /// Whether pieces can stand one after the other.

@@ -45,6 +45,18 @@ fn command(op: Op, sector: u64, sectors: u32) -> Command {
     Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
 }
 
+#[test]
+fn each_device_inside_is_a_spindle_of_its_own() {
+    let row = |devices: u32| Arc::new(concat(&vec![options(); devices as usize]).unwrap());
+    let spindles = |device: &Linear| device.info().spindles.iter().map(|zone| zone.0).collect::<Vec<_>>();
+    assert_eq!(spindles(&row(1)), [0; 0]);
+    assert_eq!(spindles(&row(3)), [8, 16]);
+    // Of a range those that it has zones of.
+    assert_eq!(spindles(&Linear::range(row(3), 8..16).unwrap()), [0; 0]);
+    assert_eq!(spindles(&Linear::range(row(3), 7..17).unwrap()), [1, 9]);
+    assert_eq!(spindles(&Linear::concat([row(2) as Arc<dyn Device>, row(1)]).unwrap()), [8, 16]);
+}
+
 /// Runs a command to its end on sectors filled with `fill`; returns them, too.
 fn run(device: &dyn Device, op: Op, sector: u64, sectors: u32, fill: u8) -> (CommandResult, Vec<u8>) {
     let mut bytes = vec![fill; if op == Op::Report { 0 } else { sectors as usize * 512 }];

@@ -117,7 +117,7 @@ use shard::Shard;
 use stalled::Stalled;
 use std::time::Duration;
 use terms::Terms;
-use token::Token;
+use token::{Token, Tokens};
 use turn::Work;
 use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -191,7 +191,7 @@ pub struct Volume {
     channels: Channels,
     counters: Counters,
     quiesce: Quiesce,
-    token: Token,
+    tokens: Tokens,
     slots: Slots,
     parking: Parking,
     /// The scheduler of mode `zone-lock`, for a volume that was opened in that mode.
@@ -250,7 +250,7 @@ impl Volume {
             channels: Channels::new(alarm.clone()),
             counters,
             quiesce: Quiesce::default(),
-            token: Token::default(),
+            tokens: Tokens::new(&info),
             slots,
             parking: Parking::default(),
             front: (mode == WriteMode::ZoneLock).then(|| Front::new(&info, alarm.clone())),
@@ -295,7 +295,8 @@ impl Volume {
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
         let Contention { waits: device_waits, retries: device_retries } = self.device.insight().contention;
-        let plug_waits = self.plugs.waits() + u64::from(self.token.waits());
+        let plug_waits =
+            self.plugs.waits() + self.tokens.iter().map(|token| u64::from(token.waits())).sum::<u64>();
         Statistics {
             plug_waits,
             plug_retries: self.plugs.retries(),
@@ -425,7 +426,7 @@ impl Volume {
             || self.watch.has_work()
             || self.recovering.are_fresh()
             || self.quiesce.is_due()
-            || self.token.is_parked()
+            || self.tokens.iter().any(Token::is_parked)
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty()
     }
@@ -460,7 +461,7 @@ impl Volume {
 
     fn serve_ready(&self, now: Nanos) -> Progress {
         let mut progress = Progress::None;
-        if let Some(zone) = self.token.unpark() {
+        for zone in self.tokens.iter().filter_map(Token::unpark) {
             self.run(now, Work::Turn(zone));
             progress = Progress::Some;
         }

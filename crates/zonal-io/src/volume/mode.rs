@@ -17,8 +17,9 @@ pub enum WriteMode {
     ZoneLock,
     /// Plugged: one write a zone at the device. Appends are emulated.
     PerZone,
-    /// Plugged, and one write of all sequential zones at the device, the waiting ones of a zone before those of the next:
-    /// what rotational drives are fastest with. Appends are emulated. Reads, management and conventional zones go freely.
+    /// Plugged, and one write of all sequential zones at the device, or at each of its
+    /// [spindles](crate::device::DeviceInfo::spindles), the waiting ones of a zone before those of the next: what rotational drives are
+    /// fastest with. Appends are emulated. Reads, management and conventional zones go freely.
     Qd1,
     /// Plugged, with a window of writes a zone at the device, all through one of its queues, which has to keep their order.
     /// What it reorders is sent again. Appends are emulated.

@@ -249,7 +249,7 @@ impl Volume {
     fn change_mode(&self, mode: WriteMode) {
         self.terms.settings.adopt_window();
         self.terms.policy.switch(mode);
-        self.token.dismiss();
+        self.tokens.iter().for_each(|token| token.dismiss());
         self.release_zones(|_| Release::AsItWas);
     }
 

@@ -148,7 +148,7 @@ impl ZoneStep<'_> {
             return false;
         }
         match std::mem::take(self.has_token) {
-            true => self.volume.token.park(self.zone),
+            true => self.volume.tokens.of(self.zone).park(self.zone),
             false => self.volume.ready.push(self.zone),
         }
         self.turn.leaves_work();
@@ -186,7 +186,7 @@ impl ZoneStep<'_> {
         if !self.is_qd1 || !self.shard.queue(self.zone).would_write(self.word) {
             return true;
         }
-        let token = &self.volume.token;
+        let token = self.volume.tokens.of(self.zone);
         let may = match *self.has_token {
             true if self.continues => {
                 token.may_continue(self.now, self.zone, self.volume.terms.settings.qd1_quantum())
@@ -219,7 +219,7 @@ impl ZoneStep<'_> {
             }
             Next::Issue { at, sectors, parts } => {
                 if self.is_qd1 {
-                    volume.token.wrote(sectors);
+                    volume.tokens.of(self.zone).wrote(sectors);
                 }
                 *slot = Some(volume.merge((0..parts).map(|_| queue.pop()), at, sectors));
             }
@@ -255,11 +255,12 @@ impl ZoneStep<'_> {
         let (volume, first) = (self.volume, one(slot));
         volume.terms.place_again(self.zone, at, first);
         if self.is_qd1 {
-            volume.token.wrote(first.sectors);
+            volume.tokens.of(self.zone).wrote(first.sectors);
         }
         // A chain does not look whether others wait.
-        let is_watched =
-            self.is_qd1 && volume.token.has_line() && volume.terms.settings.qd1_quantum() != Qd1Quantum::NONE;
+        let is_watched = self.is_qd1
+            && volume.tokens.of(self.zone).has_line()
+            && volume.terms.settings.qd1_quantum() != Qd1Quantum::NONE;
         if !self.word.appending() && !is_watched {
             self.word = volume.chain(self.word, &self.rules, self.shard, first);
         }

@@ -167,7 +167,7 @@ impl Volume {
         kind: WriteKind,
         slot: &mut Option<Context>,
     ) -> Fate {
-        if !self.token.take() {
+        if !self.tokens.of(zone).take() {
             return self.queue_write(now, zone, kind, slot);
         }
         let pending = one(slot);
@@ -185,25 +185,25 @@ impl Volume {
                 // The mode was switched before the word was read: the token is of no use, and no other step would give
                 // it back.
                 if !self.terms.policy.is(WriteMode::Qd1) {
-                    self.pass_token(now);
+                    self.pass_token(now, zone);
                 }
                 self.issue_admitted(now, zone, slot)
             }
             Admission::Refuse(e) => {
-                self.pass_token(now);
+                self.pass_token(now, zone);
                 self.refuse_or_park(now, zone, kind, slot, e)
             }
             _ => {
                 let fate = self.queue_write(now, zone, kind, slot);
-                self.pass_token(now);
+                self.pass_token(now, zone);
                 fate
             }
         }
     }
 
-    /// Gives the token to the next zone in line, and lets it continue.
-    pub(super) fn pass_token(&self, now: Nanos) {
-        if let Some(zone) = self.token.pass(now) {
+    /// Gives the token of `zone` to the next zone in line, and lets it continue.
+    pub(super) fn pass_token(&self, now: Nanos, zone: ZoneIndex) {
+        if let Some(zone) = self.tokens.of(zone).pass(now) {
             self.run(now, Work::Turn(zone));
         }
     }
@@ -232,7 +232,7 @@ impl Volume {
                     && self.plugs.complete_unqueued(zone) =>
             {
                 if has_token {
-                    self.pass_token(now);
+                    self.pass_token(now, zone);
                 }
                 if one(slot).op == Op::Append {
                     end_append_here(slot)

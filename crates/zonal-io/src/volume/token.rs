@@ -1,8 +1,9 @@
 //! The token of mode `qd1`: who may have a write at the device.
 //!
 //! A rotational drive that gets the writes of several zones at a time, or of one zone from its end and of the next from
-//! its start, moves its head for each. In this mode one write of the whole device is in flight, and a zone's waiting
-//! writes go before those of the next zone.
+//! its start, moves its head for each. In this mode one write of a whole spindle is in flight, and a zone's waiting
+//! writes go before those of the next zone. A device made of several drives has a token for each
+//! ([`DeviceInfo::spindles`]), and its zones stand in the line of their own.
 //!
 //! The token belongs to a step and not to a zone: the step that ends a write has it, and either issues the zone's next
 //! write with it or passes it to the first zone in line. A zone stands in line only while its head can be issued; a zone
@@ -13,10 +14,11 @@
 //! line, and then stands in line itself. The share is counted from the moment at which a zone is first in line, or from the
 //! moment at which the holder got the token, if that is later.
 //!
-//! # Invariants
+//! # Invariants, of each token
 //! - Taken, there is exactly one of: a write at the device, a step that holds it, a zone parked with it.
 //! - Free, no zone stands in line.
 
+use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Ordering, ShortLock, waits_for};
 use std::collections::{HashSet, VecDeque};
 use zonal_core::{Nanos, SECTOR_BYTES, ZoneIndex};
@@ -41,6 +43,29 @@ impl Default for Qd1Quantum {
     /// (`small_writer_beside_a_flood_waits_for_less_than_half_a_second`).
     fn default() -> Qd1Quantum {
         Qd1Quantum { bytes: 256 << 20, time: Nanos(350_000_000) }
+    }
+}
+
+/// The token of each spindle.
+pub(super) struct Tokens {
+    spindles: Vec<ZoneIndex>,
+    tokens: Box<[Token]>,
+}
+
+impl Tokens {
+    pub(super) fn new(info: &DeviceInfo) -> Tokens {
+        let tokens = (0..=info.spindles.len()).map(|_| Token::default()).collect();
+        Tokens { spindles: info.spindles.clone(), tokens }
+    }
+
+    /// The token that `zone` needs.
+    #[inline]
+    pub(super) fn of(&self, zone: ZoneIndex) -> &Token {
+        &self.tokens[self.spindles.partition_point(|first| *first <= zone)]
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Token> {
+        self.tokens.iter()
     }
 }
 

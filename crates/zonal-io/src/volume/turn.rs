@@ -411,14 +411,14 @@ impl Volume {
         let is_turn = matches!(event, PlugEvent::Turn);
         let mut has_token = is_turn || self.terms.policy.is(WriteMode::Qd1) && event.brings_token();
         if matches!(event, PlugEvent::Completed) && self.plugs.complete_unqueued(zone) {
-            return self.leave_token(now, has_token, stack);
+            return self.leave_token(now, zone, has_token, stack);
         }
         if let Some(front) = self.front.as_ref().filter(|_| event.decides()) {
             front.plug(self, zone);
         }
         let mut slot = None;
         self.next_of(now, zone, event, turn, &mut slot, &mut has_token);
-        self.leave_token(now, has_token, stack);
+        self.leave_token(now, zone, has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
         if self.terms.policy.is(WriteMode::Pipelined) {
@@ -434,10 +434,10 @@ impl Volume {
         }
     }
 
-    /// Passes the token on, if this step has it and no write has gone out with it.
+    /// Passes the token of `zone` on, if this step has it and no write has gone out with it.
     #[inline]
-    fn leave_token(&self, now: Nanos, has_token: bool, stack: &mut Stack) {
-        if has_token && let Some(zone) = self.token.pass(now) {
+    fn leave_token(&self, now: Nanos, zone: ZoneIndex, has_token: bool, stack: &mut Stack) {
+        if has_token && let Some(zone) = self.tokens.of(zone).pass(now) {
             stack.push(Work::Turn(zone));
         }
     }

@@ -63,6 +63,7 @@ impl Drive {
             volatile_cache: false,
             fua: false,
             rotational: false,
+            spindles: Vec::new(),
             keeps_order: true,
             read_only: false,
             personality: Personality::Zns,

@@ -74,6 +74,7 @@ impl NamespaceFacts {
             volatile_cache: has_cache,
             fua: true,
             rotational: self.is_rotational,
+            spindles: Vec::new(),
             read_only: self.is_read_only,
             keeps_order: options.keeps_order,
             personality: Personality::Zns,

@@ -33,6 +33,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             active_max,
             append_sectors_max,
             rotational,
+            spindles,
             personality,
             // Of the one image, and not of all that have its profile.
             identity,
@@ -55,6 +56,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         assert_eq!((open_max, active_max), (simulated.open_max, simulated.active_max), "{name}");
         assert_eq!(append_sectors_max, simulated.append_sectors_max, "{name}");
         assert_eq!((rotational, personality), (simulated.rotational, simulated.personality), "{name}");
+        assert!(spindles.is_empty() && simulated.spindles.is_empty(), "{name}");
         assert_eq!(
             (queues, read_only, fua),
             (simulated.queues, simulated.read_only, simulated.fua),
