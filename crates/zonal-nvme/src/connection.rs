@@ -85,6 +85,8 @@ enum Then {
     Report(ZoneReport),
     /// The zones that an action on all concerns.
     All(Op),
+    /// The next rounds of an action on all.
+    Rounds(Op, VecDeque<Vec<Sector>>),
     /// These zones are open, or closed again if one could not be opened.
     OpenAll(Vec<Sector>),
     /// The controller's shutdown, of this number.
@@ -719,9 +721,15 @@ impl Connection {
         self.send_all(now, place, slot, requests, then);
     }
 
-    fn act_on_all(&mut self, now: Nanos, place: usize, slot: u16, op: Op, zones: Vec<Sector>) {
+    /// Begins the first of these rounds of an action on all zones.
+    fn act_on_all(&mut self, now: Nanos, place: usize, slot: u16, op: Op, mut rounds: VecDeque<Vec<Sector>>) {
+        let zones = rounds.pop_front().unwrap_or_default();
         let requests = zones.iter().map(|zone| Request::zone(op, *zone)).collect();
-        let then = if op == Op::ZoneOpen { Then::OpenAll(zones) } else { Then::Answer };
+        let then = match op {
+            Op::ZoneOpen => Then::OpenAll(zones),
+            _ if rounds.is_empty() => Then::Answer,
+            _ => Then::Rounds(op, rounds),
+        };
         self.send_all(now, place, slot, requests, then);
     }
 
@@ -819,7 +827,7 @@ impl Connection {
                 buf[..bytes.len()].copy_from_slice(&bytes);
                 self.command(slot).buf = buf;
             }
-            (Some(device::Output::Zones(_)), Then::All(_)) if command.early.is_some() => {
+            (_, Then::All(_) | Then::Rounds(..)) if command.early.is_some() => {
                 let status = command.early.as_ref().map_or(Status::INTERNAL_ERROR, |early| early.status);
                 return self.finish(now, slot, Err(status));
             }
@@ -831,17 +839,19 @@ impl Connection {
             }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {
                 return match namespace.concerned(op, &zones) {
-                    Ok(concerned) => self.act_on_all(now, place, slot, op, concerned),
+                    Ok(rounds) => self.act_on_all(now, place, slot, op, rounds.into()),
                     Err(status) => self.finish(now, slot, Err(status)),
                 };
             }
+            // Also after a zone that failed: the others are acted on all the same, and its status is kept.
+            (_, Then::Rounds(op, rounds)) => return self.act_on_all(now, place, slot, op, rounds),
             // Other hosts have opened zones meanwhile: all or none.
             (_, Then::OpenAll(concerned)) if !command.status.is_ok() => {
                 // Also after an Abort, which would keep these requests back.
                 if let Some(early) = &mut command.early {
                     early.withdrawal = None;
                 }
-                return self.act_on_all(now, place, slot, Op::ZoneClose, concerned);
+                return self.act_on_all(now, place, slot, Op::ZoneClose, [concerned].into());
             }
             // The data of a read have come back.
             _ => command.buf = completion.buf.into_buf(),

@@ -3,7 +3,7 @@
 use super::machine::ZoneEvent;
 use super::rules::Rules;
 use crate::command::Op;
-use crate::zone::{Personality, ZoneCondition};
+use crate::zone::{Personality, ZoneCondition, ZoneDescriptor};
 
 /// Zone management command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,17 +53,34 @@ impl ZoneAction {
         !matches!(self, ZoneAction::Offline) || Rules::of(personality).has_offline_command
     }
 
-    /// Whether the command for all zones takes in a zone of this condition; it leaves every other zone as it is.
+    /// Conditions of the zones that the command for all takes, round by round: a round begins when the zones of the one before are
+    /// done, wherever they lie. Every other zone stays as it is.
+    ///
+    /// A closed zone may need an open resource to be finished ([`Rules::finish_needs_resources`]). Open zones give theirs back, so they
+    /// are finished first. No other action has zones that free what others need.
     ///
     /// Opening all zones is all or nothing: [`super::Resources::can_open_closed`] tells beforehand.
-    pub const fn selects(self, condition: ZoneCondition) -> bool {
+    pub const fn rounds(self) -> &'static [&'static [ZoneCondition]] {
+        use ZoneCondition::{Closed, ExpOpen, Full, ImpOpen, ReadOnly};
         match self {
-            ZoneAction::Open => matches!(condition, ZoneCondition::Closed),
-            ZoneAction::Close => condition.is_open(),
-            ZoneAction::Finish => condition.is_active(),
-            ZoneAction::Reset => condition.is_active() || matches!(condition, ZoneCondition::Full),
-            ZoneAction::Offline => matches!(condition, ZoneCondition::ReadOnly),
+            ZoneAction::Open => &[&[Closed]],
+            ZoneAction::Close => &[&[ImpOpen, ExpOpen]],
+            ZoneAction::Finish => &[&[ImpOpen, ExpOpen], &[Closed]],
+            ZoneAction::Reset => &[&[ImpOpen, ExpOpen, Closed, Full]],
+            ZoneAction::Offline => &[&[ReadOnly]],
         }
+    }
+
+    /// True if the command for all zones takes a zone of this condition.
+    pub fn selects(self, condition: ZoneCondition) -> bool {
+        self.rounds().iter().any(|round| round.contains(&condition))
+    }
+
+    /// Sorts zones of a report into the [rounds](ZoneAction::rounds) of the command for all. Rounds without a zone are left out.
+    pub fn in_rounds(self, zones: &[ZoneDescriptor]) -> Vec<Vec<&ZoneDescriptor>> {
+        let zones_of =
+            |round: &&[ZoneCondition]| zones.iter().filter(|z| round.contains(&z.condition)).collect();
+        self.rounds().iter().map(zones_of).filter(|round: &Vec<_>| !round.is_empty()).collect()
     }
 }
 

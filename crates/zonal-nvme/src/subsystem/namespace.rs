@@ -4,6 +4,7 @@ use super::{TargetError, TargetOptions};
 use crate::status::Status;
 use crate::wire::{DatasetRange, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zonal_core::device::ZoneAction;
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Part, Request};
@@ -341,25 +342,19 @@ impl Namespace {
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
-    /// Where the zones begin that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
+    /// Where the zones begin that an action on all of them concerns (ZNS 3.4.3.1), in the rounds in which they are acted on: `zones` are
+    /// all of the namespace.
     ///
     /// # Errors
     /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.
-    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Sector>, IoError> {
-        use ZoneCondition::{Closed, ExpOpen, ImpOpen, ReadOnly};
-        let concerns = |zone: &&ZoneDescriptor| match op {
-            Op::ZoneClose => matches!(zone.condition, ImpOpen | ExpOpen),
-            Op::ZoneFinish => matches!(zone.condition, ImpOpen | ExpOpen | Closed),
-            Op::ZoneOpen => zone.condition == Closed,
-            Op::ZoneOffline => zone.condition == ReadOnly,
-            _ => false,
-        };
-        let concerned: Vec<_> = zones.iter().filter(concerns).map(|zone| zone.start).collect();
+    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Vec<Sector>>, IoError> {
+        let rounds = ZoneAction::of(op).map(|action| action.in_rounds(zones)).unwrap_or_default();
         let open_max = self.part.info().open_max as usize;
-        let stay_open = zones.iter().filter(|zone| zone.condition == ExpOpen).count();
-        match op == Op::ZoneOpen && open_max > 0 && stay_open + concerned.len() > open_max {
+        let stay_open = zones.iter().filter(|zone| zone.condition == ZoneCondition::ExpOpen).count();
+        let concerned: usize = rounds.iter().map(Vec::len).sum();
+        match op == Op::ZoneOpen && open_max > 0 && stay_open + concerned > open_max {
             true => Err(Status::TOO_MANY_OPEN),
-            false => Ok(concerned),
+            false => Ok(rounds.iter().map(|round| round.iter().map(|zone| zone.start).collect()).collect()),
         }
     }
 

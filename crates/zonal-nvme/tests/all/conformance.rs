@@ -367,6 +367,24 @@ fn h67_actions_on_all_zones_concern_those_of_the_standard() {
     assert_eq!(states(&mut queue)[..8], [1, 1, 1, 1, 1, 0xF, 0xF, 1]);
 }
 
+/// A closed zone of a ZBC drive needs an open one's resource to be finished.
+#[test]
+fn h67_finish_of_all_begins_with_open_zones() {
+    let drive = "ram:size=64M,zone_size=4M,zone_max_open=2,complete=poll,blocksize=4096,personality=zbc";
+    let admin = Queue::admin(&target(drive));
+    let mut queue = admin.io(1);
+    for zone in 0..2 {
+        assert_eq!(write(&mut queue, zone * ZONE, 1), 0);
+        assert_eq!(act(&mut queue, zone, ZoneSend::CLOSE), 0);
+    }
+    for zone in 2..4 {
+        assert_eq!(act(&mut queue, zone, ZoneSend::OPEN), 0);
+    }
+    assert_eq!(states(&mut queue)[..5], [4, 4, 3, 3, 1]);
+    assert_eq!(act_on_all(&mut queue, ZoneSend::FINISH), 0);
+    assert_eq!(states(&mut queue)[..5], [0xE, 0xE, 0xE, 0xE, 1]);
+}
+
 /// The zone that is open is not closed for an action that cannot succeed.
 #[test]
 fn h67_open_of_all_that_is_too_much_changes_nothing() {

@@ -1,7 +1,8 @@
 //! An action on all zones that it concerns (ZBC 5.2, 5.3, 5.7): on open ones to close, on active ones to finish, on closed ones
 //! to open.
 //!
-//! Zones are asked for in pieces, and those of a piece are acted on before the next. To open is all or nothing: open zones are
+//! Zones are asked for in pieces, and those of a piece are acted on before the next. An action of several rounds goes over all pieces in
+//! each: a zone of the last piece may free what one of the first needs. To open is all or nothing: open zones are
 //! counted first, and those that were opened are closed again when one cannot be.
 
 use super::zone::is_refused_transition;
@@ -11,13 +12,15 @@ use crate::sense::SenseCode;
 use crate::status::Failure;
 use crate::wire::ZoneAction;
 use std::collections::VecDeque;
-use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, device};
 use zonal_io::volume::{Completion, Request};
 
 /// See the module.
 pub(crate) struct AllZonesWork {
     action: ZoneAction,
     stage: AllZonesStage,
+    /// Of [`rounds`](zonal_core::device::ZoneAction::rounds).
+    round: usize,
     /// First zone that was not asked for.
     next: u32,
     /// Zones that are opened explicitly, or are to be.
@@ -48,7 +51,7 @@ impl AllZonesWork {
             _ => AllZonesStage::Asking,
         };
         let (concerned, opened) = (VecDeque::new(), Vec::new());
-        AllZonesWork { action, stage, next: 0, stay_open: 0, concerned, opened }
+        AllZonesWork { action, stage, round: 0, next: 0, stay_open: 0, concerned, opened }
     }
 
     pub(super) fn step(&mut self, disk: &Disk, end: Option<Completion>) -> Next {
@@ -61,8 +64,8 @@ impl AllZonesWork {
             AllZonesStage::Asking => match zones_of(end) {
                 Ok(zones) => {
                     self.next += zones.len() as u32;
-                    let action = self.action;
-                    let concerned = zones.iter().filter(|zone| concerns(action, zone.condition));
+                    let round = rounds_of(self.action)[self.round];
+                    let concerned = zones.iter().filter(|zone| round.contains(&zone.condition));
                     self.concerned.extend(concerned.map(|zone| zone.start));
                     self.act(disk)
                 }
@@ -96,13 +99,16 @@ impl AllZonesWork {
         self.ask(disk)
     }
 
-    /// The next zone of the piece, or the next piece, or the end.
+    /// The next zone of the piece, or the next piece, or the next round, or the end.
     fn act(&mut self, disk: &Disk) -> Next {
         if let Some(zone) = self.concerned.pop_front() {
             self.stage = AllZonesStage::Acting(zone);
             return Next::Ask(Request::zone(op_of(self.action), zone));
         }
-        if self.next < disk.geometry().zones() {
+        if self.next >= disk.geometry().zones() {
+            (self.round, self.next) = (self.round + 1, 0);
+        }
+        if self.round < rounds_of(self.action).len() {
             self.stage = AllZonesStage::Asking;
             return self.ask(disk);
         }
@@ -134,11 +140,6 @@ impl AllZonesWork {
     }
 }
 
-const fn concerns(action: ZoneAction, condition: ZoneCondition) -> bool {
-    match action {
-        ZoneAction::Close => condition.is_open(),
-        ZoneAction::Finish => condition.is_active(),
-        ZoneAction::Open => matches!(condition, ZoneCondition::Closed),
-        ZoneAction::Reset => false,
-    }
+fn rounds_of(action: ZoneAction) -> &'static [&'static [ZoneCondition]] {
+    device::ZoneAction::of(op_of(action)).map_or(&[], device::ZoneAction::rounds)
 }

@@ -190,6 +190,17 @@ fn opening_that_fails_half_way_is_taken_back() {
     assert!(has_failed, "no seed has an open that is refused");
 }
 
+/// All that may be open is open, in the last of three pieces, and a closed zone lies before it.
+#[test]
+fn finishing_all_zones_begins_with_open_ones() {
+    let mut rig = Rig::new("null:size=10000M,zone_size=1M,zone_max_open=2,personality=zbc");
+    bring(&mut rig, 0, Closed);
+    bring(&mut rig, 9998, ExpOpen);
+    bring(&mut rig, 9999, ExpOpen);
+    rig.act_on_all(ZoneAction::Finish).good();
+    assert_eq!([0, 9998, 9999].map(|zone| rig.condition(zone)), [Full; 3]);
+}
+
 #[test]
 fn open_zones_are_limited_by_the_drive() {
     let mut rig = Rig::new(DRIVE);

@@ -79,9 +79,9 @@ fn selected(device: &dyn Device, action: ZoneAction) -> Result<Vec<ZoneIndex>, F
     let mut zones = Vec::new();
     for_each_zone(device, Sector(0), u32::MAX, |zone| {
         if action.selects(zone.condition) {
-            zones.push(zone.zone);
+            zones.push(*zone);
         }
         Ok(())
     })?;
-    Ok(zones)
+    Ok(action.in_rounds(&zones).into_iter().flatten().map(|zone| zone.zone).collect())
 }
