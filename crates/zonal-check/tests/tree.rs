@@ -103,6 +103,12 @@ fn text(path: &Path) -> Option<String> {
     String::from_utf8(fs::read(repository().join(path)).unwrap()).ok()
 }
 
+/// The manifest of a crate.
+fn manifest(name: &str) -> String {
+    let directory = if name == "zonal-fuzz" { "fuzz".to_owned() } else { format!("crates/{name}") };
+    text(&Path::new(&directory).join("Cargo.toml")).unwrap()
+}
+
 /// The text without comments, so that they may speak of what code may not use.
 fn code(path: &Path) -> String {
     let text = text(path).unwrap();
@@ -228,7 +234,7 @@ fn crates_without_need_forbid_unsafe_code() {
 #[test]
 fn crates_use_the_workspaces_lints() {
     for (name, _) in ARROWS {
-        let manifest = text(&PathBuf::from(format!("crates/{name}/Cargo.toml"))).unwrap();
+        let manifest = manifest(name);
         assert!(manifest.contains("[lints]\nworkspace = true"), "{name}");
     }
 }
@@ -415,7 +421,7 @@ fn programs_of_the_full_lane_are_in_a_part() {
     let page = text(Path::new("docs/HACKING.md")).unwrap();
     let mut programs = 0;
     for (package, _) in ARROWS {
-        let manifest = text(&PathBuf::from(format!("crates/{package}/Cargo.toml"))).unwrap();
+        let manifest = manifest(package);
         let manifest: toml::Table = manifest.parse().unwrap();
         for target in manifest.get("test").and_then(|tests| tests.as_array()).into_iter().flatten() {
             if target.get("test").and_then(toml::Value::as_bool) == Some(false) {
