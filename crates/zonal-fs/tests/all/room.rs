@@ -2,6 +2,8 @@
 
 use crate::common;
 use crate::common::{bytes, contents, read_all, settle, waiter};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -296,4 +298,69 @@ fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_ma
     let taken = (0..).take_while(|n| !is_full(attribute(*n))).count();
     assert!(taken > 1000, "{taken} attributes fill it");
     assert!(is_full(fs.create(&waiter, ROOT, b"another", &new)));
+}
+
+/// Drives of many shapes are filled with names, half of them are removed, and they are filled again. Zones, pieces of the conventional zones
+/// and names have any size. Whatever has no room is told by `ENOSPC`, and the file system takes changes to the end.
+#[test]
+fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
+    let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
+    let first = number("ZONAL_SEED", 0);
+    for seed in first..first + number("ZONAL_CASES", common::cases_of(200, 6)) {
+        let random = &mut Pcg64Mcg::seed_from_u64(seed);
+        // The first one has pieces of 63 blocks, and zones of 256.
+        let [zone, zones, conventional, name] = match seed {
+            0 => [1024, 64, 2, 85],
+            _ => [
+                256 << random.random_range(0..3),
+                random.random_range(20..100),
+                random.random_range(0..5),
+                random.random_range(8..200),
+            ],
+        };
+        let shape = format!("size={}K,zone_size={zone}K,zone_nr_conv={conventional}", zone * zones);
+        let drive = MetadataDrive::on(&format!("ram:{shape},blocksize=4096"));
+        let fs = drive.make();
+        let what = format!("ZONAL_SEED={seed}, {shape}, names of {name} bytes");
+        let path = |n: u64| format!("{n:0>width$}", width = name as usize).into_bytes();
+        let new = NewFile::new(FileKind::File, 0o644);
+        let done = |result: Result<(), FsError>| match result {
+            Ok(()) => true,
+            Err(error) if error.is_no_space() => false,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let mut there = BTreeSet::new();
+        let mut made = Vec::new();
+        for round in 0..3u64 {
+            let mut n = round << 32;
+            while n - (round << 32) < 12_000 && done(fs.create(&waiter(), ROOT, &path(n), &new).map(drop)) {
+                there.insert(n);
+                n += 1;
+                if n.is_multiple_of(500) {
+                    assert!(done(fs.sync(&waiter())), "{what}: a sync has no room");
+                }
+                if n.is_multiple_of(1000) {
+                    // Some of them go and come again.
+                    for again in n - 400..n - 100 {
+                        fs.unlink(&waiter(), ROOT, &path(again)).unwrap_or_else(|e| panic!("{what}: {e}"));
+                        if !done(fs.create(&waiter(), ROOT, &path(again), &new).map(drop)) {
+                            there.remove(&again);
+                        }
+                    }
+                }
+            }
+            made.push(there.len());
+            for n in there.iter().copied().filter(|n| n % 2 == 0).collect::<Vec<_>>() {
+                fs.unlink(&waiter(), ROOT, &path(n)).unwrap_or_else(|e| panic!("{what}: {e}"));
+                there.remove(&n);
+            }
+            fs.sync(&waiter()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        // What was removed makes room for as much again.
+        assert!(made[1] * 5 > made[0] * 4 && made[2] * 5 > made[0] * 4, "{what}: {made:?}");
+        let names = fs.files().unwrap().used;
+        assert_eq!(names, there.len() as u64 + 1, "{what}");
+        settle(&fs);
+        fs.check();
+    }
 }

@@ -4,6 +4,7 @@ use super::super::error::BackendError;
 use super::super::room::Room as FileRoom;
 use super::format::list_blocks;
 use super::{LogState, Room, SEGMENTS_NEW, SegmentSlot};
+use std::cmp::Reverse;
 use zonal_core::ZoneIndex;
 
 /// Segments whose room is not counted for pages: the current one and a free one.
@@ -125,15 +126,20 @@ impl LogState {
         rest.saturating_sub(rest / HEADS_SHARE + 3 + pages)
     }
 
-    /// The segment with the fewest live pages, of those that can be emptied.
-    pub(super) fn victim(&self) -> Option<usize> {
+    /// The segment that gives most room when it is emptied, of those that can be and that `suits`. Segments differ in size: one with few
+    /// pages may be full of them.
+    pub(super) fn victim(&self, suits: impl Fn(usize) -> bool) -> Option<usize> {
+        let gain = |slot: usize| {
+            let parts = pages_of_segment(self.blocks_for_parts(self.slots[slot].blocks));
+            parts.saturating_sub(self.table.live(slot).into())
+        };
         (0..self.slots.len())
             .filter(|&slot| {
                 let segment = &self.slots[slot];
                 segment.is_usable() && !segment.is_needed && !segment.is_stuck && !self.is_current(slot)
             })
-            .filter(|&slot| self.table.live(slot) > 0)
-            .min_by_key(|&slot| self.table.live(slot))
+            .filter(|&slot| self.table.live(slot) > 0 && gain(slot) > 0 && suits(slot))
+            .max_by_key(|&slot| (gain(slot), Reverse(slot)))
     }
 
     /// The segment whose pages come along with the next batch. A segment that takes no writes any more may be lost as a whole,
@@ -147,7 +153,7 @@ impl LogState {
                 && self.table.live(*slot) > 0
         };
         let failing = (0..self.slots.len()).find(is_failing);
-        failing.or_else(|| self.victim().filter(|&slot| self.is_pressed(slot)))
+        failing.or_else(|| self.victim(|_| true).filter(|&slot| self.is_pressed(slot)))
     }
 
     /// Whether there is little room, and emptying `victim` gives some.

@@ -118,9 +118,9 @@ impl Log {
             let next = {
                 let state = self.state.lock();
                 let free = state.free();
-                let can_move = |&slot: &usize| state.fits(state.table.live(slot).into(), 0);
+                let can_move = |slot: usize| state.fits(state.table.live(slot).into(), 0);
                 let fits = state.fits(pages, 0);
-                match state.victim().filter(can_move) {
+                match state.victim(can_move) {
                     _ if free > 0 && state.fits(pages, 1) => Move::Nothing,
                     Some(slot) => Move::Empty(slot),
                     None if state.is_pair() && free > 0 && fits => {
