@@ -356,8 +356,8 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
             }
             fs.sync(&waiter()).unwrap_or_else(|e| panic!("{what}: {e}"));
         }
-        // What was removed makes room for as much again.
-        assert!(made[1] * 5 > made[0] * 4 && made[2] * 5 > made[0] * 4, "{what}: {made:?}");
+        // What was removed makes room for others: pages of rows are left half empty where every second one goes.
+        assert!(made[1] * 3 > made[0] * 2 && made[2] * 3 > made[0] * 2, "{what}: {made:?}");
         let names = fs.files().unwrap().used;
         assert_eq!(names, there.len() as u64 + 1, "{what}");
         settle(&fs);
