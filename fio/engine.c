@@ -34,6 +34,7 @@ struct options {
 	char *device;
 	char *write_mode;
 	char *volume_options;
+	unsigned int yes;
 };
 
 /* A file of a job. Hangs at the file as its engine data. */
@@ -74,6 +75,16 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct options, volume_options),
 		.help = "Options of the write path, as in window=16 merge=no; see docs/FIO.md",
+		.category = FIO_OPT_C_ENGINE,
+		.group = FIO_OPT_G_INVALID,
+	},
+	{
+		.name = "yes",
+		.lname = "Overwrite the device",
+		.type = FIO_OPT_BOOL,
+		.off1 = offsetof(struct options, yes),
+		.def = "0",
+		.help = "Write although there is a file system or a partition table on the device, which is lost",
 		.category = FIO_OPT_C_ENGINE,
 		.group = FIO_OPT_G_INVALID,
 	},
@@ -119,6 +130,11 @@ static int setup_file(struct thread_data *td, struct fio_file *f, struct target 
 	if (!target->device) {
 		log_err("zonal: %s: %s\n", td->o.name, message);
 		td_verror(td, ENODEV, "zonal_open");
+		return 1;
+	}
+	if ((td_write(td) || td_trim(td)) && !o->yes && zonal_fio_check(target->device, message, sizeof(message))) {
+		log_err("zonal: %s: %s; yes=1 overwrites it\n", td->o.name, message);
+		td_verror(td, EBUSY, "zonal_check");
 		return 1;
 	}
 	f->filetype = FIO_TYPE_BLOCK;

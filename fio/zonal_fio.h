@@ -45,6 +45,7 @@ enum { ZONAL_FIO_QUEUED = 1 };
 
 struct zonal_fio_device *zonal_fio_open(const char *name, const char *mode, const char *options, char *message,
 					size_t message_len);
+int zonal_fio_check(const struct zonal_fio_device *device, char *message, size_t message_len);
 void zonal_fio_close(struct zonal_fio_device *device);
 struct zonal_fio_info zonal_fio_info(const struct zonal_fio_device *device);
 int zonal_fio_report(const struct zonal_fio_device *device, uint64_t offset, struct zonal_fio_zone *zones,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
+use zonal_io::owner::Owned;
 use zonal_io::volume::{OpenError, SwitchError};
 use zonal_sim::executor::{Halt, Stopped};
 
@@ -36,14 +37,9 @@ pub enum BenchError {
         /// The device's answer.
         error: DeviceError,
     },
-    /// The files on the drive would be lost.
-    #[error("{device}: there is the file system `{label}` on it; --fs-overwrite loses it")]
-    InUse {
-        /// Device name.
-        device: String,
-        /// The file system's.
-        label: String,
-    },
+    /// Data of a known owner on the drive would be lost.
+    #[error("{0}; --yes overwrites it")]
+    Owned(Owned),
     /// A file system that is on the device cannot be made to count no more.
     #[error("{device}: cannot clear the superblock: {error}")]
     Forget {

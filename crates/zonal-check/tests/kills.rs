@@ -523,5 +523,5 @@ fn canary_check_catches_what_is_gone_changed_or_too_many() {
         campaign.done("rm d b/f");
     }));
     assert!(is_caught(&mut begun(), |campaign| fs::write(campaign.path(".zonal.1.0"), "").unwrap()));
-    assert!(is_caught(&mut begun(), |campaign| drop(campaign.done("reset d --offset 12M"))));
+    assert!(is_caught(&mut begun(), |campaign| drop(campaign.done("reset d --offset 12M --yes"))));
 }

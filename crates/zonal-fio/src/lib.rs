@@ -22,6 +22,7 @@ pub use job::{Job, Lane};
 
 use inbox::Left;
 use job::Io;
+use rustix::io::Errno;
 use shared::Shared;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
@@ -114,6 +115,28 @@ unsafe fn leave_message(text: &str, to: *mut c_char, room: usize) {
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), len);
         to.add(len).write(0);
+    }
+}
+
+/// Refuses a device with a file system or a partition table, for a job that writes to it: returns a negative error number and leaves a
+/// sentence in `message`, of at most `message_len` bytes. 0 if there is none, or if there was none before the first job wrote.
+///
+/// # Safety
+/// `device` is open; `message` has room for `message_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_fio_check(
+    device: *const Device,
+    message: *mut c_char,
+    message_len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { &*device }.0.check() {
+        Ok(()) => 0,
+        Err(owned) => {
+            // SAFETY: the caller's promise.
+            unsafe { leave_message(&owned.to_string(), message, message_len) };
+            -Errno::BUSY.raw_os_error()
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::Volume;
 use zonal_io::device::Output;
 use zonal_io::errno;
+use zonal_io::owner::{self, Owned};
 use zonal_io::registry::Registry;
 use zonal_io::volume::{OptionChanges, OptionError, OptionKey, Request, SetBy, VolumeOptions};
 
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) volume: Volume,
     /// The options that were asked for.
     asked: OptionChanges,
+    /// Result of the check for an owner's data, made before the first job writes: later ones find what earlier ones have written.
+    checked: OnceLock<Result<(), Owned>>,
     /// Whether a failed request has been spoken of.
     told: AtomicBool,
 }
@@ -57,13 +60,24 @@ pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>,
     let mut options = VolumeOptions::default().without_park().without_budget();
     asked.apply(&mut options, SetBy::Caller);
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
-    let shared = Arc::new(Shared { name: name.to_owned(), volume, asked, told: AtomicBool::new(false) });
+    let shared = Arc::new(Shared {
+        name: name.to_owned(),
+        volume,
+        asked,
+        checked: OnceLock::new(),
+        told: AtomicBool::new(false),
+    });
     open.retain(|_, shared| shared.strong_count() > 0);
     open.insert(name.to_owned(), Arc::downgrade(&shared));
     Ok(shared)
 }
 
 impl Shared {
+    /// Refuses a device with data of a known owner.
+    pub(crate) fn check(&self) -> Result<(), Owned> {
+        self.checked.get_or_init(|| owner::check(&**self.volume.device())).clone()
+    }
+
     /// Says on the standard error what the first failed request of this device ended with. fio knows a number only.
     #[cold]
     pub(crate) fn tell(&self, what: &str, error: &RequestError) {

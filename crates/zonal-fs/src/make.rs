@@ -26,6 +26,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
 use zonal_io::device::{Device, OpenMode};
 use zonal_io::image::backing::Backing;
+use zonal_io::owner::{self, Owner};
 use zonal_io::volume::{Request, Volume, VolumeOptions};
 
 /// Why nothing is changed on a drive that is open for reading.
@@ -579,11 +580,12 @@ pub fn unit_blocks_max(volume: &Volume) -> u32 {
 
 /// An error if there is anything on the drive.
 fn check_unused(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
+    if let Some(owner) = owner::find(&**drive.volume().device()) {
+        return Err(MakeError::InUse { what: owner.to_string() });
+    }
+    // The first zones of a file system may have failed: then its superblocks are elsewhere.
     if let Ok(superblock) = superblock(drive, waiter) {
-        let label = superblock.label;
-        let what =
-            if label.is_empty() { "a file system".into() } else { format!("the file system `{label}`") };
-        return Err(MakeError::InUse { what });
+        return Err(MakeError::InUse { what: Owner::Zonal { label: superblock.label }.to_string() });
     }
     let is_written = |zone: &&ZoneDescriptor| {
         !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::NotWp | ZoneCondition::Offline)

@@ -195,6 +195,8 @@ pub struct Insight {
     /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
     /// the next deadline, and no thread has to wait for it. Constant while it is open.
     pub virtual_time: bool,
+    /// True if it is empty whenever it is opened, as memory is: nothing of an earlier run can be on it. Constant.
+    pub begins_empty: bool,
     /// What the host took that the device was measured with, for a run in virtual time to take as well. Constant.
     pub host_time: HostTime,
     /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none

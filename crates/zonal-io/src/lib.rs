@@ -17,6 +17,7 @@ pub mod image;
 pub mod linear;
 pub mod lock;
 pub mod news;
+pub mod owner;
 mod pending;
 pub mod registry;
 pub mod standard;

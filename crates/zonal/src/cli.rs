@@ -40,7 +40,7 @@ pub(crate) enum Command {
     Report(report::Report),
     /// Reset zones: empty them and put their write pointers back to their starts
     #[command(mut_arg("all", |all| all.help("All zones that are open, closed or full")))]
-    Reset(manage::Zones),
+    Reset(manage::Overwritten),
     /// Open zones explicitly
     ///
     /// A drive keeps zones open while it is in use: when this command ends, those of an image are closed, or empty if
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Close(manage::Zones),
     /// Finish zones: make them full
     #[command(mut_arg("all", |all| all.help("All zones that are open or closed")))]
-    Finish(manage::Zones),
+    Finish(manage::Overwritten),
     #[command(mut_arg("force_mode", |force| force.visible_alias("force")))]
     Bench(bench::Bench),
     Calibrate(calibrate::Calibrate),

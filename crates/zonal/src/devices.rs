@@ -1,10 +1,12 @@
 //! Opening devices by name, and running single commands on them.
 
 use crate::exit::{Exit, Failure, OrExit};
+use clap::Args;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
+use zonal_io::owner;
 use zonal_io::volume::{report, run_alone};
 
 /// Zones fetched at a time.
@@ -18,6 +20,24 @@ pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
 /// Opens the device called `name` for reading.
 pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
     crate::all_devices().open_to_read(name).or_exit(Exit::Device)
+}
+
+/// Opens the device called `name` to overwrite or reset it. Unless `overwrite` says so, one with data of a known owner is refused.
+pub(crate) fn open_to_overwrite(name: &str, overwrite: Overwrite) -> Result<Arc<dyn Device>, Failure> {
+    let device = open(name)?;
+    if !overwrite.yes {
+        let checked = owner::check(&*device);
+        checked.map_err(|owned| anyhow::anyhow!("{owned}; --yes overwrites it")).or_exit(Exit::Device)?;
+    }
+    Ok(device)
+}
+
+/// Consent to losing data.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Overwrite {
+    /// Go on although there is a file system or a partition table on the device, which is lost
+    #[arg(long, aliases = ["force", "fs-overwrite"])]
+    pub(crate) yes: bool,
 }
 
 /// Opens the device called `name`, for reading or for all, if it answers in real time: other programs use it.

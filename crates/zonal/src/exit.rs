@@ -46,7 +46,7 @@ impl Exit {
             Exit::Usage => "Usage: an unknown option, a value that makes no sense, an unreadable job file.",
             Exit::Verify => "Verification failed: data that was read back is not what was written.",
             Exit::Device => {
-                "The device or image cannot be opened or created: missing, in use, damaged, or an option it refuses."
+                "The device or image cannot be opened or created: missing, in use, damaged, or an option it refuses; or it holds data that --yes would overwrite."
             }
         }
     }

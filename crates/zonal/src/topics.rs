@@ -16,9 +16,10 @@ pub(crate) struct Topic {
 }
 
 /// Every topic.
-pub(crate) const TOPICS: [Topic; 5] = [
+pub(crate) const TOPICS: [Topic; 6] = [
     Topic { name: "devices", about: "How devices are named", text: devices },
     Topic { name: "modes", about: "How writes get to a device", text: modes },
+    Topic { name: "overwriting", about: "What is on a drive, and who may overwrite it", text: overwriting },
     Topic { name: "job-options", about: "Options of the job language", text: job_options },
     Topic { name: "sizes", about: "How sizes and addresses are written", text: sizes },
     Topic { name: "exit-codes", about: "What the program exits with", text: exit_codes },
@@ -182,6 +183,25 @@ In zone-lock, per-zone, qd1 and pipelined a zone append becomes a write at the z
 sets the mode of a run, `zonal mode --set` that of a running process; direct and zone-lock are chosen when the device is
 opened, and stay. With `--keep` it is kept for the device, and later commands write to that in this mode unless they say
 otherwise.
+"
+    .to_owned()
+}
+
+fn overwriting() -> String {
+    "\
+Commands that write to a drive or reset its zones look first whether it holds a file system or a partition table: those
+of Zonal, XFS, btrfs, F2FS, zonefs and ext2 to ext4 by the magic number of the superblock, GPT and MBR. If so they change
+nothing, say what is there, and exit with 4. With --yes they go on, and it is lost.
+
+  bench      unless its jobs only read; --readonly refuses jobs that write
+  replay, calibrate, reset, finish
+  mkfs       also over zones with other data
+  fio        the engine; the job option is yes=1
+
+calibrate also wants --yes where the zones that it uses have data. Zones with data of no known owner stop no other command. Devices
+in memory, such as null, ram and sim, begin empty and are not looked at. Only the beginning of a device is: with linear
+that of the range, with concat that of the first device. A drive that is mounted or open in another process is refused with
+and without --yes.
 "
     .to_owned()
 }

@@ -282,6 +282,8 @@ fn measure_in(
         return Ok(Vec::new());
     }
     let mut options = BenchOptions::new(runs.jobs()?);
+    // Whoever measures has agreed to lose the data of the zones.
+    options.overwrite = true;
     options.modes = vec![mode];
     options.volume.merge = false;
     options.progress = true;

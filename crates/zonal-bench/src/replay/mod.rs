@@ -60,6 +60,7 @@ use trace::Trace;
 use zonal_io::control::Errands;
 use zonal_io::device::Device;
 use zonal_io::fault;
+use zonal_io::owner;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// Records under way at most when they go out as fast as they can.
@@ -93,6 +94,8 @@ pub struct ReplayOptions {
     pub wrap: bool,
     /// Whether all zones are reset before.
     pub reset: bool,
+    /// Replay although the device holds data of a known owner, which is lost; see [`zonal_io::owner`].
+    pub overwrite: bool,
     /// Records at most.
     pub records_max: u64,
     /// How the write path is opened, as [`as_a_kernel`] unless set otherwise.
@@ -115,6 +118,7 @@ impl Default for ReplayOptions {
             log: LogOptions::default(),
             wrap: false,
             reset: false,
+            overwrite: false,
             records_max: u64::MAX,
             volume: as_a_kernel(),
             fault: None,
@@ -165,6 +169,9 @@ pub fn run(
 ) -> Result<ReplayReport, ReplayError> {
     let started = SystemTime::now();
     let bare = open().map_err(BenchError::Device)?;
+    if !options.overwrite {
+        owner::check(&*bare).map_err(BenchError::Owned)?;
+    }
     let has_data = keeps_data(&*bare);
     if options.reset {
         prepare::erase(&*bare)?;

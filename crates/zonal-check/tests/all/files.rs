@@ -173,10 +173,10 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
         let error = refused(dir.path(), &format!("fsck d --rebuild {metadata}"), 4);
         assert!(error.contains("the metadata open and nothing is lost"), "{error}");
         match (conventional, metadata) {
-            (0, "") => zonal(dir.path(), "reset d --offset 16M --count 3"),
+            (0, "") => zonal(dir.path(), "reset d --offset 16M --count 3 --yes"),
             (0, _) => fs::remove_file(dir.path().join("m")).map(|()| Vec::new()).unwrap(),
             _ => {
-                let job = "bench --device d --name=wipe --rw=write --bs=64k --offset=64k --size=15M --zonemode=none";
+                let job = "bench --device d --name=wipe --rw=write --bs=64k --offset=64k --size=15M --zonemode=none --yes";
                 zonal(dir.path(), job)
             }
         };
@@ -492,7 +492,7 @@ fn dump_shows_what_is_damaged_as_that() {
     zonal(dir.path(), "put d in f");
     let wipe = |offset: &str, size: &str| {
         let load = format!("--name=wipe --rw=write --bs=4k --offset={offset} --size={size} --zonemode=none");
-        zonal(dir.path(), &format!("bench --device d {load}"));
+        zonal(dir.path(), &format!("bench --device d {load} --yes"));
     };
     wipe("0", "4k");
     let said = String::from_utf8(zonal(dir.path(), "dump d")).unwrap();
@@ -548,7 +548,7 @@ fn benchmark_of_files_loses_a_file_system_only_if_that_is_asked_for() {
         zonal(dir.path(), "mkfs d --label films");
         put_note(&dir, "note");
         let refused = program::run(dir.path(), &format!("bench --device d {job}")).refused(4);
-        assert!(refused.contains("`films`") && refused.contains("--fs-overwrite"), "{refused}");
+        assert!(refused.contains("`films`") && refused.contains("--yes"), "{refused}");
         assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
         zonal(dir.path(), &format!("bench --device d {job} --fs-overwrite"));
         let gone = program::run(dir.path(), "ls d").refused(4);
@@ -646,7 +646,7 @@ fn get_that_fails_leaves_the_file_as_it_was_and_one_that_does_not_gives_it_its_p
 
 /// Resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
 fn lose_first_zone(dir: &TempDir) {
-    zonal(dir.path(), "reset d --offset 48M");
+    zonal(dir.path(), "reset d --offset 48M --yes");
     program::run(dir.path(), "fsck d --repair");
 }
 
@@ -655,7 +655,7 @@ fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     put_note(&dir, "a/note");
-    zonal(dir.path(), "reset d --offset 48M");
+    zonal(dir.path(), "reset d --offset 48M --yes");
     let said = program::run(dir.path(), "fsck d --repair");
     let out = String::from_utf8(said.out).unwrap();
     let lines: Vec<&str> = out.lines().collect();
@@ -866,7 +866,7 @@ fn name_of_any_bytes_is_taken_and_steers_no_terminal() {
     assert_eq!(zonal(dir.path(), "ls d -R"), b"");
     // What is lost is told by its path.
     done("put d", &[STEERING, STEERING]);
-    zonal(dir.path(), "reset d --offset 48M");
+    zonal(dir.path(), "reset d --offset 48M --yes");
     let said = program::run(dir.path(), "fsck d");
     let found = String::from_utf8(said.out).unwrap();
     assert!(found.lines().count() == 1 && found.ends_with(&format!(" ({SHOWN})\n")), "{found:?}");

@@ -12,6 +12,7 @@ mod files;
 mod hosts;
 mod operations;
 mod options;
+mod owners;
 mod park;
 mod part;
 mod random;

@@ -132,7 +132,7 @@ fn file_system_that_needs_a_repair_is_mounted_ro_and_never_written() {
     }
     mounted.end();
     // Another program resets a zone with data: zone 7.
-    place.zonal("reset image:d.img --offset 57344");
+    place.zonal("reset image:d.img --offset 57344 --yes");
     let before = fs::read(place.home().join("d.img")).unwrap();
     let mut mounted = place.mount("");
     let damaged = (0..4).filter(|n| match fs::read(mounted.at(&n.to_string())) {

@@ -4,11 +4,12 @@ use super::{Uuid, VERSION, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zonal_core::{Geometry, ZoneIndex};
+use zonal_io::owner;
 
 /// Bytes that a superblock takes on the drive, a block.
 pub const SUPERBLOCK_BYTES: usize = crate::BLOCK_BYTES as usize;
 
-const MAGIC: [u8; 8] = *b"ZNLsuper";
+const MAGIC: [u8; 8] = owner::ZONAL_MAGIC;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
@@ -27,6 +28,11 @@ struct Raw {
     reserved_blocks: U64,
     name: [u8; 64],
 }
+
+// The guard over what is on a drive reads the label without this crate.
+const _: () = assert!(
+    std::mem::offset_of!(Raw, name) == owner::ZONAL_LABEL.start && size_of::<Raw>() == owner::ZONAL_LABEL.end
+);
 
 /// Where the checksum lies.
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;

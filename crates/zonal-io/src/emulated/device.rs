@@ -300,7 +300,7 @@ impl<S: Storage> Device for Emulated<S> {
         let device = self.device_lock.as_ref().map_or(0, Watched::waits);
         let waits = device + self.queues.as_ref().map_or(0, Queues::waits);
         let contention = self.zones.contention() + Contention { waits, retries: 0 };
-        Insight { contention, ..Insight::default() }
+        Insight { begins_empty: true, contention, ..Insight::default() }
     }
 
     fn wakeups(&self) -> &Wakeups {

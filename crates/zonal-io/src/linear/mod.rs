@@ -369,6 +369,7 @@ impl Device for Linear {
         let all: Vec<Insight> = self.pieces.iter().map(|piece| piece.device.insight()).collect();
         Insight {
             virtual_time: all.iter().all(|its| its.virtual_time),
+            begins_empty: all.iter().all(|its| its.begins_empty),
             host_time: all[0].host_time,
             head: None,
             contention: all.iter().fold(Contention::default(), |sum, its| sum + its.contention),

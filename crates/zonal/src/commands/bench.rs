@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
+use zonal_bench::job::{Direction, Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{
     About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, MetadataPlace, Reopen, Report,
 };
@@ -63,6 +63,12 @@ pub(crate) struct Bench {
     /// docs/BENCH.md.
     #[arg(long, value_name = "TARGET", value_enum, default_value = "zones")]
     target: Target,
+    /// Write although there is a file system or a partition table on the device, which is lost
+    #[arg(long, alias = "fs-overwrite")]
+    yes: bool,
+    /// Refuse jobs that write, and open the device for reading
+    #[arg(long, conflicts_with = "yes")]
+    readonly: bool,
     #[command(flatten)]
     files: Files,
     #[command(flatten)]
@@ -169,9 +175,6 @@ struct Files {
     /// Where the metadata of the file system are
     #[arg(long, value_name = "PLACE", value_enum, default_value = "memory")]
     fs_metadata: FsMetadata,
-    /// Although there is a file system on the device, which is lost: --target=fs empties the device
-    #[arg(long)]
-    fs_overwrite: bool,
 }
 
 impl Files {
@@ -185,7 +188,6 @@ impl Files {
             unit_bytes: self.fs_unit,
             dirty_bytes: self.fs_dirty.unwrap_or(FilesOptions::default().dirty_bytes),
             fill_percent: self.fs_fill,
-            overwrite: self.fs_overwrite,
             metadata: match self.fs_metadata {
                 FsMetadata::Memory => MetadataPlace::Memory,
                 FsMetadata::Drive => MetadataPlace::Drive,
@@ -350,6 +352,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,
     };
+    options.overwrite = arguments.yes;
     options.files = (arguments.target == Target::Fs).then(|| arguments.files.options());
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.reopen = reopen(device);
@@ -358,8 +361,26 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
     options.control = true;
     options.series = arguments.report.is_some();
     options.interrupt = Some(interrupt.flag());
-    let open = || registry.open(device).map_err(Into::into);
+    if arguments.readonly {
+        check_reads_only(&options)?;
+    }
+    let open = || match arguments.readonly {
+        true => registry.open_to_read(device).map_err(Into::into),
+        false => registry.open(device).map_err(Into::into),
+    };
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
+}
+
+/// Refuses a run of `--readonly` that would change the device.
+fn check_reads_only(options: &BenchOptions) -> Result<(), Failure> {
+    let writer = options.jobs.specs().find(|job| job.pattern.direction != Direction::Read);
+    let why = match writer {
+        Some(job) => format!("job {} writes", job.name),
+        None if options.files.is_some() => "--target=fs makes a file system".to_owned(),
+        None if options.writes() => "several write modes reset every zone of the device".to_owned(),
+        None => return Ok(()),
+    };
+    Err(Failure::usage(format!("bench: --readonly is set, and {why}")))
 }
 
 /// The plan in a file, if there is one. It is a part of the device, which exits alike if its name holds the plan.
@@ -375,10 +396,9 @@ fn reopen(device: &str) -> Reopen {
 
 pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
-        BenchError::Device(_)
-        | BenchError::Volume(_)
-        | BenchError::Zones { .. }
-        | BenchError::InUse { .. } => Exit::Device,
+        BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } | BenchError::Owned(_) => {
+            Exit::Device
+        }
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
             Exit::Usage
         }

@@ -1,7 +1,7 @@
 //! `zonal calibrate`: the profile of a drive from a few short runs on it.
 
 use crate::atomic_file::{AtomicFile, directory};
-use crate::devices;
+use crate::devices::{self, Overwrite};
 use crate::exit::{Exit, Failure, OrExit};
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -32,14 +32,14 @@ pub(crate) struct Calibrate {
     /// Profile, or its file, for the values that the runs do not show [default: one of the same kind of drive]
     #[arg(long, value_name = "PROFILE")]
     base: Option<String>,
-    /// Lose the data of the zones that are used
-    #[arg(long)]
+    /// Lose the data of the zones that are used, and a file system or a partition table on the device
+    #[arg(long, aliases = ["force", "fs-overwrite"])]
     yes: bool,
 }
 
 pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Failure> {
     check_output(&arguments.output)?;
-    let device = devices::open(&arguments.device)?;
+    let device = devices::open_to_overwrite(&arguments.device, Overwrite { yes: arguments.yes })?;
     let info = device.info();
     let base = arguments.base.as_deref().unwrap_or_else(|| base_for(info));
     let base = Profile::open(base, &[]).or_exit(Exit::Usage)?;
@@ -100,10 +100,11 @@ fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Resul
     if with_data.0.is_empty() {
         return Ok(());
     }
-    Err(Failure::usage(format!(
+    Err(anyhow!(
         "{}: of the zones that are to be written and reset these are not empty: {with_data}; --yes loses their data",
         arguments.device
-    )))
+    ))
+    .or_exit(Exit::Device)
 }
 
 /// A word to the user that is no result.

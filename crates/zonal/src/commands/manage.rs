@@ -1,6 +1,6 @@
 //! `zonal reset`, `open`, `close` and `finish`: zone management.
 
-use crate::devices::{self, for_each_zone};
+use crate::devices::{self, Overwrite, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use anyhow::anyhow;
@@ -26,22 +26,41 @@ pub(crate) struct Zones {
     all: bool,
 }
 
+/// Zones that lose data.
+#[derive(Args, Debug)]
+pub(crate) struct Overwritten {
+    #[command(flatten)]
+    zones: Zones,
+    #[command(flatten)]
+    overwrite: Overwrite,
+}
+
+/// Opens or closes zones.
 pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
-    let device = devices::open(&zones.device)?;
+    run_on(&*devices::open(&zones.device)?, zones, action)
+}
+
+/// Resets or finishes zones.
+pub(crate) fn run_overwriting(arguments: &Overwritten, action: ZoneAction) -> Result<(), Failure> {
+    let Overwritten { zones, overwrite } = arguments;
+    run_on(&*devices::open_to_overwrite(&zones.device, *overwrite)?, zones, action)
+}
+
+fn run_on(device: &dyn Device, zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
     let chosen = match zones.offset {
-        None => selected(&*device, action)?,
+        None => selected(device, action)?,
         Some(offset) => range(&device.info().geometry, offset, zones.count)
             .map_err(|e| anyhow!("{}: {e}", device.info().name))
             .or_exit(Exit::Usage)?,
     };
     for &zone in &chosen {
         let start = device.info().geometry.start_of(zone);
-        devices::run(&*device, operation(action), start).map_err(|e| {
+        devices::run(device, operation(action), start).map_err(|e| {
             anyhow!("{}: cannot {} zone {zone}: {e}", device.info().name, operation(action).name())
         })?;
     }
     // The device may keep states in a cache like data.
-    devices::run(&*device, Op::Flush, Sector(0))
+    devices::run(device, Op::Flush, Sector(0))
         .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
     Ok(())
 }

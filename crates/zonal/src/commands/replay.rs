@@ -52,6 +52,9 @@ pub(crate) struct Replay {
     /// Reset every zone before; all data is lost
     #[arg(long)]
     reset: bool,
+    /// Replay although there is a file system or a partition table on the device, which is lost
+    #[arg(long, alias = "fs-overwrite")]
+    yes: bool,
     /// Zones that writes are appended to in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     open_zones: u32,
@@ -135,6 +138,7 @@ fn options(arguments: &Replay) -> Result<ReplayOptions, Failure> {
     options.log = LogOptions { open_zones: arguments.open_zones, reserve_zones: arguments.reserve };
     options.wrap = arguments.wrap;
     options.reset = arguments.reset;
+    options.overwrite = arguments.yes;
     options.records_max = arguments.records;
     options.volume = arguments.write_path.options(options.volume, &arguments.device)?;
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;

@@ -47,6 +47,8 @@ use files::FileRounds;
 use mode::{Site, Start};
 use std::sync::Arc;
 use std::time::SystemTime;
+use zonal_io::device::Device;
+use zonal_io::owner::{self, Owned};
 use zonal_io::volume::WriteMode;
 use zones::PreparedZones;
 
@@ -65,8 +67,10 @@ pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchErr
     };
     let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
     let mut report = Report { started, modes: Vec::new(), ended: Ended::Done };
+    // Later modes find what earlier ones have written.
+    let mut guard = (options.writes() && !options.overwrite).then_some(owner::check as Guard);
     for mode in wanted {
-        match run_mode(open, options, mode, start) {
+        match run_mode(open, options, mode, start, guard.take()) {
             Ok(of_mode) => report.modes.push(of_mode),
             Err(error) if report.modes.is_empty() => return Err(error),
             Err(error) => report.ended = Ended::BrokenOff(Arc::new(error)),
@@ -95,17 +99,24 @@ fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
     }
 }
 
+/// Refuses a device with data that a run would overwrite.
+type Guard = fn(&dyn Device) -> Result<(), Owned>;
+
 /// Runs the jobs of `options` in one write mode.
 fn run_mode(
     open: &Opener<'_>,
     options: &BenchOptions,
     mode: Option<WriteMode>,
     start: Start,
+    guard: Option<Guard>,
 ) -> Result<ModeReport, BenchError> {
     let site = Site::open(open, options)?;
+    if let Some(check) = guard {
+        check(&*site.bare).map_err(BenchError::Owned)?;
+    }
     match options.files {
         Some(files) => {
-            let volume = files::ready(&site, mode, &files)?;
+            let volume = files::ready(&site, mode)?;
             let device = site.bare.clone();
             site.run(open, device, volume, |site, volume, runner| {
                 FileRounds::new(site, files, volume, runner)

@@ -1,7 +1,7 @@
 //! What to run and how.
 
 use crate::error::OpenerError;
-use crate::job::JobFile;
+use crate::job::{Direction, JobFile};
 use crate::jobs::plan::HostRules;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub struct BenchOptions {
     pub host_nanos_per_io: Option<u64>,
     /// How workers share zones.
     pub host: HostRules,
+    /// Run jobs that write although the device holds data of a known owner, which is lost; see [`zonal_io::owner`].
+    pub overwrite: bool,
     /// The jobs work with files, on a file system that is made so.
     pub files: Option<FilesOptions>,
     /// Set by a signal handler or another thread to end the run: no job continues, what is in flight ends, and the
@@ -83,9 +85,17 @@ impl BenchOptions {
             series: false,
             host_nanos_per_io: None,
             host: HostRules::default(),
+            overwrite: false,
             files: None,
             interrupt: None,
         }
+    }
+
+    /// True if a run changes the device: a job writes, files are made, or the device is erased between write modes.
+    pub fn writes(&self) -> bool {
+        self.files.is_some()
+            || self.modes.len() > 1
+            || self.jobs.specs().any(|job| job.pattern.direction != Direction::Read)
     }
 
     pub(super) fn is_interrupted(&self) -> bool {
@@ -106,8 +116,6 @@ pub struct FilesOptions {
     pub dirty_bytes: u64,
     /// Files are laid out until this share of the file system is used.
     pub fill_percent: Option<u8>,
-    /// Although there is a file system on the device, which is lost.
-    pub overwrite: bool,
     /// Where its metadata are.
     pub metadata: MetadataPlace,
 }
@@ -130,7 +138,6 @@ impl Default for FilesOptions {
             unit_bytes: None,
             dirty_bytes: MountOptions::default().dirty_bytes,
             fill_percent: None,
-            overwrite: false,
             metadata: MetadataPlace::default(),
         }
     }

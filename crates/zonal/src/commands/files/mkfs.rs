@@ -43,9 +43,9 @@ pub(crate) struct Mkfs {
     /// Write data without checksums
     #[arg(long)]
     no_checksums: bool,
-    /// Although there is data on the device, which will be lost
-    #[arg(long, short)]
-    force: bool,
+    /// Go on although there is data on the device, which is lost
+    #[arg(long, aliases = ["force", "fs-overwrite"], short_alias = 'f')]
+    yes: bool,
     #[command(flatten)]
     write_path: WritePathAndMode,
 }
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
         .with_is_unsummed(arguments.no_checksums)
         .with_reserved_bytes(arguments.reserve)
         .with_log_zones(arguments.log_zones)
-        .with_force(arguments.force);
+        .with_force(arguments.yes);
     let drive = drive_to_write(&arguments.device, &arguments.write_path)?;
     let made = make(&drive, &waiters(), random()?, &options);
     let superblock = made.map_err(|error| match error {

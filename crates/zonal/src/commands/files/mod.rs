@@ -115,7 +115,7 @@ fn named<E: std::error::Error + Send + Sync + 'static>(name: &str, error: E) -> 
 /// An error of making or opening a file system, with the option that helps, if one does.
 fn hinted(device: &str, error: MakeError) -> anyhow::Error {
     let option = match &error {
-        MakeError::InUse { .. } => " (--force)",
+        MakeError::InUse { .. } => " (--yes)",
         MakeError::NeedsFile => " (--metadata)",
         _ => return named(device, error),
     };

@@ -35,13 +35,12 @@ use zonal_io::volume::{OptionKey, SetBy, Volume, VolumeOptions, WriteMode};
 /// Memory that the database may take for what it has read.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// Empties the device, and how the volume on it is opened. A file system that is there is lost only if the options say so.
+/// Empties the device, and returns the options of the volume on it.
 pub(in crate::jobs::run) fn ready(
     site: &Site<'_>,
     mode: Option<WriteMode>,
-    files: &FilesOptions,
 ) -> Result<VolumeOptions, BenchError> {
-    ground::empty(&*site.bare, files.overwrite)?;
+    ground::empty(&*site.bare)?;
     let mut volume = site.options.volume.with_mode(mode);
     if volume.setters.of(OptionKey::Park) == SetBy::Default {
         volume.park = VolumeOptions::default().park;

@@ -1,0 +1,144 @@
+//! Drives with data of another owner, and the commands that would overwrite it.
+
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+use zonal_check::program;
+use zonal_core::{Op, SECTOR_BYTES, Sector};
+use zonal_io::buffer::IoBuf;
+use zonal_io::data::{Data, Segment};
+use zonal_io::device::Command;
+use zonal_io::registry::Registry;
+use zonal_io::volume::run_alone;
+
+/// Commands that lose data of a drive `d`, without consent.
+const COMMANDS: [&str; 7] = [
+    "bench --device d --name=w --rw=write --bs=4k --size=64k",
+    "bench --device d --target=fs --name=w --rw=write --bs=64k --filesize=1M",
+    "replay t.csv --device d --speed max",
+    "calibrate d -o p.toml",
+    "reset d --all",
+    "finish d --offset 48M",
+    "mkfs d",
+];
+
+/// What the commands say of a drive, and the bytes that it has at its beginning.
+fn owners() -> Vec<(&'static str, Vec<u8>)> {
+    let head = |pieces: &[(usize, &[u8])]| {
+        let mut head = vec![0; 128 << 10];
+        for (at, bytes) in pieces {
+            head[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        head
+    };
+    let partition = [0x80, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0];
+    vec![
+        ("a file system of XFS", head(&[(0, b"XFSB")])),
+        ("a file system of btrfs", head(&[(0x1_0040, b"_BHRfS_M")])),
+        ("a file system of F2FS", head(&[(1024, &[0x10, 0x20, 0xF5, 0xF2])])),
+        ("a file system of zonefs", head(&[(0, b"SFOZ")])),
+        ("a file system of ext4", head(&[(0x438, &[0x53, 0xEF])])),
+        ("a partition table (GPT)", head(&[(512, b"EFI PART")])),
+        ("a partition table (MBR)", head(&[(446, &partition), (510, &[0x55, 0xAA])])),
+    ]
+}
+
+/// A directory with a drive `d` and a trace.
+fn drive(conventional: u32) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let line = format!("create d --size 192M --zone-size 8M --zone-nr-conv {conventional}");
+    program::run(dir.path(), &line).done();
+    fs::write(dir.path().join("t.csv"), "10,host,0,Write,0,4096\n20,host,0,Read,0,4096\n").unwrap();
+    dir
+}
+
+/// Writes to the beginning of the drive.
+fn write(dir: &Path, bytes: &[u8]) {
+    let name = dir.join("d").into_os_string().into_string().unwrap();
+    let device = Registry::default().open(&name).unwrap();
+    let mut buffer = IoBuf::zeroed(bytes.len() as u32);
+    buffer.copy_from_slice(bytes);
+    // SAFETY: the buffer lives until the command has ended.
+    let data = unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) };
+    let sectors = (bytes.len() as u64 / SECTOR_BYTES) as u32;
+    run_alone(&*device, &Command { op: Op::Write, fua: true, sectors, sector: Sector(0), data }).unwrap();
+}
+
+/// Each command refuses the drive, says why, and changes no byte.
+fn is_refused(dir: &Path, owner: &str) {
+    let before = fs::read(dir.join("d")).unwrap();
+    for line in COMMANDS {
+        let said = program::run(dir, line).refused(4);
+        assert!(said.contains(owner) && said.contains("--yes"), "{line}: {said}");
+    }
+    assert!(fs::read(dir.join("d")).unwrap() == before, "{owner}: the drive has changed");
+    assert!(!dir.join("p.toml").exists());
+}
+
+#[test]
+fn drive_of_another_owner_is_refused_and_not_changed() {
+    for (owner, head) in owners() {
+        let dir = drive(2);
+        write(dir.path(), &head);
+        is_refused(dir.path(), owner);
+    }
+    for conventional in [0, 2] {
+        let dir = drive(conventional);
+        program::run(dir.path(), "mkfs d --label films").done();
+        is_refused(dir.path(), "the file system `films` of Zonal");
+    }
+}
+
+#[test]
+fn command_goes_on_if_the_owners_data_may_be_lost() {
+    for line in COMMANDS {
+        let dir = drive(2);
+        write(dir.path(), &owners()[0].1);
+        if line.starts_with("calibrate") {
+            // It takes seconds. A profile that is not there ends it after the look at the owner.
+            let said = program::run(dir.path(), &format!("{line} --yes --base none.toml")).refused(2);
+            assert!(said.contains("none.toml"), "{said}");
+        } else {
+            program::run(dir.path(), &format!("{line} --yes")).done();
+        }
+    }
+    for (line, option) in [
+        ("reset d --all", "--force"),
+        ("finish d --offset 48M", "--fs-overwrite"),
+        ("replay t.csv --device d --speed max", "--fs-overwrite"),
+        ("mkfs d", "-f"),
+    ] {
+        let dir = drive(2);
+        write(dir.path(), &owners()[0].1);
+        program::run(dir.path(), &format!("{line} {option}")).done();
+    }
+}
+
+#[test]
+fn benchmark_that_only_reads_changes_nothing() {
+    let dir = drive(2);
+    write(dir.path(), &owners()[0].1);
+    let reads = "bench --device d --name=r --rw=randread --bs=4k --size=64k";
+    program::run(dir.path(), reads).done();
+    let before = fs::read(dir.path().join("d")).unwrap();
+    program::run(dir.path(), &format!("{reads} --readonly")).done();
+    assert!(fs::read(dir.path().join("d")).unwrap() == before);
+    for (line, why) in [
+        (reads.replace("randread", "randrw"), "job r writes"),
+        (format!("{reads} --write-mode per-zone,qd1"), "reset every zone"),
+        (format!("{reads} --target=fs"), "makes a file system"),
+    ] {
+        let said = program::run(dir.path(), &format!("{line} --readonly")).refused(2);
+        assert!(said.contains("--readonly") && said.contains(why), "{said}");
+    }
+    assert!(fs::read(dir.path().join("d")).unwrap() == before);
+}
+
+#[test]
+fn zones_with_data_of_no_known_owner_stop_nothing() {
+    let dir = drive(2);
+    let bench = "bench --device d --name=w --rw=write --zonemode=zbd --bs=64k --offset=3z --size=2z";
+    for line in [bench, bench, "finish d --offset 40M", "reset d --all"] {
+        program::run(dir.path(), line).done();
+    }
+}

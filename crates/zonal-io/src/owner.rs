@@ -1,0 +1,213 @@
+//! Owner of the data on a drive: a file system or a partition table, recognized by its magic number.
+//!
+//! Commands that overwrite or reset a drive call [`check`] first and refuse to destroy what it finds, unless their user agrees.
+//! Only the places where a superblock is published to lie are read, a few blocks at the beginning of the drive. Zones with data
+//! of no known owner are nobody's.
+//!
+//! A block that cannot be read holds nothing: a drive may refuse reads above a write pointer.
+
+use crate::buffer::IoBuf;
+use crate::device::Device;
+use crate::volume::read_alone;
+use std::fmt;
+use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
+
+/// First bytes of a superblock of Zonal, in each of its copies.
+pub const ZONAL_MAGIC: [u8; 8] = *b"ZNLsuper";
+
+/// Place of the label in a superblock of Zonal; it is padded with zeroes.
+pub const ZONAL_LABEL: std::ops::Range<usize> = 80..144;
+
+/// Size of a block of Zonal's file system, and the unit in which a drive is read here.
+const BLOCK: usize = 4096;
+
+/// Bytes at the beginning of the drive that may hold a superblock: the four copies of Zonal's in conventional zones. Those of all
+/// others lie in the first two blocks, but for btrfs.
+const HEAD: usize = 4 * BLOCK;
+
+/// Place of the primary superblock of btrfs on a drive without zones.
+const BTRFS_AT: u64 = 64 << 10;
+
+/// Owner of a drive's data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// A file system of Zonal.
+    Zonal {
+        /// Its name for people, which may be empty.
+        label: String,
+    },
+    /// Another file system, by its name.
+    FileSystem(&'static str),
+    /// A partition table, by its name.
+    PartitionTable(&'static str),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Zonal { label } if label.is_empty() => f.write_str("a file system of Zonal"),
+            Owner::Zonal { label } => write!(f, "the file system `{label}` of Zonal"),
+            Owner::FileSystem(name) => write!(f, "a file system of {name}"),
+            Owner::PartitionTable(name) => write!(f, "a partition table ({name})"),
+        }
+    }
+}
+
+/// A drive holds data of a known owner.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("{device}: there is {owner} on it")]
+pub struct Owned {
+    /// Device name.
+    pub device: String,
+    /// The owner.
+    pub owner: Owner,
+}
+
+/// Refuses a drive that holds data of a known owner. A device that begins empty whenever it is opened is not looked at.
+///
+/// # Errors
+/// [`Owned`]; nothing was changed.
+pub fn check(device: &dyn Device) -> Result<(), Owned> {
+    if device.insight().begins_empty {
+        return Ok(());
+    }
+    match find(device) {
+        Some(owner) => Err(Owned { device: device.info().name.clone(), owner }),
+        None => Ok(()),
+    }
+}
+
+/// Owner of the data on a drive, if it is a known one.
+pub fn find(device: &dyn Device) -> Option<Owner> {
+    let geometry = device.info().geometry;
+    let mut head = Vec::with_capacity(HEAD);
+    for at in (0..HEAD).step_by(BLOCK) {
+        head.extend(block(device, at as u64));
+    }
+    if let Some(owner) = owner_of(&head) {
+        return Some(owner);
+    }
+    if is_btrfs(&block(device, BTRFS_AT)) {
+        return Some(Owner::FileSystem("btrfs"));
+    }
+    // Superblocks that are logged alternate between the first two zones.
+    let second = (geometry.zones() > 1).then(|| block(device, geometry.start_of(ZoneIndex(1)).bytes()))?;
+    if is_btrfs(&second) { Some(Owner::FileSystem("btrfs")) } else { zonal(&second) }
+}
+
+/// Reads the block at byte `at`; zeroes if it cannot be read.
+fn block(device: &dyn Device, at: u64) -> Vec<u8> {
+    let info = device.info();
+    let sectors = info.block_sectors.max(BLOCK as u32 / SECTOR_BYTES as u32);
+    let bytes = sectors * SECTOR_BYTES as u32;
+    let skipped = (at % u64::from(bytes)) as usize;
+    let sector = Sector((at - skipped as u64) / SECTOR_BYTES);
+    if sector.0 + u64::from(sectors) <= info.geometry.sectors().0 {
+        let (read, result) = read_alone(device, sector, IoBuf::zeroed(bytes));
+        if result.is_ok() {
+            return read[skipped..][..BLOCK].to_vec();
+        }
+    }
+    vec![0; BLOCK]
+}
+
+/// Owner of a drive that begins with `head`.
+fn owner_of(head: &[u8]) -> Option<Owner> {
+    let has = |at: usize, magic: &[u8]| head[at..].starts_with(magic);
+    let others = [
+        ("XFS", has(0, b"XFSB")),
+        ("btrfs", is_btrfs(head)),
+        // Its two superblocks lie 1 KiB into the first two blocks.
+        ("F2FS", [1024, BLOCK + 1024].iter().any(|at| has(*at, &0xF2F5_2010_u32.to_le_bytes()))),
+        ("zonefs", has(0, b"SFOZ")),
+        ("ext4", is_ext(head)),
+    ];
+    let other = || others.iter().find(|(_, is_it)| *is_it).map(|(name, _)| Owner::FileSystem(name));
+    // The header of a GPT lies in the second logical block, of 512 or 4096 bytes. An MBR protects it.
+    let table = || match [512, BLOCK].iter().any(|at| has(*at, b"EFI PART")) {
+        true => Some(Owner::PartitionTable("GPT")),
+        false => has_partition(head).then_some(Owner::PartitionTable("MBR")),
+    };
+    head.chunks_exact(BLOCK).find_map(zonal).or_else(other).or_else(table)
+}
+
+/// The file system of Zonal with this block as a copy of its superblock. One that is damaged behind its magic number counts:
+/// it can be repaired.
+fn zonal(block: &[u8]) -> Option<Owner> {
+    block.starts_with(&ZONAL_MAGIC).then(|| {
+        let label = String::from_utf8_lossy(&block[ZONAL_LABEL]);
+        Owner::Zonal { label: label.trim_end_matches('\0').to_owned() }
+    })
+}
+
+/// True for a superblock of btrfs: at its place on a drive without zones, or at the start of a zone.
+fn is_btrfs(block: &[u8]) -> bool {
+    block[0x40..].starts_with(b"_BHRfS_M")
+}
+
+/// True if there is a superblock of ext2 to ext4. Its magic number has two bytes only, which other data has by chance, so the size of
+/// blocks and the revision have to make sense too.
+fn is_ext(head: &[u8]) -> bool {
+    let superblock = &head[1024..2048];
+    let number = |at: usize| u32::from_le_bytes(superblock[at..at + 4].try_into().expect("four bytes"));
+    superblock[0x38..].starts_with(&[0x53, 0xEF]) && number(0x18) <= 6 && number(0x4C) <= 1
+}
+
+/// True if there is an MBR with a partition. The boot sector of a file system ends like one, and has other bytes in place of entries.
+fn has_partition(head: &[u8]) -> bool {
+    let mut entries = head[446..510].chunks_exact(16);
+    let is_entry = |entry: &[u8]| matches!(entry[0], 0 | 0x80);
+    let is_used = |entry: &[u8]| entry[4] != 0 && entry[12..16] != [0; 4];
+    head[510..512] == [0x55, 0xAA] && entries.clone().all(is_entry) && entries.any(is_used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes, each with their place.
+    type Pieces<'a> = &'a [(usize, &'a [u8])];
+
+    fn head_with(pieces: Pieces<'_>) -> Vec<u8> {
+        let mut head = vec![0; HEAD];
+        for (at, bytes) in pieces {
+            head[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        head
+    }
+
+    fn said(pieces: Pieces<'_>) -> Option<String> {
+        owner_of(&head_with(pieces)).map(|owner| owner.to_string())
+    }
+
+    #[test]
+    fn head_with_a_known_magic_number_has_an_owner() {
+        let partition = [0x80, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0];
+        let signature = (510, &[0x55, 0xAA][..]);
+        let cases: [(Pieces<'_>, Option<&str>); 13] = [
+            (&[], None),
+            (&[(0, b"ZNLsuper")], Some("a file system of Zonal")),
+            (
+                &[(3 * BLOCK, b"ZNLsuper"), (3 * BLOCK + 80, b"films")],
+                Some("the file system `films` of Zonal"),
+            ),
+            (&[(0, b"XFSB")], Some("a file system of XFS")),
+            (&[(0x40, b"_BHRfS_M")], Some("a file system of btrfs")),
+            (&[(BLOCK + 1024, &[0x10, 0x20, 0xF5, 0xF2])], Some("a file system of F2FS")),
+            (&[(0, b"SFOZ")], Some("a file system of zonefs")),
+            (&[(0x438, &[0x53, 0xEF]), (0x418, &[2])], Some("a file system of ext4")),
+            // Two bytes that happen to be the magic number.
+            (&[(0x438, &[0x53, 0xEF]), (0x418, &[200])], None),
+            (&[(512, b"EFI PART"), (446, &partition), signature], Some("a partition table (GPT)")),
+            (&[(4096, b"EFI PART")], Some("a partition table (GPT)")),
+            (&[(462, &partition), signature], Some("a partition table (MBR)")),
+            // An MBR without a partition.
+            (&[signature], None),
+        ];
+        for (pieces, expected) in cases {
+            assert_eq!(said(pieces).as_deref(), expected, "{pieces:?}");
+        }
+        let boot_sector: Pieces<'_> = &[(440, &[0x6E; 70]), signature];
+        assert_eq!(said(boot_sector), None);
+    }
+}
