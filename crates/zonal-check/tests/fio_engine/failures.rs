@@ -92,3 +92,24 @@ fn fio_of_another_release_is_refused() {
     let said = run.errors();
     assert!(said.contains("this engine was built for fio-3.32 and cannot run in fio-3.33"), "{said}");
 }
+
+#[test]
+fn file_system_is_overwritten_only_if_that_is_asked_for() {
+    let Some(engine) = engine() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    zonal_check::program::run(dir.path(), "create d --size 192M --zone-size 8M --zone-nr-conv 2").done();
+    zonal_check::program::run(dir.path(), "mkfs d --label films").done();
+    let path = dir.path().join("d").into_os_string().into_string().unwrap();
+    let image = || std::fs::read(&path).unwrap();
+    let before = image();
+    let refused = run_on(engine, &path, "--name=w --rw=write --bs=64k --size=128k");
+    assert!(!refused.output.status.success());
+    let said = refused.errors();
+    assert!(said.contains("the file system `films` of Zonal on it; yes=1 overwrites it"), "{said}");
+    assert!(image() == before);
+    run_on(engine, &path, "--name=r --rw=read --bs=64k --size=128k").succeeded();
+    // The second job finds what the first one has written.
+    run_on(engine, &path, "--name=w --rw=write --bs=64k --size=128k --yes=1 --name=again --stonewall --rw=write --bs=64k --size=128k --yes=1")
+        .succeeded();
+    assert!(image() != before);
+}
