@@ -18,7 +18,7 @@ const COMMANDS: [&str; 7] = [
     "replay t.csv --device d --speed max",
     "calibrate d -o p.toml",
     "reset d --all",
-    "finish d --offset 48M",
+    "finish d --offset 12M",
     "mkfs d",
 ];
 
@@ -46,7 +46,7 @@ fn owners() -> Vec<(&'static str, Vec<u8>)> {
 /// A directory with a drive `d` and a trace.
 fn drive(conventional: u32) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let line = format!("create d --size 192M --zone-size 8M --zone-nr-conv {conventional}");
+    let line = format!("create d --size 48M --zone-size 2M --zone-nr-conv {conventional}");
     program::run(dir.path(), &line).done();
     fs::write(dir.path().join("t.csv"), "10,host,0,Write,0,4096\n20,host,0,Read,0,4096\n").unwrap();
     dir
@@ -104,7 +104,7 @@ fn command_goes_on_if_the_owners_data_may_be_lost() {
     }
     for (line, option) in [
         ("reset d --all", "--force"),
-        ("finish d --offset 48M", "--fs-overwrite"),
+        ("finish d --offset 12M", "--fs-overwrite"),
         ("replay t.csv --device d --speed max", "--fs-overwrite"),
         ("mkfs d", "-f"),
     ] {
@@ -135,10 +135,27 @@ fn benchmark_that_only_reads_changes_nothing() {
 }
 
 #[test]
+fn mount_over_its_own_image_is_refused() {
+    let dir = drive(2);
+    program::run(dir.path(), "mkfs d").done();
+    let before = fs::read(dir.path().join("d")).unwrap();
+    let said = program::run(dir.path(), "mount d .").refused(1);
+    assert!(
+        said.contains("a mount would hide an open file in it") && said.contains("/d; take another"),
+        "{said}"
+    );
+    assert!(fs::read(dir.path().join("d")).unwrap() == before);
+    // The log, where the image is elsewhere.
+    fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    let said = program::run(dir.path(), "mount d a --log a/b/log").refused(1);
+    assert!(said.contains("/a/b/log; take another"), "{said}");
+}
+
+#[test]
 fn zones_with_data_of_no_known_owner_stop_nothing() {
     let dir = drive(2);
     let bench = "bench --device d --name=w --rw=write --zonemode=zbd --bs=64k --offset=3z --size=2z";
-    for line in [bench, bench, "finish d --offset 40M", "reset d --all"] {
+    for line in [bench, bench, "finish d --offset 10M", "reset d --all"] {
         program::run(dir.path(), line).done();
     }
 }

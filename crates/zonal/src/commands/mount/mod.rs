@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
             let _ = writeln!(std::io::stderr(), "zonal: {line}");
         }
     };
-    let (fs, is_read_only) = open(arguments, &record, &options, clock, &early)?;
+    let (fs, is_read_only) = open(arguments, &dir, &record, &options, clock, &early)?;
     let _note = FlightNote { fs: &fs, log: &log, device: &arguments.device };
     let mut how = options.mount.clone();
     how.source.clone_from(&arguments.device);
@@ -271,9 +271,10 @@ fn held(failure: &Failure) -> Option<&Held> {
     }
 }
 
-/// Opens the file system, or makes one in memory. Whether it takes no changes.
+/// Opens the file system for a mount at `dir`, or makes one in memory. Whether it takes no changes.
 fn open(
     arguments: &Mount,
+    dir: &Path,
     record: &Record,
     options: &Options,
     clock: Clock,
@@ -281,6 +282,9 @@ fn open(
 ) -> Result<(FileSystem, bool), Failure> {
     let name = &arguments.device;
     let device = open_device(name, options.mount.read_only)?;
+    let metadata = arguments.metadata.as_ref().or(options.metadata.as_ref());
+    // With the device open its files are known, and nothing has been written yet.
+    place::check_outside(dir, metadata.map(PathBuf::as_path))?;
     let has_data = keeps_data(&*device);
     if !has_data && !options.scratch {
         let error = anyhow!(
@@ -300,7 +304,6 @@ fn open(
     }
     let is_read_only = options.mount.read_only || volume.info().read_only;
     let drive = Arc::new(Drive::new(volume));
-    let metadata = arguments.metadata.as_ref().or(options.metadata.as_ref());
     let open = if options.mount.read_only { make::look } else { make::open };
     let error = match open(&drive, &waiters, metadata.cloned(), options.fs) {
         Ok(fs) => {

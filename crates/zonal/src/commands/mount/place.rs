@@ -35,6 +35,45 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     Ok(dir)
 }
 
+/// Refuses a directory, without symbolic links in its path, that holds files of this process: a mount would hide them from the next
+/// command, and the process would wait for itself where it looks them up.
+pub(super) fn check_outside(dir: &Path, metadata: Option<&Path>) -> Result<(), Failure> {
+    let mut files = own_files();
+    files.extend(metadata.and_then(|path| Some(("the file of the metadata", fs::canonicalize(path).ok()?))));
+    refuse_inside(dir, &files).map_err(Failure::from)
+}
+
+fn refuse_inside(dir: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
+    let name = || shown_word(dir.as_os_str());
+    if dir == Path::new("/") {
+        return Err(anyhow!(
+            "{}: the root directory, which no mount may cover; take another directory",
+            name()
+        ));
+    }
+    match files.iter().find(|(_, path)| path.starts_with(dir)) {
+        Some((what, path)) => Err(anyhow!(
+            "{}: a mount would hide {what} in it, {}; take another directory",
+            name(),
+            shown_word(path.as_os_str())
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Files that this process needs, resolved: what it has open, such as the image and the log, its program,
+/// and the directory of control sockets. What was open before it, standard output say, is not looked up again.
+fn own_files() -> Vec<(&'static str, PathBuf)> {
+    const STANDARD: [&str; 3] = ["0", "1", "2"];
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open = open.filter(|entry| STANDARD.iter().all(|fd| entry.file_name() != *fd));
+    let open = open.filter_map(|entry| fs::read_link(entry.path()).ok()).map(|path| ("an open file", path));
+    let program = std::env::current_exe().ok().map(|path| ("the running program", path));
+    let sockets = zonal_io::control::directory().ok().and_then(|path| fs::canonicalize(path).ok());
+    let sockets = sockets.map(|path| ("the directory of control sockets", path));
+    open.chain(program).chain(sockets).collect()
+}
+
 /// Whether a file system of `zonal mount` is at a path without symbolic links, or under what is there now.
 pub(super) fn is_mounted(dir: &Path) -> bool {
     mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND)
@@ -167,6 +206,18 @@ mod tests {
         let words =
             ["zonal", "mount", "d", "/mnt", "-o", "ro,threads=3", "--log", "-x", "-onosuid", "-o=uid=3"];
         assert_eq!(options_in(words.into_iter().map(Cow::from)), ["ro,threads=3", "nosuid", "uid=3"]);
+    }
+
+    #[test]
+    fn directory_is_refused_if_it_is_the_root_or_holds_an_own_file() {
+        let files = [("the log", PathBuf::from("/srv/drives/log"))];
+        let refused = |dir: &str| refuse_inside(Path::new(dir), &files).err().map(|error| error.to_string());
+        assert!(refused("/").unwrap().contains("root directory"));
+        for dir in ["/srv", "/srv/drives"] {
+            let said = refused(dir).unwrap();
+            assert!(said.starts_with(dir) && said.contains("the log in it, /srv/drives/log"), "{said}");
+        }
+        assert_eq!((refused("/srv/drive"), refused("/srv/drives/mnt")), (None, None));
     }
 
     #[test]
