@@ -180,7 +180,7 @@ it is rotational, append if it has native zone append, per-zone otherwise; `zona
   append     native zone appends, several at a time; writes that name their place go one by one
 
 In zone-lock, per-zone, qd1 and pipelined a zone append becomes a write at the zone's pointer. `zonal bench --write-mode`
-sets the mode of a run, `zonal mode --set` that of a running process; direct and zone-lock are chosen when the device is
+sets the mode of a run, `zonal mode DEVICE --set` that of a running process; direct and zone-lock are chosen when the device is
 opened, and stay. With `--keep` it is kept for the device, and later commands write to that in this mode unless they say
 otherwise.
 "

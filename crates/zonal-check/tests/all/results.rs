@@ -227,8 +227,15 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
 /// Switches the mode of a run on a simulated drive again and again, asks it, and ends it.
 fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
     let bench = at_work(dir, line);
+    let device = line.split_once("--device ").unwrap().1.split(' ').next().unwrap();
+    for line in ["mode --set qd1", "zone --zone 3 --set offline"] {
+        let output = run(dir, line);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", said(&output));
+        let why = format!("--set needs a device; open are {device}");
+        assert!(said(&output).contains(&why), "{line}: {}", said(&output));
+    }
     for mode in ["qd1", "per-zone", "pipelined --force", "qd1", "per-zone"].iter().cycle().take(switches) {
-        let output = run(dir, &format!("mode --set {mode} --set merge=no"));
+        let output = run(dir, &format!("mode {device} --set {mode} --set merge=no"));
         assert!(output.status.success(), "{line}, {mode}: {}", said(&output));
         let text = printed(&output);
         let name = mode.split(' ').next().unwrap();
@@ -253,6 +260,8 @@ fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
         );
         let output = switch_and_ask(dir.path(), &line, 20);
         assert_eq!(output.status.code(), Some(130), "{device}: {}", said(&output));
+        let first = printed(&output).lines().next().unwrap_or_default().to_owned();
+        assert_eq!(first, format!("{device}: write mode per-zone (set while running)"));
     }
 }
 

@@ -79,7 +79,7 @@ pub use driver::{Driver, drive};
 pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
 pub use listing::{Condition, PlugStatus};
-pub use mode::{SwitchError, UnknownMode, WriteMode};
+pub use mode::{SWITCHED, SwitchError, UnknownMode, WriteMode};
 pub use options::{
     OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time, size_text, time_text,
 };

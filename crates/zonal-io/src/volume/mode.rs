@@ -6,6 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use zonal_core::plug::IN_FLIGHT_MAX;
 
+/// Reason for a mode that was switched to.
+pub const SWITCHED: &str = "set while running";
+
 /// How writes to sequential zones get to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -166,7 +169,7 @@ impl Policy {
     pub(super) fn switch(&self, mode: WriteMode) {
         let epoch = self.epoch().wrapping_add(1);
         self.now.store(mode as u32 | u32::from(epoch) << 8, Ordering::Release);
-        *self.reason.lock() = "set while running";
+        *self.reason.lock() = SWITCHED;
     }
 
     /// Native appends that one zone may have in flight; 0: appends are emulated.

@@ -66,6 +66,9 @@ pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> 
     if arguments.forget {
         return forget(arguments, out);
     }
+    if !changes.is_empty() {
+        arguments.target.check_named("mode --set")?;
+    }
     let path = match (arguments.target.find(), arguments.target.device()) {
         (Ok(path), _) => path,
         (Err(nobody), Some(name)) if arguments.keep && nobody.exit == Exit::Failed => {

@@ -32,7 +32,7 @@ pub(crate) struct Plugs {
 /// Which process.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
-    /// Device name, as the process opened it, or a directory of `zonal mount`; may be left out where only one device is open
+    /// Device name, as the process opened it, or a directory of `zonal mount`; to only look, may be left out where only one device is open
     #[arg(conflicts_with = "socket")]
     device: Option<String>,
     /// Control socket of the process
@@ -58,6 +58,19 @@ impl Target {
     /// The device, if it was named.
     pub(crate) fn device(&self) -> Option<&str> {
         self.device.as_deref()
+    }
+
+    /// Refuses a target that was left out: `command` would change whichever process is the only one.
+    pub(crate) fn check_named(&self, command: &str) -> Result<(), Failure> {
+        if self.device.is_some() || self.socket.is_some() {
+            return Ok(());
+        }
+        let open: Vec<String> = living()?.map(|(_, name)| name).collect();
+        let open = match open.is_empty() {
+            true => "no running process has one open".to_owned(),
+            false => format!("open are {}", names(open.into_iter())),
+        };
+        Err(Failure::usage(format!("{command} needs a device; {open}")))
     }
 
     /// The one socket that is meant.

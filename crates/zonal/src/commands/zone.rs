@@ -45,6 +45,7 @@ fn setting(text: &str) -> Result<ZoneSetting, String> {
 
 pub(crate) fn run(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> {
     let Zone { target, zone, set } = arguments;
+    target.check_named("zone --set")?;
     match (target.find(), target.device()) {
         (Ok(path), _) => control::set_zones(&path, zone.clone(), *set)?,
         (Err(none), Some(name)) if none.exit == Exit::Failed => set_closed(name, zone.clone(), *set)?,

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::control::{Errands, Teller};
 use zonal_io::device::{Device, DeviceInfo};
-use zonal_io::volume::{FLIGHT_RECORDS_MAX, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
+use zonal_io::volume::{
+    FLIGHT_RECORDS_MAX, SWITCHED, Statistics, Volume, VolumeOptions, WriteMode, keeps_data,
+};
 
 /// In what state a mode finds the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,8 +130,10 @@ impl<'a> Site<'a> {
         ended?;
         let Done { jobs, recorders, head, statistics, files, .. } = done;
         let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
-        // Another process may have switched it.
-        if let Some((_, reason)) = rounds.chosen().filter(|(mode, _)| *mode == report.mode) {
+        // Another process may have switched it, and back.
+        let chosen =
+            rounds.chosen().filter(|(mode, _)| *mode == report.mode && report.mode_reason != SWITCHED);
+        if let Some((_, reason)) = chosen {
             report.mode_reason = reason;
         }
         // What is verified may be opened again, for which all that holds it has to go.
