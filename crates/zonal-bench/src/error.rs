@@ -123,7 +123,7 @@ pub enum BenchError {
         error: String,
     },
     /// The operating system gives no thread.
-    #[error("cannot start a thread for job {job}: {error}")]
+    #[error("job {job}: {error}")]
     Thread {
         /// Name of the job.
         job: String,

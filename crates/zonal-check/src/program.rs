@@ -78,6 +78,44 @@ pub fn command(directory: &Path, line: &str) -> Command {
     command
 }
 
+/// Limit of threads under which a program runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadLimit {
+    /// Number of another user, for a test that the superuser runs, who has no such limit. The kernel counts all that a user runs, so a
+    /// test has one to itself.
+    pub user: u32,
+    /// Processes and threads that the user may have.
+    pub threads: u32,
+}
+
+/// Runs [`command`] with a limit of threads. All that is in the directory belongs to the user from the first call on.
+///
+/// # Panics
+/// As [`run`], and if the directory cannot be given to the user.
+pub fn run_limited(directory: &Path, line: &str, limit: ThreadLimit) -> Said {
+    let ThreadLimit { user, threads } = limit;
+    // Directories of builds may be closed to others.
+    let copy = directory.join("zonal-program");
+    let is_root = rustix::process::geteuid().is_root();
+    if !copy.exists() {
+        std::fs::copy(zonal(), &copy).expect("there is room");
+        let paths =
+            directory.read_dir().expect("it is there").map(|entry| entry.expect("it is there").path());
+        for path in paths.chain([directory.to_owned()]).filter(|_| is_root) {
+            std::os::unix::fs::chown(path, Some(user), Some(user)).expect("the superuser may");
+        }
+    }
+    let mut limited = Command::new(if is_root { "setpriv" } else { "prlimit" });
+    if is_root {
+        limited
+            .args([format!("--reuid={user}"), format!("--regid={user}")])
+            .args(["--clear-groups", "prlimit"]);
+    }
+    limited.arg(format!("--nproc={threads}")).arg(copy).args(line.split_whitespace());
+    limited.current_dir(directory).env("ZONAL_RUNTIME_DIR", directory).env(NO_CONFIG.0, NO_CONFIG.1);
+    said(limited.stdin(Stdio::null()), line)
+}
+
 /// Runs [`command`] with nothing on standard input.
 ///
 /// # Panics

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, FsError, Scrub};
 use zonal_io::clock::Clock;
+use zonal_io::threads;
 
 /// How often it is kept how far a scrub is.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
@@ -101,7 +102,7 @@ impl Scrubber {
         (state.is_wanted, state.error) = (true, None);
         if !std::mem::replace(&mut state.runs, true) {
             let shared = self.0.clone();
-            let started = std::thread::Builder::new().name("zonal-scrub".into()).spawn(move || shared.run());
+            let started = threads::spawn("zonal-scrub", move || shared.run());
             if started.is_err() {
                 (state.is_wanted, state.runs) = (false, false);
             }

@@ -22,6 +22,7 @@ use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, IN_PLACE_BLOCKS_MIN};
 use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
+use zonal_io::threads;
 
 /// Requests of the page cache under way at most, and direct ones that their callers do not wait for: enough for a deep queue of a
 /// drive, and each takes a thread's memory only where the drive makes it wait.
@@ -240,7 +241,7 @@ impl Shared {
 
     fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let counted = Counted::new(self);
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        threads::spawn(name, move || {
             let _counted = counted;
             work();
         })?;
@@ -252,7 +253,7 @@ impl Shared {
         let start = || {
             // Without another thread requests wait until this one is back.
             if let Err(error) = self.start() {
-                (self.log)(&format!("no thread can be started: {error}"));
+                (self.log)(&error.to_string());
             }
         };
         let waiter = MountWaiter::new(self.clock, &self.pool, &start);

@@ -24,6 +24,7 @@ pub mod standard;
 pub mod sums;
 pub mod sync;
 pub mod text;
+pub mod threads;
 pub mod trace;
 pub mod volume;
 mod words;

@@ -33,6 +33,7 @@ pub use vanished::SILENT_MAX;
 use zonal_core::Nanos;
 use zonal_io::buffer::BufferPools;
 use zonal_io::clock::Clock;
+use zonal_io::threads;
 use zonal_io::volume::Request;
 
 /// Bytes that one connection reads before the next one's turn.
@@ -210,13 +211,17 @@ impl Server {
         let mut listener = Some(listener);
         let threads = (0..options.threads.max(1)).map(|n| {
             let (shared, listener) = (shared.clone(), listener.take());
-            std::thread::Builder::new().name(format!("nvme-tcp-{n}")).spawn(move || {
+            threads::spawn(&format!("nvme-tcp-{n}"), move || {
                 let _end = EndOfThread(&shared);
                 Thread::new(&shared, n, listener)?.run()
             })
         });
-        let threads = threads.collect::<io::Result<Vec<_>>>()?;
-        Ok(Server { shared, threads, address })
+        let threads = threads.collect::<io::Result<Vec<_>>>();
+        if threads.is_err() {
+            // Those that were started end.
+            drop(EndOfThread(&shared));
+        }
+        Ok(Server { threads: threads?, shared, address })
     }
 
     /// Where it listens.

@@ -105,7 +105,7 @@ impl Watch {
             }
         };
         // Without a thread nothing is shown.
-        let thread = std::thread::Builder::new().name("zonal-progress".into()).spawn(work);
+        let thread = zonal_io::threads::spawn("zonal-progress", work);
         Watch(thread.ok().map(|thread| (stop, thread)))
     }
 }

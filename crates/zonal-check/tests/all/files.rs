@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tempfile::TempDir;
-use zonal_check::program;
+use zonal_check::program::{self, ThreadLimit};
 
 fn zonal(dir: &Path, line: &str) -> Vec<u8> {
     program::run(dir, line).done()
@@ -49,6 +49,24 @@ fn bytes(length: usize) -> Vec<u8> {
         state as u8
     };
     (0..length).map(|_| next()).collect()
+}
+
+/// One thread is the process itself.
+#[test]
+fn file_is_put_and_got_back_without_a_thread_to_read_ahead() {
+    let dir = drive(24, 0);
+    zonal(dir.path(), "mkfs d");
+    let data = bytes(10_000_123);
+    fs::write(dir.path().join("in"), &data).unwrap();
+    let user = 60_000 + std::process::id() % 5_000;
+    let limited = |line, threads| program::run_limited(dir.path(), line, ThreadLimit { user, threads });
+    limited("put image:d,threads=0 in f", 1).done();
+    assert!(limited("get image:d,threads=0 f -", 1).done() == data);
+    // The device has a thread then, and there is none to read ahead.
+    assert!(limited("get image:d,threads=1 f -", 2).done() == data);
+    let without = limited("get image:d,threads=1 f -", 1);
+    let is_clear = without.err.contains("cannot start a thread: ") && without.err.contains("`ulimit -u`");
+    assert!(is_clear && without.code != Some(101), "{without:?}");
 }
 
 #[test]

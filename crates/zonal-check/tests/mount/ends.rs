@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use zonal_check::program;
 use zonal_check::program::mounted::{MountPlace, bytes, open};
+use zonal_check::program::{self, ThreadLimit};
 use zonal_io::buffer::IoBuf;
 
 fn signal(pid: u32, signal: Signal) {
@@ -478,6 +478,31 @@ fn user_without_rights_mounts_by_the_helper() {
     let output = Command::new("setpriv").args(nobody).current_dir(home).output().unwrap();
     assert_eq!(output.stdout, b"mine\n", "{}", String::from_utf8_lossy(&output.stderr));
     as_nobody("unmount m");
+    place.check();
+}
+
+/// A mount starts all of its threads before it is ready. One that cannot be started is an error, and no mount that fails afterwards.
+#[test]
+fn mount_without_a_thread_that_it_needs_is_refused() {
+    let place = MountPlace::new("64M");
+    // The helper that mounts wants a user with a name.
+    const BIN: u32 = 2;
+    let line = "mount image:d.img,threads=0 m --daemon -o threads=1";
+    let mut refused = 0;
+    // The command, its process in the background and the helper that mounts are the first of them.
+    for threads in 3..16 {
+        let said = program::run_limited(place.home(), line, ThreadLimit { user: BIN, threads });
+        if said.code == Some(0) {
+            assert!(said.out.starts_with(b"ready "), "{said:?}");
+            program::run_limited(place.home(), "unmount m", ThreadLimit { user: BIN, threads: 100 }).done();
+            break;
+        }
+        refused += 1;
+        assert_eq!((said.code, said.out.as_slice()), (Some(1), &b""[..]), "{said:?}");
+        let is_clear = said.err.contains("cannot start a thread: ") && said.err.contains("`ulimit -u`");
+        assert!(is_clear && !said.err.contains("panicked"), "{said:?}");
+    }
+    assert!((1..13).contains(&refused), "{refused}");
     place.check();
 }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::device::set_zones;
 use crate::sync::Arc;
+use crate::threads;
 use crate::volume::{OptionChanges, OptionError, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
@@ -144,10 +145,8 @@ impl ControlServer {
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
         let service = Service { stopped, volume, tellers, errands };
-        let thread = std::thread::Builder::new()
-            .name("zonal-control".into())
-            .spawn(move || service.serve(&listener))
-            .map_err(remove_and("cannot start its thread"))?;
+        let thread = threads::spawn("zonal-control", move || service.serve(&listener))
+            .map_err(remove_and("cannot answer there"))?;
         Ok(ControlServer { path: path.to_owned(), stop: Some(stop), thread: Some(thread) })
     }
 

@@ -10,6 +10,7 @@ use crate::image::format::Header;
 use crate::image::open::{self, Opened};
 use crate::news::Wakeups;
 use crate::sync::Arc;
+use crate::threads;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
@@ -116,14 +117,12 @@ impl ImageDevice {
             ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
         for n in 0..options.threads {
             let engine = device.engine.clone();
-            let worker = std::thread::Builder::new()
-                .name(format!("zonal-image-{n}"))
-                .spawn(move || engine.work())
-                .map_err(|source| ImageError::Io {
-                    path: device.path.clone(),
-                    doing: "starting a helper thread",
-                    source,
-                })?;
+            let name = format!("zonal-image-{n}");
+            let worker = threads::spawn(&name, move || engine.work()).map_err(|source| ImageError::Io {
+                path: device.path.clone(),
+                doing: "starting a helper thread",
+                source,
+            })?;
             device.workers.push(worker);
         }
         Ok(device)

@@ -3,6 +3,7 @@
 use super::Volume;
 use crate::clock::Clock;
 use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::threads;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use zonal_core::Nanos;
@@ -25,9 +26,7 @@ impl Driver {
     pub fn start(volume: Arc<Volume>, clock: Clock) -> std::io::Result<Driver> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("zonal-driver".into())
-            .spawn(move || drive(&volume, &stopped, || clock.now()))?;
+        let thread = threads::spawn("zonal-driver", move || drive(&volume, &stopped, || clock.now()))?;
         Ok(Driver { stop, thread: Some(thread) })
     }
 }

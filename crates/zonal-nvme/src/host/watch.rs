@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zonal_io::threads;
 
 /// Between signs of life: two may be late.
 const KEEP_ALIVE: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
@@ -78,7 +79,7 @@ impl Watch {
     pub(super) fn start(shared: Arc<Shared>, mut admin: Admin) -> io::Result<JoinHandle<()>> {
         admin.set_nonblocking()?;
         let helper = Helper { shared, admin, pending: Vec::new() };
-        std::thread::Builder::new().name("zonal-nvme-host".to_owned()).spawn(move || helper.run())
+        threads::spawn("zonal-nvme-host", move || helper.run())
     }
 }
 

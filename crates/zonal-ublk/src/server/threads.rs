@@ -20,6 +20,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 use zonal_core::Nanos;
 use zonal_io::news::News;
+use zonal_io::threads;
 
 /// Longest sleep of a thread.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -50,8 +51,8 @@ impl QueueThreads {
         let start = |queue| {
             let (drive, depth) = (drive.clone(), facts.depth);
             let ((orders, next), (words, told)) = (mpsc::channel(), mpsc::channel());
-            let thread = std::thread::Builder::new().name(format!("ublk-{queue}"));
-            let thread = thread.spawn(move || run(queue, depth, &drive, &next, &Words(words)))?;
+            let run = move || run(queue, depth, &drive, &next, &Words(words));
+            let thread = threads::spawn(&format!("ublk-{queue}"), run)?;
             Ok((thread, Post { orders, words: told }))
         };
         let threads = QueueThreads((0..facts.queues).map(start).collect::<io::Result<_>>()?);

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use thread::Thread;
 use zonal_io::clock::Clock;
+use zonal_io::threads;
 use zonal_io::volume::Request;
 use zonal_scsi::Disk;
 
@@ -137,7 +138,7 @@ impl VhostServer {
         let mut listener = Some(listener);
         let threads = (0..count).map(|n| {
             let (shared, listener) = (shared.clone(), listener.take());
-            std::thread::Builder::new().name(format!("vhost-scsi-{n}")).spawn(move || {
+            threads::spawn(&format!("vhost-scsi-{n}"), move || {
                 let _end = EndOfThread(&shared);
                 Thread::new(&shared, n, listener)?.run()
             })

@@ -8,6 +8,7 @@ use zonal_core::RequestError;
 use zonal_io::clock::Clock;
 use zonal_io::control::Errands;
 use zonal_io::device::Output;
+use zonal_io::threads;
 use zonal_io::volume::{Request, Volume};
 use zonal_sim::executor::{Processor, Task, Timeline};
 
@@ -68,7 +69,8 @@ pub(super) fn thread<'scope, R: Send + 'scope>(
 ) -> Result<ScopedJoinHandle<'scope, R>, BenchError> {
     // Linux keeps 15 characters of a name.
     let builder = Builder::new().name(job.chars().take(15).collect());
-    builder.spawn_scoped(scope, work).map_err(|error| BenchError::Thread { job: job.to_owned(), error })
+    let spawned = builder.spawn_scoped(scope, work).map_err(threads::refused);
+    spawned.map_err(|error| BenchError::Thread { job: job.to_owned(), error })
 }
 
 /// Makes a task of the executor for a job.

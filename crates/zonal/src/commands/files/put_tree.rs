@@ -2,7 +2,7 @@
 
 use super::journey::Journey;
 use super::kept::{HostName, is_of_attribute, keep, kind_of, placed, skipped, times_of};
-use super::pipe::{piece_bytes, pipe};
+use super::pipe::{in_turn, piece_bytes, pipe};
 use super::{Opened, own};
 use crate::exit::Failure;
 use anyhow::{Context, bail};
@@ -327,13 +327,13 @@ impl<'a> PutTree<'a> {
     ) -> anyhow::Result<()> {
         let PutTree { opened: Opened { fs, waiter }, journey, buffer, .. } = self;
         let (mut from, mut at) = (range.start, range.start);
-        let mut fill = |into: &mut [u8]| {
+        let fill = |into: &mut [u8]| {
             let wanted = (range.end - from).min(into.len() as u64) as usize;
             let read = pread(file, &mut into[..wanted], from).context("cannot be read")?;
             from += read as u64;
             anyhow::Ok(read)
         };
-        let mut empty = |piece: &[u8]| {
+        let empty = |piece: &[u8]| {
             journey.check().map_err(|failure| failure.error)?;
             let length = piece.len() as u64;
             if fs.write(waiter, ino, at, Payload::Bytes(piece))? < length {
@@ -347,12 +347,7 @@ impl<'a> PutTree<'a> {
         if range.end - range.start > buffer.len() as u64 {
             return pipe(buffer.len(), fill, empty);
         }
-        loop {
-            match fill(&mut buffer[..])? {
-                0 => return Ok(()),
-                read => empty(&buffer[..read])?,
-            }
-        }
+        in_turn(&mut buffer[..], fill, empty)
     }
 
     /// A symbolic link, as it is. What has the name is replaced in one step.

@@ -43,6 +43,7 @@ use zonal_io::device::Device;
 use zonal_io::image::ImageError;
 use zonal_io::lock::Held;
 use zonal_io::registry::{NameError, NameProblem};
+use zonal_io::threads;
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
 /// Mount a file system of `zonal mkfs` at a directory, on any Linux with FUSE
@@ -118,7 +119,9 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     let mut how = options.mount.clone();
     how.source.clone_from(&arguments.device);
     how.read_only |= is_read_only;
-    let device = mount::mount(&dir, &how).with_context(|| shown_word(dir.as_os_str()))?;
+    let name = || shown_word(dir.as_os_str());
+    let device = mount::mount(&dir, &how).with_context(name)?;
+    let unready = Unready(&dir);
     let session = SessionOptions {
         front: front::Options {
             read_only: how.read_only,
@@ -129,16 +132,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         sync_every: options.sync_every,
         log: log.clone(),
     };
-    let session = match Session::start(device, fs.clone(), clock, session) {
-        Ok(session) => Arc::new(session),
-        Err(error) => {
-            let _ = mount::unmount(&dir, IfBusy::Detach);
-            return Err(anyhow::Error::new(error).context(shown_word(dir.as_os_str())).into());
-        }
-    };
+    let session = Arc::new(Session::start(device, fs.clone(), clock, session).with_context(name)?);
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
     // The number of the mounted file system: another one may be at its path later.
-    let own = std::fs::metadata(&dir).with_context(|| shown_word(dir.as_os_str()))?.dev();
+    let own = std::fs::metadata(&dir).with_context(name)?.dev();
     let control = serve_questions(&session, &fs, own, how.read_only, &scrubber);
     if let Err(error) = &control {
         early(&format!("no control socket: {error}"));
@@ -146,12 +143,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
         log(&said);
     }
-    writeln!(out, "ready {}", dir.display())?;
-    out.flush()?;
     let handle = signals.handle();
     let ended_by_signal = {
         let (dir, session, log) = (dir.clone(), session.clone(), log.clone());
-        std::thread::spawn(move || {
+        let work = move || {
             for _ in signals.forever() {
                 // What is not mounted any more is about to end, and its number may be another file system's.
                 if !session.is_mounted() {
@@ -167,8 +162,13 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
                     }
                 }
             }
-        })
+        };
+        threads::spawn("zonal-signals", work).with_context(name)?
     };
+    // There is no thread to start any more.
+    writeln!(out, "ready {}", dir.display())?;
+    out.flush()?;
+    std::mem::forget(unready);
     session.join();
     handle.close();
     let _ = ended_by_signal.join();
@@ -182,6 +182,21 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     }
     let synced = fs.sync(&Polling::new(clock));
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+}
+
+/// A mounted directory that is not ready. Unmounts it when dropped: without this process it would be a dead one.
+struct Unready<'a>(&'a Path);
+
+impl Drop for Unready<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = mount::unmount(self.0, IfBusy::Detach) {
+            let dir = shown_word(self.0.as_os_str());
+            let _ = writeln!(
+                std::io::stderr(),
+                "zonal: {dir}: left mounted: {error}; the next mount there clears it away"
+            );
+        }
+    }
 }
 
 /// Logs the note about flight records when dropped: after the last write, and however the mount ends.

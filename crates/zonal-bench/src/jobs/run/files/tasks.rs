@@ -94,7 +94,8 @@ fn in_threads<R: Send + 'static>(
     std::thread::scope(|scope| {
         if let Some(fs) = tended {
             let is_over = &is_over;
-            scope.spawn(move || maintain(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire)));
+            let tend = move || maintain(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire));
+            thread(scope, "the file system", tend)?;
         }
         let mut threads = Vec::new();
         let mut result = Ok(());
