@@ -83,6 +83,44 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
 }
 
 #[test]
+fn killed_mount_with_an_open_file_is_replaced_and_the_next_says_so() {
+    let place = MountPlace::new("64M");
+    let mut mounted = place.mount("");
+    fs::write(mounted.at("f"), b"before").unwrap();
+    let file = open(&mounted.at("f"), OFlags::RDONLY);
+    file.sync_all().unwrap();
+    mounted.kill();
+    let said = program::run(place.home(), "mount image:d.img m --daemon");
+    assert_eq!((said.code, said.err.lines().count()), (Some(0), 1), "{said:?}");
+    assert!(
+        said.err.contains("m: a mount there was killed") && said.err.contains("open them again"),
+        "{said:?}"
+    );
+    assert_eq!(fs::read(mounted.at("f")).unwrap(), b"before");
+    let gone = file.sync_all().unwrap_err();
+    assert_eq!(gone.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    place.zonal("unmount m");
+    place.check();
+}
+
+#[test]
+fn killed_mount_with_another_file_system_in_it_is_left_to_the_user() {
+    let place = MountPlace::new("64M");
+    let mut mounted = place.mount("");
+    let inner = mounted.at("inner");
+    fs::create_dir(&inner).unwrap();
+    let tmpfs = Command::new("mount").args(["-t", "tmpfs", "other"]).arg(&inner).status().unwrap();
+    assert!(tmpfs.success());
+    mounted.kill();
+    let said = program::run(place.home(), "mount image:d.img m --daemon").refused(1);
+    assert!(said.contains("/m/inner is mounted in it; `umount -l "), "{said}");
+    let at = format!(" {} ", inner.display());
+    assert!(fs::read_to_string("/proc/mounts").unwrap().contains(&at), "it was taken along");
+    assert!(Command::new("umount").arg("-l").arg(place.dir()).status().unwrap().success());
+    place.mount("").end();
+}
+
+#[test]
 fn what_is_not_synced_is_on_the_drive_after_the_time_that_was_asked_for() {
     let place = MountPlace::new("128M");
     let mut mounted = place.mount("commit=1,writethrough");

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +21,7 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     let is_dead = |error: &std::io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
     // Attributes may still be in the kernel's cache. What a file system has left is not.
     if rustix::fs::statfs(dir).map_err(std::io::Error::from).as_ref().is_err_and(is_dead) {
-        // Its name cannot be resolved, but that of the directory it is in.
-        unmount(&std::path::absolute(dir)?, IfBusy::Refuse)
-            .with_context(|| format!("{}: a mount there was killed, and cannot be cleared away", name()))?;
+        clear_away(dir)?;
     }
     let metadata = fs::metadata(dir).with_context(name)?;
     if !metadata.is_dir() {
@@ -72,6 +71,37 @@ fn own_files() -> Vec<(&'static str, PathBuf)> {
     let sockets = zonal_io::control::directory().ok().and_then(|path| fs::canonicalize(path).ok());
     let sockets = sockets.map(|path| ("the directory of control sockets", path));
     open.chain(program).chain(sockets).collect()
+}
+
+/// Unmounts a directory whose process was killed. Programs that have files open there do not keep it: nothing answers them any more.
+fn clear_away(dir: &Path) -> Result<(), Failure> {
+    let failed =
+        || format!("{}: a mount there was killed, and cannot be cleared away", shown_word(dir.as_os_str()));
+    // Its name cannot be resolved, but that of the directory it is in.
+    let path = std::path::absolute(dir)?;
+    let path = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(last)) => fs::canonicalize(parent).with_context(failed)?.join(last),
+        _ => path,
+    };
+    match unmount(&path, IfBusy::Refuse) {
+        Err(error) if error.is_busy() => {}
+        other => return Ok(other.with_context(failed)?),
+    }
+    // Detaching would take other file systems along.
+    if let Some(inner) = mounts().into_iter().find(|mount| mount.dir != path && mount.dir.starts_with(&path))
+    {
+        let (inner, outer) = (shown_word(inner.dir.as_os_str()), shown_word(path.as_os_str()));
+        return Err(
+            anyhow!("{}: {inner} is mounted in it; `umount -l {outer}` detaches both", failed()).into()
+        );
+    }
+    unmount(&path, IfBusy::Detach).with_context(failed)?;
+    let dir = shown_word(dir.as_os_str());
+    let _ = writeln!(
+        std::io::stderr(),
+        "zonal: {dir}: a mount there was killed while files or directories were open; their programs have to open them again"
+    );
+    Ok(())
 }
 
 /// Whether a file system of `zonal mount` is at a path without symbolic links, or under what is there now.
