@@ -193,7 +193,7 @@ fn play(history: &History, damage: &Damage) -> Result<Outcome, String> {
 fn campaign(place: Where) {
     let history = History::new(place);
     let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
-    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3500, 25)));
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3500, 15)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
     for seed in first..first + cases {
         let damage = history.draw(seed);
@@ -204,7 +204,7 @@ fn campaign(place: Where) {
     }
     println!("misplaced: {place:?}, {cases} cases, {outcomes:?}, {} defects", defects.len());
     assert!(defects.is_empty(), "{} defects: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
-    assert!(cases < 25 || outcomes.len() > 1, "{outcomes:?}");
+    assert!(cases < 15 || outcomes.len() > 1, "{outcomes:?}");
 }
 
 #[test]
