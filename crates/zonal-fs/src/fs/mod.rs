@@ -643,6 +643,20 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
+    /// Makes everything durable, and has the superblock name the last batch of the metadata, as the drop of the last clone does. For a
+    /// program that ends while a thread of it may still have a clone.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn finish(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        let synced = self.0.sync(waiter);
+        if let Some(log) = self.0.backend().log() {
+            // If it fails, this opening is as if it had been cut off.
+            let _ = log.name_batch();
+        }
+        synced
+    }
+
     /// Sends failed units to other zones, and old write buffers. Then it does one step towards free zones, if one is due: a
     /// reset, a commit, or a collection. Returns whether it did a step.
     ///

@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    fn backend(&self) -> Arc<dyn crate::store::backend::Backend> {
+    pub(super) fn backend(&self) -> Arc<dyn crate::store::backend::Backend> {
         self.core.lock().rows.backend().clone()
     }
 

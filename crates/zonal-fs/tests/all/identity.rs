@@ -207,7 +207,10 @@ fn lose_last_batch(rig: &Rig) {
 #[test]
 fn last_batch_that_is_lost_is_told_once_the_file_system_was_closed_or_idle() {
     for place in EVERYWHERE {
-        for (is_closed, idle) in [(true, 0), (false, 1_100_000_000), (false, 900_000_000)] {
+        // How it ends, and how long it was idle.
+        let ends = [("closed", 0), ("finished", 0), ("cut", 1_100_000_000), ("cut", 900_000_000)];
+        for (end, idle) in ends {
+            let (is_closed, is_named) = (end == "closed", end != "cut" || idle > 1_000_000_000);
             let rig = Rig::new(place, 5);
             let fs = rig.open();
             put(&fs, b"f", 1);
@@ -215,6 +218,9 @@ fn last_batch_that_is_lost_is_told_once_the_file_system_was_closed_or_idle() {
             while fs.background_step(&later).unwrap() {}
             later.1.set(idle);
             while fs.background_step(&later).unwrap() {}
+            if end == "finished" {
+                fs.finish(&later).unwrap();
+            }
             let beside = rig.beside().map(|path| (std::fs::read(&path).unwrap(), path));
             if !is_closed {
                 rig.backing.cut();
@@ -228,11 +234,11 @@ fn last_batch_that_is_lost_is_told_once_the_file_system_was_closed_or_idle() {
             let opened = open(&rig.drive(), &waiters(), rig.beside(), MountOptions::default());
             match opened {
                 Err(MakeError::Backend(error)) => {
-                    assert!(is_closed || idle > 1_000_000_000, "{place:?}, idle for {idle}: {error}");
+                    assert!(is_named, "{place:?}, {end}, idle for {idle}: {error}");
                     assert!(error.to_string().contains("the superblock names batch"), "{error}");
                 }
                 Err(error) => panic!("{place:?}: {error}"),
-                Ok(_) => assert!(!is_closed && idle < 1_000_000_000, "{place:?}, idle for {idle}"),
+                Ok(_) => assert!(!is_named, "{place:?}, {end}, idle for {idle}"),
             }
         }
     }

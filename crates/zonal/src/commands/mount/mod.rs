@@ -180,7 +180,8 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if how.read_only {
         return Ok(());
     }
-    let synced = fs.sync(&Polling::new(clock));
+    // A thread of the control socket may have a clone until the process is gone.
+    let synced = fs.finish(&Polling::new(clock));
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
 }
 
