@@ -10,6 +10,7 @@
 mod common;
 
 use common::expected::Expected;
+use common::number;
 use common::steps::any_step;
 use common::{FsStep, Model, apply, device, make, read_all, volume, waiter};
 use rand::{RngExt, SeedableRng};
@@ -41,10 +42,6 @@ const STEPS: u64 = 400;
 
 /// Longest that a process may take to its next step.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
-}
 
 fn drive(image: &Path) -> Arc<Drive> {
     let device = ImageDevice::open(image, &OpenOptions::default()).unwrap();

@@ -1,9 +1,8 @@
-//! Writes that a drive has lost, or carried out at another place, and acknowledged. What lies there is what was there before, or what belongs
-//! elsewhere, with all its checksums. The drive has been used for long, and its zones were reset many times.
+//! Lost and misdirected writes on an aged drive with reused zones: stale blocks, and intact blocks at the wrong address.
 //!
-//! Every answer is the one of the last sync, or an error: also after the file system was written on and all zones were collected.
+//! Every read returns the data of the last sync or an error, also after more writes and the garbage collection of all zones.
 
-use crate::common::{bytes, cases_of, impatient, read_all, waiter};
+use crate::common::{bytes, cases_of, impatient, number, read_all, waiter};
 use crate::rebuild::rig::{BLOCK, Rig, UUID, Where, waiters};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -17,27 +16,27 @@ const FILES: u64 = 12;
 const OPENINGS: u64 = 5;
 const WRITES: u64 = 40;
 
-/// Where sector 0 lies in an image of this size.
+/// Byte offset of sector 0 in an image of this size.
 const DATA: usize = 1 << 20;
 
-/// Blocks of the longest damage.
+/// Most damaged blocks.
 const BLOCKS_MAX: usize = 24;
 
-/// The bytes of a place: the drive's, and those of the file beside it.
+/// Bytes of the drive, and of the file beside it.
 type Bytes = [Vec<u8>; 2];
 
 struct History {
     rig: Rig,
-    /// After each opening.
+    /// Contents after each opening.
     moments: Vec<Bytes>,
     files: BTreeMap<String, Vec<u8>>,
-    /// Of the drive and the file, blocks with metadata.
+    /// Blocks with metadata, of the drive and of the file.
     used: [Vec<usize>; 2],
-    /// Units on the drive: the first block, and how many.
+    /// First block and number of blocks of each unit on the drive.
     units: Vec<(usize, usize)>,
 }
 
-/// What happens to blocks of the drive, or of the file: they get these from the same place of an earlier moment, or from another place.
+/// Damage to blocks of the drive or of the file: their contents at an earlier moment, or the contents of other blocks.
 #[derive(Debug)]
 struct Damage {
     side: usize,
@@ -80,7 +79,7 @@ impl History {
             Some((n, 1 + header.blocks() as usize))
         };
         let units: Vec<_> = (DATA / BLOCK..now[0].len() / BLOCK).filter_map(unit).collect();
-        // Of the drive those with metadata: the units are apart.
+        // Units are listed separately.
         used[0].retain(|n| {
             *n >= DATA / BLOCK && !units.iter().any(|(at, blocks)| (*at..at + blocks).contains(n))
         });
@@ -128,7 +127,7 @@ fn write(fs: &FileSystem, name: &str, data: &[u8]) -> Result<(), FsError> {
     fs.write(&impatient(), ino, 0, Payload::Bytes(data)).map(drop)
 }
 
-/// Reads each file in pieces; whether any answer was an error.
+/// Reads each file, block by block after an error; true if any read failed.
 fn check(fs: &FileSystem, files: &BTreeMap<String, Vec<u8>>, when: &str) -> Result<bool, String> {
     let mut is_told = false;
     for (name, data) in files {
@@ -171,7 +170,7 @@ fn play(history: &History, damage: &Damage) -> Result<Outcome, String> {
         return Err("fsck is clean, and a reader is told of an error".to_owned());
     }
     let Ok(fs) = reach() else { return Ok(Outcome::Refused) };
-    // Whatever can be collected is, and nothing wrong gets a sound header by that.
+    // The collector must not give misplaced data a valid header.
     let later = bytes(77, 50_000);
     let is_synced = write(&fs, "later", &later).and_then(|()| fs.sync(&waiter())).is_ok();
     for _ in 0..40 {
@@ -192,7 +191,6 @@ fn play(history: &History, damage: &Damage) -> Result<Outcome, String> {
 
 fn campaign(place: Where) {
     let history = History::new(place);
-    let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
     let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3500, 15)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
     for seed in first..first + cases {

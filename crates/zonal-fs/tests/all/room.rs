@@ -301,14 +301,13 @@ fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_ma
 }
 
 /// Drives of many shapes are filled with names, half of them are removed, and they are filled again; then all are removed. Zones, pieces of the conventional zones
-/// and names have any size. Whatever has no room is told by `ENOSPC`, and the file system takes changes to the end.
+/// and names have any size. Lack of room is `ENOSPC`, and the file system stays writable.
 #[test]
 fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
-    let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
-    let first = number("ZONAL_SEED", 0);
-    for seed in first..first + number("ZONAL_CASES", common::cases_of(200, 3)) {
+    let first = common::number("ZONAL_SEED", 0);
+    for seed in first..first + common::number("ZONAL_CASES", common::cases_of(200, 3)) {
         let random = &mut Pcg64Mcg::seed_from_u64(seed);
-        // The first one has pieces of 63 blocks, and zones of 256.
+        // The first has segments of 63 and of 256 blocks.
         let [zone, zones, conventional, name] = match seed {
             0 => [1024, 64, 2, 85],
             _ => [
@@ -340,7 +339,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
                     assert!(done(fs.sync(&waiter())), "{what}: a sync has no room");
                 }
                 if n.is_multiple_of(1000) {
-                    // Some of them go and come again.
+                    // Some are removed and created again.
                     for again in n - 400..n - 100 {
                         fs.unlink(&waiter(), ROOT, &path(again)).unwrap_or_else(|e| panic!("{what}: {e}"));
                         if !done(fs.create(&waiter(), ROOT, &path(again), &new).map(drop)) {
@@ -356,7 +355,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
             }
             fs.sync(&waiter()).unwrap_or_else(|e| panic!("{what}: {e}"));
         }
-        // All was removed. Where every second name goes, pages are left half empty, and new names come after them.
+        // After a full removal. Removing every second name leaves pages half empty, which new names do not fill.
         assert!(made[2] * 5 > made[0] * 4, "{what}: {made:?}");
         let names = fs.files().unwrap().used;
         assert_eq!(names, there.len() as u64 + 1, "{what}");

@@ -45,6 +45,11 @@ pub fn cases_of(whole: u64, sample: u64) -> u64 {
     if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample }
 }
 
+/// Number in an environment variable, or `usual` without it.
+pub fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
+}
+
 /// Longest that anything may wait: most cases take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@
 mod answers;
 mod fixture;
 
-use crate::common::{bytes, cases_of, impatient, read_all, waiter};
+use crate::common::{bytes, cases_of, impatient, number, read_all, waiter};
 use answers::{Fault, Judge, LATER, LostOf, answers, errors, salvage_difference};
 use fixture::{Damage, Disk, End, Fixture, Shape};
 use parking_lot::Mutex;
@@ -245,10 +245,6 @@ fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
         outcome = Outcome::LastBatchesLost;
     }
     Ok(outcome)
-}
-
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |number| number.parse().unwrap())
 }
 
 /// Plays the cases of a drive, which it calls `name`: one of these numbers if no other is asked for.

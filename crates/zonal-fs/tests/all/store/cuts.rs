@@ -3,6 +3,7 @@
 //! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
 //! what was committed.
 
+use crate::common::number;
 use crate::store::rig::{
     SMALL, Shape, StorePlace, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
 };
@@ -265,11 +266,6 @@ fn rows(database: &Database) -> Result<Rows, redb::Error> {
         other => other?,
     };
     table.iter()?.map(|row| row.map(|(k, v)| (k.value(), v.value().to_vec())).map_err(Into::into)).collect()
-}
-
-/// A number from the environment.
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
 fn first_failure(
