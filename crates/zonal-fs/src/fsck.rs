@@ -97,14 +97,14 @@ pub enum Finding {
         /// What files have.
         files: u32,
     },
-    /// A zone's account contradicts the zone's units, which are those that were written, about when the zone was reset last.
-    #[error("zone {zone}: its account says that its first unit has number {account}, its units say {units}")]
+    /// The account of a zone has another beginning than its units, which match their checksums in the runs.
+    #[error("zone {zone}: wrong beginning {account} in its account; its units have {units}")]
     Beginning {
         /// The zone.
         zone: u32,
-        /// What the account says.
+        /// Beginning in the account.
         account: u64,
-        /// What the units say.
+        /// Beginning in the headers of the units.
         units: u64,
     },
     /// A file has blocks where none can be.

@@ -60,7 +60,7 @@ pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<()
     let is_conventional = info.geometry.conventional_zones() > 0;
     let needed = match superblock.metadata {
         _ if !is_conventional => ACTIVE_MIN,
-        // The store has one.
+        // One more, for the store.
         Metadata::Logged => OPEN_MIN + 1,
         Metadata::Conventional | Metadata::Beside => OPEN_MIN,
     };

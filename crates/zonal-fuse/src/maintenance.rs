@@ -9,7 +9,7 @@ use zonal_fs::{FileSystem, FsError};
 /// How often zones are looked after while files change.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How long zones are looked after when nothing changes any more: so long that the file system knows that it is idle.
+/// Time for which background steps continue after the last change, more than the file system waits before it names the last batch.
 const REST: Duration = Duration::from_millis(1500);
 
 /// Whether something has changed since the last sync.

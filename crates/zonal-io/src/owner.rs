@@ -1,10 +1,8 @@
 //! Owner of the data on a drive: a file system or a partition table, recognized by its magic number.
 //!
-//! Commands that overwrite or reset a drive call [`check`] first and refuse to destroy what it finds, unless their user agrees.
-//! Only the places where a superblock is published to lie are read, a few blocks at the beginning of the drive. Zones with data
-//! of no known owner are nobody's.
-//!
-//! A block that cannot be read holds nothing: a drive may refuse reads above a write pointer.
+//! Commands that overwrite or reset a drive call [`check`] first, and refuse the drive unless the user confirms. [`check`] reads the documented
+//! locations of superblocks, a few blocks at the beginning of the drive. It ignores data of unknown origin, and unreadable blocks, because a drive
+//! may reject reads above a write pointer.
 
 use crate::buffer::IoBuf;
 use crate::device::Device;
@@ -63,7 +61,7 @@ pub struct Owned {
     pub owner: Owner,
 }
 
-/// Refuses a drive that holds data of a known owner. A device that begins empty whenever it is opened is not looked at.
+/// Refuses a drive that holds data of a known owner. A device that is empty whenever it is opened is not read.
 ///
 /// # Errors
 /// [`Owned`]; nothing was changed.

@@ -4,8 +4,8 @@
 //! same time, then the way back, which takes its time but delays no other command. Commands are served in the order of
 //! submission, so a queue keeps its order.
 //!
-//! Reads go past the zone to one of several dies, and what a die has read crosses the link in the order in which the dies end. The link
-//! carries data both ways at once, as PCIe and M-PHY do, so reads and writes do not wait for each other.
+//! Reads bypass the zone and go to one of several dies. Their data crosses the link in the order in which the dies complete. The link is full
+//! duplex, as PCIe and M-PHY are, so reads and writes do not wait for each other.
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
@@ -117,7 +117,7 @@ impl FlashDrive {
         serve(&mut self.dies[die], now, self.options.read.time(job.sectors))
     }
 
-    /// Brings what a die has read to the host.
+    /// Transfers the data of a read to the host.
     fn bring(&mut self, now: Nanos, sectors: u32) -> Nanos {
         serve(&mut self.link_back, now, Service { fixed: 0, ..self.options.link }.time(sectors))
     }

@@ -19,7 +19,7 @@ pub(crate) struct Topic {
 pub(crate) const TOPICS: [Topic; 6] = [
     Topic { name: "devices", about: "How devices are named", text: devices },
     Topic { name: "modes", about: "How writes get to a device", text: modes },
-    Topic { name: "overwriting", about: "What is on a drive, and who may overwrite it", text: overwriting },
+    Topic { name: "overwriting", about: "Overwriting a drive", text: overwriting },
     Topic { name: "job-options", about: "Options of the job language", text: job_options },
     Topic { name: "sizes", about: "How sizes and addresses are written", text: sizes },
     Topic { name: "exit-codes", about: "What the program exits with", text: exit_codes },
@@ -189,19 +189,18 @@ otherwise.
 
 fn overwriting() -> String {
     "\
-Commands that write to a drive or reset its zones look first whether it holds a file system or a partition table: those
-of Zonal, XFS, btrfs, F2FS, zonefs and ext2 to ext4 by the magic number of the superblock, GPT and MBR. If so they change
-nothing, say what is there, and exit with 4. With --yes they go on, and it is lost.
+Commands that write to a drive or reset its zones check for a file system (Zonal, XFS, btrfs, F2FS, zonefs, ext2 to ext4)
+and for a partition table (GPT, MBR) first. If there is one, they print its type, change nothing, and exit with 4.
+--yes overwrites it.
 
   bench      unless its jobs only read; --readonly refuses jobs that write
   replay, calibrate, reset, finish
   mkfs       also over zones with other data
   fio        the engine; the job option is yes=1
 
-calibrate also wants --yes where the zones that it uses have data. Zones with data of no known owner stop no other command. Devices
-in memory, such as null, ram and sim, begin empty and are not looked at. Only the beginning of a device is: with linear
-that of the range, with concat that of the first device. A drive that is mounted or open in another process is refused with
-and without --yes.
+calibrate also requires --yes if the zones that it uses contain data. The other commands ignore data of unknown origin.
+Devices in memory (null, ram, sim) start empty and are not checked. Only the beginning of a device is checked: of the range
+with linear, of the first device with concat. A drive that is mounted or open in another process is always refused.
 "
     .to_owned()
 }

@@ -20,7 +20,7 @@ pub enum BlockMix {
         /// Largest, in bytes.
         max: u32,
     },
-    /// `bssplit`: sizes by rising share, multiples of the smallest. What the shares leave of 100 percent belongs to the last.
+    /// `bssplit`: sizes by rising share, multiples of the smallest. The last gets the rest if the shares add up to less than 100 percent.
     Split(Vec<BlockShare>),
 }
 

@@ -104,7 +104,7 @@ fn whole_name(name: String) -> Result<String, JobError> {
     let of_program = PROGRAM_OPTIONS.iter().copied().filter(|option| option.starts_with(&name));
     let options: Vec<&str> = beginning_with(&name).chain(of_program).collect();
     match options[..] {
-        // An unknown option is told where options are applied.
+        // Applying the options reports an unknown one.
         [] => Ok(name),
         [option] => Ok(option.to_owned()),
         _ => {

@@ -71,7 +71,7 @@ pub enum ReplayError {
     NothingPlayed {
         /// The trace.
         trace: String,
-        /// What it has instead.
+        /// Events or devices in the trace, and the option that selects them.
         why: String,
     },
     /// Nothing is under way any more, and yet a record waits.

@@ -395,7 +395,7 @@ fn damaged_copy_of_the_superblock_is_found_and_written_again() {
         zonal(dir.path(), "mkfs d");
         put_note(&dir, "note");
         let (sound, places) = copies(&dir);
-        // Two copies an update: that of mkfs, and those that name the last batch.
+        // Two copies per update: one update by mkfs, and one each time the file system is closed.
         assert!(places.len() >= 4, "{}", places.len());
         let copy = |at: &usize| u64::from_le_bytes(sound[at + 512..at + 520].try_into().unwrap());
         // In homes only the newest update counts.

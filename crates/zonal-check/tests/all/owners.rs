@@ -22,7 +22,7 @@ const COMMANDS: [&str; 7] = [
     "mkfs d",
 ];
 
-/// What the commands say of a drive, and the bytes that it has at its beginning.
+/// Owners as the commands print them, each with the first bytes of its drive.
 fn owners() -> Vec<(&'static str, Vec<u8>)> {
     let head = |pieces: &[(usize, &[u8])]| {
         let mut head = vec![0; 128 << 10];

@@ -257,7 +257,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     let said = program::run(dir.path(), "put -r d in t");
     assert_eq!(said.code, Some(1), "{}", said.err);
     let mut lines: Vec<&str> = said.err.lines().collect();
-    // A file is told of when it should get its name.
+    // The file is reported when it is linked, after the directory.
     lines[..2].sort_unstable();
     assert_eq!(
         lines,
@@ -393,7 +393,7 @@ fn file_that_becomes_shorter_is_not_copied() {
 #[test]
 fn file_is_read_to_its_end_whatever_its_size_says() {
     let dir = drive();
-    // Its environment is a file of known content, and longer than what one read returns.
+    // Its environment is a file of known content, longer than one read returns.
     let mut sleep = Command::new("sleep");
     sleep.arg("600").env_clear();
     let environment: String = ('a'..='e')

@@ -108,7 +108,7 @@ fn file_system_is_overwritten_only_if_that_is_asked_for() {
     assert!(said.contains("the file system `films` of Zonal on it; yes=1 overwrites it"), "{said}");
     assert!(image() == before);
     run_on(engine, &path, "--name=r --rw=read --bs=64k --size=128k").succeeded();
-    // The second job finds what the first one has written.
+    // The second job finds the data of the first.
     run_on(engine, &path, "--name=w --rw=write --bs=64k --size=128k --yes=1 --name=again --stonewall --rw=write --bs=64k --size=128k --yes=1")
         .succeeded();
     assert!(image() != before);

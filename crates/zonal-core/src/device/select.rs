@@ -53,11 +53,11 @@ impl ZoneAction {
         !matches!(self, ZoneAction::Offline) || Rules::of(personality).has_offline_command
     }
 
-    /// Conditions of the zones that the command for all takes, round by round: a round begins when the zones of the one before are
-    /// done, wherever they lie. Every other zone stays as it is.
+    /// Conditions of the zones that the command for all zones affects, in rounds. A round begins when the previous one has completed on the
+    /// whole drive. Zones in other conditions are left alone.
     ///
-    /// A closed zone may need an open resource to be finished ([`Rules::finish_needs_resources`]). Open zones give theirs back, so they
-    /// are finished first. No other action has zones that free what others need.
+    /// Finishing a closed zone may require an open resource ([`Rules::finish_needs_resources`]). Open zones release theirs, so they are
+    /// finished first. The zones of the other actions release no resources that others need.
     ///
     /// Opening all zones is all or nothing: [`super::Resources::can_open_closed`] tells beforehand.
     pub const fn rounds(self) -> &'static [&'static [ZoneCondition]] {

@@ -25,7 +25,7 @@ pub struct Anchor {
     pub copy: u64,
     /// The store had come this far when the copy was written. A store that has not is refused.
     pub number: u64,
-    /// The last batch of the store when a file system was closed, or had been idle for a second. A store without it is refused.
+    /// Last batch of the store when the file system was closed, or after a second without changes. A store without it is refused.
     pub batch: u64,
     /// The zones that hold the copies in turn; both 0 where they lie in conventional blocks.
     pub homes: [ZoneIndex; 2],

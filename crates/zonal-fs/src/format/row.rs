@@ -443,7 +443,7 @@ pub struct Account {
     pub used: u32,
     /// How often it was reset since the file system was made.
     pub resets: u32,
-    /// [`Header::begun`](super::Header::begun) of its units; 0 if it has no live blocks, or if a repair has counted them from files.
+    /// [`Header::begun`](super::Header::begun) of its units; 0 without live blocks, or after a repair has recounted them.
     pub begun: u64,
 }
 
@@ -488,22 +488,22 @@ pub struct RunPiece {
 pub struct Run {
     /// Data blocks of each unit but the last.
     pub unit_blocks: u16,
-    /// The checksum of the header of each unit, [`RUN_UNITS_MAX`] at most; 0 if a repair has put the unit there.
+    /// Checksums of the headers, one per unit, at most [`RUN_UNITS_MAX`]; 0 for a unit that a repair has added.
     pub headers: Vec<u32>,
     /// Their pieces, in the order of the zone.
     pub pieces: Vec<RunPiece>,
 }
 
-/// Most units of a run: each unit that joins a run writes its row again.
+/// Most units of a run. Each unit that is appended to a run rewrites its row.
 pub const RUN_UNITS_MAX: usize = 64;
 
 impl Run {
-    /// Units that `blocks` data blocks take.
+    /// Number of units for `blocks` data blocks.
     fn units(&self, blocks: u32) -> usize {
         blocks.div_ceil(self.unit_blocks.into()) as usize
     }
 
-    /// The units of the run, which begins at block `start` of its zone: the block of each, and the checksum of its header.
+    /// First block and header checksum of each unit of a run at block `start` of its zone.
     pub fn headers_from(&self, start: u32) -> impl Iterator<Item = (u32, u32)> {
         let per = u32::from(self.unit_blocks) + 1;
         (0..).zip(&self.headers).map(move |(n, header)| (start + n * per, *header))

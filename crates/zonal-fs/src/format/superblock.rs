@@ -29,7 +29,7 @@ struct Raw {
     name: [u8; 64],
 }
 
-// The guard over what is on a drive reads the label without this crate.
+// `zonal_io::owner` reads the label without this crate.
 const _: () = assert!(
     std::mem::offset_of!(Raw, name) == owner::ZONAL_LABEL.start && size_of::<Raw>() == owner::ZONAL_LABEL.end
 );

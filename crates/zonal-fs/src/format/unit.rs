@@ -121,8 +121,8 @@ pub struct Header {
     pub since: u64,
     /// The zone it was written for.
     pub zone: u32,
-    /// Sequence of the first unit of this use of the zone, from one reset to the next. All units of the use have it. A unit that has
-    /// another one was there before, and the drive has lost what should lie in its place.
+    /// Sequence of the first unit after the last reset of the zone, the same in all units until the next reset. A unit with another one is
+    /// stale: the drive has lost the write that should have replaced it.
     pub begun: u64,
     /// The pieces.
     pub records: Vec<Record>,
@@ -154,15 +154,14 @@ pub enum UnitError {
     /// It is a copy of a header of another zone.
     #[error("the unit was written for another zone")]
     Elsewhere,
-    /// It is from before the last reset of its zone.
-    #[error("the unit is from before the last reset of the zone")]
+    /// It was written before the last reset of its zone.
+    #[error("stale unit from before the last reset of the zone: a write was lost")]
     Earlier,
-    /// It is the one that was written, and the account of the zone says that the use of the zone began elsewhere: a repair takes this
-    /// sequence from the unit.
-    #[error("the metadata are wrong about when the zone was reset last, which fsck mends")]
+    /// It matches its checksum in the run of the zone, but not the beginning in the account of the zone. A repair takes this sequence.
+    #[error("the account of the zone has a wrong beginning; run `zonal fsck --data --repair`")]
     Beginning(u64),
-    /// It is another unit than the metadata say.
-    #[error("another unit lies there")]
+    /// It is another unit than the metadata reference.
+    #[error("another unit than expected: a write was misdirected or lost")]
     Other,
 }
 

@@ -1,22 +1,22 @@
-//! Which use of each zone counts: what [`Header::begun`](crate::format::Header::begun) says in all units that lie there.
+//! Beginning of each zone: the expected [`Header::begun`](crate::format::Header::begun) of the units in it.
 
 use crate::format::Account;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For each zone, the sequence of the first unit since its last reset, or [`NONE`], or [`UNKNOWN`].
+/// Sequence of the first unit after the last reset, for each zone, or [`NONE`], or [`UNKNOWN`].
 ///
-/// No order is needed: a unit is read after it came into the map, and a zone is reset once no read has it pinned.
+/// Relaxed loads and stores suffice: a unit is read only after it was mapped, and a zone is reset only while no read pins it.
 #[derive(Debug)]
 pub(crate) struct Beginnings(Vec<AtomicU64>);
 
-/// No unit was sent to the zone since its reset, or none that counts.
+/// No live unit was written since the last reset.
 const NONE: u64 = 0;
 
-/// The zone has data of files, and its account was lost and counted again from their extents.
+/// The account of the zone was lost, and a repair has recounted it from the extents of files.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Beginnings {
-    /// Those of zones with these accounts. What lies in a zone without live blocks counts no more: the next unit begins a use.
+    /// Beginnings of zones with these accounts. In a zone without live blocks the next unit sets a new one.
     pub(super) fn new(accounts: &[Account]) -> Beginnings {
         let begun = |account: &Account| match account {
             Account { used: 0, .. } => NONE,
@@ -26,13 +26,13 @@ impl Beginnings {
         Beginnings(accounts.iter().map(begun).map(AtomicU64::new).collect())
     }
 
-    /// The beginning of a zone, if it is known.
+    /// Returns the beginning of a zone, if it is known.
     pub(super) fn of(&self, zone: u32) -> Option<u64> {
         let begun = self.0.get(zone as usize).map(|begun| begun.load(Ordering::Relaxed));
         begun.filter(|begun| !matches!(*begun, NONE | UNKNOWN))
     }
 
-    /// The beginning of a zone that gets a unit of this sequence, which may be the first. The caller has the core.
+    /// Returns the beginning for a unit that is about to be written, and sets it if the unit is the first. The caller holds the core.
     pub(super) fn begin(&self, zone: u32, sequence: u64) -> u64 {
         let begun = &self.0[zone as usize];
         match begun.load(Ordering::Relaxed) {
@@ -43,7 +43,7 @@ impl Beginnings {
         sequence
     }
 
-    /// A zone was reset.
+    /// Forgets the beginning of a zone after a reset.
     pub(super) fn was_reset(&self, zone: u32) {
         if let Some(begun) = self.0.get(zone as usize) {
             begun.store(NONE, Ordering::Relaxed);

@@ -86,13 +86,13 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Waits until the data of a file without a name are written. Data that was lost is an error.
+    /// Waits until the data of an unnamed file has been written, and returns its write error.
     pub(super) fn complete_unnamed(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         let is_done = |node: NodeGuard<'_>| {
             let is_at_rest = node.in_flight.is_empty() && node.write_buffer.is_nothing();
             node.attributes.links > 0 || is_at_rest && node.failure.is_none()
         };
-        // Of many files, most are written by the time that the first is.
+        // Most of a group of files are written by the time the first one is.
         if self.nodes.here(ino).is_some_and(is_done) {
             return Ok(());
         }

@@ -1,15 +1,13 @@
 //! Blocks of zones, read together and verified.
 //!
-//! A read wants data, and what the header of their unit says: whose they are, and their checksums. Headers that are not kept in memory are
-//! read along. What is wanted is
-//! sorted by place, and what lies close together is one command. The disk passes over what lies between anyway, and another command
-//! costs more than some blocks.
+//! A read needs the data and the header of its unit, with the owner and the checksums of each block. Headers that are not cached are read
+//! together with the data. Requests are sorted by address, and adjacent ones share a command: a disk passes over the gap anyway, and another
+//! command costs more than a few blocks.
 //!
 //! # Invariants
 //! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
 //! - A header is read and verified once for all that is wanted of its unit.
-//! - No data is returned that the header does not give to the file and the blocks that were asked for: a drive may have written something
-//!   else there, or nothing, and said that it had not.
+//! - Data is returned only if the header assigns it to the requested file and blocks. Otherwise the drive has misdirected or lost a write.
 
 use super::beginnings::Beginnings;
 use super::error::FsError;
@@ -56,11 +54,11 @@ pub(super) struct Source<'a> {
     pub(super) has_data: bool,
     /// Buffers that are kept for the next read, if there are such.
     pub(super) buffers: Option<Buffers<'a>>,
-    /// What is kept of headers, if anything is.
+    /// Cache of headers, if there is one.
     pub(super) known: Option<&'a UnitSums>,
-    /// Which use of each zone counts.
+    /// Beginnings of the zones, to compare with the headers.
     pub(super) begun: &'a Beginnings,
-    /// What the runs of the zones say of headers, for a caller that has read them.
+    /// Checksums of headers from the runs of the zones, if the caller has read them.
     pub(super) headers: Option<&'a HeaderSums>,
     /// Commands in flight at once.
     pub(super) depth: usize,
@@ -180,7 +178,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The units of a read in order. Each has what its header says, unless that was not kept and the header was not looked at yet.
+/// Units of a read in order, each with its header once that was found in the cache or decoded.
 type UnitsOfRead = SmallVec<[(Unit, Option<Result<Stated, UnitError>>); 2]>;
 
 /// Checksums that were made of what was read.
@@ -242,7 +240,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// The units of `spans` in order, each with what is kept of its header.
+    /// Lists the units of `spans` in order, with the headers that are cached.
     fn look_up(&mut self, spans: &[Span]) {
         let (units, known) = (&mut self.units, self.source.known);
         for span in spans {
@@ -286,7 +284,7 @@ impl Fetched<'_> {
         self.compare(span, stated, &found)
     }
 
-    /// Looks at what a span's unit says, which has to be that it holds the span, and returns where that is; `None` if nothing is verified.
+    /// Verifies that the unit of a span holds it, and returns the index of the unit; `None` if nothing is verified.
     fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
         let Span { ino, block, place: BlockPlace { zone, unit, index }, blocks } = *span;
         self.answered(span, span.place.block())?;
@@ -310,7 +308,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// What the header says that was read of a unit. It has to be one of this use of the zone.
+    /// Decodes the header of a unit, and verifies that it was written to this zone after its last reset.
     fn header(&self, zone: u32, unit: u32) -> Result<Stated, UnitError> {
         let Source { superblock, begun, headers, .. } = self.source;
         let block = self.at(zone, unit, 1);

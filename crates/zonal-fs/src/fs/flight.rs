@@ -63,7 +63,7 @@ impl Carried {
 pub(super) struct AppendUnit {
     pub(super) zone: ZoneIndex,
     pub(super) carried: Vec<Carried>,
-    /// The checksum of its header, once it is sent; 0 where the device keeps no data.
+    /// Checksum of its header once it is sent; 0 if the device stores no data.
     pub(super) header: u32,
     /// Zones that it was tried in.
     tries: u32,

@@ -28,7 +28,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of the file system of `superblock`, whose rows have these accounts, by zone, and these headers.
+    /// Creates a reader of the file system of `superblock`, with its accounts by zone and the checksums of its headers.
     pub fn new(
         volume: Arc<Volume>,
         superblock: Superblock,

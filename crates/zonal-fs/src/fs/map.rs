@@ -178,7 +178,7 @@ pub(crate) fn map(
 pub(crate) struct Tails(HashMap<u32, (u32, Run)>);
 
 impl Tails {
-    /// Notes what a unit at `unit` of `zone` holds, and the checksum of its header.
+    /// Records the pieces of a unit at `unit` of `zone`, and the checksum of its header.
     pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, header: u32, pieces: Vec<RunPiece>) {
         if let (Some((start, run)), [piece]) = (self.0.get_mut(&zone), &pieces[..])
             && run.continues_with(*start, unit, piece)
@@ -220,36 +220,36 @@ pub(crate) struct Live {
     pub(crate) number: u64,
 }
 
-/// Checksums of headers by zone and unit, as runs have them. A unit may have several: a cut after the reset of a zone and before the next
-/// commit leaves runs of what the zone had before.
+/// Checksums of headers by zone and unit, from runs. A unit may have several: a power cut between the reset of a zone and the next commit leaves
+/// old runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeaderSums(BTreeSet<(u32, u32, u32)>);
 
 impl HeaderSums {
-    /// Adds those of a run at block `start` of a zone.
+    /// Adds the checksums of a run at block `start` of a zone.
     pub(crate) fn add(&mut self, zone: u32, start: u32, run: &Run) {
         let known = run.headers_from(start).filter(|(_, header)| *header != 0);
         self.0.extend(known.map(|(unit, header)| (zone, unit, header)));
     }
 
-    /// Whether a unit has a header with this checksum.
+    /// True if this is the checksum of a unit's header.
     pub(crate) fn has(&self, zone: u32, unit: u32, header: u32) -> bool {
         self.0.contains(&(zone, unit, header))
     }
 
-    /// Whether a unit can have a header with this checksum: it is one of those that are known, or none is.
+    /// True if this may be the checksum of a unit's header, because it is known or because none is known.
     pub(crate) fn admit(&self, zone: u32, unit: u32, header: u32) -> bool {
         let mut known = self.0.range((zone, unit, 0)..=(zone, unit, u32::MAX));
         self.has(zone, unit, header) || known.next().is_none()
     }
 }
 
-/// What files still have of a zone, in the order of the zone, and the headers that are there.
+/// Returns the live pieces of a zone in order, and the checksums of its headers.
 pub(crate) fn live(rows: &impl View, zone: u32) -> Result<(Vec<Live>, HeaderSums), FsError> {
     live_in(rows, zone, &(0..u32::MAX))
 }
 
-/// The same, of all runs that touch `blocks` of the zone.
+/// Returns the live pieces of all runs that overlap `blocks` of a zone.
 pub(crate) fn live_in(
     rows: &impl View,
     zone: u32,

@@ -248,12 +248,11 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
-    /// The same, in place of a file that has the name. No commit comes in between: after a cut the name is one file's or the
-    /// other's. A file without a name gets one when all of its data are written, so that a commit has the name with all data or not at
-    /// all.
+    /// Links a file, atomically replacing the file that has the name. An unnamed file is linked after its data has been written, so a commit
+    /// contains the name with all of the data or not at all.
     ///
-    /// To replace many files, end the writes of each with [`OpenFile::send`], and then name one after the other: the first waits
-    /// for the data of all.
+    /// To replace many files, call [`OpenFile::send`] for each after its last write and then link them: the first link waits for most of the
+    /// data.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`] for either; [`FsError::Write`] if data of a file without a name was lost. Nothing was changed then.
@@ -643,15 +642,15 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Makes everything durable, and has the superblock name the last batch of the metadata, as the drop of the last clone does. For a
-    /// program that ends while a thread of it may still have a clone.
+    /// Syncs, and names the last metadata batch in the superblock, as dropping the last clone does. For a process that exits while another
+    /// thread may still hold a clone.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].
     pub fn finish(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let synced = self.0.sync(waiter);
         if let Some(log) = self.0.backend().log() {
-            // If it fails, this opening is as if it had been cut off.
+            // A failure leaves the state that a crash would.
             let _ = log.name_batch();
         }
         synced

@@ -33,7 +33,7 @@ impl OpenFile {
         self.ino
     }
 
-    /// Sends the buffered tail, or leaves it to wait with other short pieces, as [`close`](OpenFile::close) does.
+    /// Sends the buffered tail, or adds it to a combined unit, as [`close`](OpenFile::close) does.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].

@@ -123,7 +123,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Names the last batch in the superblock, if no other came for [`IDLE`].
+    /// Names the last batch in the superblock, if there was none for [`IDLE`].
     pub(super) fn name_batch_if_idle(&self, waiter: &dyn Wait) {
         let backend = self.backend();
         let Some(log) = backend.log() else { return };
@@ -143,7 +143,7 @@ impl Shared {
             }
         };
         if is_due {
-            // If it fails, the next batch is told of it when it needs the superblock.
+            // A failure leaves the last batch unnamed. If the superblock cannot be written at all, the next segment fails.
             let _ = log.name_batch();
         }
     }

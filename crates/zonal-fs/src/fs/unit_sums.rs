@@ -1,9 +1,9 @@
-//! What headers of units say, kept for the next reads: whose data a unit holds, and its checksums.
+//! Cache of unit headers: the owner and the checksum of each block.
 //!
 //! A read that finds a unit here is one command. Any other read fetches the header along. Four bytes a block is a thousandth of the data.
 //!
 //! # Invariants
-//! - Only what a sound header of this use of the zone said is kept. What is kept is at most as many bytes as the mount options say.
+//! - Only verified headers are cached, in at most as many bytes as the mount options allow.
 //! - A zone is reset only when no read has it pinned. [`UnitSums::forget`] is called before the reset begins, and
 //!   [`UnitSums::remember`] while the zone is pinned. So what is kept is of the units that lie in the zone now.
 //!
@@ -24,16 +24,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Parts with a lock each. Two threads that read at random seldom meet.
 const SHARDS: usize = 64;
 
-/// Bytes that an entry takes beside what the header said: its key twice, the table's slack, the counts of the shared list, the allocator.
+/// Bytes of an entry besides the header: the key twice, slack of the table, reference counts, allocator overhead.
 const ENTRY_BYTES: usize = 128;
 
 /// A unit: its zone, and its first block there.
 type Unit = (u32, u32);
 
-/// What a header says that was read.
+/// Owners and checksums from a decoded header.
 ///
-/// All of it lies in one list, so that a read of a block touches one place in memory: the number of pieces, [`PIECE_WORDS`] words for each,
-/// and the checksum of each block.
+/// A single allocation holds the number of pieces, [`PIECE_WORDS`] words for each, and the checksum of each block, so that a lookup touches few
+/// cache lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stated(Arc<[u32]>);
 
@@ -56,12 +56,12 @@ impl Stated {
         (pieces.as_chunks().0, sums)
     }
 
-    /// The checksums of the unit's blocks, in order.
+    /// Checksums of the data blocks, in order.
     pub(super) fn sums(&self) -> &[u32] {
         self.parts().1
     }
 
-    /// Whether the unit holds `blocks` blocks of a file from `block` on, at its own block `index`.
+    /// True if the unit holds `blocks` blocks of a file, starting with `block` of the file at data block `index` of the unit.
     pub(super) fn holds(&self, ino: u64, block: u64, index: u32, blocks: u32) -> bool {
         let (mut at, mut next, end) = (0, index, index + blocks);
         for [ino_low, ino_high, low, high, own] in self.parts().0 {

@@ -51,7 +51,7 @@ impl Units {
         token
     }
 
-    /// The header of a unit that was listed has this checksum.
+    /// Records the checksum of the header of a listed unit.
     pub(super) fn note_header(&mut self, token: u64, header: u32) {
         self.sent.get_mut(&token).expect("a unit that is listed").header = header;
     }

@@ -70,8 +70,8 @@ pub struct Rebuilt {
     pub units: u64,
     /// Units that no commit knew when the file system was opened again after them.
     pub uncommitted: u64,
-    /// Units that were in their zone before its last reset, and lie where the drive has lost a write; or of which nothing counted any more
-    /// when the zone was written on.
+    /// Stale units: from before the last reset of their zone, where the drive has lost a write, or without live data when the zone was next
+    /// written.
     pub earlier: u64,
     /// Units of which not all was written.
     pub torn: u64,

@@ -44,9 +44,9 @@ pub(super) struct FoundUnits {
     openings: BTreeSet<u64>,
     /// Highest number in any header.
     pub(super) last_number: u64,
-    /// Of each unit by zone and block, the checksum of its header.
+    /// Zone, block and header checksum of each unit, ascending.
     headers: Vec<(u32, u32, u32)>,
-    /// Where the use of each zone begins that counts.
+    /// Highest beginning among the units of each zone.
     begun: BTreeMap<u32, u64>,
     pub(super) counts: Rebuilt,
 }
@@ -89,18 +89,18 @@ impl FoundUnits {
         &self.paths[entry.path as usize]
     }
 
-    /// The checksum of the header of a unit, and where the use of its zone begins.
+    /// Checksum of the header of a unit; 0 if there is none.
     pub(super) fn header(&self, zone: u32, unit: u32) -> u32 {
         let place = self.headers.binary_search_by_key(&(zone, unit), |(zone, unit, _)| (*zone, *unit));
         place.map_or(0, |place| self.headers[place].2)
     }
 
-    /// [`Header::begun`] of the units that count in a zone.
+    /// Beginning of a zone; 0 without units.
     pub(super) fn begun(&self, zone: u32) -> u64 {
         self.begun.get(&zone).copied().unwrap_or(0)
     }
 
-    /// Takes in what lies in a zone. Units from before its last reset lie where the drive has lost a write.
+    /// Adds the units of a zone, except stale ones from before its last reset.
     fn take_zone(&mut self, zone: u32, found: Vec<Found>) {
         let begun = |found: &Found| match found {
             Found::Unit { header, .. } => Some(header.begun),

@@ -103,7 +103,7 @@ pub enum LimitError {
     Active {
         /// The lower one of the drive's two limits.
         limit: u32,
-        /// Two for data, and those of the store and of the copies of the superblock.
+        /// Active zones for data, the metadata store and the copies of the superblock.
         needed: u32,
     },
     /// The copies of the superblock lack zones.

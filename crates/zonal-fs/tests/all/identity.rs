@@ -1,5 +1,4 @@
-//! What lies in the place of something else: the drive wrote it there, or lost the write that should have replaced it, and said that all was
-//! well. Its checksums are right.
+//! Intact units in the place of others, after misdirected and lost writes that the drive has acknowledged.
 
 use crate::common::{bytes, read_all, waiter};
 use crate::rebuild::rig::{BLOCK, EVERYWHERE, Rig, UUID, Where, waiters};
@@ -141,7 +140,7 @@ fn unit_from_before_the_reset_of_its_zone_is_not_shown() {
     assert!(read_all(&fs, a).unwrap() == bytes(1, 4 * BLOCK));
     drop(fs);
     assert!(matches!(rig.findings()[..], [Finding::Data { ino, .. }] if ino == b));
-    // The zones alone tell it as well.
+    // A rebuild from the zones alone detects it as well.
     rig.lose_metadata();
     let rebuilt = rig.rebuild().unwrap();
     assert_eq!((rebuilt.files, rebuilt.units, rebuilt.earlier), (1, 1, 1));

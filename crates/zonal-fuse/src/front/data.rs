@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 use zonal_fs::waiter::Wait;
 use zonal_fs::{Changes, FsError, ROOT, Seek, SetIds, SetTime, ZeroEnd};
 
-/// In the flags of a write that is to be durable when it is answered. `O_SYNC` has this bit and another one.
+/// Flag of a synchronous write. `O_SYNC` includes this bit.
 pub(super) const SYNCED: OFlags = OFlags::DSYNC;
 
 /// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.
@@ -82,7 +82,7 @@ impl Front {
                 waiter.away(|| invalidate(device, &bytes))?;
             }
             let written = written?;
-            // The kernel leaves it to the file system. Its flags are those of the handle and of the write.
+            // Linux leaves the sync of a direct write to the server. The flags combine those of the file and of the call.
             if OFlags::from_bits_retain(asked.flags).intersects(SYNCED) {
                 self.fs.fsync(waiter, ino)?;
             }

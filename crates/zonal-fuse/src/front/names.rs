@@ -202,8 +202,8 @@ impl Front {
         OpenOut { fh, open_flags, padding: 0 }
     }
 
-    /// Whether the kernel would keep what is written through this handle, though each write of it is to be durable: Linux passes no
-    /// synchronisation on for a write that ends in its page cache.
+    /// True for a handle with `O_SYNC` or `O_DSYNC` on a write-back mount. Linux does not forward the sync of a write that ends in the page
+    /// cache.
     fn loses_syncs(&self, flags: u32) -> bool {
         self.options.writeback && OFlags::from_bits_retain(flags).intersects(SYNCED)
     }

@@ -342,8 +342,8 @@ impl Namespace {
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
-    /// Where the zones begin that an action on all of them concerns (ZNS 3.4.3.1), in the rounds in which they are acted on: `zones` are
-    /// all of the namespace.
+    /// Returns the first sectors of the zones that an action on all zones affects (ZNS 3.4.3.1), in rounds. `zones` are all zones of the
+    /// namespace.
     ///
     /// # Errors
     /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.

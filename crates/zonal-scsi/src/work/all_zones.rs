@@ -2,7 +2,7 @@
 //! to open.
 //!
 //! Zones are asked for in pieces, and those of a piece are acted on before the next. An action of several rounds goes over all pieces in
-//! each: a zone of the last piece may free what one of the first needs. To open is all or nothing: open zones are
+//! each: a zone in the last piece may release a resource that one in the first needs. To open is all or nothing: open zones are
 //! counted first, and those that were opened are closed again when one cannot be.
 
 use super::zone::is_refused_transition;

@@ -3,7 +3,8 @@
 //! # What fio does with two of them
 //! A direction with `bsrange` or `bssplit` ignores `bs`, whichever comes later, and still draws from a `bssplit`
 //! when a `bsrange` follows. Neither is what a job says, so the later option is refused then. The other way round each
-//! replaces what was before. A size of a `bssplit` that is no multiple of its smallest is rounded down to one by fio, and refused here.
+//! replaces the earlier option. fio rounds each size of a `bssplit` down to a multiple of the smallest; a size that would change is an error
+//! here.
 
 use crate::job::blocks::{BlockMix, BlockShare, PerDirection};
 use crate::job::draft::Draft;

@@ -44,7 +44,7 @@ impl Blkparse {
         Blkparse { event, has_event: false, others: Names::default(), one, is_summary: false }
     }
 
-    /// Says what a trace without a record has instead.
+    /// Returns the events or devices of a trace without a record to play.
     pub(super) fn instead(&self) -> Option<String> {
         if self.has_event || self.others.is_empty() {
             return self.one.instead();

@@ -252,7 +252,7 @@ impl Parser {
         }
     }
 
-    /// Says what a trace without a record has instead.
+    /// Returns the events or devices of a trace without a record to play.
     fn instead(&self) -> Option<String> {
         match self {
             Parser::Vscsi(_) => None,
@@ -463,7 +463,7 @@ const NAMES_SHOWN: usize = 8;
 
 impl Names {
     fn note(&mut self, name: &str) {
-        // One more tells that there are more.
+        // One above the limit, so that the message can end with an ellipsis.
         if self.0.len() > NAMES_SHOWN || self.0.iter().any(|known| known == name) {
             return;
         }

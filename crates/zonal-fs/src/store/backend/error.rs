@@ -112,12 +112,14 @@ pub enum Damage {
     /// Something that has to follow is not there.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// The last batch of it is missing that the drive's superblock names.
-    #[error("it ends at batch {found}, and the superblock names batch {named}: what came after was lost")]
+    /// The last batches are missing.
+    #[error(
+        "it ends at batch {found}, but the superblock names batch {named}: the batches in between are lost"
+    )]
     Short {
-        /// The last batch that is there.
+        /// Last batch that was found.
         found: u64,
-        /// The one that has to be there.
+        /// Batch that the superblock names.
         named: u64,
     },
     /// It is older than the drive's superblock says.

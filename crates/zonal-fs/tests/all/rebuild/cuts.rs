@@ -142,7 +142,7 @@ fn numbers_of_an_opening_that_committed_nothing_are_not_given_again() {
     fs.sync(&waiter()).unwrap();
     drop(fs);
     let rebuilt = lose_and_rebuild(&rig);
-    // The zone was written on, and none of what the openings wrote counted by then.
+    // The openings committed nothing, and the zone was written again after them.
     assert_eq!((rebuilt.files, rebuilt.uncommitted + rebuilt.earlier), (1, 3));
     assert_eq!(rig.contents()["/f"].as_ref(), Some(&bytes(9, 3 * BLOCK)));
 }

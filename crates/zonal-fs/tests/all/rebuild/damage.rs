@@ -37,7 +37,7 @@ fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     unit
 }
 
-/// What the units of the first zone for data have in common.
+/// Beginning of the first zone for data.
 fn begun(rig: &Rig) -> u64 {
     let drive = rig.drive();
     let start = drive.volume().info().geometry.start_of(ZoneIndex(DATA));

@@ -102,7 +102,7 @@ impl Rig {
         self.backing = Arc::new(self.backing.restart(seed));
     }
 
-    /// The same drive after the power has come back.
+    /// Cuts the power, and returns the drive after it is restored.
     pub fn restarted(mut self, seed: u64) -> Rig {
         self.cut(seed);
         self
@@ -161,7 +161,7 @@ impl Rig {
         self.try_findings().unwrap()
     }
 
-    /// The same, or why there is nothing to look at.
+    /// Findings of fsck, or the error that keeps it from opening the file system.
     pub fn try_findings(&self) -> Result<Vec<Finding>, MakeError> {
         let (drive, waiters) = (self.drive(), waiters());
         let superblock = superblock(&drive, &waiter())?;
@@ -169,7 +169,7 @@ impl Rig {
         Ok(check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?)
     }
 
-    /// Another drive of this kind with these bytes, and these in the file beside it.
+    /// Creates a drive of this kind with these bytes, and with these in the file beside it.
     pub fn copied(&self, drive: &[u8], file: &[u8]) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let copy = Rig { place: self.place, backing: Arc::new(CutBacking::with_bytes(drive, 1)), directory };

@@ -27,9 +27,9 @@ pub(super) struct PutTree<'a> {
     journey: Journey,
     /// Files with several names that were copied: by device and number, the file here.
     linked: HashMap<(u64, u64), u64>,
-    /// Files that were copied and have no name yet.
+    /// Copied files that are not linked yet.
     unnamed: Vec<Unnamed>,
-    /// Directories of theirs that are done otherwise, with the times that they have to have in the end.
+    /// Finished directories of these files, with the times to restore after linking.
     done: Vec<(u64, Changes)>,
     buffer: Vec<u8>,
 }
@@ -47,21 +47,21 @@ struct Frame {
     left: Vec<OsString>,
 }
 
-/// A file that was copied, and is to get a name once its data are written.
+/// A copied file that is not linked yet.
 pub(super) struct Unnamed {
     pub(super) file: OpenFile,
     pub(super) parent: u64,
     pub(super) name: Vec<u8>,
-    /// The path that errors name.
+    /// Path for error messages.
     pub(super) path: Vec<u8>,
-    /// What came of what the file has itself.
+    /// Result of setting its attributes.
     pub(super) kept: anyhow::Result<()>,
 }
 
-/// Files that get their names together: as many as share units, and few enough to stay in memory.
+/// Files that are linked together: enough to share units, few enough to stay in memory.
 pub(super) const UNNAMED_MAX: usize = 1024;
 
-/// Gives files their names, and tells the errors of each.
+/// Links files, and reports the error of each to `failed`.
 pub(super) fn name_all(
     opened: &Opened,
     unnamed: &mut Vec<Unnamed>,
@@ -71,7 +71,7 @@ pub(super) fn name_all(
     let mut result = Ok(());
     for Unnamed { file, parent, name, path, kept } in unnamed.drain(..) {
         let placed = placed(kept, || Ok(fs.link_over(waiter, file.ino(), parent, &name)?));
-        // What got no name goes with this. The first error is the one to tell.
+        // Closing removes a file that was not linked. The first error is reported.
         let closed = file.close(waiter);
         if let Err(error) = placed.and(closed.map_err(anyhow::Error::from)) {
             result = result.and(failed(&path, error));
@@ -142,7 +142,7 @@ impl<'a> PutTree<'a> {
         copied.and(named)
     }
 
-    /// Names the files that were copied. That changes the times of their directories, some of which are done.
+    /// Links the copied files, and restores the times of their directories.
     fn name_all(&mut self) -> Result<(), Failure> {
         let PutTree { opened, journey, unnamed, .. } = self;
         let named = name_all(opened, unnamed, |path, error| journey.failed(path, error));

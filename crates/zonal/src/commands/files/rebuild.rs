@@ -88,7 +88,7 @@ fn tell(rebuilt: &Rebuilt, json: bool, out: &mut dyn Write) -> std::io::Result<(
     writeln!(out, "{files} files of {}, {lost_and_found} of them in lost+found", value::human(*bytes))?;
     writeln!(
         out,
-        "{units} units; left out: {torn} torn, {uncommitted} that no commit knew, {earlier} from before their zone was written anew, pieces of files that are gone {replaced}"
+        "{units} units; left out: {torn} torn, {uncommitted} that no commit knew, {earlier} stale, pieces of files that are gone {replaced}"
     )?;
     writeln!(
         out,

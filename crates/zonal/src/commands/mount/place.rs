@@ -60,8 +60,8 @@ fn refuse_inside(dir: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
     }
 }
 
-/// Files that this process needs, resolved: what it has open, such as the image and the log, its program,
-/// and the directory of control sockets. What was open before it, standard output say, is not looked up again.
+/// Files that this process needs, resolved: open files such as the image and the log, the program, and the directory of control sockets.
+/// Standard input, output and error were opened by the caller and do not count.
 fn own_files() -> Vec<(&'static str, PathBuf)> {
     const STANDARD: [&str; 3] = ["0", "1", "2"];
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -73,7 +73,7 @@ fn own_files() -> Vec<(&'static str, PathBuf)> {
     open.chain(program).chain(sockets).collect()
 }
 
-/// Unmounts a directory whose process was killed. Programs that have files open there do not keep it: nothing answers them any more.
+/// Unmounts a dead mount, lazily if programs still have files open there: no server answers them any more.
 fn clear_away(dir: &Path) -> Result<(), Failure> {
     let failed =
         || format!("{}: a mount there was killed, and cannot be cleared away", shown_word(dir.as_os_str()));

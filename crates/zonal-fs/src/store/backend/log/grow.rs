@@ -98,13 +98,13 @@ impl Log {
         }
     }
 
-    /// The last batch that is durable.
+    /// Last durable batch.
     pub(crate) fn batch(&self) -> u64 {
         self.state.lock().batch
     }
 
-    /// Tells the superblock which batch is the last one. From then on a store that has lost it is refused, and not taken for one that
-    /// ended before. Where the drive has no active zone to spare for that, nothing is done.
+    /// Writes the number of the last batch to the superblock. From then on a store without this batch is refused. Does nothing if the drive has
+    /// no active zone to spare.
     ///
     /// # Errors
     /// The drive's.

@@ -111,7 +111,7 @@ struct LogState {
     durable_number: u64,
     /// The number that the superblock knows.
     recorded: u64,
-    /// The batch that it knows; `None` as long as there is no superblock.
+    /// Batch that the superblock names; `None` before there is a superblock.
     named: Option<u64>,
     /// The first batch of this opening has got its number.
     is_numbered: bool,
@@ -375,10 +375,10 @@ impl Store {
     }
 }
 
-/// The database writes its last batch when it is closed, and closes the log after that.
+/// The database writes a last batch when it is closed, before it drops the log.
 impl Drop for Log {
     fn drop(&mut self) {
-        // If it fails, the last opening is as if it had been cut off.
+        // A failure leaves the state that a crash would.
         let _ = self.name_batch();
     }
 }

@@ -135,7 +135,7 @@ impl<'a> Opening<'a> {
         Opening { segments, uuid, slots, seen, stride, parts, beginning_max, window, headless, unread }
     }
 
-    /// The log as it is, which has to have come as far as the number `known`, and to have the batch `named`.
+    /// Opens the log, which has to have reached number `known` and batch `named`.
     ///
     /// # Errors
     /// What the drive did not answer comes before what is not there for that reason.

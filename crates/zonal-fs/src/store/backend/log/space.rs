@@ -126,8 +126,8 @@ impl LogState {
         rest.saturating_sub(rest / HEADS_SHARE + 3 + pages)
     }
 
-    /// The segment that gives most room when it is emptied, of those that can be and that `suits`. Segments differ in size: one with few
-    /// pages may be full of them.
+    /// Segment with the most garbage among those that can be emptied and for which `suits` is true. Segments differ in size, so the one with
+    /// the fewest live pages may have no garbage at all.
     pub(super) fn victim(&self, suits: impl Fn(usize) -> bool) -> Option<usize> {
         let gain = |slot: usize| {
             let parts = pages_of_segment(self.blocks_for_parts(self.slots[slot].blocks));

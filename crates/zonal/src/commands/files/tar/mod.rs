@@ -25,8 +25,8 @@ use zonal_io::standard::{self, Stream};
 /// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
 ///
 /// An archive leads nowhere but into the directory: a name with `..` is refused, a leading slash does not count, and no link is followed. A file that
-/// cannot be copied is told, the others are copied, and the exit is 1, or 3 if data is damaged. So it is with a header that makes no sense: what
-/// is before the next one is passed over. An entry of an unknown type is told and becomes a regular file. Damage in the midst of a file ends the archive
+/// cannot be copied is reported, the others are copied, and the exit is 1, or 3 if data is damaged. After an invalid header, extraction continues
+/// with the next valid one. An entry of an unknown type is extracted as a regular file, with a warning. Damage in the midst of a file ends the archive
 /// that is written: its header has promised all of the data.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]

@@ -28,7 +28,7 @@ pub(super) struct Extract<'a> {
     at: Vec<u8>,
     /// Times that directories are to have once all is in them.
     directories: Vec<(u64, Vec<u8>, Changes)>,
-    /// Files that were copied and have no name yet.
+    /// Copied files that are not linked yet.
     unnamed: Vec<Unnamed>,
     /// Their paths from the directory on.
     paths: HashSet<Vec<u8>>,
@@ -171,13 +171,13 @@ impl<'a> Extract<'a> {
         read.and(named)
     }
 
-    /// Names the files that were copied.
+    /// Links the copied files.
     fn name_all(&mut self, journey: &mut Journey) -> Result<(), Failure> {
         self.paths.clear();
         name_all(self.opened, &mut self.unnamed, |path, error| journey.failed(path, error))
     }
 
-    /// Whether a file without its name yet has the path of these names, or is on the way there.
+    /// True if a file that is not linked yet has this path, or is a parent of it.
     fn needs_names(&self, names: &[&[u8]]) -> bool {
         !self.paths.is_empty() && (1..=names.len()).any(|n| self.paths.contains(&names[..n].join(&b'/')))
     }
