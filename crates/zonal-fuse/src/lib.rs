@@ -2,6 +2,7 @@
 //!
 //! - [`wire`] is the protocol: requests parsed, answers encoded, no I/O.
 //! - [`mount`] attaches a directory, and detaches it.
+//! - [`probe`] finds out whether the kernel keeps a promise that the page cache makes.
 //! - [`front`] answers each request with calls of the file system.
 //! - [`scrub`] reads and verifies everything, at a share of the drive's time.
 //! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
@@ -21,6 +22,7 @@ pub mod least;
 mod maintenance;
 pub mod mount;
 mod pool;
+pub mod probe;
 pub mod scrub;
 mod serve;
 pub mod session;

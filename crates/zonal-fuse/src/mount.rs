@@ -57,7 +57,8 @@ pub enum MountError {
     Helper(String),
 }
 
-fn is_root() -> bool {
+/// True if this process may mount without the helper.
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -69,9 +70,14 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> 
     if is_root() { mount_as_root(dir, options) } else { mount_by_helper(dir, options) }
 }
 
-fn mount_as_root(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Opens the kernel's device.
+pub(crate) fn open_device() -> Result<OwnedFd, MountError> {
     let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let device = device.map_err(|e| MountError::Device(e.into()))?;
+    device.map_err(|e| MountError::Device(e.into()))
+}
+
+fn mount_as_root(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
     let mut data =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions", device.as_raw_fd());
     if options.allow_other {

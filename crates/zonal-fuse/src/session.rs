@@ -202,7 +202,7 @@ fn pages_of(fs: &FileSystem) -> u16 {
 }
 
 /// Answers the request that comes before all others.
-fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agreed> {
+pub(crate) fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agreed> {
     let mut memory = vec![0; 16 << 10];
     let length = loop {
         match rustix::io::read(device, &mut *memory) {

@@ -140,9 +140,9 @@ pub fn mount_here(dir: &Path) -> OwnedFd {
     mount(dir, &how).expect("FUSE is there")
 }
 
-/// How this process serves what it mounts.
-pub fn session_options(log: Log) -> SessionOptions {
-    let front = front::Options { writeback: true, ..front::Options::default() };
+/// Options with which this process serves what it mounts.
+pub fn session_options(writeback: bool, log: Log) -> SessionOptions {
+    let front = front::Options { writeback, ..front::Options::default() };
     SessionOptions { front, threads: 2, sync_every: Duration::from_secs(5), log }
 }
 

@@ -9,7 +9,7 @@
 use super::power::Powered;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use rustix::fs::{Mode, OFlags, fdatasync, fsync, ftruncate, open};
+use rustix::fs::{IFlags, Mode, OFlags, fdatasync, fsync, ftruncate, ioctl_setflags, open};
 use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use zonal_check::program::mounted::{MountPlace, bytes};
+use zonal_fuse::probe;
 
 /// Kills of the ordinary test under each program, of which there are four.
 const KILLS: u64 = 6;
@@ -29,7 +30,7 @@ const WRITERS: u64 = 2;
 /// Files of each.
 const FILES: u64 = 6;
 
-fn number(name: &str, or: u64) -> u64 {
+fn test_number(name: &str, or: u64) -> u64 {
     std::env::var(name).ok().map_or(or, |text| text.parse().expect("it is a number"))
 }
 
@@ -51,8 +52,8 @@ impl End {
         work: impl Fn(&Path, &mut S) + Sync,
         check: impl Fn(&Path, &mut S),
     ) {
-        let mut random = Pcg64Mcg::seed_from_u64(number("ZONAL_MOUNT_SEED", 0) << 8 | seed);
-        let rounds = number("ZONAL_MOUNT_KILLS", KILLS);
+        let mut random = Pcg64Mcg::seed_from_u64(test_number("ZONAL_MOUNT_SEED", 0) << 8 | seed);
+        let rounds = test_number("ZONAL_MOUNT_KILLS", KILLS);
         match self {
             End::Kill => {
                 let place = MountPlace::new("256M");
@@ -107,6 +108,8 @@ fn write_by_mapping(file: &File, data: &[u8]) -> rustix::io::Result<()> {
 }
 
 /// Each call that promises it has made its bytes durable when it returns, on this kernel, with the page cache and without.
+///
+/// `ZONAL_MOUNT_CALLS` sets the kills after each of them.
 #[test]
 fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
     type Call = (&'static str, OFlags, fn(&File, &[u8]) -> rustix::io::Result<()>);
@@ -127,28 +130,50 @@ fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
         ("RWF_SYNC", OFlags::empty(), |file, data| with_flag(file, data, ReadWriteFlags::SYNC)),
         ("msync", OFlags::empty(), write_by_mapping),
     ];
+    let synced: Call = ("write", OFlags::empty(), written);
     // With so much room that files go through the page cache.
     let place = MountPlace::new("4G");
+    let keeps_single = probe::syncs_single_writes().unwrap();
     let mut number = 0;
-    for options in ["writeback", "writethrough"] {
-        for (name, flags, call) in calls {
-            // docs/MOUNT.md says so: the kernel does not pass it on.
-            if options == "writeback" && name.starts_with("RWF") {
-                continue;
+    let mut is_kept = |options: &str, (_, flags, call): Call| {
+        number += 1;
+        let (mut mounted, data) = (place.mount(options), bytes(number, 100_000));
+        // A name that is as old as the last commit, and one that the mount is killed over.
+        let (made, path) = (place.dir().join("made"), place.dir().join(format!("f{number}")));
+        let flags = OFlags::RDWR | OFlags::CREATE | flags;
+        let file = File::from(open(&made, flags, Mode::RUSR | Mode::WUSR).unwrap());
+        fs::rename(&made, &path).unwrap();
+        call(&file, &data).unwrap();
+        drop(file);
+        mounted.kill();
+        let mounted = place.mount(options);
+        let is_there = fs::read(&path).is_ok_and(|found| found == data);
+        mounted.end();
+        is_there
+    };
+    for _ in 0..test_number("ZONAL_MOUNT_CALLS", 1) {
+        for options in ["", "writeback", "writethrough"] {
+            for call in calls {
+                let is_single = call.0.starts_with("RWF");
+                // The default follows the probe; write-back keeps this one promise only where the kernel does.
+                let keeps = !(options == "writeback" && is_single) || keeps_single;
+                assert_eq!(is_kept(options, call), keeps, "{} with {options:?}", call.0);
             }
-            number += 1;
-            let (mut mounted, data) = (place.mount(options), bytes(number, 100_000));
-            let path = place.dir().join(format!("f{number}"));
-            let flags = OFlags::RDWR | OFlags::CREATE | flags;
-            let file = File::from(open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap());
-            call(&file, &data).unwrap();
-            drop(file);
-            mounted.kill();
-            let mounted = place.mount(options);
-            assert!(fs::read(&path).unwrap() == data, "{name} with {options}");
-            mounted.end();
         }
+        assert!(is_kept("sync", synced), "a write with sync");
+        assert!(!is_kept("writethrough,commit=3600", synced), "a write that asks for nothing");
     }
+}
+
+/// A flag of a file that asks for synchronous writes is refused, because no kernel passes it on.
+#[test]
+fn synchronous_flag_of_a_file_is_refused() {
+    let place = MountPlace::new("64M");
+    let mounted = place.mount("");
+    let file = File::create(place.dir().join("f")).unwrap();
+    assert!(ioctl_setflags(&file, IFlags::SYNC).is_err());
+    drop(file);
+    mounted.end();
 }
 
 /// Some time after which a mount ends.

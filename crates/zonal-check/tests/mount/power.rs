@@ -12,9 +12,8 @@ use zonal_fs::fsck::{Options, check};
 use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, MountOptions};
-use zonal_fuse::front;
 use zonal_fuse::mount::{IfBusy, unmount};
-use zonal_fuse::session::{Session, SessionOptions};
+use zonal_fuse::session::Session;
 use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
@@ -61,8 +60,7 @@ impl Powered {
         let fs = fs.unwrap_or_else(|error| panic!("{error}"));
         let dir = tempfile::tempdir().unwrap();
         // Whatever fails after the power has failed is no news.
-        let options = session_options(Arc::new(|_| {}));
-        let options = SessionOptions { front: front::Options { writeback, ..options.front }, ..options };
+        let options = session_options(writeback, Arc::new(|_| {}));
         let session = Session::start(mount_here(dir.path()), fs.clone(), clock, options).unwrap();
         Mounted { dir, session, _fs: fs }
     }

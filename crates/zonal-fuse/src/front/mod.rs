@@ -32,6 +32,8 @@ use zonal_io::buffer::{BufferPool, IoBuf};
 pub struct Options {
     /// The kernel may tell a caller that bytes are written when they are in its page cache.
     pub writeback: bool,
+    /// Every change is durable before it is answered. Not with `writeback`, where the kernel answers.
+    pub sync: bool,
     /// Nothing is changed, and so nothing has to be made durable.
     pub read_only: bool,
     /// The owner that all files show.
@@ -158,6 +160,12 @@ impl Serve for Front {
                 self.write(header.nodeid, &asked, payload, reply, waiter, device)
             }
             operation => self.answer(&header, operation, reply, waiter, device),
+        };
+        let outcome = match outcome {
+            Ok(answer) if may_change && self.options.sync => {
+                self.fs.sync(waiter).map(|()| answer).map_err(Refusal::from)
+            }
+            outcome => outcome,
         };
         waiter.come_back();
         if may_change {

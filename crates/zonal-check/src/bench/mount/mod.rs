@@ -32,6 +32,7 @@ use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_fuse::least::Work;
 use zonal_fuse::mount::{IfBusy, allow_dirty_pages, unmount};
+use zonal_fuse::probe::syncs_single_writes;
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
@@ -51,7 +52,8 @@ pub(super) fn rows(effort: Effort, report: &mut Report) {
     calls::at_random(effort, report);
     calls::names(effort, report);
     calls::two_threads(effort, report);
-    cached::small_writes(effort, report);
+    cached::small_writes(effort, report, ("writeback", true), Bound::AtLeast(0.8));
+    cached::small_writes(effort, report, ("writethrough", false), Bound::AtLeast(0.7));
     cached::reads(effort, report);
 }
 
@@ -74,8 +76,14 @@ struct Mounted {
     waiter: Polling,
 }
 
-fn loud() -> SessionOptions {
-    session_options(Arc::new(|line| eprintln!("mount: {line}")))
+/// Options of a session that says on standard error what goes wrong.
+fn loud(writeback: bool) -> SessionOptions {
+    session_options(writeback, Arc::new(|line| eprintln!("mount: {line}")))
+}
+
+/// True if `zonal mount` without options is write-back on this kernel.
+fn is_writeback() -> bool {
+    syncs_single_writes().expect("the kernel has FUSE")
 }
 
 impl Mounted {
@@ -89,6 +97,10 @@ impl Mounted {
 
     /// A file system on this device, with its metadata in memory.
     fn files(device: &str) -> Mounted {
+        Mounted::files_with(device, is_writeback())
+    }
+
+    fn files_with(device: &str, writeback: bool) -> Mounted {
         Mounted::new(|kernel, clock| {
             let mut registry = Registry::default();
             zonal_sim::register(&mut registry);
@@ -105,14 +117,19 @@ impl Mounted {
             let options = MountOptions::default();
             let fs =
                 FileSystem::open(volume, rows, superblock, options, has_data, &waiter).expect("it opens");
-            let session = Session::start(kernel, fs.clone(), clock, loud());
+            let session = Session::start(kernel, fs.clone(), clock, loud(writeback));
             (session.expect("the kernel speaks FUSE"), Some(fs))
         })
     }
 
+    /// A server that does the least.
     fn least(work: Work) -> Mounted {
+        Mounted::least_with(work, is_writeback())
+    }
+
+    fn least_with(work: Work, writeback: bool) -> Mounted {
         Mounted::new(|kernel, clock| {
-            let session = Session::start_least(kernel, clock, work, &loud());
+            let session = Session::start_least(kernel, clock, work, &loud(writeback));
             (session.expect("the kernel speaks FUSE"), None)
         })
     }

@@ -35,6 +35,7 @@ use zonal_fs::waiter::{Polling, Wait, polling};
 use zonal_fs::{FileSystem, FsError};
 use zonal_fuse::front::{self, Log};
 use zonal_fuse::mount::{self, IfBusy};
+use zonal_fuse::probe;
 use zonal_fuse::scrub::Scrubber;
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::clock::Clock;
@@ -120,10 +121,12 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     how.source.clone_from(&arguments.device);
     how.read_only |= is_read_only;
     let name = || shown_word(dir.as_os_str());
+    let writeback = writeback(&options, how.read_only, &log);
     let device = mount::mount(&dir, &how).with_context(name)?;
     let unready = Unready(&dir);
     let session = SessionOptions {
         front: front::Options {
+            writeback,
             read_only: how.read_only,
             write_through_below: options.fs.dirty_bytes + fs.superblock().capacity_sectors * 512,
             ..options.front
@@ -140,7 +143,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if let Err(error) = &control {
         early(&format!("no control socket: {error}"));
     }
-    if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
+    if let Some(said) = place::allow_dirty_pages(&dir, writeback) {
         log(&said);
     }
     let handle = signals.handle();
@@ -183,6 +186,33 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     // A thread of the control socket may have a clone until the process is gone.
     let synced = fs.finish(&Polling::new(clock));
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+}
+
+/// True if a write may end in the kernel's page cache. Without an option that is so where the kernel keeps what it promises then; where it
+/// does not, the log has the reason.
+fn writeback(options: &Options, is_read_only: bool, log: &Log) -> bool {
+    if options.front.sync || options.writeback == Some(false) {
+        return false;
+    }
+    if is_read_only {
+        return true;
+    }
+    let why = match probe::syncs_single_writes() {
+        Ok(true) => return true,
+        Ok(false) => {
+            "on a write-back mount this kernel leaves a write with RWF_DSYNC or RWF_SYNC in its page cache"
+                .to_owned()
+        }
+        Err(error) => format!(
+            "cannot find out whether the kernel makes a write with RWF_DSYNC durable on a write-back mount: {error}"
+        ),
+    };
+    let is_asked_for = options.writeback == Some(true);
+    log(&match is_asked_for {
+        true => format!("{why}; such a write needs an fsync here, or a mount with -o writethrough"),
+        false => format!("{why}; mounted with writethrough instead (-o writeback mounts it with write-back)"),
+    });
+    is_asked_for
 }
 
 /// A mounted directory that is not ready. Unmounts it when dropped: without this process it would be a dead one.

@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) threads: usize,
     pub(crate) sync_every: Duration,
     pub(crate) scratch: bool,
+    /// Whether a write ends in the kernel's page cache; `None` leaves that to what the kernel can do. Decides `front.writeback`.
+    pub(crate) writeback: Option<bool>,
     /// A directory that is mounted gets other flags.
     pub(crate) remount: bool,
     /// For lines of /etc/fstab: what `--log` and `--metadata` say.
@@ -66,8 +68,16 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("uid=N", "The owner that all files show [default: their own]"),
     ("gid=N", "The group that all files show [default: their own]"),
     ("umask=OCTAL", "Permission bits that no file shows [default: 0]"),
-    ("writeback", "A write is done when its bytes are in the kernel's page cache (the default)"),
-    ("writethrough", "A write is done when the file system has it"),
+    (
+        "writeback",
+        "A write is done when its bytes are in the kernel's page cache (the default, if the kernel makes a single write durable that asks for it)",
+    ),
+    ("writethrough", "A write is done when the file system has it (the default otherwise)"),
+    (
+        "sync",
+        "Each write, and each change of a name or an attribute, is durable when its call returns; implies writethrough",
+    ),
+    ("async", "Only what is synced is durable at once (the default)"),
     (
         "dirty=SIZE",
         "Bytes in the file system's buffers and in flight before writers wait, 1M to 64G [default: {dirty}]",
@@ -97,7 +107,7 @@ impl Default for Options {
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
         Options {
             fs: FsOptions::default(),
-            front: front::Options { writeback: true, ..front::Options::default() },
+            front: front::Options::default(),
             mount: mount::MountOptions {
                 source: String::new(),
                 read_only: false,
@@ -109,6 +119,7 @@ impl Default for Options {
             threads: threads.max(2),
             sync_every: SYNC_EVERY,
             scratch: false,
+            writeback: None,
             remount: false,
             log: None,
             metadata: None,
@@ -129,6 +140,9 @@ impl Options {
         let all = || texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
         options.remount = all().any(|option| option == "remount");
         all().try_for_each(|option| options.set(option))?;
+        if options.front.sync && options.writeback == Some(true) {
+            return Err("sync: not together with writeback".to_owned());
+        }
         Ok(options)
     }
 
@@ -183,8 +197,10 @@ impl Options {
                 let error = || format!("{option}: it takes permission bits in octal digits, at most 777");
                 self.front.umask = Some(bits.ok_or_else(error)?);
             }
-            ("writeback", None) => self.front.writeback = true,
-            ("writethrough", None) => self.front.writeback = false,
+            ("writeback", None) => self.writeback = Some(true),
+            ("writethrough", None) => self.writeback = Some(false),
+            ("sync", None) => self.front.sync = true,
+            ("async", None) => self.front.sync = false,
             ("dirty", Some(size)) => {
                 let bytes = value::size(size).map_err(|error| format!("{option}: {error}"))?;
                 if !DIRTY.contains(&bytes) {
@@ -267,7 +283,7 @@ mod tests {
     fn last_of_several_counts() {
         let options =
             parsed("writeback,nosuid,defaults,writethrough,suid,x-systemd.automount,uid=7").unwrap();
-        assert!(!options.front.writeback && !options.mount.no_suid);
+        assert!(options.writeback == Some(false) && !options.mount.no_suid);
         assert_eq!(options.front.uid, Some(7));
     }
 
@@ -314,6 +330,7 @@ mod tests {
             ("ro=1", "ro: it takes no value"),
             ("user_id=0", "user_id: no such option"),
             ("commit=0", "commit=0: it takes seconds"),
+            ("writeback,sync", "sync: not together with writeback"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.starts_with(said), "{text}: {error}");
