@@ -177,8 +177,11 @@ fn answer(ino: u64, operation: &Operation<'_>) -> Option<Result<Vec<u8>, Errno>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::layout::{FsyncIn, InHeader};
+    use crate::wire::numbers::opcode;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::pipe::pipe;
 
-    /// The two answers say something about the kernel alone; that there is one, and soon, about the probe.
     #[test]
     fn probe_ends_and_leaves_nothing_mounted() {
         let begin = Instant::now();
@@ -186,5 +189,27 @@ mod tests {
         assert!(begin.elapsed() < LIMIT);
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains("zonal-probe"), "{mounts}");
+    }
+
+    /// A kernel that sends a sync too late keeps no promise.
+    #[test]
+    fn only_a_sync_before_the_write_returns_counts() {
+        for is_late in [false, true] {
+            let (ours, kernel) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            let (alive, dead) = pipe().unwrap();
+            let head = InHeader {
+                len: (size_of::<InHeader>() + size_of::<FsyncIn>()) as u32,
+                opcode: opcode::FSYNC,
+                nodeid: INO,
+                ..InHeader::default()
+            };
+            let request = [head.as_bytes(), FsyncIn::default().as_bytes()].concat();
+            rustix::io::write(&kernel, &request).unwrap();
+            let served = std::thread::spawn(move || serve(&ours, &alive, &AtomicBool::new(is_late)));
+            rustix::io::read(&kernel, &mut [0; 64]).unwrap();
+            drop(dead);
+            assert_eq!(served.join().unwrap().unwrap(), !is_late);
+        }
     }
 }

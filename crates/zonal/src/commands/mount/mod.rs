@@ -121,7 +121,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     how.source.clone_from(&arguments.device);
     how.read_only |= is_read_only;
     let name = || shown_word(dir.as_os_str());
-    let writeback = writeback(&options, how.read_only, &log);
+    let (writeback, said) = writeback(&options, how.read_only, probe::syncs_single_writes);
+    if let Some(said) = said {
+        log(&said);
+    }
     let device = mount::mount(&dir, &how).with_context(name)?;
     let unready = Unready(&dir);
     let session = SessionOptions {
@@ -188,31 +191,29 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
 }
 
-/// True if a write may end in the kernel's page cache. Without an option that is so where the kernel keeps what it promises then; where it
-/// does not, the log has the reason.
-fn writeback(options: &Options, is_read_only: bool, log: &Log) -> bool {
+/// Returns true if a write may end in the kernel's page cache, and a line for the log where the kernel does not keep what it promises then.
+fn writeback(
+    options: &Options,
+    is_read_only: bool,
+    syncs_single_writes: impl FnOnce() -> std::io::Result<bool>,
+) -> (bool, Option<String>) {
     if options.front.sync || options.writeback == Some(false) {
-        return false;
+        return (false, None);
     }
     if is_read_only {
-        return true;
+        return (true, None);
     }
-    let why = match probe::syncs_single_writes() {
-        Ok(true) => return true,
+    let why = match syncs_single_writes() {
+        Ok(true) => return (true, None),
         Ok(false) => {
-            "on a write-back mount this kernel leaves a write with RWF_DSYNC or RWF_SYNC in its page cache"
-                .to_owned()
+            "on a write-back mount this kernel leaves a write with RWF_DSYNC in its page cache".to_owned()
         }
-        Err(error) => format!(
-            "cannot find out whether the kernel makes a write with RWF_DSYNC durable on a write-back mount: {error}"
-        ),
+        Err(error) => format!("cannot test whether RWF_DSYNC works on a write-back mount: {error}"),
     };
-    let is_asked_for = options.writeback == Some(true);
-    log(&match is_asked_for {
-        true => format!("{why}; such a write needs an fsync here, or a mount with -o writethrough"),
-        false => format!("{why}; mounted with writethrough instead (-o writeback mounts it with write-back)"),
-    });
-    is_asked_for
+    match options.writeback {
+        Some(_) => (true, Some(format!("{why}; such a write needs an fsync"))),
+        None => (false, Some(format!("{why}; mounted with writethrough; -o writeback overrides this"))),
+    }
 }
 
 /// A mounted directory that is not ready. Unmounts it when dropped: without this process it would be a dead one.
@@ -478,4 +479,34 @@ fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure>
         out.write_all(line.as_bytes())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not every kernel fails the probe, so its answers are given here.
+    #[test]
+    fn page_cache_is_used_where_the_kernel_keeps_its_promise_or_the_user_says_so() {
+        let decided = |text: &str, is_read_only, answer: fn() -> std::io::Result<bool>| {
+            let (writeback, said) =
+                writeback(&Options::parse(&[text.to_owned()]).unwrap(), is_read_only, answer);
+            (writeback, said.unwrap_or_default())
+        };
+        let keeps = || Ok(true);
+        let loses = || Ok(false);
+        let fails = || Err(std::io::ErrorKind::TimedOut.into());
+        let none = String::new();
+        assert_eq!(decided("", false, keeps), (true, none.clone()));
+        for answer in [loses, fails] {
+            let (is_default, said) = decided("", false, answer);
+            assert!(!is_default && said.contains("mounted with writethrough"), "{said}");
+            let (is_asked_for, said) = decided("writeback", false, answer);
+            assert!(is_asked_for && said.contains("needs an fsync"), "{said}");
+        }
+        let unasked = || panic!("there is nothing to find out");
+        assert_eq!(decided("", true, unasked), (true, none.clone()));
+        assert_eq!(decided("writethrough", false, unasked), (false, none.clone()));
+        assert_eq!(decided("sync", false, unasked), (false, none));
+    }
 }
