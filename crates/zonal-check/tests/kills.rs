@@ -1,7 +1,7 @@
 //! Commands that change a file system are killed at random moments, over and over on the same image.
 //!
 //! After each kill the file system has every file whose `put` has ended and none whose `rm` has, each with its bytes. What was
-//! killed has happened as a whole or not at all, and nothing unfinished is left. A `mkfs` that is killed leaves the old file
+//! killed has happened as a whole or not at all, of several files each as a whole, and nothing unfinished is left. A `mkfs` that is killed leaves the old file
 //! system, the new one, or none; a rebuild that is killed can be done again.
 //!
 //! `ZONAL_KILLS` sets how many commands are killed on three drives together, `ZONAL_KILL_SEED` where random numbers begin. A
@@ -12,13 +12,16 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program::{self, Said};
 
 /// Files that are in a file system at the same time: more are removed before others come.
 const FILES_MAX: usize = 8;
+
+/// Files of a directory or an archive that replaces those of the last one.
+const TREE_FILES: usize = 4;
 
 /// Bytes of the largest file.
 const BYTES_MAX: usize = 3 << 20;
@@ -37,6 +40,8 @@ enum KilledCommand {
     Put,
     /// Of a file without data: only measured.
     PutEmpty,
+    PutTree,
+    Untar,
     Rm,
     Get,
     Mkfs,
@@ -75,6 +80,8 @@ enum Left {
     Before,
     /// All that the command was to do.
     After,
+    /// Of a command for several files: some of them, each as a whole.
+    Between,
     /// Of a command that is done again then: what does not open.
     Unfinished,
 }
@@ -169,12 +176,16 @@ impl Campaign {
             (KilledCommand::Get, "get d a/b out"),
             (KilledCommand::Rebuild, "fsck d --rebuild --force"),
             (KilledCommand::Rm, "rm d a/b"),
+            (KilledCommand::PutTree, "put -r d tree t"),
         ];
+        self.write_tree();
         for (kind, line) in lines {
             let begin = Instant::now();
             self.done(line);
             self.takes.insert(kind, begin.elapsed());
         }
+        self.takes.insert(KilledCommand::Untar, self.takes[&KilledCommand::PutTree]);
+        self.done("rm -r d t");
         fs::remove_file(self.path("empty")).unwrap();
         self.model.directories.insert("a".to_owned());
     }
@@ -192,8 +203,11 @@ impl Campaign {
         // Longer than it takes alone, because a part of the commands has to come to its end.
         let after = takes.mul_f64(self.random.random_range(0.0..1.6));
         let mut command = program::command(self.dir.path(), line);
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdin = match kind {
+            KilledCommand::Untar => Stdio::from(fs::File::open(self.path("in")).unwrap()),
+            _ => Stdio::null(),
+        };
+        let mut child = command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(after);
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
@@ -220,7 +234,9 @@ impl Campaign {
     /// Goes through commands until `kills` of them were killed.
     fn kill(&mut self, kills: u32) {
         while self.kills < kills {
-            match self.random.random_range(0..20) {
+            match self.random.random_range(0..26) {
+                20..23 => self.replace_tree(KilledCommand::PutTree),
+                23..26 => self.replace_tree(KilledCommand::Untar),
                 0..11 => self.put(),
                 11..14 => self.rm(),
                 14..16 => self.get(),
@@ -252,6 +268,59 @@ impl Campaign {
         match self.killed(KilledCommand::Put, &line, length) {
             End::Done => self.model = after,
             End::Killed => self.either(KilledCommand::Put, after),
+        }
+        self.check();
+    }
+
+    /// Makes the files of a directory, and an archive of them.
+    fn write_tree(&mut self) -> Vec<Vec<u8>> {
+        fs::create_dir_all(self.path("tree")).unwrap();
+        let data: Vec<_> = (0..TREE_FILES).map(|_| bytes(&mut self.random, BYTES_MAX / TREE_FILES)).collect();
+        for (n, data) in data.iter().enumerate() {
+            fs::write(self.path(&format!("tree/{n}")), data).unwrap();
+        }
+        data
+    }
+
+    /// Replaces several files by one command. After a kill each of them is the old one or the new one.
+    fn replace_tree(&mut self, kind: KilledCommand) {
+        let data = self.write_tree();
+        let length = data.iter().map(Vec::len).sum();
+        let mut after = self.model.clone();
+        for (n, data) in data.into_iter().enumerate() {
+            after.put(&format!("t/{n}"), data);
+        }
+        let line = match kind {
+            KilledCommand::PutTree => "put -r d tree t",
+            _ => {
+                let mut tar = Command::new("tar");
+                tar.args(["-cf", "in", "-C", "tree", "."]).current_dir(self.dir.path());
+                assert!(tar.status().unwrap().success());
+                "tar -x d t"
+            }
+        };
+        let line = self.of(self.number, line);
+        match self.killed(kind, &line, length) {
+            End::Done => self.model = after,
+            End::Killed => {
+                let there = self.contents();
+                let is_old_or_new = |path: &String| {
+                    [&self.model, &after].iter().any(|model| model.files.get(path) == there.files.get(path))
+                };
+                let wrong: Vec<_> = after.files.keys().filter(|path| !is_old_or_new(path)).collect();
+                assert!(wrong.is_empty(), "{wrong:?} are neither\n{}", self.history());
+                let left = match there {
+                    _ if there == self.model => Left::Before,
+                    _ if there == after => Left::After,
+                    _ => Left::Between,
+                };
+                self.note(kind, left);
+                if there.directories.contains("t") {
+                    self.model.directories.insert("t".to_owned());
+                }
+                let replaced = there.files.into_iter().filter(|(path, _)| path.starts_with("t/"));
+                self.model.files.extend(replaced);
+            }
         }
         self.check();
     }
@@ -446,7 +515,7 @@ impl Campaign {
     fn check_directory(&self) {
         let names = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let metadata = format!("m{}", self.number);
-        let known = ["d", "in", "out", "zonal", &metadata];
+        let known = ["d", "in", "out", "tree", "zonal", &metadata];
         let strange: Vec<_> = names.filter(|name| !known.iter().any(|known| name == known)).collect();
         assert!(strange.is_empty(), "{strange:?}\n{}", self.history());
     }
@@ -463,6 +532,9 @@ fn campaign(drive: Drive) {
     let phases = [
         (KilledCommand::Put, Left::Before),
         (KilledCommand::Put, Left::After),
+        (KilledCommand::PutTree, Left::Before),
+        (KilledCommand::PutTree, Left::After),
+        (KilledCommand::Untar, Left::Before),
         (KilledCommand::Rm, Left::Before),
         (KilledCommand::Get, Left::Before),
         (KilledCommand::Mkfs, Left::Before),
