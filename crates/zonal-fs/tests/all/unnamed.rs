@@ -1,7 +1,11 @@
 //! Files that have no name yet.
 
-use crate::common::{bytes, device, make, make_with, read_all, reopen, superblock, volume, waiter};
+use crate::common::{
+    bytes, cases_of, device, make, make_with, number, read_all, reopen, superblock, volume, waiter,
+};
 use crate::rebuild::rig::{Rig, Where};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
@@ -164,4 +168,57 @@ fn file_whose_data_cannot_be_written_leaves_the_name_to_the_one_that_has_it() {
     let error = put(&bytes(2, 9000)).unwrap_err();
     assert!(matches!(error, FsError::Write { .. }), "{error}");
     assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == bytes(1, 5000));
+}
+
+/// The power is cut at any call to the drive while files are replaced: each is a version that it had, and none older than the last sync.
+#[test]
+fn replaced_file_is_the_old_or_the_new_one_after_a_power_cut() {
+    const FILES: usize = 5;
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3000, 30)));
+    let mut cut_within = 0;
+    for seed in first..first + cases {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let place = [Where::Conventional, Where::Logged][seed as usize % 2];
+        let rig = Rig::new(place, seed);
+        let fs = rig.open();
+        let names: Vec<_> = (0..FILES).map(|n| format!("f{n}")).collect();
+        // Versions that each file may have: the last one that is durable first.
+        let mut versions: Vec<Vec<Vec<u8>>> = vec![Vec::new(); FILES];
+        let replace = |name: &str, data: &[u8], is_sent: bool| -> Result<(), FsError> {
+            let file = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o640))?;
+            fs.write(&waiter(), file.ino(), 0, Payload::Bytes(data))?;
+            if is_sent {
+                file.send(&waiter())?;
+            }
+            fs.link_over(&waiter(), file.ino(), ROOT, name.as_bytes())
+        };
+        for (n, name) in names.iter().enumerate() {
+            versions[n] = vec![bytes(seed << 8 | n as u64, random.random_range(1..60_000))];
+            replace(name, &versions[n][0], false).unwrap();
+        }
+        fs.sync(&waiter()).unwrap();
+        rig.backing.cut_at(rig.backing.calls() + random.random_range(0..80));
+        for step in 0..30 {
+            let n = random.random_range(0..FILES);
+            let data = bytes(seed << 16 | step, random.random_range(1..60_000));
+            versions[n].push(data.clone());
+            if replace(&names[n], &data, random.random_bool(0.5)).is_err() {
+                break;
+            }
+            if random.random_bool(0.2) && fs.background_step(&waiter()).is_err() {
+                break;
+            }
+            if random.random_bool(0.2) && fs.sync(&waiter()).is_ok() {
+                versions.iter_mut().for_each(|of_file| drop(of_file.drain(..of_file.len() - 1)));
+            }
+        }
+        cut_within += u64::from(!rig.backing.is_on());
+        drop(fs);
+        let fs = rig.restarted(seed ^ 1).open();
+        for (name, versions) in names.iter().zip(&versions) {
+            let found = read_all(&fs, fs.resolve(name.as_bytes()).unwrap()).unwrap();
+            assert!(versions.contains(&found), "ZONAL_SEED={seed}: {name} is none of its versions");
+        }
+    }
+    assert!(cut_within * 2 > cases, "{cut_within} of {cases} cuts came while files were replaced");
 }
