@@ -441,7 +441,8 @@ impl Campaign {
         self.check_rebuilt();
     }
 
-    /// Each file is there, perhaps without its name. What else came back goes again, and what is not known from the zones.
+    /// Each file is there, perhaps without its name. What else came back goes again, and what is not known from the zones: a file that no
+    /// command has completed may have holes.
     fn check_rebuilt(&mut self) {
         assert_eq!(self.done("fsck d --data"), CLEAN);
         let there = self.contents();
@@ -451,10 +452,14 @@ impl Campaign {
             };
             assert!(there.files.iter().any(is_there), "{path} is gone\n{}", self.history());
         }
-        self.model = there;
+        let before = std::mem::replace(&mut self.model, there);
         if self.model.directories.remove("lost+found") {
             self.done("rm d -r lost+found");
             self.model.files.retain(|path, _| !path.starts_with("lost+found/"));
+        }
+        let came_back = self.model.files.extract_if(.., |path, data| before.files.get(path) != Some(data));
+        for (path, _) in came_back.collect::<Vec<_>>() {
+            self.done(&format!("rm d {path}"));
         }
         let directories = &self.model.directories;
         let has_strange = directories.iter().any(|path| path.starts_with("lost+found"));

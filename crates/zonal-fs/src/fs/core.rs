@@ -36,6 +36,7 @@ use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Wait, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -131,6 +132,8 @@ pub(super) struct Shared {
     pub(super) unit_sums: UnitSums,
     pub(super) begun: Arc<Beginnings>,
     pub(super) last_batch: Mutex<LastBatch>,
+    /// The store is being compacted, and reads of rows wait.
+    pub(super) is_compacting: AtomicBool,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
     /// Rows, for threads without the lock.

@@ -13,6 +13,18 @@ impl Shared {
     /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
     /// no other thread does.
     pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
+        match self.try_reserve(waiter, blocks) {
+            // Zones may be in a store that does not need them.
+            Err(FsError::NoSpace) if self.lock().rows.is_sparse() => {
+                self.commit(waiter)?;
+                self.compact_store(u64::MAX)?;
+                self.try_reserve(waiter, blocks)
+            }
+            result => result,
+        }
+    }
+
+    fn try_reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         let reserve = |urgency| {
             let credit = &mut self.space.lock().credit;
             let most = u64::from(blocks).min(credit.user().extents).max(1);

@@ -668,6 +668,9 @@ impl FileSystem {
         self.0.send_old(waiter)?;
         let did = self.0.background_step(waiter)?;
         if !did {
+            if self.0.compact_store(COMPACTED_MAX)? {
+                return Ok(true);
+            }
             self.0.name_batch_if_idle(waiter);
         }
         Ok(did)
@@ -758,6 +761,10 @@ impl FileSystem {
         result
     }
 }
+
+/// Pages of metadata that are compacted in the background: calls wait meanwhile, some tenths of a second for so many. Larger metadata are
+/// compacted when the file system is closed, and before a write finds no space.
+const COMPACTED_MAX: u64 = 8192;
 
 const fn is_shared_by_threads<T: Send + Sync>() {}
 const _: () = is_shared_by_threads::<FileSystem>();

@@ -44,6 +44,7 @@ use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
@@ -256,6 +257,7 @@ pub(super) fn open(
         unit_sums,
         begun,
         last_batch: Mutex::default(),
+        is_compacting: AtomicBool::default(),
         keeps_data,
         reader,
         nodes,

@@ -14,6 +14,7 @@ use crate::space::cost::Need;
 use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
 use crate::waiter::Wait;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zonal_core::{Nanos, ZoneIndex};
 
@@ -26,6 +27,10 @@ struct FreeZones(Weak<Shared>);
 impl ZoneSource for FreeZones {
     fn take(&self, _drive: &Drive, _waiter: &dyn Wait, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
         let shared = self.0.upgrade()?;
+        // A thread that waits for the rows may have the lock of the space.
+        if shared.is_compacting.load(Ordering::Acquire) {
+            return None;
+        }
         shared.space.lock().lend_at_once()
     }
 }
@@ -123,6 +128,35 @@ impl Shared {
         Ok(())
     }
 
+    /// Compacts a store of at most `pages_max` pages whose rows were mostly removed, and takes back the zones that it does not need any more.
+    /// Calls that read rows wait meanwhile. Returns true if zones may have come back.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`], and the store's if it cannot be read any more.
+    pub(super) fn compact_store(&self, pages_max: u64) -> Result<bool, FsError> {
+        let compactor = {
+            let mut core = self.lock();
+            core.check_alive()?;
+            let pages = core.rows.gauge().fill().map_or(0, |fill| fill.pages);
+            if core.is_committing || pages > pages_max || !core.rows.is_sparse() {
+                return Ok(false);
+            }
+            // No other thread commits meanwhile.
+            core.is_committing = true;
+            core.rows.compactor()
+        };
+        self.is_compacting.store(true, Ordering::Release);
+        let result = compactor.run().map_err(FsError::from);
+        self.is_compacting.store(false, Ordering::Release);
+        self.lock().rows.compacted();
+        let result = result.and_then(|did| self.shrink_store().map(|()| did));
+        let mut core = self.lock();
+        core.is_committing = false;
+        core.room.tell(|what| what == WaitsFor::Commit);
+        core.step_may_help();
+        result.inspect_err(|error| core.die(error))
+    }
+
     /// Names the last batch in the superblock, if there was none for [`IDLE`].
     pub(super) fn name_batch_if_idle(&self, waiter: &dyn Wait) {
         let backend = self.backend();
@@ -155,14 +189,17 @@ impl Shared {
     }
 }
 
-/// A store whose rows were mostly removed is larger than it has to be. The last owner of a file system has the database alone, which
-/// compaction needs.
+/// A store whose rows were mostly removed is larger than it has to be.
 impl Drop for Shared {
     fn drop(&mut self) {
         let core = self.core.get_mut();
+        let rows = &core.rows;
+        if core.check_alive().is_err() || !rows.is_sparse() {
+            return;
+        }
         // A failure changes nothing of what is durable. The next opening finds it out.
-        if core.check_alive().is_ok() && core.rows.compact_if_sparse().is_ok_and(|did| did) {
-            let backend = core.rows.backend().clone();
+        if rows.compactor().run().is_ok_and(|did| did) {
+            let backend = rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}
         }
     }

@@ -38,8 +38,8 @@ const FREE_PART: u64 = 6;
 /// Blocks of segments that could be taken, for each change that waits: not all of a segment is for pages.
 const GROWTH_PART: u64 = 12;
 
-/// Pages of a place that are left as they are, however many are free.
-const SPARSE_MIN: u64 = 1024;
+/// Pages of a place that are left as they are, however many are free: those of a new file system, and room for a few commits.
+const SPARSE_MIN: u64 = 96;
 
 /// Changes that may wait wherever the place is larger.
 const CHANGES_MAX: u64 = 20_000;
@@ -119,6 +119,8 @@ pub struct Gauge {
     walk: Option<PageCount>,
     /// What had been changed when it was last found full.
     full_at: Option<u64>,
+    /// Bytes of rows that had been taken away when the database was last compacted.
+    compacted_at: u64,
 }
 
 /// Pages of a place that is bounded.
@@ -194,11 +196,17 @@ impl Gauge {
         deleted > pages / CHANGED_PART * ROW_BYTES_OF_PAGE / 4
     }
 
-    /// Whether about half of all rows were taken away since the place was opened, and it is large enough to matter: most of its
-    /// pages may be free, and keep their room.
+    /// True if about half of all rows were taken away since the place was opened or compacted, and it is large enough to matter: most of
+    /// its pages may be free, and keep their room.
     pub(super) fn is_sparse(&self) -> bool {
         let Some(Room { pages, .. }) = self.room else { return false };
-        pages > SPARSE_MIN && self.tally.deleted * 4 > pages * ROW_BYTES_OF_PAGE * 3
+        let deleted = self.tally.deleted - self.compacted_at;
+        pages > SPARSE_MIN && deleted * 4 > pages * ROW_BYTES_OF_PAGE * 3
+    }
+
+    /// The database was compacted when so much had changed.
+    pub(super) fn compacted(&mut self, tally: Tally) {
+        self.compacted_at = tally.deleted;
     }
 
     /// The place has more room, or less.

@@ -385,19 +385,25 @@ impl Layers {
         drop(before);
     }
 
-    /// Compacts the database, if there are no changes that are not committed. Whether it did.
+    /// Compacts the database. Reads wait meanwhile. Returns false if a commit is under way, another thread reads, or the place refuses a
+    /// write; then all rows are as they were.
+    ///
+    /// # Errors
+    /// If the database cannot be read any more; so is each later read.
     pub(super) fn compact(&self) -> Result<bool, StoreError> {
         let mut parts = self.write_all();
-        if parts.iter().any(|part| part.sealed.is_some() || !part.top.is_empty()) {
+        if parts.iter().any(|part| part.sealed.is_some()) {
             return Ok(false);
         }
-        // No view may be left.
-        let none = Arc::default();
-        parts.iter_mut().for_each(|part| part.base = Arc::clone(&none));
+        let mut show = |tables: Tables| {
+            let tables = Arc::new(tables);
+            parts.iter_mut().for_each(|part| part.base = tables.clone());
+        };
+        // Compaction needs a database without views.
+        show(Tables::lost());
         let compacted = self.site.compact();
-        let base = Arc::new(self.site.tables()?);
-        parts.iter_mut().for_each(|part| part.base = base.clone());
-        compacted
+        show(self.site.tables().or_else(|_| self.site.tables_again())?);
+        Ok(compacted.unwrap_or(false))
     }
 }
 

@@ -153,13 +153,24 @@ impl Rows {
         Reader(self.layers.clone())
     }
 
-    /// Compacts the database if most of its pages are free, so that the place can give room back. It takes the time of
-    /// writing all rows that are left. It does nothing while there are changes that are not committed, or other users.
+    /// True if most of the pages of the database may be free, so that the place can give room back after a [compaction](Rows::compactor).
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.gauge().is_sparse()
+    }
+
+    /// Compacts the database, also without the lock that guards these rows. It takes the time of writing all rows that are left.
     ///
     /// # Errors
-    /// The database's; durable rows stay durable.
-    pub(crate) fn compact_if_sparse(&mut self) -> Result<bool, StoreError> {
-        if self.gauge().is_sparse() && self.draft.is_empty() { self.layers.compact() } else { Ok(false) }
+    /// As [`Compactor::run`].
+    pub(crate) fn compactor(&self) -> Compactor {
+        Compactor(self.layers.clone())
+    }
+
+    /// Notes that the database was compacted, or that this was tried.
+    pub(crate) fn compacted(&mut self) {
+        let tally = self.tally();
+        self.gauge.compacted(tally);
+        self.look_at_room();
     }
 
     /// Closes the database, and returns where it was kept.
@@ -332,6 +343,19 @@ impl Sealed {
         })?;
         self.layers.settle(site.tables().or_else(|_| site.tables_again())?, &self.changes);
         Ok(Committed { room: site.backend().room(), tally: self.tally, fresh, pages })
+    }
+}
+
+/// The compaction of a database.
+pub(crate) struct Compactor(Arc<Layers>);
+
+impl Compactor {
+    /// Compacts the database. Reads wait meanwhile. Returns false if that is not possible now, and nothing has changed.
+    ///
+    /// # Errors
+    /// If the database cannot be read any more. Durable rows stay durable.
+    pub(crate) fn run(self) -> Result<bool, StoreError> {
+        self.0.compact()
     }
 }
 

@@ -17,7 +17,7 @@ use super::guard::guarded;
 use super::rows::{StoreError, damaged};
 use super::tables::Tables;
 use parking_lot::{Mutex, RwLock};
-use redb::{Database, ReadableDatabase, StorageBackend};
+use redb::{CompactionError, Database, ReadableDatabase, StorageBackend};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,10 +90,13 @@ impl Site {
         Ok(Tables::of(&database.begin_read()?)?.keep(database))
     }
 
-    /// Compacts the database, unless another thread uses it. Whether it did.
+    /// Compacts the database. Returns false if another thread uses it.
     pub(super) fn compact(&self) -> Result<bool, StoreError> {
         let mut database = self.database.write();
-        Arc::get_mut(&mut database).map_or(Ok(false), |database| Ok(database.compact()?))
+        match Arc::get_mut(&mut database).map(Database::compact) {
+            None | Some(Err(CompactionError::TransactionInProgress)) => Ok(false),
+            Some(result) => result.map_err(|error| self.note(error.into())),
+        }
     }
 
     /// Bytes for single rows in memory.

@@ -8,6 +8,7 @@
 use super::StoreError;
 use super::draft::Layer;
 use super::gauge::bytes_of;
+use super::rows::damaged;
 use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,6 +20,8 @@ type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 #[derive(Default)]
 pub(super) struct Tables {
     tables: BTreeMap<u8, Table>,
+    /// True if the tables could not be opened. Each read is an error.
+    is_lost: bool,
     /// The database, if nothing else keeps it. It is dropped after its tables.
     _database: Option<Database>,
 }
@@ -53,7 +56,18 @@ impl Tables {
                 tables.insert(kind, transaction.open_table(definition)?);
             }
         }
-        Ok(Tables { tables, _database: None })
+        Ok(Tables { tables, ..Tables::default() })
+    }
+
+    /// Tables of which nothing can be read.
+    pub(super) fn lost() -> Tables {
+        Tables { is_lost: true, ..Tables::default() }
+    }
+
+    /// # Errors
+    /// If the tables are [lost](Tables::lost).
+    fn check(&self) -> Result<(), StoreError> {
+        if self.is_lost { Err(damaged("it cannot be opened again")) } else { Ok(()) }
     }
 
     /// The same, with the database that they are of.
@@ -63,6 +77,7 @@ impl Tables {
 
     /// The value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check()?;
         let Some(table) = key.first().and_then(|kind| self.tables.get(kind)) else { return Ok(None) };
         Ok(table.get(key)?.map(|value| value.value().to_vec()))
     }
@@ -74,6 +89,7 @@ impl Tables {
 
     /// All rows of a kind, in order.
     pub(super) fn all(&self, kind: u8) -> Result<impl Iterator<Item = Entry> + use<>, StoreError> {
+        self.check()?;
         let rows = self.tables.get(&kind).map(|table| table.range::<&[u8]>(..)).transpose()?;
         Ok(rows.into_iter().flatten())
     }
@@ -89,6 +105,7 @@ impl Tables {
         &self,
         bounds: Bounds<'_>,
     ) -> Result<impl DoubleEndedIterator<Item = Entry> + use<>, StoreError> {
+        self.check()?;
         let ranges: Result<Vec<Range<'static, _, _>>, _> =
             self.within(bounds).map(|table| table.range::<&[u8]>(bounds)).collect();
         Ok(ranges?.into_iter().flatten())

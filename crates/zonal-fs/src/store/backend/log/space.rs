@@ -22,6 +22,9 @@ const BATCH_BLOCKS: u64 = 2;
 /// Free segments of which one may be given back: the next one, a spare one, and a third that a burst of writes would take again.
 const FREE_MIN_TO_GIVE: usize = 3;
 
+/// One in this number of blocks of a zone that the log can do without: so few live pages are moved for the zone to be given back.
+const FEW_PART: u64 = 16;
+
 /// Pages that a new log has room for, before it takes more segments.
 pub const NEW_PAGES_MIN: u64 = 192;
 
@@ -153,7 +156,21 @@ impl LogState {
                 && self.table.live(*slot) > 0
         };
         let failing = (0..self.slots.len()).find(is_failing);
-        failing.or_else(|| self.victim(|_| true).filter(|&slot| self.is_pressed(slot)))
+        failing
+            .or_else(|| self.victim(|_| true).filter(|&slot| self.is_pressed(slot)))
+            .or_else(|| self.victim(|slot| self.has_few_pages(slot) && self.can_do_without(slot)))
+    }
+
+    fn has_few_pages(&self, slot: usize) -> bool {
+        u64::from(self.table.live(slot)) * FEW_PART <= self.slots[slot].blocks.into()
+    }
+
+    /// True if `slot` is a zone, and the pages in use fit twice into the other segments.
+    fn can_do_without(&self, slot: usize) -> bool {
+        let others = self.slots.iter().enumerate().filter(|(other, of)| *other != slot && of.is_usable());
+        let rest = longest(self.usable_of(others.map(|(_, slot)| slot)));
+        let fits = 2 * self.table.mapped() <= rest && rest >= NEW_PAGES_MIN;
+        fits && self.slots[slot].segment.as_zone().is_some()
     }
 
     /// Whether there is little room, and emptying `victim` gives some.
@@ -184,16 +201,14 @@ impl LogState {
         FileRoom { pages: self.table.mapped(), limit: longest(self.usable()), ..FileRoom::default() }
     }
 
-    /// A zone that the log can do without: what is in use fits twice into the others.
+    /// An empty zone that the log can do without.
     pub(super) fn spare(&self) -> Option<(usize, ZoneIndex)> {
         if self.free() < FREE_MIN_TO_GIVE {
             return None;
         }
         let zone = |slot: usize| Some((slot, self.slots[slot].segment.as_zone()?));
-        let (slot, zone) = self.free_slots().filter_map(zone).max_by_key(|(_, zone)| *zone)?;
-        let others = self.slots.iter().enumerate().filter(|(other, of)| *other != slot && of.is_usable());
-        let rest = longest(self.usable_of(others.map(|(_, slot)| slot)));
-        (2 * self.table.mapped() <= rest && rest >= 2 * NEW_PAGES_MIN).then_some((slot, zone))
+        let spare = self.free_slots().filter_map(zone).max_by_key(|(_, zone)| *zone)?;
+        self.can_do_without(spare.0).then_some(spare)
     }
 
     pub(super) fn admit(&self, waiting: u64, fresh: u64) -> Result<(), BackendError> {
