@@ -16,6 +16,7 @@ pub mod identity;
 pub mod image;
 pub mod linear;
 pub mod lock;
+pub mod mapping;
 pub mod news;
 pub mod owner;
 mod pending;

@@ -26,6 +26,9 @@ pub enum ConnectionEnd {
     /// The front end does not keep to the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// The front end has truncated a file of memory that it shares.
+    #[error("the front end has truncated the guest's memory while in use")]
+    MemoryLost,
     /// The operating system has lost it.
     #[error("the connection is lost: {0}")]
     Lost(#[from] Errno),

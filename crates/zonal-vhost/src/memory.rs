@@ -9,9 +9,11 @@
 //! changes meanwhile ends on the medium in one form or another. Devices copy payload or hand it to the kernel, and decide nothing by it.
 //!
 //! # Files that shrink
-//! A page that is mapped and no longer in its file kills the process that touches it. So a file is refused that is shorter than
-//! its region, and each file is sealed against shrinking when it is mapped. A file that takes no seals, such as one on a file
-//! system, has to keep its length: its front end is trusted with that.
+//! A file is refused that is shorter than its region, and each file is sealed against shrinking when it is mapped. Some files take no
+//! seals, such as those on a file system, and may be truncated later. Then an access finds zero pages of this process instead of
+//! raising SIGBUS, and the region is [lost](Memory::is_lost): see [`zonal_io::mapping`]. A queue checks this before it tells the guest
+//! of ended requests, and the connection ends. A write in flight at that moment may store zeroes for payload that the guest
+//! has taken away.
 //!
 //! # Why not the crate vm-memory
 //! vm-memory 0.18 passes offset and length of a region to `mmap` and `munmap` as they are. A region that starts inside a page then
@@ -26,12 +28,12 @@ pub use buffers::GuestBuffers;
 use crate::wire::message::MemoryRegion;
 use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use smallvec::SmallVec;
 use std::os::fd::OwnedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use zonal_io::mapping::{self, SharedMapping};
 
 /// Regions of one guest at most. QEMU has as many as slots for memory modules, which are 256.
 pub const REGIONS_MAX: usize = 256;
@@ -89,45 +91,19 @@ pub enum MemoryError {
     System(#[from] Errno),
 }
 
-/// A mapping of a file, until it is dropped.
-struct Mapping {
-    ptr: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping is plain memory of the process, and what is shared in it is read and written as atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// The pages of `file` that have the bytes from `offset` to `end`, and where the first of these bytes is.
-    fn new(file: &OwnedFd, offset: u64, end: u64) -> Result<(Mapping, NonNull<u8>), MemoryError> {
-        let system = fstatfs(file)?;
-        let page = match system.f_type as i64 {
-            HUGETLBFS => (system.f_bsize as u64).max(PAGE),
-            _ => PAGE,
-        };
-        let from = offset / page * page;
-        let len = end.checked_next_multiple_of(page).and_then(|to| usize::try_from(to - from).ok());
-        let len = len.ok_or(Errno::OVERFLOW)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, where the kernel likes.
-        let ptr = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, from) }?;
-        let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let mapping = Mapping { ptr, len };
-        // SAFETY: `offset` is less than a page after `from`, and before `end`, which is mapped.
-        let first = unsafe { ptr.add((offset - from) as usize) };
-        Ok((mapping, first))
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and what refers to it holds the region.
-        let unmapped = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok());
-    }
+/// Maps the pages of `file` that have the bytes from `offset` to `end`. Returns the address of the first of these bytes as well.
+fn map(file: &OwnedFd, offset: u64, end: u64) -> Result<(SharedMapping, NonNull<u8>), MemoryError> {
+    let system = fstatfs(file)?;
+    let page = match system.f_type as i64 {
+        HUGETLBFS => (system.f_bsize as u64).max(PAGE),
+        _ => PAGE,
+    };
+    let from = offset / page * page;
+    let len = end.checked_next_multiple_of(page).and_then(|to| usize::try_from(to - from).ok());
+    let mapping = SharedMapping::new(file, from, len.ok_or(Errno::OVERFLOW)?)?;
+    // SAFETY: `offset` is less than a page after `from`, and before `end`, which is mapped.
+    let first = unsafe { mapping.base().add((offset - from) as usize) };
+    Ok((mapping, first))
 }
 
 /// A region of guest memory, mapped.
@@ -137,7 +113,7 @@ pub struct Region {
     len: u64,
     /// Where its first byte is here. The bytes after it are mapped for the region's length.
     first: NonNull<u8>,
-    _mapping: Mapping,
+    mapping: SharedMapping,
 }
 
 // SAFETY: as of the mapping, in which `first` points.
@@ -171,14 +147,19 @@ impl Region {
         if end > file_len {
             return Err(MemoryError::FileTooShort { end, len: file_len });
         }
-        let (mapping, first) = Mapping::new(file, offset, end)?;
-        Ok(Region { guest, user, len, first, _mapping: mapping })
+        let (mapping, first) = map(file, offset, end)?;
+        Ok(Region { guest, user, len, first, mapping })
     }
 
     /// How many bytes follow from `guest` on, if it has that address.
     fn left(&self, guest: u64) -> Option<u64> {
         let offset = guest.checked_sub(self.guest)?;
         self.len.checked_sub(offset).filter(|left| *left > 0)
+    }
+
+    /// True once its file was found to be shorter than the region.
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
     }
 
     fn overlaps(&self, other: &Region) -> bool {
@@ -229,6 +210,12 @@ impl Memory {
         self.regions.len()
     }
 
+    /// True once the file of a region was found to be shorter than the region.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        mapping::is_any_lost() && self.regions.iter().any(|region| region.is_lost())
+    }
+
     /// The memory of a ring, by the front end's address, or `None` if no region has all of it, or it is not aligned.
     pub fn area(&self, user: u64, len: usize, align: usize) -> Option<Area> {
         let end = user.checked_add(len as u64)?;
@@ -236,7 +223,7 @@ impl Memory {
         let region = self.regions.iter().find(has)?.clone();
         // SAFETY: the region is mapped for its length, in which this offset is.
         let ptr = unsafe { region.first.add((user - region.user) as usize) };
-        ptr.addr().get().is_multiple_of(align).then_some(Area { ptr, len, align, _region: region })
+        ptr.addr().get().is_multiple_of(align).then_some(Area { ptr, len, align, region })
     }
 
     /// The region with this guest-physical address.
@@ -342,7 +329,7 @@ pub struct Area {
     ptr: NonNull<u8>,
     len: usize,
     align: usize,
-    _region: Arc<Region>,
+    region: Arc<Region>,
 }
 
 // SAFETY: it points into its region, which it holds, and all access is by atomics.
@@ -397,6 +384,11 @@ pub fn map_area(file: &OwnedFd, offset: u64, len: u64) -> Result<Arc<Region>, Me
 }
 
 impl Area {
+    /// True once the file of its region was found to be shorter than the region.
+    pub fn is_lost(&self) -> bool {
+        mapping::is_any_lost() && self.region.is_lost()
+    }
+
     /// The `len` bytes from `offset` on of a region.
     pub fn of(region: &Arc<Region>, offset: u64, len: usize, align: usize) -> Option<Area> {
         let memory = Memory { regions: vec![region.clone()] };

@@ -53,6 +53,9 @@ pub enum RingFault {
         /// Descriptors in the table.
         len: u32,
     },
+    /// The front end has truncated a file of memory.
+    #[error("a file of the guest's memory was truncated while in use")]
+    MemoryLost,
     /// The chain is in flight.
     #[error("descriptor {head} is made available while its chain is in flight")]
     HeadInFlight {
@@ -304,6 +307,12 @@ impl Ring {
         // The driver makes a chain available and then reads what is asked for; this side does it the other way round.
         fence(Ordering::SeqCst);
         self.has_next()
+    }
+
+    /// True once the memory of the ring or of its requests was found to be truncated. Then nothing that was read from there
+    /// counts, and nothing that was written there has arrived.
+    pub fn is_lost(&self) -> bool {
+        self.parts.memory.is_lost() || self.log.as_ref().is_some_and(InflightQueue::is_lost)
     }
 
     /// Whether chains are to be taken that an earlier back end left.

@@ -159,6 +159,11 @@ impl Session {
         answer(request::GET_BASE, payload.as_bytes())
     }
 
+    /// True once a file of the front end's was found to be truncated.
+    pub fn is_lost(&self) -> bool {
+        self.memory.is_lost() || self.inflight.as_ref().is_some_and(InflightRegion::is_lost)
+    }
+
     /// The connection is over: which queues have to stop.
     pub fn close(&mut self) -> Vec<(u16, Change)> {
         let mut changes = Vec::new();

@@ -224,10 +224,9 @@ impl Backing for FileBacking {
 
     #[inline]
     fn store(&self, at: u64, word: u64) -> io::Result<()> {
-        match self.mapped.get() {
-            Some(Some(mapped)) if mapped.store(at, word) => Ok(()),
-            _ => self.write_at(&word.to_le_bytes(), at),
-        }
+        let mapped = self.mapped.get().and_then(Option::as_ref);
+        let stored = mapped.and_then(|mapped| mapped.store(at, word));
+        stored.unwrap_or_else(|| self.write_at(&word.to_le_bytes(), at))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -290,6 +289,21 @@ mod tests {
             let mut back = [0; 8];
             b.read_at(&mut back, at).unwrap();
             assert_eq!(u64::from_le_bytes(back), word, "at {at}");
+        }
+    }
+
+    #[test]
+    fn store_into_a_truncated_file_is_an_error_from_then_on() {
+        let b = backing();
+        b.write_at(&[7; 8192], 4096).unwrap();
+        b.map(4096..12288);
+        b.store(4096, 1).unwrap();
+        b.set_len(4096).unwrap();
+        // The first of them is the access that finds no page. A file that has its length again does not have these stores.
+        for at in [8192, 4096] {
+            let failed = b.store(at, 2).map_err(|error| error.raw_os_error());
+            assert_eq!(failed, Err(Some(Errno::IO.raw_os_error())), "at {at}");
+            b.set_len(1 << 20).unwrap();
         }
     }
 

@@ -152,7 +152,7 @@ impl Current {
         }
     }
 
-    /// As [`wrote`](Current::wrote), after another command. It returns an error where a store could end the process.
+    /// As [`wrote`](Current::wrote), after another command. A failure of this write ends no mapping: later writes may succeed.
     ///
     /// # Errors
     /// As the operating system answers.

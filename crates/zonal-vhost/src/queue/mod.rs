@@ -170,6 +170,11 @@ impl Queue {
                 self.waiting.drain(..).for_each(|management| requests.manage(now, management));
             }
         }
+        if ring.is_lost() {
+            // The guest hears of no end: where its memory was, there are zeroes. What else was wrong with the ring follows from that.
+            self.fault = Some(RingFault::MemoryLost);
+            return self.turned(false, is_busy);
+        }
         let signals = ring.publish();
         let wants_more = takes && self.fault.is_none() && self.role.wants_more();
         is_busy |= wants_more && ring.listen();

@@ -74,6 +74,10 @@ impl Requests {
         if !buffers.read(header.as_mut_bytes()) || (writable as usize) < RESPONSE_LEN {
             return Err(RingFault::TooShort { readable, writable });
         }
+        if ring.is_lost() {
+            // The header may be half of one.
+            return Err(RingFault::MemoryLost);
+        }
         let Some(lun) = address(header.lun) else {
             let response = CommandResponse { response: response::BAD_TARGET, ..CommandResponse::default() };
             respond(ring, head, &buffers, &response, 0);

@@ -55,6 +55,10 @@ impl InflightQueue {
         Some(InflightQueue { area, num, counter: 0, ended: Vec::new() })
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.area.is_lost()
+    }
+
     fn entry(head: u16) -> usize {
         ENTRIES + ENTRY_LEN * usize::from(head)
     }

@@ -120,7 +120,15 @@ impl<'a> Front<'a> {
             match self.step() {
                 Ok(true) => {}
                 Ok(false) => return false,
-                Err(_) => self.close(),
+                Err(end) => {
+                    if end == ConnectionEnd::MemoryLost {
+                        let socket = self.listener.path().display();
+                        eprintln!(
+                            "zonal: {socket}: connection closed: {end}; start the virtual machine again"
+                        );
+                    }
+                    self.close();
+                }
             }
         }
         true
@@ -129,6 +137,9 @@ impl<'a> Front<'a> {
     /// Sends the answer, or takes one message. Returns whether something has moved.
     fn step(&mut self) -> Result<bool, ConnectionEnd> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
+        if connection.session.is_lost() {
+            return Err(ConnectionEnd::MemoryLost);
+        }
         if let Some(reply) = &mut connection.reply {
             if !send(&connection.socket, reply)? {
                 return Ok(false);

@@ -4,6 +4,7 @@ use super::front::Front;
 use super::post::{Confirmation, Order};
 use super::{Shared, VhostListener};
 use crate::queue::{CONTROL, Management, ManagementEnd, Queue};
+use crate::ring::RingFault;
 use crate::session::{Change, RingStart};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -174,6 +175,10 @@ impl<'a> Thread<'a> {
             if turned.fault.is_some() {
                 *gauge.fault.lock() = turned.fault;
                 signal(&line.error);
+                if turned.fault == Some(RingFault::MemoryLost) {
+                    // The first thread ends the connection.
+                    self.shared.post.ring(0);
+                }
             }
             gauge.in_flight.store(line.queue.in_flight() as u32, Ordering::Relaxed);
             while let Some(end) = line.queue.managed() {

@@ -22,6 +22,10 @@ impl InflightRegion {
         Ok(InflightRegion { region, queues: facts.queues.get(), num: facts.num.get() })
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.region.is_lost()
+    }
+
     /// The part of one queue, whose ring has at most as many descriptors.
     pub(super) fn queue(&self, queue: u16, num: u16) -> Option<InflightQueue> {
         if queue >= self.queues || num > self.num {

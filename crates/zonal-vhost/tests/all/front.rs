@@ -94,13 +94,14 @@ impl FrontEnd {
         self.send(request::SET_PROTOCOL_FEATURES, 0, &FEATURES_OF_PROTOCOL.to_le_bytes(), &[]);
         self.send(request::SET_OWNER, 0, &[], &[]);
         assert!(self.ask(request::SET_FEATURES, &FEATURES.to_le_bytes(), &[]));
-        self.memory(guest);
+        self.memory([&guest.file, &guest.file]);
     }
 
-    pub fn memory(&mut self, guest: &Guest) {
+    /// Hands over the two regions of a guest, which lie in these files.
+    pub fn memory(&mut self, files: [&OwnedFd; 2]) {
         let table = MemoryTable { regions: 2.into(), padding: 0.into() };
         let payload = [table.as_bytes(), Guest::regions().as_bytes()].concat();
-        assert!(self.ask(request::SET_MEMORY, &payload, &[guest.file.as_fd(), guest.file.as_fd()]));
+        assert!(self.ask(request::SET_MEMORY, &payload, &files.map(AsFd::as_fd)));
     }
 
     /// Starts queue `number`.

@@ -44,6 +44,13 @@ pub fn file_of(len: u64) -> OwnedFd {
     file
 }
 
+/// A file likewise, which takes no seals: it can be truncated.
+pub fn unsealed_file_of(len: u64) -> OwnedFd {
+    let file = memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, len).unwrap();
+    file
+}
+
 /// A guest's memory.
 pub struct Guest {
     pub file: OwnedFd,

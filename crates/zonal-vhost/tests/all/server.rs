@@ -1,8 +1,9 @@
 //! A server at its socket: guests on several queues, front ends that leave, and what must not disturb others.
 
 use crate::front::FrontEnd;
-use crate::guest::{DATA, DEVICE, Driver, Guest, disk, management, read, write};
-use std::os::fd::AsFd;
+use crate::guest::{DATA, DEVICE, Driver, Guest, REGION, disk, management, read, unsealed_file_of, write};
+use rustix::fs::ftruncate;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -469,6 +470,59 @@ fn memory_that_leaves_with_requests_in_flight_is_written_all_the_same() {
     let (ended, answer) = driver.answer();
     assert_eq!((ended, answer.status, answer.written), (head, 0, RESPONSE_LEN as u32 + BLOCK));
     served.end();
+}
+
+/// Truncates a file of a guest's memory while a read is in flight, and another guest's disk goes on. In the end the server takes a new
+/// front end.
+fn truncate_in_flight(has_log: bool, cut: impl Fn(&Guest, &OwnedFd, &OwnedFd)) {
+    let disk = disk(SLOW);
+    let (served, other) = (serve(&disk, 2), serve(&disk, 1));
+    let good = Guest::new();
+    let (_good, mut good_driver) = attach(&other, &good);
+    let guest = Arc::new(Guest { file: unsealed_file_of(2 * REGION) });
+    let (data, log) = (unsealed_file_of(REGION), unsealed_file_of(1 << 16));
+    let mut front = FrontEnd::connect(&served.path);
+    front.begin(&guest);
+    front.memory([&guest.file, &data]);
+    if has_log {
+        let facts =
+            InflightFile { len: (1 << 16).into(), offset: 0.into(), queues: 4.into(), num: 16.into() };
+        assert!(front.ask(request::SET_INFLIGHT, facts.as_bytes(), &[log.as_fd()]));
+    }
+    // On the second thread, while the first has the socket.
+    let mut driver = Driver::new(&guest, 3);
+    front.start(3, &driver, 0);
+    read_in_flight(&served, &mut driver);
+    cut(&guest, &data, &log);
+    let has_ring = rustix::fs::fstat(&guest.file).unwrap().st_size as u64 == 2 * REGION;
+    if has_ring {
+        // The device may have had all of the first read.
+        driver.command(8, &read(0, 1), &[], &[(DATA, BLOCK)]);
+    }
+    driver.kick();
+    until("the connection has ended", || !served.server.is_connected());
+    assert!(front.is_closed());
+    assert!(!has_ring || driver.used_index() <= 1, "a request without its memory has ended well");
+    assert_eq!(call(&mut good_driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
+    let (_front, mut driver) = attach(&served, &Guest::new());
+    assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
+    served.end();
+    other.end();
+}
+
+#[test]
+fn guest_that_truncates_its_memory_loses_its_connection_alone() {
+    truncate_in_flight(false, |guest, _, _| ftruncate(&guest.file, 0).unwrap());
+}
+
+#[test]
+fn read_into_memory_that_was_truncated_is_not_told_to_the_guest() {
+    truncate_in_flight(false, |_, data, _| ftruncate(data, 0).unwrap());
+}
+
+#[test]
+fn marks_of_requests_in_flight_that_are_truncated_end_the_connection_alone() {
+    truncate_in_flight(true, |_, _, log| ftruncate(log, 0).unwrap());
 }
 
 #[test]
