@@ -10,9 +10,17 @@
 //!
 //! # Memory
 //! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
-//! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
-//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made. Answers of the admin
-//! queue count like those of others, and so do the descriptors of zones that a report or an action goes over.
+//! sent. A connection has [`QUEUE_MEMORY_MIN`] bytes at first, or one command's, and more as its host moves data: a sixteenth of
+//! that ([`MEMORY_GROWTH`]), up to [`MEMORY_MAX`]. Other commands wait, in order. So a silent host holds little, however much it asks for.
+//! A host that takes no answers gets no more of them made. Answers of the admin queue count like those of others, and so do the
+//! descriptors of zones that a report or an action goes over.
+//!
+//! Data in capsules come whether there is memory or not, at most [`IN_CAPSULE`] bytes for each entry of the queue.
+//!
+//! All connections of a target have a bound as well ([`TARGET_MEMORY_MAX`](crate::subsystem::TARGET_MEMORY_MAX)). Of that each queue has
+//! its first bytes from its connect on, or its connect ends with Connect Controller Busy. Where the rest is used up, commands that need
+//! more wait, and those with such data in their capsule end with Command Interrupted. A connection that holds more than its first bytes
+//! then, and whose host moves nothing for [`STALLED_MAX`], is closed.
 //!
 //! # Time
 //! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
@@ -27,7 +35,8 @@ pub use output::Output;
 
 use crate::status::Status;
 use crate::subsystem::{
-    Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport,
+    Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, QUEUE_MEMORY_MIN, QueueMemory, Reply, Target,
+    ZoneReport,
 };
 use crate::wire::{
     ConnectData, Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
@@ -48,6 +57,13 @@ use zonal_io::volume::{Completion, Inbox, Request};
 /// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
 pub const MEMORY_MAX: usize = 4 << 20;
 
+/// Bytes that a host moves for each byte of memory that its connection gets beyond its first. The kernel takes some MiB of answers for a
+/// host that takes none: this is enough that they do not count for much.
+const MEMORY_GROWTH: u64 = 16;
+
+/// How long a host may move nothing while its connection holds memory that others wait for.
+pub const STALLED_MAX: Duration = Duration::from_secs(10);
+
 /// Bytes of answers beside which one command may have any memory.
 const UNSENT_SMALL: usize = 64 << 10;
 
@@ -66,6 +82,8 @@ struct Command {
     buf: IoBuf,
     /// Bytes of `buf` that count as the connection's memory.
     counted: usize,
+    /// Bytes of data in its capsule.
+    in_capsule: u32,
     stage: CommandStage,
     /// Of its namespace among the target's, once it is submitted.
     place: u8,
@@ -130,6 +148,14 @@ pub struct Connection {
     writes: VecDeque<u16>,
     waiting_for_memory: VecDeque<u16>,
     memory: usize,
+    /// Bytes of data in capsules of commands without a completion.
+    in_capsules: usize,
+    /// What it holds of the target's memory, once it is connected.
+    share: Option<QueueMemory>,
+    /// Bytes of data that have come.
+    received: u64,
+    /// What its host had moved when that was last looked at, and since when it has been this.
+    moved: (u64, Nanos),
     /// Whether commands that waited for memory are being continued, by a caller of this one.
     is_continuing: bool,
     sq_head: u16,
@@ -163,6 +189,10 @@ impl Connection {
             writes: VecDeque::new(),
             waiting_for_memory: VecDeque::new(),
             memory: 0,
+            in_capsules: 0,
+            share: None,
+            received: 0,
+            moved: (0, Nanos(0)),
             is_continuing: false,
             sq_head: 0,
             discarding: 0,
@@ -192,6 +222,11 @@ impl Connection {
     /// Commands without a completion, those that wait for events included.
     pub fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Bytes that its host has sent as data or taken.
+    fn moved(&self) -> u64 {
+        self.received + self.output.sent_in_all()
     }
 
     /// Bytes of memory that its commands have, but for data in capsules: at most [`MEMORY_MAX`], or one command's.
@@ -330,18 +365,24 @@ impl Connection {
             return self.terminate(term::HEADER_FIELD, 8);
         };
         self.sq_head = (self.sq_head + 1) % self.queue.as_ref().map_or(u16::MAX, |queue| queue.entries);
-        let (from_host, to_host, status) = match self.lengths(&sqe) {
+        let (from_host, to_host, mut status) = match self.lengths(&sqe) {
             Ok((from_host, to_host)) => {
                 (from_host, to_host, self.check_pointer(&sqe, from_host, to_host, in_capsule))
             }
             Err(status) => (0, 0, Err(status)),
         };
+        self.in_capsules += in_capsule as usize;
+        if in_capsule > 0 && !self.hold(0) {
+            // Its data have come, and are thrown away at once.
+            status = status.and(Err(Status::INTERRUPTED));
+        }
         let command = Command {
             sqe,
             from_host,
             to_host,
             buf: self.pools.take(in_capsule),
             counted: 0,
+            in_capsule,
             stage: if in_capsule > 0 { CommandStage::Arriving } else { CommandStage::Ready },
             place: 0,
             left: 0,
@@ -388,7 +429,7 @@ impl Connection {
         if needs == 0 {
             return self.proceed(now, slot);
         }
-        if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) {
+        if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) || !self.hold(needs) {
             self.command(slot).stage = CommandStage::WaitingForMemory;
             return self.waiting_for_memory.push_back(slot);
         }
@@ -445,8 +486,38 @@ impl Connection {
     /// What is not sent counts as well: what hosts may ask for is bounded by their taking it.
     fn has_memory_for(&self, needs: usize) -> bool {
         let unsent = self.output.len();
+        let grown = usize::try_from(self.moved() / MEMORY_GROWTH).unwrap_or(MEMORY_MAX);
+        let limit = grown.clamp(QUEUE_MEMORY_MIN, MEMORY_MAX);
         // A command that needs more than all has it for itself, but for answers that hardly count: there may always be some.
-        self.memory == 0 && unsent <= UNSENT_SMALL || self.memory + unsent + needs <= MEMORY_MAX
+        let is_within = self.memory == 0 && unsent <= UNSENT_SMALL || self.memory + unsent + needs <= limit;
+        is_within && self.share.as_ref().is_none_or(|share| share.has(self.used() + needs))
+    }
+
+    /// Bytes of the target's memory that are in use.
+    fn used(&self) -> usize {
+        self.memory + self.output.len() + self.in_capsules
+    }
+
+    /// Holds memory of the target's for what is in use and `needs` bytes more. Returns false if there is none.
+    fn hold(&mut self, needs: usize) -> bool {
+        let used = self.used();
+        self.share.as_mut().is_none_or(|share| share.hold(used + needs))
+    }
+
+    /// Gives memory back to the target that is no longer in use, and closes a connection that keeps others from theirs.
+    fn look_at_share(&mut self, now: Nanos) {
+        let (used, moved) = (self.used(), self.moved());
+        let Some(share) = &mut self.share else { return };
+        share.shrink(used);
+        if !share.is_in_the_way() || moved != self.moved.0 {
+            self.moved = (moved, now);
+            return;
+        }
+        let is_stalled = now.0.saturating_sub(self.moved.1.0) >= STALLED_MAX.as_nanos() as u64;
+        let is_receiving = |command: &Command| matches!(command.stage, CommandStage::Receiving(_));
+        // Otherwise the drive is late, and not the host.
+        let is_host = || !self.output.is_empty() || self.commands.iter().flatten().any(|c| is_receiving(c));
+        self.is_over |= is_stalled && is_host();
     }
 
     /// The first command that waits for memory, and what it needs, if that is there.
@@ -463,6 +534,10 @@ impl Connection {
             return;
         }
         while let Some((slot, needs)) = self.next_with_memory() {
+            if !self.hold(needs) {
+                // Another thread's connection was faster.
+                break;
+            }
             self.waiting_for_memory.pop_front();
             self.give_memory(now, slot, needs);
         }
@@ -506,6 +581,7 @@ impl Connection {
     /// Data of a command are there.
     fn take_data(&mut self, now: Nanos, slot: u16, is_sound: Option<(u32, u32, u32)>) {
         let len = self.input.data_len();
+        self.received += u64::from(len);
         let command = self.command(slot);
         if let CommandStage::Discarding(got) = command.stage {
             return self.discard(slot, got + len);
@@ -642,7 +718,8 @@ impl Connection {
         let len = self.command(slot).from_host as usize;
         let connected = self.target.connect(sqe, &buf[..len.min(buf.len())], self.local, now);
         match connected {
-            Ok(queue) => {
+            Ok((queue, share)) => {
+                self.share = Some(share);
                 let id = queue.controller().id();
                 // The connect command itself was one.
                 self.sq_head = 1 % queue.entries;
@@ -761,6 +838,7 @@ impl Connection {
         if self.is_over {
             return self.continue_shutdown(now);
         }
+        self.look_at_share(now);
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
         is_busy |= self.look_at_aborts(now);
@@ -877,6 +955,7 @@ impl Connection {
         let Some(mut command) = self.commands[usize::from(slot)].take() else { return };
         self.in_flight -= 1;
         let Command { sqe, to_host, from_host, counted, status, .. } = *command;
+        self.in_capsules -= command.in_capsule as usize;
         let (buf, early) = (std::mem::take(&mut command.buf), command.early.take());
         match command.stage {
             CommandStage::Receiving(got) if got < from_host => {

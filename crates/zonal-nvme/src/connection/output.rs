@@ -41,6 +41,8 @@ pub struct Output {
     /// Bytes of the first piece that are sent.
     sent: usize,
     len: usize,
+    /// Bytes that were sent in all.
+    sent_in_all: u64,
     has_header_digest: bool,
     has_data_digest: bool,
     alignment: usize,
@@ -59,6 +61,7 @@ impl Output {
             headers_at: 0,
             sent: 0,
             len: 0,
+            sent_in_all: 0,
             has_header_digest: false,
             has_data_digest: false,
             alignment: 0,
@@ -73,6 +76,11 @@ impl Output {
     /// Bytes that are not sent.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes that were sent in all.
+    pub(super) fn sent_in_all(&self) -> u64 {
+        self.sent_in_all
     }
 
     /// Whether all is sent.
@@ -101,6 +109,7 @@ impl Output {
     /// This number of bytes is sent.
     pub fn has_sent(&mut self, mut len: usize) {
         self.len -= len;
+        self.sent_in_all += len as u64;
         while let Some(first) = self.pieces.front() {
             let left = first.len() - self.sent;
             if len < left {

@@ -10,17 +10,21 @@ mod errors;
 mod features;
 mod identify;
 mod logs;
+mod memory;
 mod namespace;
 mod notices;
 mod properties;
 
 pub use controller::{Association, Controller, Reply};
 pub use counts::{HostCounts, QueueCounts};
+pub(crate) use memory::QueueMemory;
+pub use memory::{QUEUE_MEMORY_MIN, TARGET_MEMORY_MAX};
 pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
 pub use properties::PropertySet;
 
 use crate::status::Status;
 use crate::wire::{ConnectCommand, ConnectData, NQN_MAX, text};
+use memory::TargetMemory;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,12 +65,14 @@ pub struct TargetOptions {
     pub identity: Identity,
     /// Whether hosts may only read.
     pub read_only: bool,
+    /// Bytes of data that its queues have at once at most.
+    pub memory_max: usize,
 }
 
 impl TargetOptions {
     /// A target of this identity, whose name is made of it and which hosts may write.
     pub const fn new(identity: Identity) -> TargetOptions {
-        TargetOptions { nqn: None, identity, read_only: false }
+        TargetOptions { nqn: None, identity, read_only: false, memory_max: TARGET_MEMORY_MAX }
     }
 }
 
@@ -76,6 +82,8 @@ zonal_core::setters! {
     with_nqn nqn: impl Into<Option<String>>;
     /// Whether hosts may only read.
     with_read_only read_only: bool;
+    /// Bytes of data that its queues have at once at most.
+    with_memory_max memory_max: usize;
 }
 
 /// A subsystem name that no host would take.
@@ -105,6 +113,7 @@ pub struct Target {
     is_floor: bool,
     controllers: Mutex<Controllers>,
     counts: counts::AllCounts,
+    memory: Arc<TargetMemory>,
 }
 
 #[derive(Default)]
@@ -155,6 +164,7 @@ impl Target {
             is_floor: false,
             controllers: Mutex::default(),
             counts: counts::AllCounts::default(),
+            memory: TargetMemory::new(options.memory_max),
         })
     }
 
@@ -222,18 +232,18 @@ impl Target {
         }
     }
 
-    /// Connects a queue (Base 6.3): `data` are the 1024 bytes that came with the command, `local` is where the host has connected
-    /// to.
+    /// Connects a queue (Base 6.3), and gives it its memory: `data` are the 1024 bytes that came with the command, `local` is where the
+    /// host has connected to.
     ///
     /// # Errors
     /// A status, and what the completion's first dword says of it.
-    pub fn connect(
+    pub(crate) fn connect(
         self: &Arc<Target>,
         sqe: &crate::wire::Sqe,
         data: &[u8],
         local: SocketAddr,
         now: zonal_core::Nanos,
-    ) -> Result<Association, (Status, u32)> {
+    ) -> Result<(Association, QueueMemory), (Status, u32)> {
         /// The parameter at this place of the data is wrong.
         const fn in_data(at: u32) -> (Status, u32) {
             (Status::CONNECT_INVALID, 1 << 16 | at)
@@ -265,6 +275,7 @@ impl Target {
         if !(2..=entries_max).contains(&entries) {
             return Err(in_command(44));
         }
+        let memory = self.memory.queue().ok_or((Status::CONNECT_BUSY, 0))?;
         let mut controllers = self.controllers.lock();
         controllers.all.retain(|_, controller| !controller.is_over());
         if qid == 0 {
@@ -290,7 +301,7 @@ impl Target {
             let controller = Arc::new(controller);
             controllers.last = id;
             controllers.all.insert(id, controller.clone());
-            return Ok(Association::new(controller, (0, 0), entries as u16, has_flow_control));
+            return Ok((Association::new(controller, (0, 0), entries as u16, has_flow_control), memory));
         }
         let controller = controllers.all.get(&cntlid).ok_or(in_data(16))?.clone();
         drop(controllers);
@@ -301,6 +312,6 @@ impl Target {
             return Err(in_command(42));
         }
         let resets = controller.take_queue(qid)?.ok_or(in_command(42))?;
-        Ok(Association::new(controller, (qid, resets), entries as u16, has_flow_control))
+        Ok((Association::new(controller, (qid, resets), entries as u16, has_flow_control), memory))
     }
 }

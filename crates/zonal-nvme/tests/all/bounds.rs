@@ -1,11 +1,12 @@
 //! What a host can make a connection hold or do, and where that ends. Without sockets, in a time that the tests set.
 
 use crate::host;
-use crate::host::{Digests, NQN, Queue, connect_command, sqe, target};
+use crate::host::{Digests, NQN, Queue, connect_command, options, sqe, target, target_with};
 use zerocopy::IntoBytes;
 use zonal_core::{Nanos, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
-use zonal_nvme::connection::{CONNECT_MAX, MEMORY_MAX};
+use zonal_nvme::connection::{CONNECT_MAX, MEMORY_MAX, STALLED_MAX};
+use zonal_nvme::subsystem::{QUEUE_MEMORY_MIN, TargetOptions};
 use zonal_nvme::wire::{CommonHeader, DataHeader, PduKind, Sgl, Sqe, admin, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
@@ -264,4 +265,140 @@ fn reset_of_all_zones_counts_each_zone() {
         assert_eq!(queue.wait(number).status, 0);
     }
     assert_eq!(queue.link.connection.memory(), 0);
+}
+
+/// A target that has memory for this number of queues, each with its first bytes.
+fn memory_of(queues: usize) -> TargetOptions {
+    options().with_memory_max(queues * QUEUE_MEMORY_MIN)
+}
+
+fn read_of(kib: u32) -> Sqe {
+    let mut command = sqe(io::READ, 1, [0, 0, kib / 4 - 1, 0, 0, 0]);
+    command.data.len = (kib << 10).into();
+    command
+}
+
+/// Bytes that a queue's connection has in memory.
+fn held(queue: &mut Queue) -> usize {
+    queue.link.connection.memory() + queue.link.connection.output().len()
+}
+
+/// Hands over reads, and lets the volume end all that are begun, without taking an answer. Returns their numbers.
+fn read_in_silence(queue: &mut Queue, command: Sqe, count: usize) -> Vec<u16> {
+    let numbers = send_at_once(queue, &vec![command; count]);
+    for _ in 0..count {
+        queue.link.target.volume().poll(Nanos(0));
+        queue.link.connection.poll(Nanos(0));
+    }
+    numbers
+}
+
+const NULL: &str = "null:size=64M,zone_size=4M,complete=poll,blocksize=4096";
+
+/// Each asks for 3.75 MiB, in commands of 128 KiB.
+#[test]
+fn six_hundred_hosts_that_take_nothing_hold_little_and_others_are_served() {
+    let target = target(NULL);
+    let mut admins = Vec::new();
+    let mut silent: Vec<Queue> = Vec::new();
+    while silent.len() < 600 {
+        let admin = Queue::admin(&target);
+        silent.extend((1..=100).map(|qid| admin.io(qid)));
+        admins.push(admin);
+    }
+    let mut all = 0;
+    for queue in &mut silent {
+        read_in_silence(queue, read_of(128), 30);
+        let held = held(queue);
+        assert!(held > 0 && held <= QUEUE_MEMORY_MIN + HEADERS, "{held} bytes");
+        all += held;
+    }
+    assert!(all < silent.len() * MEMORY_MAX / 10, "{all} bytes of memory for {} queues", silent.len());
+    let mut queue = admins[0].io(101);
+    for kib in [4, 128, 1024] {
+        let end = queue.call(read_of(kib), &[]);
+        assert_eq!((end.status, end.data.len()), (0, (kib as usize) << 10));
+    }
+}
+
+#[test]
+fn memory_of_a_queue_grows_with_what_its_host_takes() {
+    let target = target(NULL);
+    let admin = Queue::admin(&target);
+    let (mut queue, mut most) = (admin.io(1), 0);
+    for _ in 0..12 {
+        for number in read_in_silence(&mut queue, read_of(512), 30) {
+            most = most.max(held(&mut queue));
+            assert_eq!(queue.wait(number).data.len(), 512 << 10);
+        }
+    }
+    let enough = MEMORY_MAX - (512 << 10);
+    assert!((enough..=MEMORY_MAX + HEADERS).contains(&most), "{most} bytes");
+}
+
+#[test]
+fn queue_without_memory_for_it_is_told_that_the_controller_is_busy() {
+    const CONNECT_BUSY: u16 = 0x181;
+    let target = target_with(NULL, memory_of(3));
+    let admin = Queue::admin(&target);
+    let (_first, second) = (admin.io(1), admin.io(2));
+    let mut refused = Queue::open(&target, Digests::default());
+    assert_eq!(refused.connect(3, admin.controller(), NQN).status, CONNECT_BUSY);
+    drop(second);
+    assert_eq!(refused.connect(3, admin.controller(), NQN).status, 0, "its number was not taken");
+    assert_eq!(refused.call(read_of(256), &[]).status, 0);
+}
+
+/// A host whose connection has grown holds all that is left, and takes no more.
+#[test]
+fn host_that_stalls_with_memory_that_others_wait_for_is_closed() {
+    let target = target_with(NULL, memory_of(10));
+    let admin = Queue::admin(&target);
+    let (mut hog, mut other) = (admin.io(1), admin.io(2));
+    for _ in 0..400 {
+        assert_eq!(hog.call(read_of(128), &[]).status, 0);
+    }
+    read_in_silence(&mut hog, read_of(128), 30);
+    assert_eq!(held(&mut hog) / QUEUE_MEMORY_MIN, 8, "all but the others'");
+    assert_eq!(other.call(read_of(256), &[]).status, 0, "its first bytes are its own");
+    let waiting = other.submit(read_of(1024), &[]);
+    let mut at = |time: Nanos| {
+        hog.link.connection.poll(time);
+        other.poll();
+        (hog.link.connection.is_over(), other.end(waiting).is_some())
+    };
+    let bound = STALLED_MAX.as_nanos() as u64;
+    assert_eq!(at(Nanos(bound - 1)), (false, false));
+    assert_eq!(at(Nanos(bound)), (true, false));
+    drop(hog);
+    assert_eq!(other.wait(waiting).data.len(), 1 << 20);
+}
+
+/// They wait for a write before them whose data never come. Their host may send them again.
+#[test]
+fn data_in_capsules_without_memory_for_them_end_as_interrupted() {
+    const INTERRUPTED: u16 = 0x21;
+    let target = target_with(NULL, memory_of(3));
+    let admin = Queue::admin(&target);
+    let (mut queue, _other) = (Queue::open(&target, Digests::default()), admin.io(2));
+    let (connect, data) = connect_command(1, 127, admin.controller(), NQN);
+    assert_eq!(queue.call(connect, &data).status, 0);
+    let write = |lba: u32, blocks: u32| {
+        let mut command = sqe(io::WRITE, 1, [lba, 0, blocks - 1, 0, 0, 0]);
+        command.data.len = (blocks * 4096).into();
+        command
+    };
+    queue.holds_data = true;
+    let first = queue.submit(write(0, 1), &[1; 4096]);
+    let numbers: Vec<u16> =
+        (0..60).map(|n| queue.submit(write(1 + 2 * n, 2).with_capsule(8192), &[2; 8192])).collect();
+    let mut ends: Vec<u16> = numbers.iter().filter_map(|n| queue.end(*n)).map(|end| end.status).collect();
+    ends.dedup();
+    let refused = numbers.len() - (QUEUE_MEMORY_MIN - 4096) / 8192;
+    assert_eq!(ends, [INTERRUPTED], "{refused} of them");
+    assert_eq!(queue.link.connection.in_flight(), 1 + numbers.len() - refused);
+    queue.holds_data = false;
+    queue.send_held_data();
+    assert_eq!(queue.wait(first).status, 0);
+    assert_eq!(queue.link.connection.in_flight(), 0);
 }

@@ -1,0 +1,86 @@
+//! Memory for the data of commands: a bound for all queues of a target, and what each has of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of data that the queues of a target have at once at most, unless its options say otherwise.
+pub const TARGET_MEMORY_MAX: usize = 1 << 30;
+
+/// Bytes that a queue has from its connect on, whatever others take. As many queues as a server has connections have theirs.
+pub const QUEUE_MEMORY_MIN: usize = TARGET_MEMORY_MAX / crate::server::CONNECTIONS_MAX;
+
+/// Memory of a target. Shared by the threads of its queues.
+pub(crate) struct TargetMemory {
+    left: AtomicUsize,
+}
+
+impl TargetMemory {
+    pub(super) fn new(max: usize) -> Arc<TargetMemory> {
+        Arc::new(TargetMemory { left: AtomicUsize::new(max) })
+    }
+
+    /// The memory of a new queue, or `None` if the target has none left for it.
+    pub(super) fn queue(self: &Arc<TargetMemory>) -> Option<QueueMemory> {
+        self.take(QUEUE_MEMORY_MIN).then(|| QueueMemory { target: self.clone(), held: QUEUE_MEMORY_MIN })
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        self.left.try_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    fn give(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Memory of one queue, which grows and shrinks with its use in steps of [`QUEUE_MEMORY_MIN`]. Goes back when it is dropped.
+pub(crate) struct QueueMemory {
+    target: Arc<TargetMemory>,
+    held: usize,
+}
+
+/// Memory to hold for this number of bytes in use.
+fn held_for(bytes: usize) -> usize {
+    bytes.next_multiple_of(QUEUE_MEMORY_MIN).max(QUEUE_MEMORY_MIN)
+}
+
+impl QueueMemory {
+    /// True if the queue may have this number of bytes in use.
+    pub(crate) fn has(&self, bytes: usize) -> bool {
+        bytes <= self.held || held_for(bytes) - self.held <= self.target.left.load(Ordering::Relaxed)
+    }
+
+    /// Holds memory for this number of bytes in use. Returns false if the target has none left.
+    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
+        if bytes <= self.held {
+            return true;
+        }
+        let held = held_for(bytes);
+        let is_taken = self.target.take(held - self.held);
+        if is_taken {
+            self.held = held;
+        }
+        is_taken
+    }
+
+    /// Gives back what is not needed for this number of bytes in use.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let held = held_for(bytes);
+        if held < self.held {
+            self.target.give(self.held - held);
+            self.held = held;
+        }
+    }
+
+    /// True if this queue has more than its minimum, and the target has not enough for another to have the same.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.held > QUEUE_MEMORY_MIN && self.target.left.load(Ordering::Relaxed) < self.held
+    }
+}
+
+impl Drop for QueueMemory {
+    fn drop(&mut self) {
+        self.target.give(self.held);
+    }
+}
