@@ -1,7 +1,8 @@
 //! The control socket: how another process looks into an open volume.
 //!
 //! A [`ControlServer`] answers questions about one [`Volume`](crate::Volume) on a Unix socket that only its owner can
-//! open. A client sends a line of JSON and gets a line of JSON, as often as it likes within two seconds of connecting:
+//! open. A client sends a line of JSON and gets a line of JSON, as often as it likes, with two seconds at most between a connect or an
+//! answer and the next question:
 //!
 //! ```text
 //! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
@@ -21,7 +22,8 @@
 //! # Who may ask
 //! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
 //! so only the owner and root reach it. What comes over it is bounded and checked all the same: a bad line is
-//! answered by an error, and a line that is too long or too slow ends its connection.
+//! answered by an error, and a line that is too long or too slow ends its connection. Clients are served side by side, a question of
+//! each in turn, so one that is silent or takes no answer keeps no other waiting.
 //!
 //! # In whose time
 //! A thread of the server does not know the time of a volume that a run in virtual time has to itself. Such a run does the
@@ -55,10 +57,10 @@ pub const REQUEST_BYTES_MAX: usize = 4096;
 /// Longest answer that a client takes: the plugs of two million zones.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// How long a server spends on one connection: a client that stalls keeps others waiting no longer.
+/// How long a server keeps a connection whose client sends no question, or takes no answer.
 pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long a client waits for an answer: long enough for a few stalled ones before it.
+/// How long a client waits for an answer: long enough for a few questions before it.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// How long a server waits for options to take effect: for some, what is in flight has to end first.
@@ -174,6 +176,14 @@ pub enum ControlError {
         path: PathBuf,
         /// What was tried.
         doing: &'static str,
+        /// The refusal.
+        source: std::io::Error,
+    },
+    /// The server's thread cannot be started.
+    #[error("{}: {source}", .path.display())]
+    Thread {
+        /// The socket.
+        path: PathBuf,
         /// The refusal.
         source: std::io::Error,
     },

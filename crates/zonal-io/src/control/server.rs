@@ -1,10 +1,10 @@
-//! The answering side: one thread that serves one connection at a time.
+//! The answering side: one thread that serves all connections, a question of each in turn.
 
 use super::errands::Errands;
 use super::place::{self, Found};
 use super::{
-    Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX,
-    ScrubQuery, VolumeFacts,
+    ANSWER_BYTES_MAX, Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX,
+    SWITCH_TIME_MAX, ScrubQuery, VolumeFacts,
 };
 use crate::device::set_zones;
 use crate::sync::Arc;
@@ -15,15 +15,20 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections that wait while one is served.
-const BACKLOG: i32 = 16;
+/// Connections that are open at once at most. For one more, that which has been silent for longest is closed.
+const CLIENTS_MAX: usize = 64;
+
+/// Connections that wait while a question is answered.
+const BACKLOG: i32 = CLIENTS_MAX as i32;
+
+/// How long no connection is accepted after the kernel has refused one.
+const ACCEPT_REST: Duration = Duration::from_millis(10);
 
 /// After this time without a poll the server assumes that no thread polls the volume.
 const UNPOLLED_TIME: Duration = Duration::from_millis(100);
@@ -145,8 +150,10 @@ impl ControlServer {
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
         let service = Service { stopped, volume, tellers, errands };
-        let thread = threads::spawn("zonal-control", move || service.serve(&listener))
-            .map_err(remove_and("cannot answer there"))?;
+        let thread = threads::spawn("zonal-control", move || service.serve(&listener)).map_err(|source| {
+            let _ = std::fs::remove_file(path);
+            ControlError::Thread { path: path.to_owned(), source }
+        })?;
         Ok(ControlServer { path: path.to_owned(), stop: Some(stop), thread: Some(thread) })
     }
 
@@ -199,55 +206,142 @@ struct Service {
     errands: Errands,
 }
 
-/// Why a connection ended before its client closed it.
-enum End {
-    Stopped,
-    TimedOut,
-    Failed,
+/// A connection, of which one question at a time is answered.
+struct Client {
+    stream: UnixStream,
+    /// What has come and was not answered.
+    input: Vec<u8>,
+    /// An answer of which some is unsent, or nothing.
+    output: Vec<u8>,
+    sent: usize,
+    /// Until when it has to send its next question, and to take the answer.
+    deadline: Instant,
+    /// It is closed once it has the answer.
+    is_over: bool,
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        let deadline = Instant::now() + CONNECTION_TIME_MAX;
+        Ok(Client { stream, input: Vec::new(), output: Vec::new(), sent: 0, deadline, is_over: false })
+    }
+
+    /// Waits for its turn: a question is there.
+    fn asks(&self) -> bool {
+        self.output.is_empty() && self.input.contains(&b'\n')
+    }
+
+    fn events(&self) -> PollFlags {
+        if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
+    }
+
+    /// Reads and writes what can be. Returns whether the connection stays.
+    fn step(&mut self) -> bool {
+        let result = if self.output.is_empty() { self.read() } else { self.write() };
+        match result {
+            Ok(stays) => stays,
+            Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    fn read(&mut self) -> io::Result<bool> {
+        let mut piece = [0; 1024];
+        let len = self.stream.read(&mut piece)?;
+        self.input.extend_from_slice(&piece[..len]);
+        // The end of its input: the questions before it are answered.
+        self.is_over |= len == 0;
+        if self.input.len() >= REQUEST_BYTES_MAX && !self.input.contains(&b'\n') {
+            let what = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+            self.is_over = true;
+            return self.tell(&Answer::Error(what));
+        }
+        Ok(!self.is_over || self.asks())
+    }
+
+    /// Sends an answer, or begins to. Returns whether the connection stays.
+    fn tell(&mut self, answer: &Answer) -> io::Result<bool> {
+        self.output = serde_json::to_vec(answer)?;
+        self.output.push(b'\n');
+        self.deadline = Instant::now() + CONNECTION_TIME_MAX;
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<bool> {
+        // Rust's runtime ignores SIGPIPE, so a client that went away is an error here and no more.
+        self.sent += self.stream.write(&self.output[self.sent..])?;
+        if self.sent == self.output.len() {
+            (self.output, self.sent) = (Vec::new(), 0);
+        }
+        Ok(!self.output.is_empty() || !self.is_over || self.asks())
+    }
 }
 
 impl Service {
     fn serve(&self, listener: &UnixListener) {
+        let mut clients: Vec<Client> = Vec::new();
+        let mut accepts_from = Instant::now();
         loop {
-            match self.wait_for(listener, PollFlags::IN, None) {
-                Err(End::Stopped) => return,
-                Err(End::TimedOut | End::Failed) => {}
-                Ok(()) => match listener.accept() {
-                    Ok((stream, _)) => {
-                        if let Err(End::Stopped) = self.converse(stream) {
-                            return;
-                        }
-                    }
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                    // Out of descriptors, say: not to spin until there are some again.
-                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                },
+            let now = Instant::now();
+            clients.retain(|client| client.asks() || client.deadline > now);
+            let accepts = accepts_from <= now;
+            let Some(ready) = self.wait(listener, accepts, accepts_from, &clients) else { return };
+            let mut ready = ready.into_iter();
+            // Before a client is looked at twice, all others are.
+            clients.retain_mut(|client| {
+                let is_ready = ready.next().is_some_and(|is_ready| is_ready);
+                (!is_ready || client.step()) && (!client.asks() || self.answer_next(client))
+            });
+            // Answers that are not taken would need memory for each of them.
+            while clients.len() > 1
+                && clients.iter().map(|c| c.output.len()).sum::<usize>() > ANSWER_BYTES_MAX
+            {
+                let unsent = (0..clients.len()).filter(|n| !clients[*n].output.is_empty());
+                unsent.min_by_key(|n| clients[*n].deadline).map(|n| clients.remove(n));
+            }
+            if !accepts {
+                continue;
+            }
+            match accept_all(listener, &mut clients) {
+                Ok(()) => {}
+                // Out of descriptors, say: not to spin until there are some again.
+                Err(_) => accepts_from = Instant::now() + ACCEPT_REST,
             }
         }
     }
 
-    fn converse(&self, mut stream: UnixStream) -> Result<(), End> {
-        stream.set_nonblocking(true).map_err(|_| End::Failed)?;
-        let deadline = Instant::now() + CONNECTION_TIME_MAX;
-        let mut input = Vec::new();
-        loop {
-            while let Some(end) = input.iter().position(|&b| b == b'\n') {
-                let answer = self.answer(&input[..end]);
-                input.drain(..=end);
-                self.send(&mut stream, &answer, deadline)?;
-            }
-            if input.len() >= REQUEST_BYTES_MAX {
-                let what = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-                return self.send(&mut stream, &Answer::Error(what), deadline);
-            }
-            self.wait_for(&stream, PollFlags::IN, Some(deadline))?;
-            let mut piece = [0; 1024];
-            match stream.read(&mut piece) {
-                Ok(0) => return Ok(()),
-                Ok(n) => input.extend_from_slice(&piece[..n]),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(_) => return Err(End::Failed),
-            }
+    /// Sleeps until something can be done, or a time is over. Returns which clients are ready, or `None` once the server is dropped.
+    fn wait(
+        &self,
+        listener: &UnixListener,
+        accepts: bool,
+        accepts_from: Instant,
+        clients: &[Client],
+    ) -> Option<Vec<bool>> {
+        let first =
+            clients.iter().map(|client| client.deadline).chain((!accepts).then_some(accepts_from)).min();
+        let left = first.map(|first| first.saturating_duration_since(Instant::now()));
+        let left = if clients.iter().any(Client::asks) { Some(Duration::ZERO) } else { left };
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let listens = if accepts { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(listener, listens)];
+        fds.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.events())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) if !fds[0].revents().is_empty() => None,
+            Ok(_) => Some(fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect()),
+            // Without memory for the call, the clients wait.
+            Err(_) => Some(vec![false; clients.len()]),
+        }
+    }
+
+    /// Answers the next question of a client. Returns whether the connection stays.
+    fn answer_next(&self, client: &mut Client) -> bool {
+        let Some(end) = client.input.iter().position(|&b| b == b'\n') else { return true };
+        let answer = self.answer(&client.input[..end]);
+        client.input.drain(..=end);
+        match client.tell(&answer) {
+            Ok(stays) => stays,
+            Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
     }
 
@@ -323,38 +417,24 @@ impl Service {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
 
-    fn send(&self, stream: &mut UnixStream, answer: &Answer, deadline: Instant) -> Result<(), End> {
-        let mut line = serde_json::to_vec(answer).map_err(|_| End::Failed)?;
-        line.push(b'\n');
-        let mut rest = &line[..];
-        while !rest.is_empty() {
-            // Rust's runtime ignores SIGPIPE, so a client that went away is an error here and no more.
-            match stream.write(rest) {
-                Ok(n) => rest = &rest[n..],
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.wait_for(stream, PollFlags::OUT, Some(deadline))?;
+/// Accepts all connections that wait. For one too many, the oldest of those that are silent ends, or the oldest.
+fn accept_all(listener: &UnixListener, clients: &mut Vec<Client>) -> io::Result<()> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let Ok(client) = Client::new(stream) else { continue };
+                if clients.len() >= CLIENTS_MAX {
+                    let age = |client: &Client| (!client.output.is_empty() || client.asks(), client.deadline);
+                    let oldest = (0..clients.len()).min_by_key(|n| age(&clients[*n]));
+                    oldest.map(|n| clients.remove(n));
                 }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(End::Failed),
+                clients.push(client);
             }
-        }
-        Ok(())
-    }
-
-    /// Sleeps until `fd` is ready, the server is dropped, or `deadline`.
-    fn wait_for(&self, fd: &impl AsFd, flags: PollFlags, deadline: Option<Instant>) -> Result<(), End> {
-        loop {
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-            let mut fds = [PollFd::new(fd, flags), PollFd::new(&self.stopped, PollFlags::IN)];
-            match poll(&mut fds, timeout.as_ref()) {
-                Err(Errno::INTR) => {}
-                Err(_) => return Err(End::Failed),
-                Ok(0) => return Err(End::TimedOut),
-                Ok(_) if !fds[1].revents().is_empty() => return Err(End::Stopped),
-                Ok(_) => return Ok(()),
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            Err(e) => return Err(e),
         }
     }
 }

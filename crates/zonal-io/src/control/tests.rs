@@ -159,15 +159,57 @@ fn endless_line_is_cut_off() {
 }
 
 #[test]
-fn silent_client_delays_others_no_longer_than_its_time() {
+fn silent_clients_keep_no_other_waiting_and_are_closed_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let server =
         ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let begin = Instant::now();
-    let mut silent = UnixStream::connect(server.path()).unwrap();
+    let mut silent: Vec<UnixStream> = (0..30).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+    // Half a line is no question.
+    silent.iter_mut().step_by(2).for_each(|client| client.write_all(b"{\"request\":").unwrap());
     stat(server.path()).unwrap();
-    assert!(begin.elapsed() >= CONNECTION_TIME_MAX / 2);
-    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it was not hung up on");
+    assert!(begin.elapsed() < CONNECTION_TIME_MAX / 4, "{:?}", begin.elapsed());
+    for client in &mut silent {
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "it was not hung up on");
+    }
+    assert!(begin.elapsed() >= CONNECTION_TIME_MAX / 2, "they had no time to ask");
+}
+
+/// They send as many questions as the server takes, and read nothing.
+#[test]
+fn clients_that_take_no_answers_keep_no_other_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+    let questions = b"{\"request\":\"info\"}\n".repeat(100);
+    let stuck: Vec<UnixStream> = (0..8)
+        .map(|_| {
+            let client = UnixStream::connect(server.path()).unwrap();
+            client.set_nonblocking(true).unwrap();
+            while (&client).write(&questions).is_ok() {}
+            client
+        })
+        .collect();
+    let begin = Instant::now();
+    stat(server.path()).unwrap();
+    assert!(begin.elapsed() < CONNECTION_TIME_MAX / 2, "{:?}", begin.elapsed());
+    drop(stuck);
+}
+
+#[test]
+fn one_client_too_many_takes_the_place_of_the_one_that_is_silent_for_longest() {
+    let dir = tempfile::tempdir().unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+    let begin = Instant::now();
+    let mut silent: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+    stat(server.path()).unwrap();
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+    assert!(begin.elapsed() < CONNECTION_TIME_MAX / 2, "{:?}", begin.elapsed());
+    // The youngest still has its time.
+    let youngest = silent.last_mut().unwrap();
+    youngest.write_all(b"{\"request\":\"stat\"}\n").unwrap();
+    assert_eq!(youngest.read(&mut [0]).unwrap(), 1);
 }
 
 #[test]

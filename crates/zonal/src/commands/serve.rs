@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zonal_io::clock::Clock;
-use zonal_io::control::{ControlServer, Teller};
+use zonal_io::control::{ControlError, ControlServer, Teller};
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
@@ -156,9 +156,14 @@ impl Fronts {
         if *ublk {
             self.disk = Some(export.show_disk()?);
         }
-        self.control = ControlServer::start_of_export(export.volume.clone(), self.teller())
-            .inspect_err(|error| eprintln!("zonal: no control socket: {error}"))
-            .ok();
+        self.control = match ControlServer::start_of_export(export.volume.clone(), self.teller()) {
+            Ok(control) => Some(control),
+            Err(error @ ControlError::Thread { .. }) => return Err(anyhow!(error).into()),
+            Err(error) => {
+                eprintln!("zonal: no control socket: {error}");
+                None
+            }
+        };
         if let Some((server, target)) = &self.hosts {
             let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
             let namespaces =

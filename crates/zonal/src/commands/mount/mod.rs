@@ -39,7 +39,7 @@ use zonal_fuse::probe;
 use zonal_fuse::scrub::Scrubber;
 use zonal_fuse::session::{Session, SessionOptions};
 use zonal_io::clock::Clock;
-use zonal_io::control::{self, ControlServer, ScrubOrder, ScrubQuery};
+use zonal_io::control::{self, ControlError, ControlServer, ScrubOrder, ScrubQuery};
 use zonal_io::device::Device;
 use zonal_io::image::ImageError;
 use zonal_io::lock::Held;
@@ -143,9 +143,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     // The number of the mounted file system: another one may be at its path later.
     let own = std::fs::metadata(&dir).with_context(name)?.dev();
     let control = serve_questions(&session, &fs, own, how.read_only, &scrubber);
-    if let Err(error) = &control {
-        early(&format!("no control socket: {error}"));
-    }
+    let control = match control {
+        Err(error @ ControlError::Thread { .. }) => return Err(anyhow!(error).into()),
+        control => control.inspect_err(|error| early(&format!("no control socket: {error}"))),
+    };
     if let Some(said) = place::allow_dirty_pages(&dir, writeback) {
         log(&said);
     }
@@ -410,7 +411,7 @@ fn serve_questions(
     own: u64,
     is_read_only: bool,
     scrubber: &Scrubber,
-) -> Result<ControlServer, zonal_io::control::ControlError> {
+) -> Result<ControlServer, ControlError> {
     let (session, fs) = (session.clone(), fs.clone());
     let volume = fs.volume().clone();
     let teller = move || {
