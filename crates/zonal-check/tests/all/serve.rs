@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program::served::{Fronts, PATIENCE, Served};
-use zonal_check::program::{command, run};
+use zonal_check::program::{ThreadLimit, command, run, run_limited};
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
@@ -105,6 +105,21 @@ fn server_that_cannot_say_that_it_is_ready_leaves_nothing() {
     // As if a signal had told it.
     assert_eq!(ended.status.code(), Some(128 + 13), "{ended:?}");
     assert!(!dir.path().join("s").exists(), "its socket");
+}
+
+/// The threads of hosts are started, and the one of the control socket after them is not.
+#[test]
+fn server_without_a_thread_for_its_control_socket_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let user = 55_000 + std::process::id() % 5_000;
+    let threads = 1 + std::thread::available_parallelism().unwrap().get() as u32;
+    let line = "serve null:size=64M,zone_size=4M --listen 127.0.0.1:0";
+    let said = run_limited(dir.path(), line, ThreadLimit { user, threads });
+    assert_eq!((said.code, said.out.as_slice()), (Some(1), &b""[..]), "{said:?}");
+    assert!(
+        said.err.contains(".sock: cannot start a thread: ") && said.err.contains("`ulimit -u`"),
+        "{said:?}"
+    );
 }
 
 #[test]
