@@ -109,6 +109,26 @@ fn u24_scheduler_lets_go_what_a_reset_held_up() {
     assert_eq!(rig.ends([reset, writes[0], writes[1]]), [DONE; 3]);
 }
 
+/// A thread's appends to a zone lie in the order of their submission. One that may not wait fails where others of its zone do.
+#[test]
+fn u54_nowait_append_overtakes_none_of_its_zone_that_waits_for_a_tag() {
+    let rig = zone_lock(1, false);
+    let nowait = |zone| rig.submit(Request::append(rig.sector(zone, 0), 2, payload(0, 2)).nowait());
+    // It has the only tag.
+    let other = rig.write(2, 0, 2);
+    let waiting = rig.append(1, 2);
+    let overtaking = nowait(1);
+    assert_eq!((rig.end(overtaking), rig.end(waiting)), (Some(Err(RequestError::WouldWait)), None));
+    let free = nowait(3);
+    rig.settle();
+    assert_eq!(rig.ends([other]), [DONE]);
+    let after = nowait(1);
+    rig.settle();
+    for (token, zone, at) in [(waiting, 1, 0), (after, 1, 2), (free, 3, 0)] {
+        assert_eq!(rig.end(token), Some(Ok(Output::Appended(rig.sector(zone, at)))), "zone {zone}");
+    }
+}
+
 /// Each part of a command has a place of its own, which is what recovery goes by.
 #[test]
 fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() {

@@ -149,6 +149,12 @@ impl<T> Scheduler<T> {
         Some(self.take(key))
     }
 
+    /// True if a write of a sequential zone waits.
+    pub fn has_writes(&self, zone: ZoneIndex) -> bool {
+        let first = self.writes.from(self.limits.zone_start(zone));
+        first.is_some_and(|key| key.0 < self.limits.zone_end(zone))
+    }
+
     /// Takes back the writes of a sequential zone, in ascending address: it is going to be reset.
     pub fn remove_zone(&mut self, zone: ZoneIndex) -> Vec<T> {
         let sectors = self.limits.zone_start(zone)..self.limits.zone_end(zone);

@@ -7,7 +7,8 @@
 //!
 //! A volume has this front from its opening on, or never. What leaves the scheduler is taken by the volume as in mode
 //! `per-zone`: the plugs know nothing of tags. Three things reach through to the front. Flushes, management and requests that do
-//! not wait go past it. A reset takes out what it aborts ([`Front::take`]). When failed writes of a zone are decided, those
+//! not wait go past it, but a write that does not wait is refused if one of its zone is here: it must not overtake that
+//! ([`Front::is_ahead`]). A reset takes out what it aborts ([`Front::take`]). When failed writes of a zone are decided, those
 //! that wait for it leave the scheduler for the zone's queue ([`Front::plug`]): what they have to learn is known there.
 
 use super::Volume;
@@ -81,6 +82,21 @@ impl Front {
     pub(super) fn takes(&self, route: &Route, request: &PendingRequest) -> bool {
         let waits = (request.op.has_range() || request.op == Op::Append) && !request.nowait;
         waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
+    }
+
+    /// True if a write that does not wait would overtake one of its zone, which waits here or is on its way from here to the drive.
+    #[inline(never)]
+    pub(super) fn is_ahead(&self, route: &Route, request: &PendingRequest) -> bool {
+        let Route::Plug(zone) = *route else { return false };
+        if !request.nowait {
+            return false;
+        }
+        let state = self.state.lock();
+        let is_of_zone = |p: &PendingRequest| plugged_zone(&self.geometry, p) == Some(zone);
+        // Between the scheduler and the zone's plug a write is in neither, and has its zone locked.
+        state.locked.contains_key(&zone)
+            || state.scheduler.has_writes(zone)
+            || state.outside.iter().any(|p| is_of_zone(p))
     }
 
     /// Puts a read or write in line, and sends what may go.

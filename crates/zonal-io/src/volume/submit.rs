@@ -76,11 +76,14 @@ impl Volume {
     /// Sends a checked request along its route. `slot` holds it on entry and nothing on return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
-        if let Some(front) = &self.front
-            && front.takes(&route, one(slot))
-        {
-            front.schedule(self, now, slot);
-            return Fate::Later;
+        if let Some(front) = &self.front {
+            if front.takes(&route, one(slot)) {
+                front.schedule(self, now, slot);
+                return Fate::Later;
+            }
+            if front.is_ahead(&route, one(slot)) {
+                return self.refuse(slot, RequestError::WouldWait);
+            }
         }
         match route {
             Route::Plug(zone) => self.write(now, zone, slot),

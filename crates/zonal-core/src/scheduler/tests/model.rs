@@ -248,7 +248,9 @@ proptest! {
                 }
                 SchedulerEvent::Unlock(zone) => drop(rig.locked.remove(&zone)),
                 SchedulerEvent::Drop(zone) => {
+                    let has_writes = rig.scheduler.has_writes(ZoneIndex(zone));
                     let tokens = rig.scheduler.remove_zone(ZoneIndex(zone));
+                    prop_assert_eq!(has_writes, !tokens.is_empty());
                     prop_assert_eq!(&tokens, &naive.remove_zone(zone));
                     left.extend(tokens);
                 }
