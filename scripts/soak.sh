@@ -8,11 +8,11 @@
 #   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
 #              DAMAGE_CASES, however long that takes; also on drives with few active zones
-#   kills      commands that change a file system in an image, killed at random moments: 1,000, or KILLS, however long that
+#   kills      commands that change a file system in an image, of one file or of a directory or archive, killed at random moments: 1,000, or KILLS, however long that
 #              takes
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
-#              that takes; a million names listed while others come and go; and a hundred writers for all of the minutes
+#              that takes; mounts killed after each call that promises durability, 200 times each; a million names listed while others come and go; and a hundred writers for all of the minutes
 #   storm      every kind of request at once, from four threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -59,13 +59,13 @@ row() {
 
 mounts() {
     local kills=${KILLS:-500} bad=0
-    ZONAL_MOUNT_SEED=$seed ZONAL_MOUNT_KILLS=$kills cargo test --release --quiet --package zonal-check --test mount \
+    ZONAL_MOUNT_SEED=$seed ZONAL_MOUNT_KILLS=$kills ZONAL_MOUNT_CALLS=200 cargo test --release --quiet --package zonal-check --test mount \
         -- kills >"$out/soak-mounts.txt" 2>&1 || bad=1
     ZONAL_MOUNT_NAMES=1000000 cargo test --release --quiet --package zonal-check --test mount \
         -- listing >>"$out/soak-mounts.txt" 2>&1 || bad=1
     ZONAL_MOUNT_WRITERS=100 ZONAL_MOUNT_SECONDS=$((minutes * 60)) cargo test --release --quiet --package zonal-check --test crowd \
         -- --nocapture >>"$out/soak-mounts.txt" 2>&1 || bad=1
-    row mounts "$(grouped $((4 * kills))) mounts killed and as many power cuts under a writer, SQLite with both journals, and git" "$seed" $bad
+    row mounts "$(grouped $((4 * kills))) mounts killed and as many power cuts under a writer, SQLite with both journals, and git; 200 after each call that promises durability" "$seed" $bad
     [ "$kills" = 500 ] || rows[mounts]=${rows[mounts]/scripts/KILLS=$kills scripts}
 }
 
