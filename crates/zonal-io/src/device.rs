@@ -115,6 +115,14 @@ pub struct Command {
     pub data: Data,
 }
 
+impl Command {
+    /// A command without bytes, whose answer need not wait until it is durable.
+    #[inline(always)]
+    pub const fn new(op: Op, sector: Sector, sectors: u32) -> Command {
+        Command { op, fua: false, sectors, sector, data: Data::NONE }
+    }
+}
+
 /// What a successful command returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {

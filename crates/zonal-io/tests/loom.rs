@@ -16,7 +16,6 @@ use zonal_core::device::{Limits, ZoneAction, ZoneState};
 use zonal_core::{Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneIndex};
 use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null, Zones};
 use zonal_io::sync::AtomicBool;
@@ -349,8 +348,7 @@ fn sleeper_at_a_drive_is_woken_by_a_command() {
             let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
             let other = drive.clone();
             let other = spawn(move || {
-                let command =
-                    Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE };
+                let command = Command::new(Op::Flush, Sector(0), 0);
                 let sent = other.submit(Nanos(0), 0, &command, &mut Some(Context::token(7)));
                 assert!(matches!(sent, Submitted::Accepted));
             });

@@ -48,13 +48,7 @@ impl Flushing {
             state.writes = 0;
             state.flushes += 1;
         }
-        let flush = Command {
-            op: Op::Flush,
-            fua: false,
-            sectors: 0,
-            sector: Sector(0),
-            data: zonal::device::Data::NONE,
-        };
+        let flush = Command::new(Op::Flush, Sector(0), 0);
         let mut context = Some(Context::token(OWN));
         if let Submitted::Busy = self.drive.submit(now, queue, &flush, &mut context) {
             // The queue is full. It is due again with the next command or poll.

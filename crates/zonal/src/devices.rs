@@ -4,7 +4,6 @@ use crate::exit::{Exit, Failure, OrExit};
 use clap::Args;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::owner;
 use zonal_io::volume::{report, run_alone};
@@ -54,7 +53,7 @@ pub(crate) fn open_in_real_time(name: &str, read_only: bool) -> Result<Arc<dyn D
 
 /// Runs a command without payload and waits for it.
 pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output, DeviceError> {
-    run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE })
+    run_alone(device, &Command::new(op, sector, 0))
 }
 
 /// Calls `take` with up to `count` zones, in order, the first of which holds `sector`.

@@ -16,7 +16,6 @@ use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use zonal_core::{Op, Sector, ZoneCondition, ZoneIndex};
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device};
 use zonal_io::volume::{WriteMode, report, run_alone};
 
@@ -315,7 +314,7 @@ fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<O
 fn reset(device: &dyn Device, runs: &Runs) -> Result<(), CalibrateError> {
     for zone in runs.zones_with_data(device)?.0 {
         let sector: Sector = device.info().geometry.start_of(zone);
-        let command = Command { op: Op::ZoneReset, fua: false, sectors: 0, sector, data: Data::NONE };
+        let command = Command::new(Op::ZoneReset, sector, 0);
         run_alone(device, &command).map_err(|error| CalibrateError::Reset { zone, error })?;
     }
     Ok(())

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, Failure, PlanError};
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
-use zonal_io::data::Data;
 use zonal_io::device::Command;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::{WriteMode, report, run_alone};
@@ -337,7 +336,7 @@ fn zones_that_are(device: &dyn zonal_io::device::Device, wanted: ZoneCondition) 
 fn close_open_zones(device: &dyn zonal_io::device::Device) {
     for zone in zones_that_are(device, ZoneCondition::ImpOpen) {
         let sector = Sector(zone as u64 * ZONE / 512);
-        let close = Command { op: Op::ZoneClose, fua: false, sectors: 0, sector, data: Data::NONE };
+        let close = Command::new(Op::ZoneClose, sector, 0);
         run_alone(device, &close).unwrap();
     }
 }
@@ -412,7 +411,7 @@ fn active_zones_outside_the_range_are_named_with_what_helps() {
     }
     // What the message says helps.
     let sector = Sector(8 * ZONE / 512);
-    let finish = Command { op: Op::ZoneFinish, fua: false, sectors: 0, sector, data: Data::NONE };
+    let finish = Command::new(Op::ZoneFinish, sector, 0);
     run_alone(&*device, &finish).unwrap();
     run_on(&device, WriteMode::PerZone, elsewhere);
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::CachePadded;
@@ -104,7 +103,7 @@ impl Writer {
 fn bare(device: &dyn Device, count: u64) {
     for i in 0..count {
         let sector = Sector(i * u64::from(SECTORS));
-        let command = Command { op: Op::Write, fua: false, sectors: SECTORS, sector, data: Data::NONE };
+        let command = Command::new(Op::Write, sector, SECTORS);
         let mut context = Some(Context::token(i));
         match device.submit(NOW, 0, &command, &mut context) {
             Submitted::Done(result) => assert!(result.is_ok(), "{result:?}"),
@@ -157,7 +156,7 @@ pub(super) fn in_line(effort: Effort, report: &mut Report) {
 }
 
 fn reset_bare(device: &dyn Device) {
-    let command = Command { op: Op::ResetAll, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE };
+    let command = Command::new(Op::ResetAll, Sector(0), 0);
     device.submit(NOW, 0, &command, &mut Some(Context::token(0)));
 }
 

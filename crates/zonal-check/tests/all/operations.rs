@@ -8,7 +8,6 @@ use zonal_core::{
 use zonal_io::buffer::IoBuf;
 use zonal_io::changes::ZoneSetting;
 use zonal_io::clock::Clock;
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::fault::{BadRange, Degraded, Fault, Plan};
 use zonal_io::image::ImageOptions;
@@ -93,7 +92,7 @@ fn at(zone: u64, offset: u64) -> Sector {
 }
 
 fn run(device: &dyn Device, op: Op, sector: Sector, sectors: u32) -> Result<(), DeviceError> {
-    let command = Command { op, fua: false, sectors, sector, data: Data::NONE };
+    let command = Command::new(op, sector, sectors);
     run_alone(device, &command).map(|output| assert_eq!(output, Output::Done))
 }
 

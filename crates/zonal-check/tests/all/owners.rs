@@ -61,7 +61,7 @@ fn write(dir: &Path, bytes: &[u8]) {
     // SAFETY: the buffer lives until the command has ended.
     let data = unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) };
     let sectors = (bytes.len() as u64 / SECTOR_BYTES) as u32;
-    run_alone(&*device, &Command { op: Op::Write, fua: true, sectors, sector: Sector(0), data }).unwrap();
+    run_alone(&*device, &Command { fua: true, data, ..Command::new(Op::Write, Sector(0), sectors) }).unwrap();
 }
 
 /// Each command refuses the drive, says why, and changes no byte.

@@ -14,7 +14,6 @@ use zonal_check::program::{ThreadLimit, command, run, run_limited};
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
-use zonal_io::data::Data;
 use zonal_io::device::Command as DeviceCommand;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{DeviceEvent, Request, Volume, VolumeOptions, run_alone};
@@ -485,12 +484,7 @@ fn killed_server_leaves_the_fate_of_what_is_in_flight_open() {
         let error = end.result.unwrap_err();
         assert!(matches!(error, RequestError::FateUnknown { error: DeviceError::Gone, .. }), "{error:?}");
     }
-    let run = |op| {
-        run_alone(
-            &*device,
-            &DeviceCommand { op, fua: false, sectors: 1, sector: Sector(0), data: Data::NONE },
-        )
-    };
+    let run = |op| run_alone(&*device, &DeviceCommand::new(op, Sector(0), 1));
     for op in [Op::Flush, Op::ZoneReset, Op::Report] {
         assert_eq!(run(op), Err(DeviceError::Gone), "{op:?}");
     }

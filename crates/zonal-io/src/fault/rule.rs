@@ -370,7 +370,6 @@ pub(super) fn shuffle<T>(seed: u64, things: &mut [T]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Data;
     use zonal_core::{Sector, Sectors};
 
     fn geometry() -> Geometry {
@@ -378,7 +377,7 @@ mod tests {
     }
 
     fn command(op: Op, sector: u64, sectors: u32) -> Command {
-        Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+        Command::new(op, Sector(sector), sectors)
     }
 
     fn pattern(rule: &Rule, seed: u64, length: usize) -> String {

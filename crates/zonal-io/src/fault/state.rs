@@ -235,13 +235,7 @@ impl FaultState {
         if self.degraded.fall(&self.geometry, zone, to)? {
             self.changes.add_zone(zone);
             // Its resources go back to the wrapped device, whose refusal does not matter.
-            let command = Command {
-                op: Op::ZoneFinish,
-                fua: false,
-                sectors: 0,
-                sector: self.geometry.start_of(zone),
-                data: crate::data::Data::NONE,
-            };
+            let command = Command::new(Op::ZoneFinish, self.geometry.start_of(zone), 0);
             self.queues[0].outbox.push_back(InnerCommand::new(0, command, Whom::Nobody));
         }
         Ok(())
@@ -443,7 +437,7 @@ impl FaultState {
                 }
             };
             let sector = self.geometry.start_of(zone);
-            let command = Command { op, fua: false, sectors, sector, data: crate::data::Data::NONE };
+            let command = Command::new(op, sector, sectors);
             match self.issue(now, InnerCommand::new(queue, command, Whom::ResetAll(host, walk))) {
                 Issued::Accepted => return None,
                 Issued::Busy(flight) => {

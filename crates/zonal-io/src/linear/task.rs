@@ -3,7 +3,6 @@
 //! A task visits the pieces that its command is about one after the other; at each it is one command, or a walk.
 
 use super::stack::LinearPiece;
-use crate::data::Data;
 use crate::device::{Command, CommandResult, Context, Output};
 use crate::wrap::{ResetStep, ResetWalk};
 use zonal_core::{Op, Sector, ZoneDescriptor};
@@ -55,10 +54,9 @@ impl Task {
     pub(super) fn command(&self, pieces: &[LinearPiece]) -> Command {
         let piece = &pieces[self.piece];
         let start = |zone| piece.device.info().geometry.start_of(zone);
-        let own = |op, sectors, sector| Command { op, fua: false, sectors, sector, data: Data::NONE };
         match (self.command.op, self.walk.as_ref().map(ResetWalk::step)) {
-            (_, Some(ResetStep::Report(zone, zones))) => own(Op::Report, zones, start(zone)),
-            (_, Some(ResetStep::Reset(zone))) => own(Op::ZoneReset, 0, start(zone)),
+            (_, Some(ResetStep::Report(zone, zones))) => Command::new(Op::Report, start(zone), zones),
+            (_, Some(ResetStep::Reset(zone))) => Command::new(Op::ZoneReset, start(zone), 0),
             (_, Some(ResetStep::End(_))) => unreachable!("a walk that has ended leaves its piece"),
             (Op::Flush | Op::ResetAll, None) => self.command,
             (Op::Report, None) => {

@@ -42,7 +42,7 @@ fn concat(options: &[EmulatedOptions]) -> Result<Linear, LinearError> {
 }
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 #[test]

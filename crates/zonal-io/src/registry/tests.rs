@@ -212,13 +212,7 @@ fn every_option_of_an_image_reaches_it() {
         use crate::device::{Command, Context, Submitted};
         use zonal_core::{Nanos, Op, Sector};
         let device = Registry::default().open(&format!("image:{path},threads={threads}")).unwrap();
-        let flush = Command {
-            op: Op::Flush,
-            fua: false,
-            sectors: 0,
-            sector: Sector(0),
-            data: crate::data::Data::NONE,
-        };
+        let flush = Command::new(Op::Flush, Sector(0), 0);
         let submitted = device.submit(Nanos(0), 0, &flush, &mut Some(Context::token(1)));
         assert_eq!(matches!(submitted, Submitted::Done(Ok(_))), is_inline, "{threads}");
     }

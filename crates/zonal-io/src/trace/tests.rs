@@ -1,5 +1,4 @@
 use super::*;
-use crate::data::Data;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use crate::registry::Registry;
 use proptest::prelude::*;
@@ -17,7 +16,7 @@ fn polled() -> EmulatedOptions {
 }
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 /// Submits and gives back what is left of the context.

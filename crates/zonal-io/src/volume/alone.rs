@@ -20,7 +20,7 @@ use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, Z
 /// # Errors
 /// The device's answer.
 pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
-    let command = Command { op: Op::Report, fua: false, sectors: zones, sector, data: Data::NONE };
+    let command = Command::new(Op::Report, sector, zones);
     match run_persistently(device, &command)? {
         Output::Zones(zones) => Ok(zones),
         _ => Err(DeviceError::InvalidField),
@@ -105,7 +105,7 @@ pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Re
     // `run_alone` waits for.
     let data = unsafe { Data::one(Segment::new(buf.as_ptr(), buf.len())) };
     let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
-    let result = run_persistently(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
+    let result = run_persistently(device, &Command { data, ..Command::new(Op::Read, sector, sectors) });
     (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 

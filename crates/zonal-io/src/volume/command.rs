@@ -55,7 +55,7 @@ impl Terms {
     pub(super) fn command(&self, context: &mut Context) -> Command {
         match &mut context.0 {
             ContextKind::One(p) if p.stage == RequestStage::FlushBehind => {
-                Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE }
+                Command::new(Op::Flush, Sector(0), 0)
             }
             ContextKind::One(p) => {
                 let sectors = self.next_sectors(p);
@@ -67,23 +67,23 @@ impl Terms {
                 // The rest of a torn append has its place.
                 let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
                 let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
-                Command { op, fua: self.fua(p), sectors, sector: p.sector + Sectors(p.done.into()), data }
+                let sector = p.sector + Sectors(p.done.into());
+                Command { fua: self.fua(p), data, ..Command::new(op, sector, sectors) }
             }
             ContextKind::Merged(m) => {
                 let first = &m.parts[0];
+                let sector = first.sector + Sectors(first.done.into());
                 Command {
-                    op: Op::Write,
                     fua: self.fua(first),
-                    sectors: m.sectors,
-                    sector: first.sector + Sectors(first.done.into()),
                     // SAFETY: the buffers and the list travel with the command in its boxed context; zeroes are static
                     // and a write does not change them.
                     data: unsafe { Data::many(&raw const *m.segments) },
+                    ..Command::new(Op::Write, sector, m.sectors)
                 }
             }
             ContextKind::Resync(zone, _) => {
                 let sector = self.info.geometry.start_of(*zone);
-                Command { op: Op::Report, fua: false, sectors: 1, sector, data: Data::NONE }
+                Command::new(Op::Report, sector, 1)
             }
             ContextKind::ReadBack(r) => self.read_back_command(r),
             ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
@@ -103,6 +103,6 @@ impl Terms {
         let sector = self.info.geometry.start_of(zone) + Sectors(offset.into());
         // SAFETY: the buffer travels with the command in its boxed context and is not touched until it is back.
         let data = unsafe { Data::one(Segment::new(r.piece.as_ptr(), r.piece.len())) };
-        Command { op: Op::Read, fua: false, sectors, sector, data }
+        Command { data, ..Command::new(Op::Read, sector, sectors) }
     }
 }

@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use zerocopy::{FromZeros, IntoBytes};
 use zonal_core::{DeviceError, Geometry, Op, Sector, Sectors};
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Output};
 use zonal_io::identity::Identity;
 
@@ -114,7 +113,7 @@ pub(super) fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
 
 /// The capacity of the first zone. All have the same: a namespace with various ones is refused.
 fn capacity(link: &mut Link<Job>, namespace: &NamespaceFacts) -> Result<Sectors, AttachError> {
-    let command = Command { op: Op::Report, fua: false, sectors: 1, sector: Sector(0), data: Data::NONE };
+    let command = Command::new(Op::Report, Sector(0), 1);
     let Start::Send(sqe, job) = namespace.start(&command) else {
         return Err(AttachError::Report(DeviceError::Unsupported));
     };

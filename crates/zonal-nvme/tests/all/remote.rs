@@ -11,7 +11,6 @@ use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneError
 use zonal_io::buffer::IoBuf;
 use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::clock::Clock;
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode, report, run_alone};
@@ -206,7 +205,7 @@ fn ordinary_namespace_is_written_anywhere() {
 
 fn run(device: &dyn Device, op: Op, sector: u64) -> Result<Output, DeviceError> {
     let sectors = if op == Op::Verify { BLOCK } else { 0 };
-    run_alone(device, &Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE })
+    run_alone(device, &Command::new(op, Sector(sector), sectors))
 }
 
 #[test]

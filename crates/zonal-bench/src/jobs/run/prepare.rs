@@ -5,7 +5,6 @@ use crate::jobs::plan::{Opener, Plan, WorkerPlan, ZonesOptions, sequential};
 use crate::jobs::workload::zones::Zones;
 use crate::measure::series::{ModeSeries, ZoneMap};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, DeviceInfo};
 use zonal_io::volume::{WriteMode, report, run_alone};
 
@@ -20,7 +19,7 @@ pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {
 }
 
 fn command(device: &dyn Device, op: Op, sector: Sector) -> Result<(), DeviceError> {
-    run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE }).map(|_| ())
+    run_alone(device, &Command::new(op, sector, 0)).map(|_| ())
 }
 
 fn reset(device: &dyn Device, sector: Sector) -> Result<(), BenchError> {

@@ -33,7 +33,7 @@ fn null(options: &EmulatedOptions) -> Emulated<Null> {
 }
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 fn ram(options: &EmulatedOptions) -> Emulated<Ram> {

@@ -53,7 +53,7 @@ fn refuse(error: DeviceError) -> Rule {
 }
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 /// Runs a command to its end, as time needs it, on sectors filled with `fill`.

@@ -58,7 +58,7 @@ fn run(device: &ImageDevice, command: &Command) -> CommandResult {
 }
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 fn data(buffer: &mut IoBuf) -> Data {

@@ -31,7 +31,7 @@ pub fn run(device: &dyn Device, command: Command, buffer: &mut IoBuf) -> Command
 }
 
 pub fn command(op: Op, sector: u64, sectors: u32) -> Command {
-    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+    Command::new(op, Sector(sector), sectors)
 }
 
 /// A command without payload.

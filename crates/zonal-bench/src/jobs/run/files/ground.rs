@@ -6,7 +6,6 @@ use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::superblocks::COPY_BLOCKS;
 use zonal_fs::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_io::buffer::IoBuf;
-use zonal_io::data::Data;
 use zonal_io::device::{Command, Device};
 use zonal_io::owner::ZONAL_MAGIC;
 use zonal_io::volume::{read_alone, run_alone};
@@ -31,7 +30,7 @@ fn has_file_system(device: &dyn Device) -> bool {
 /// Makes it no file system any more. One in a sequential zone goes when that is reset.
 fn forget(device: &dyn Device) -> Result<(), BenchError> {
     let sectors = COPY_BLOCKS * BLOCK_SECTORS;
-    let zeroes = Command { op: Op::WriteZeroes, fua: false, sectors, sector: Sector(0), data: Data::NONE };
+    let zeroes = Command::new(Op::WriteZeroes, Sector(0), sectors);
     if !device.info().geometry.is_conventional(ZoneIndex(0)) {
         return Ok(());
     }
