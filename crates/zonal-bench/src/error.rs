@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
+use zonal_io::fault::PlanMismatch;
 use zonal_io::owner::Owned;
 use zonal_io::volume::{OpenError, SwitchError};
 use zonal_sim::executor::{Halt, Stopped};
@@ -80,6 +81,9 @@ pub enum BenchError {
         /// Device name.
         device: String,
     },
+    /// A fault plan does not fit the device.
+    #[error(transparent)]
+    Faults(#[from] PlanMismatch),
     /// Blocks are to be verified on a device that keeps none.
     #[error("job {job}: verify needs a device that keeps data, and {device} does not")]
     NothingToVerify {

@@ -29,7 +29,9 @@ use crate::pending::{Merged, PendingRequest, ReadBack};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
-use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
+use zonal_core::{
+    DeviceError, Geometry, Nanos, Op, Personality, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex,
+};
 
 /// What a device, or a file, is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -99,6 +101,19 @@ pub struct HostTime {
     pub scheduler: u64,
 }
 
+/// Place at which the bytes of a write end up.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Landing {
+    /// Where the answer says.
+    #[default]
+    InPlace,
+    /// Nowhere. The pointer moves and the answer is success; the blocks keep what lay there before.
+    Lost,
+    /// Over other written blocks of the device, as many, chosen by this number and the write's own place, which is left as by
+    /// [`Landing::Lost`]. If there are no such blocks the write is lost.
+    Misdirected(u8),
+}
+
 /// One command. Plain data: a device that answers later keeps a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
@@ -113,13 +128,25 @@ pub struct Command {
     /// The bytes, where the operation has any and the caller has them: `sectors` long, or [`Data::NONE`] on a device
     /// that keeps no data.
     pub data: Data,
+    /// Anything but `InPlace` is a fault of the drive, which only a device with [`Insight::misplaces`] can be asked for. A wrapper
+    /// passes it on.
+    pub landing: Landing,
 }
 
 impl Command {
     /// A command without bytes, whose answer need not wait until it is durable.
     #[inline(always)]
     pub const fn new(op: Op, sector: Sector, sectors: u32) -> Command {
-        Command { op, fua: false, sectors, sector, data: Data::NONE }
+        Command { op, fua: false, sectors, sector, data: Data::NONE, landing: Landing::InPlace }
+    }
+
+    /// A copy of the bytes that a write stores.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.sectors as usize * SECTOR_BYTES as usize];
+        if self.op != Op::WriteZeroes {
+            self.data.for_each(|at, piece| bytes[at..at + piece.len()].copy_from_slice(piece));
+        }
+        bytes
     }
 }
 
@@ -205,6 +232,8 @@ pub struct Insight {
     pub virtual_time: bool,
     /// True if it is empty whenever it is opened, as memory is: nothing of an earlier run can be on it. Constant.
     pub begins_empty: bool,
+    /// True if it can lose and misdirect writes: [`Command::landing`]. Constant.
+    pub misplaces: bool,
     /// What the host took that the device was measured with, for a run in virtual time to take as well. Constant.
     pub host_time: HostTime,
     /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none

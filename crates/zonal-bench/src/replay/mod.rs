@@ -230,7 +230,7 @@ fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume,
     if !options.volume.force {
         check_order(bare.info(), [in_effect])?;
     }
-    let device: Arc<dyn Device> = match with_faults(&bare, options.fault.as_ref()) {
+    let device: Arc<dyn Device> = match with_faults(&bare, options.fault.as_ref())? {
         Some(faults) => faults,
         None => bare,
     };

@@ -8,7 +8,8 @@ use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Failure, HostRules, Reopen, Report, run};
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
-use zonal_io::fault::Plan;
+use zonal_io::emulated::{Emulated, Ram};
+use zonal_io::fault::{Plan, PlanMismatch};
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::WriteMode;
 
@@ -283,4 +284,34 @@ fn u46_block_that_a_failed_write_has_overwritten_in_part_is_no_mismatch() {
     assert!(matches!(report.modes[0].jobs[0].failure, Some(Failure::Request { op: Op::Write, .. })));
     let verify = verified(&report);
     assert_eq!((verify.blocks, verify.gone, verify.mismatches), (3, 1, 0));
+}
+
+#[test]
+fn lost_and_misdirected_writes_are_found() {
+    for mode in MODES {
+        for fault in ["lost", "misdirected"] {
+            let options = options();
+            let ram = Ram::new(&options.geometry().unwrap());
+            let device: Arc<dyn Device> = Arc::new(Emulated::new("ram", &options, ram).unwrap());
+            let mut bench =
+                BenchOptions::new(jobs(&format!("--name=m --verify=crc32c --zonemode=zbd {FILL}")));
+            bench.modes = vec![mode];
+            bench.reopen = Reopen::Same;
+            let plan = format!("[[rule]]\non = \"writes\"\nnth = 9\nfault = \"{fault}\"\n");
+            bench.fault = Some(Plan::parse(&plan).unwrap());
+            let report = run(&|| Ok(device.clone()), &bench).unwrap();
+            let ran = &report.modes[0];
+            assert!(matches!(ran.jobs[0].failure, Some(Failure::Verify { .. })), "{mode}, {fault}");
+            assert!(verified(&report).mismatches > 0, "{mode}, {fault}");
+            assert!(ran.notes.contains(&"faults, by the rules of the plan: 1".to_owned()), "{:?}", ran.notes);
+        }
+    }
+}
+
+#[test]
+fn plan_that_the_device_cannot_follow_is_refused() {
+    let mut bench = BenchOptions::new(jobs("--name=m --zonemode=zbd --rw=write --bs=4k --size=1z"));
+    bench.fault = Some(Plan::parse("[[rule]]\nfault = \"busy\"\n[rates]\nlost = 0.1").unwrap());
+    let error = run(&|| Ok(null(&options())), &bench).unwrap_err();
+    assert!(matches!(error, BenchError::Faults(PlanMismatch { rule: 2, fault: "lost", .. })), "{error}");
 }

@@ -509,6 +509,22 @@ fn missing_plan_exits_alike_whoever_names_it() {
 }
 
 #[test]
+fn plan_that_a_device_cannot_follow_exits_alike_whoever_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("t"), "0,h,0,Write,0,4096\n").unwrap();
+    fs::write(dir.path().join("plan"), "[[rule]]\nfault = \"lost\"\n").unwrap();
+    for line in [
+        "bench --device null: --name=a --rw=write --zonemode=zbd --size=1z --fault plan",
+        "bench --device fault:plan=plan+null: --name=a",
+        "replay t --device null: --fault plan",
+        "info fault:lost=0.5+null:",
+    ] {
+        let error = refused(dir.path(), line, DEVICE);
+        assert!(error.contains("null:: cannot have the fault `lost` of rule 1: "), "{line}: {error}");
+    }
+}
+
+#[test]
 fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let line = |mode| {

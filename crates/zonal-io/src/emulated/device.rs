@@ -2,12 +2,14 @@
 
 use super::check::{self, Payload};
 use super::completion::{Executed, Queues};
+use super::elsewhere::elsewhere;
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{Happened, Placed, WriteKind, Zones};
 use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Output, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Landing, Output,
+    Submitted,
 };
 use crate::news::Wakeups;
 use crate::sync::Watched;
@@ -187,9 +189,31 @@ impl<S: Storage> Emulated<S> {
 
     #[inline]
     fn transfer(&self, to: Extent, command: &Command) -> Result<(), DeviceError> {
-        match command.op {
-            Op::WriteZeroes => self.storage.write_zeroes(to),
-            _ => self.storage.write(to, &command.data),
+        match (command.landing, command.op) {
+            (Landing::InPlace, Op::WriteZeroes) => self.storage.write_zeroes(to),
+            (Landing::InPlace, _) => self.storage.write(to, &command.data),
+            (Landing::Lost, _) => Ok(()),
+            (Landing::Misdirected(draw), _) => {
+                self.misdirect(to, draw, command);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the bytes of a write to `own` over other data.
+    #[cold]
+    fn misdirect(&self, own: Extent, draw: u8, command: &Command) {
+        let end_of = |zone| {
+            let capacity = self.info.geometry.capacity_of(zone);
+            self.zones.state(zone).readable(0, capacity).unwrap_or(0)
+        };
+        let Some((zone, offset)) = elsewhere(&self.info, own, draw, end_of) else { return };
+        // A zone that has been reset since then has no data there, or is reset later and then of another generation.
+        if let Ok(found) = self.zones.readable(zone, offset, own.sectors)
+            && found.data_sectors == own.sectors
+        {
+            let to = Extent { zone, offset, sectors: own.sectors, generation: found.generation };
+            self.storage.overwrite(to, &command.bytes());
         }
     }
 
@@ -300,7 +324,7 @@ impl<S: Storage> Device for Emulated<S> {
         let device = self.device_lock.as_ref().map_or(0, Watched::waits);
         let waits = device + self.queues.as_ref().map_or(0, Queues::waits);
         let contention = self.zones.contention() + Contention { waits, retries: 0 };
-        Insight { begins_empty: true, contention, ..Insight::default() }
+        Insight { begins_empty: true, misplaces: S::OVERWRITES, contention, ..Insight::default() }
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -14,6 +14,7 @@
 pub(crate) mod check;
 mod completion;
 mod device;
+mod elsewhere;
 mod floors;
 mod null;
 mod options;
@@ -23,6 +24,7 @@ mod zones;
 
 pub(crate) use completion::{Executed, Queues};
 pub use device::Emulated;
+pub(crate) use elsewhere::elsewhere;
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 pub(crate) use options::{QUEUE_DEPTH_MAX, QUEUES_MAX};

@@ -16,6 +16,10 @@
 //! no thread will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The
 //! pool keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
 //!
+//! # Misdirected writes
+//! replace data that is present, which no write does. They go into *strays* of their own, sectors that a read takes in place of
+//! those of the chunks. All other tables have none, so that a read finds that out by one load.
+//!
 //! # Conventional zones
 //! are written anywhere, any number of times: there every chunk has a lock.
 
@@ -26,6 +30,7 @@ use super::zones::GENERATION_BITS;
 use crate::data::Data;
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering, RwLock};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+use hashbrown::HashMap;
 use pool::Pool;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -135,6 +140,8 @@ fn is_older(a: u32, b: u32) -> bool {
 impl Storage for Ram {
     const KEEPS_DATA: bool = true;
 
+    const OVERWRITES: bool = true;
+
     fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError> {
         if self.geometry.is_conventional(to.zone) {
             write_rewritable(self.rewritable(to.zone), to, data);
@@ -153,6 +160,16 @@ impl Storage for Ram {
         }
         // In a sequential zone what is not present is zero.
         Ok(())
+    }
+
+    fn overwrite(&self, to: Extent, bytes: &[u8]) {
+        if self.geometry.is_conventional(to.zone) {
+            return put_rewritable(self.rewritable(to.zone), start(to), bytes);
+        }
+        let guard = crossbeam_epoch::pin();
+        if let Some(chunks) = self.table_for(to, &guard) {
+            chunks.overwrite(to, bytes);
+        }
     }
 
     fn read(&self, from: Extent, data: &Data) -> Result<(), DeviceError> {
@@ -249,8 +266,12 @@ struct ZoneChunks {
     /// the slots are seldom in a cache close by, and their data can only be asked for once they are here.
     whole: Box<[AtomicPtr<u8>]>,
     slots: Box<[ChunkSlot]>,
+    strays: OnceLock<RwLock<Strays>>,
     pool: Arc<Pool>,
 }
+
+/// What misdirected writes have put in place of a zone's sectors.
+type Strays = HashMap<u32, [u8; SECTOR_BYTES as usize]>;
 
 /// One chunk's place.
 #[derive(Default)]
@@ -290,7 +311,7 @@ impl ZoneChunks {
     fn new(generation: u32, chunks: usize, pool: &Arc<Pool>) -> ZoneChunks {
         let whole = (0..chunks).map(|_| AtomicPtr::default()).collect();
         let slots = (0..chunks).map(|_| ChunkSlot::default()).collect();
-        ZoneChunks { generation, whole, slots, pool: pool.clone() }
+        ZoneChunks { generation, whole, slots, strays: OnceLock::new(), pool: pool.clone() }
     }
 
     /// The chunk in `slot`, allocated if need be.
@@ -357,6 +378,19 @@ impl ZoneChunks {
                 target = rest;
             }
         });
+        if let Some(strays) = self.strays.get() {
+            read_strays(&strays.read(), from, data);
+        }
+    }
+
+    /// Puts `bytes` in place of what is in the sectors of `to`.
+    #[cold]
+    fn overwrite(&self, to: Extent, bytes: &[u8]) {
+        let (sectors, _) = bytes.as_chunks();
+        self.strays
+            .get_or_init(|| RwLock::new(Strays::default()))
+            .write()
+            .extend((to.offset..).zip(sectors.iter().copied()));
     }
 
     #[inline]
@@ -367,6 +401,25 @@ impl ZoneChunks {
             None => self.slots[piece.chunk].read(piece, target),
         }
     }
+}
+
+/// Replaces those sectors of `data`, which was read from `from`, that are among `strays`.
+#[cold]
+fn read_strays(strays: &Strays, from: Extent, data: &Data) {
+    let sector_bytes = SECTOR_BYTES as usize;
+    data.for_each_mut(|at, target| {
+        // A piece of memory may begin and end in the middle of a sector.
+        let end = (at + target.len()).min(bytes(from));
+        let mut now = at;
+        while now < end {
+            let within = now % sector_bytes;
+            let next = end.min(now - within + sector_bytes);
+            if let Some(stray) = strays.get(&(from.offset + (now / sector_bytes) as u32)) {
+                target[now - at..next - at].copy_from_slice(&stray[within..within + next - now]);
+            }
+            now = next;
+        }
+    });
 }
 
 /// # Safety
@@ -422,15 +475,18 @@ impl Drop for ZoneChunks {
 type Rewritable = RwLock<Option<Box<[u8]>>>;
 
 fn write_rewritable(chunks: &[Rewritable], to: Extent, data: &Data) {
-    data.for_each(|at, mut source| {
-        for piece in pieces(start(to) + at as u64, source.len()) {
-            let (now, rest) = source.split_at(piece.len);
-            let mut chunk = chunks[piece.chunk].write();
-            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
-            chunk[piece.at..][..piece.len].copy_from_slice(now);
-            source = rest;
-        }
-    });
+    data.for_each(|at, source| put_rewritable(chunks, start(to) + at as u64, source));
+}
+
+/// Puts `source` at byte `at` of the zone.
+fn put_rewritable(chunks: &[Rewritable], at: u64, mut source: &[u8]) {
+    for piece in pieces(at, source.len()) {
+        let (now, rest) = source.split_at(piece.len);
+        let mut chunk = chunks[piece.chunk].write();
+        let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
+        chunk[piece.at..][..piece.len].copy_from_slice(now);
+        source = rest;
+    }
 }
 
 fn zero_rewritable(chunks: &[Rewritable], to: Extent) {

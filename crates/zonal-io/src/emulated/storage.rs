@@ -32,6 +32,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Whether there are bytes to move. Without, `Data` may be absent and reads leave their buffers untouched.
     const KEEPS_DATA: bool;
 
+    /// Whether it has [`Storage::overwrite`].
+    const OVERWRITES: bool = false;
+
     /// Stores `data`, which has the length of `to`.
     ///
     /// # Errors
@@ -43,6 +46,9 @@ pub trait Storage: Send + Sync + 'static {
     /// # Errors
     /// If not all of them could be stored.
     fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError>;
+
+    /// Replaces data that is there, as a misdirected write does, in sequential zones too. A zone of another generation is left alone.
+    fn overwrite(&self, _to: Extent, _bytes: &[u8]) {}
 
     /// Fills the first part of `data`, of the length of `from`; the rest is filled with zeroes by the caller.
     ///

@@ -6,7 +6,7 @@ use super::bad::BadRange;
 use super::flight::{LateCommand, Order, scope};
 use super::rule::{Carried, Effect, InFlight, Late, Ops, Reordered};
 use super::state::{FaultState, later};
-use crate::device::{Command, CommandResult};
+use crate::device::{Command, CommandResult, Landing};
 use zonal_core::{DeviceError, Nanos, Op};
 
 /// What happens to a command.
@@ -166,6 +166,18 @@ impl FaultState {
                     0 => Happens::Verdict(Verdict::Answer(Err(error))),
                     part => Happens::Part(part),
                 }
+            }
+            Effect::Lost | Effect::Misdirected if !self.inner.insight().misplaces => {
+                Happens::Verdict(Verdict::Answer(Err(DeviceError::Unsupported)))
+            }
+            Effect::Lost => {
+                order.landing = Landing::Lost;
+                Happens::All
+            }
+            Effect::Misdirected => {
+                let draw = self.rules[rule].1.below(1 << u8::BITS);
+                order.landing = Landing::Misdirected(draw as u8);
+                Happens::All
             }
             Effect::TimeOut { after, carried } => {
                 order.due = order.due.max(later(now, after));

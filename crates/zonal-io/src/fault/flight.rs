@@ -3,7 +3,7 @@
 use super::rule::Late;
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Context};
+use crate::device::{Command, CommandResult, Context, Landing};
 use crate::wrap::ResetWalk;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 
@@ -26,13 +26,15 @@ pub(super) struct Order {
     pub(super) due: Nanos,
     /// Its answer is reordered by the rule with this number.
     pub(super) reorder: Option<usize>,
+    /// Where its bytes go, unless it came with a fault of its own.
+    pub(super) landing: Landing,
     /// Carried out, if at all, after it was told that time is over.
     pub(super) late: Option<u64>,
 }
 
 impl Order {
     pub(super) fn at(due: Nanos) -> Order {
-        Order { error: None, due, reorder: None, late: None }
+        Order { error: None, due, reorder: None, landing: Landing::InPlace, late: None }
     }
 }
 

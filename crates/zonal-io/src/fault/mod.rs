@@ -30,7 +30,7 @@ mod window;
 
 pub use bad::{BadBlocks, BadRange, BadRangeError};
 pub use degraded::Degraded;
-pub use plan::{Plan, PlanError, PlanProblem, Settling};
+pub use plan::{Plan, PlanError, PlanMismatch, PlanProblem, Settling};
 pub use rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace};
 
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
@@ -102,7 +102,8 @@ pub fn read_plan(path: &Path) -> Result<Plan, Box<dyn Error + Send + Sync>> {
 }
 
 impl Fault {
-    /// Lets `inner` misbehave as `plan` says.
+    /// Lets `inner` misbehave as `plan` says. Where [`Plan::check`] refuses the plan, or a rule is added that it would refuse, the
+    /// rule's commands end with [`DeviceError::Unsupported`].
     pub fn new(inner: Arc<dyn Device>, plan: Plan) -> Fault {
         let mut info = inner.info().clone();
         plan.describe(&mut info);

@@ -161,6 +161,10 @@ pub enum Effect {
         /// The answer.
         error: DeviceError,
     },
+    /// A write that is acknowledged and moves the pointer, with bytes that end up nowhere: its blocks keep what lay there before.
+    Lost,
+    /// As [`Effect::Lost`], with bytes that overwrite as many other written blocks of the device, chosen by chance.
+    Misdirected,
     /// The queue is full: nothing happens, and the host tries again.
     Busy,
     /// Answered with [`DeviceError::TimedOut`] after this time.
@@ -199,8 +203,18 @@ impl Effect {
     pub const fn ops(&self) -> Ops {
         match self {
             Effect::Torn { .. } => Ops::DATA,
+            Effect::Lost | Effect::Misdirected => Ops::WRITES,
             Effect::Degrade(_) => Ops::DATA.or(Ops::MANAGEMENT),
             _ => Ops::ANY,
+        }
+    }
+
+    /// Word for one that only a device with [`crate::device::Insight::misplaces`] can be asked for.
+    pub(super) const fn misplaces(&self) -> Option<&'static str> {
+        match self {
+            Effect::Lost => Some("lost"),
+            Effect::Misdirected => Some("misdirected"),
+            _ => None,
         }
     }
 

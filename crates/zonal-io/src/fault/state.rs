@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::rule::{InFlight, Late, Ops, Rule, Tally};
 use super::window::Window;
 use crate::changes::{Changes, ZoneSetting};
-use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
+use crate::device::{Command, CommandResult, Context, Device, Landing, Output, Submitted};
 use crate::fault::Degraded;
 use crate::sync::Arc;
 use crate::wrap::{ResetStep, ResetWalk, Slots};
@@ -221,12 +221,16 @@ impl FaultState {
 
     /// The first `sectors` of a command, in flight.
     fn flight(&self, command: &Command, sectors: u32, host: Host) -> InnerCommand {
-        let queue = host.queue;
+        let (queue, landing) = (host.queue, host.order.landing);
         let whom = Whom::Host(host);
+        let mut command = *command;
+        if landing != Landing::InPlace {
+            command.landing = landing;
+        }
         if sectors < command.sectors && Ops::DATA.contains(command.op) {
-            InnerCommand::torn(queue, *command, sectors, whom)
+            InnerCommand::torn(queue, command, sectors, whom)
         } else {
-            InnerCommand::new(queue, *command, whom)
+            InnerCommand::new(queue, command, whom)
         }
     }
 

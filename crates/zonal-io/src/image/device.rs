@@ -284,7 +284,7 @@ impl Device for ImageDevice {
     }
 
     fn insight(&self) -> Insight {
-        Insight { contention: self.engine.contention(), ..Insight::default() }
+        Insight { misplaces: true, contention: self.engine.contention(), ..Insight::default() }
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -17,9 +17,11 @@
 //! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
 
 use crate::changes::{Notices, ZoneSetting};
-use crate::device::{Command, CommandResult, Completed, Contention, Context, DeviceInfo, Output, Submitted};
+use crate::device::{
+    Command, CommandResult, Completed, Contention, Context, DeviceInfo, Landing, Output, Submitted,
+};
 use crate::emulated::check::{self, Payload};
-use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
+use crate::emulated::{Executed, Extent, Placed, Queues, WriteKind, Zones, elsewhere};
 use crate::image::backing::Backing;
 use crate::image::error::{Failure, errno};
 use crate::image::flight::{self, Answer, Start, WritesInFlight};
@@ -438,6 +440,11 @@ impl Engine {
     }
 
     fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
+        match command.landing {
+            Landing::InPlace => {}
+            Landing::Lost => return Ok(()),
+            Landing::Misdirected(draw) => return self.misdirect(command, to, draw),
+        }
         let at = self.layout.data(to);
         let mut result = self.move_in(command, at);
         // The space that reset zones keep is the host's before it is theirs.
@@ -447,6 +454,33 @@ impl Engine {
         // Also after a failure: what of it can be read must not change any more once a flush is over.
         self.ledger.wrote_data();
         result.map_err(|e| DeviceError::Os(errno(&e)))
+    }
+
+    /// Puts the bytes of a write to `own` over other data.
+    #[cold]
+    fn misdirect(&self, command: &Command, own: Sector, draw: u8) -> Result<(), DeviceError> {
+        let (geometry, sectors) = (self.geometry(), command.sectors);
+        let own =
+            Extent { zone: geometry.zone_of(own), offset: geometry.offset_of(own), sectors, generation: 0 };
+        let end_of =
+            |zone| self.flights.state(&self.zones, zone).readable(0, geometry.capacity_of(zone)).unwrap_or(0);
+        let Some((zone, offset)) = elsewhere(&self.info, own, draw, end_of) else { return Ok(()) };
+        let at = self.layout.data(geometry.start_of(zone) + Sectors(offset.into()));
+        let bytes = command.bytes();
+        let write = || {
+            self.flights.with_state(&self.zones, zone, |state| match state.readable(offset, sectors) {
+                Ok(found) if found == sectors => self.backing.write_at(&bytes, at),
+                // Reset since then.
+                _ => Ok(()),
+            })
+        };
+        match geometry.is_conventional(zone) {
+            true => write().map_err(|e| DeviceError::Os(errno(&e))),
+            false => self
+                .ledger
+                .overwrite(zone, &|zone| self.durable_state(zone), write)
+                .map_err(|f| DeviceError::Os(f.errno)),
+        }
     }
 
     fn move_in(&self, command: &Command, at: u64) -> io::Result<()> {

@@ -204,7 +204,18 @@ impl WritesInFlight {
 
     /// State of `zone`, counting only data that has arrived.
     pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
-        arrived_state(zones, self.lock(zone).get(&zone), zone)
+        self.with_state(zones, zone, |state| state)
+    }
+
+    /// Calls `look` with that state. Until it returns, the zone is not reset and no write of it ends.
+    pub(super) fn with_state<R>(
+        &self,
+        zones: &Zones,
+        zone: ZoneIndex,
+        look: impl FnOnce(ZoneState) -> R,
+    ) -> R {
+        let shard = self.lock(zone);
+        look(arrived_state(zones, shard.get(&zone), zone))
     }
 }
 

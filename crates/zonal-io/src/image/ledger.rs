@@ -235,6 +235,29 @@ impl Ledger {
             .map_err(|errno| self.fail("noting the zones' states", &io::Error::from_raw_os_error(errno)))
     }
 
+    /// Overwrites data below the pointer of `zone`, by `write`, as a misdirected write does. A tail that has its sum would say after a
+    /// power cut that the data was lost: the zone's page is written without tails before. No commit sums up data meanwhile.
+    #[cold]
+    pub(crate) fn overwrite(
+        &self,
+        zone: ZoneIndex,
+        sample: Sample<'_>,
+        write: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let page = page_of(zone) as u32;
+        self.begin_change()?;
+        let mut c = self.committer.lock();
+        self.check()?;
+        self.prove(&mut c, sample)?;
+        if self.write_guards(&mut c, &[page])? {
+            self.sync("syncing zone states")?;
+        }
+        self.write_page(&mut c, page, Vec::new())?;
+        self.sync("syncing zone states")?;
+        self.unsynced.store(true, Ordering::SeqCst);
+        write().map_err(|e| Failure::new("overwriting data", &e))
+    }
+
     /// Notes that the state of a zone could not be noted.
     pub(crate) fn not_noted(&self, e: &io::Error) -> Failure {
         self.fail("noting the zones' states", e)

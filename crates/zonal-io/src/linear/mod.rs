@@ -370,6 +370,7 @@ impl Device for Linear {
         Insight {
             virtual_time: all.iter().all(|its| its.virtual_time),
             begins_empty: all.iter().all(|its| its.begins_empty),
+            misplaces: all.iter().all(|its| its.misplaces),
             host_time: all[0].host_time,
             head: None,
             contention: all.iter().fold(Contention::default(), |sum, its| sum + its.contention),

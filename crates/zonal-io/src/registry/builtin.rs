@@ -89,6 +89,7 @@ pub(super) fn register(registry: &mut Registry) {
             let mut plan = file.map_or_else(|| Ok(fault::Plan::default()), |file| fault::read_plan(&file))?;
             plan.rules.extend(rates);
             plan.seed = seed.unwrap_or(plan.seed);
+            plan.check(&*inner)?;
             Ok(Arc::new(Fault::new(inner, plan).named(&name)))
         }))
     });

@@ -396,9 +396,11 @@ fn reopen(device: &str) -> Reopen {
 
 pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
-        BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } | BenchError::Owned(_) => {
-            Exit::Device
-        }
+        BenchError::Device(_)
+        | BenchError::Volume(_)
+        | BenchError::Zones { .. }
+        | BenchError::Owned(_)
+        | BenchError::Faults(_) => Exit::Device,
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
             Exit::Usage
         }

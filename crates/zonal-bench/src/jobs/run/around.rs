@@ -19,8 +19,13 @@ pub(crate) fn check_order(
 }
 
 /// The device with the faults of a plan, if there is one.
-pub(crate) fn with_faults(bare: &Arc<dyn Device>, plan: Option<&Plan>) -> Option<Arc<Fault>> {
-    plan.map(|plan| Arc::new(Fault::new(bare.clone(), plan.clone())))
+pub(crate) fn with_faults(
+    bare: &Arc<dyn Device>,
+    plan: Option<&Plan>,
+) -> Result<Option<Arc<Fault>>, BenchError> {
+    let Some(plan) = plan else { return Ok(None) };
+    plan.check(&**bare)?;
+    Ok(Some(Arc::new(Fault::new(bare.clone(), plan.clone()))))
 }
 
 /// The control socket of an open volume, if one is wanted.

@@ -62,7 +62,7 @@ impl PreparedZones {
             // What does not fit is told before the first mode runs, and not after it.
             options.modes.iter().try_for_each(|mode| plan_of(options, info, *mode).map(drop))?;
         }
-        let faults = with_faults(bare, options.fault.as_ref());
+        let faults = with_faults(bare, options.fault.as_ref())?;
         if !options.volume.force {
             let info = faults.as_ref().map_or(info, |faults| faults.info());
             check_order(info, [in_effect].into_iter().chain(options.modes.iter().copied()))?;

@@ -140,3 +140,18 @@ impl fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
+
+/// A plan with a fault that a device cannot have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{device}: cannot have the fault `{fault}` of rule {rule}: only ram and images can lose and misdirect writes; use one of \
+     them, or remove the rule"
+)]
+pub struct PlanMismatch {
+    /// Device name.
+    pub device: String,
+    /// Number of the rule, from 1; rates come after the rules of a plan.
+    pub rule: usize,
+    /// Word for the fault.
+    pub fault: &'static str,
+}

@@ -32,14 +32,14 @@ mod rates;
 mod rule;
 mod table;
 
-pub use error::{PlanError, PlanProblem};
+pub use error::{PlanError, PlanMismatch, PlanProblem};
 pub(crate) use rates::RATES;
 pub(super) use table::parse_rate;
 
 use super::bad::{BadBlocks, BadRange};
 pub use super::late::Settling;
 use super::rule::{Ops, Rule};
-use crate::device::DeviceInfo;
+use crate::device::{Device, DeviceInfo};
 use table::{Table, Value};
 use toml::de::DeTable;
 use zonal_core::{Nanos, Op};
@@ -93,6 +93,22 @@ impl Plan {
             PlanError::new(text, at, PlanProblem::Syntax(error.message().into()))
         })?;
         read_plan(Table::new(text, table))
+    }
+
+    /// Refuses a plan with writes that `device` cannot lose or misdirect.
+    ///
+    /// # Errors
+    /// [`PlanMismatch`] with the first such rule.
+    pub fn check(&self, device: &dyn Device) -> Result<(), PlanMismatch> {
+        if device.insight().misplaces {
+            return Ok(());
+        }
+        for (rule, fault) in (1..).zip(self.rules.iter().map(|rule| rule.effect.misplaces())) {
+            if let Some(fault) = fault {
+                return Err(PlanMismatch { device: device.info().name.clone(), rule, fault });
+            }
+        }
+        Ok(())
     }
 
     /// What the device has to hide.

@@ -24,7 +24,7 @@ impl RateKind {
 const CHANGES: Ops = Ops::WRITES.or(Ops::MANAGEMENT);
 
 /// Every kind. The order is that of the rules: the first that fires wins.
-pub(crate) const RATES: [RateKind; 12] = [
+pub(crate) const RATES: [RateKind; 14] = [
     RateKind { name: "busy", ops: Ops::ANY, effect: |_| Effect::Busy },
     RateKind { name: "attention", ops: Ops::ANY, effect: |_| Effect::Attention { commands: 1 } },
     RateKind { name: "medium", ops: Ops::DATA, effect: |_| Effect::Refuse(DeviceError::Medium) },
@@ -49,6 +49,8 @@ pub(crate) const RATES: [RateKind; 12] = [
         ops: Ops::WRITES,
         effect: |_| Effect::Torn { blocks: None, error: DeviceError::Medium },
     },
+    RateKind { name: "lost", ops: Ops::WRITES, effect: |_| Effect::Lost },
+    RateKind { name: "misdirected", ops: Ops::WRITES, effect: |_| Effect::Misdirected },
     RateKind {
         name: "time-out",
         ops: Ops::ANY,

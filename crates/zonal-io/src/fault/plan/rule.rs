@@ -36,6 +36,8 @@ enum EffectKind {
     Refuse,
     Fail,
     Torn,
+    Lost,
+    Misdirected,
     Busy,
     TimeOut,
     Attention,
@@ -45,10 +47,12 @@ enum EffectKind {
     Reorder,
 }
 
-const KINDS: [(&str, EffectKind); 11] = [
+const KINDS: [(&str, EffectKind); 13] = [
     ("refuse", EffectKind::Refuse),
     ("fail", EffectKind::Fail),
     ("torn", EffectKind::Torn),
+    ("lost", EffectKind::Lost),
+    ("misdirected", EffectKind::Misdirected),
     ("busy", EffectKind::Busy),
     ("time-out", EffectKind::TimeOut),
     ("attention", EffectKind::Attention),
@@ -82,7 +86,11 @@ fn read_ops(on: Value<'_>, effect: &Effect) -> Result<Ops, PlanError> {
     for value in on.list() {
         let some = value.choice(&OPS)?;
         if some.and(effect.ops()).is_empty() {
-            let which = if matches!(effect, Effect::Torn { .. }) { "data" } else { "data and management" };
+            let which = match effect {
+                Effect::Torn { .. } => "data",
+                Effect::Lost | Effect::Misdirected => "writes",
+                _ => "data and management",
+            };
             return Err(value.error(PlanProblem::CannotHappen(which)));
         }
         ops = ops.or(some);
@@ -132,6 +140,8 @@ fn read_effect(table: &mut Table<'_>, kind: EffectKind, time_out: Nanos) -> Resu
             let blocks = table.read("blocks", |v| v.number(0, u32::MAX.into()))?.map(|n| n as u32);
             Effect::Torn { blocks, error: read_error(table)? }
         }
+        EffectKind::Lost => Effect::Lost,
+        EffectKind::Misdirected => Effect::Misdirected,
         EffectKind::Busy => Effect::Busy,
         EffectKind::TimeOut => {
             let after = table.read("time", |v| v.time())?.unwrap_or(time_out);

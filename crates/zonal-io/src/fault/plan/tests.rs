@@ -41,6 +41,8 @@ fn every_fault_is_read_with_what_belongs_to_it() {
             "fault = 'torn'\nblocks = 0x2\nerror = 'busy'",
             Effect::Torn { blocks: Some(2), error: DeviceError::Busy },
         ),
+        ("fault = 'lost'", Effect::Lost),
+        ("fault = 'misdirected'", Effect::Misdirected),
         ("fault = 'busy'", Effect::Busy),
         ("fault = 'time-out'", Effect::TimeOut { after: TIME_OUT, carried: Carried::Never }),
         (
@@ -143,6 +145,7 @@ fn what_is_wrong_is_named_with_its_place() {
     complains("[[rule]]\nfault = 'busy'\n  on = 'wirte'", 3, 8, "did you mean `write`?");
     complains("[[rule]]\nfault = 'busy'\non = ['read', 3]", 3, 15, "has to be a text");
     complains("[[rule]]\nfault = 'torn'\non = 'flush'", 3, 6, "other operations only: data");
+    complains("[[rule]]\nfault = 'lost'\non = 'read'", 3, 6, "other operations only: writes");
     complains("[[rule]]\nfault = 'offline'\non = 'flush'", 3, 6, "data and management");
     complains("[[rule]]\nfault = 'busy'\nblocks = 3", 3, 1, "no such key");
     complains("[[rule]]\nfault = 'delay'", 1, 1, "needs `time`");

@@ -2,6 +2,7 @@
 
 mod compose;
 mod errors;
+mod misplaced;
 mod order;
 mod power;
 mod time_outs;
