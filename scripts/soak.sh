@@ -8,8 +8,10 @@
 #   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
 #              DAMAGE_CASES, however long that takes; also on drives with few active zones
-#   kills      commands that change a file system in an image, of one file or of a directory or archive, killed at random moments: 1,000, or KILLS, however long that
-#              takes
+#   misplaced  blocks of an aged drive that are stale or another's, and writes that a fault plan loses or misdirects under a file
+#              system at work, each in three places: 6,000 cases at least
+#   kills      commands that change a file system in an image, of one file, a directory or an archive, killed at random moments:
+#              1,000, or KILLS, however long that takes
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
 #              that takes; mounts killed after each call that promises durability, 200 times each; a million names listed while others come and go; and a hundred writers for all of the minutes
@@ -42,7 +44,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage kills killed mounts storm schedules random interference hosts clients disks model calibrate loads fuzz
+all=(whole cuts files units store damage misplaced kills killed mounts storm schedules random interference hosts clients disks model calibrate loads fuzz
     mutants)
 declare -A rows=()
 failures=0
@@ -78,7 +80,7 @@ grouped() { sed ':a; s/\B[0-9]\{3\}\>/,&/; ta' <<<"$1"; }
 whole() {
     local bad=0 tests
     {
-        ZONAL_WHOLE=1 cargo test --release --package zonal-fs --test all --test million -- damage:: many:: plans:: million_ &&
+        ZONAL_WHOLE=1 cargo test --release --package zonal-fs --test all --test million -- damage:: many:: misplaced:: plans:: million_ &&
             ZONAL_WHOLE=1 cargo test --release --package zonal-check --test all -- random:: &&
             ZONAL_WHOLE=1 cargo test --release --package zonal-bench --test all -- calibrate::
     } >"$out/soak-whole.txt" 2>&1 || bad=1
@@ -151,6 +153,23 @@ damage() {
     drives=$(grep -c 'damage: ' "$said")
     row damage "$(grouped $((drives * cases))) cases on $drives drives: $counts" "$seed..$((seed + cases))" $bad
     [ "$cases" = 10000 ] || rows[damage]=${rows[damage]/scripts/DAMAGE_CASES=$cases scripts}
+}
+
+misplaced() {
+    local at=$seed batch=250 bad=0 least=1000 said=$out/soak-misplaced.txt counts
+    cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
+    begin
+    : >"$said"
+    while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test all \
+            -- --nocapture misplaced:: >>"$said" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    counts=$(grep -o 'misplaced: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
+        sed -E 's/([0-9]+) defects/defects: \1/' |
+        awk -F': ' '{ sum[$1] += $2 } END { printf "%d spared, %d sound, %d told by a read, %d refused, %d without the last batches, %d defects",
+            sum["Spared"], sum["Sound"], sum["Told"], sum["Refused"], sum["Earlier"], sum["defects"] }')
+    row misplaced "$(grouped $((6 * (at - seed)))) cases in three places: $counts" "$seed..$at" $bad
 }
 
 kills() {

@@ -15,6 +15,7 @@ use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
+use zonal_io::device::Device;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -78,10 +79,18 @@ impl Rig {
     }
 
     pub fn reach(&self) -> Result<Arc<Drive>, String> {
+        self.reach_through(|device| device)
+    }
+
+    /// Reaches the drive through a wrapper.
+    pub fn reach_through(
+        &self,
+        wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> Result<Arc<Drive>, String> {
         let options = OpenOptions::default().with_threads(0);
         let device = ImageDevice::open_backing(Path::new("twin"), self.backing.clone(), &options);
         let options = VolumeOptions::default().without_budget();
-        let volume = Volume::open(Arc::new(device.map_err(|e| e.to_string())?), options);
+        let volume = Volume::open(wrap(Arc::new(device.map_err(|e| e.to_string())?)), options);
         Ok(Arc::new(Drive::new(Arc::new(volume.map_err(|e| e.to_string())?))))
     }
 
