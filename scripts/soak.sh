@@ -9,12 +9,13 @@
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
 #              DAMAGE_CASES, however long that takes; also on drives with few active zones
 #   misplaced  blocks of an aged drive that are stale or another's, and writes that a fault plan loses or misdirects under a file
-#              system at work, each in three places: 6,000 cases at least
+#              system at work, each in three places: 3,000 cases at least
 #   kills      commands that change a file system in an image, of one file, a directory or an archive, killed at random moments:
 #              1,000, or KILLS, however long that takes
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
-#              that takes; mounts killed after each call that promises durability, 200 times each; a million names listed while others come and go; and a hundred writers for all of the minutes
+#              that takes; mounts killed after each call that promises durability, 200 times each; a million names listed while
+#              others come and go; and a hundred writers for all of the minutes
 #   storm      every kind of request at once, from four threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -156,7 +157,7 @@ damage() {
 }
 
 misplaced() {
-    local at=$seed batch=250 bad=0 least=1000 said=$out/soak-misplaced.txt counts
+    local at=$seed batch=250 bad=0 least=500 said=$out/soak-misplaced.txt counts
     cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
     begin
     : >"$said"
