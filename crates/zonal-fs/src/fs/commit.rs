@@ -45,6 +45,7 @@ impl Shared {
     }
 
     fn make_durable(&self, waiter: &dyn Wait, sealed: &Sealed) -> Result<(), FsError> {
+        self.wait_for_readers(waiter, sealed);
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let result = result.map(|committed| self.lock().rows.settled(committed));

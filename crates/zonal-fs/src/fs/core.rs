@@ -36,7 +36,7 @@ use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Wait, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -134,6 +134,8 @@ pub(super) struct Shared {
     pub(super) last_batch: Mutex<LastBatch>,
     /// The store is being compacted, and reads of rows wait.
     pub(super) is_compacting: AtomicBool,
+    /// Compactions of the store that were carried out or refused.
+    pub(super) compactions: AtomicU64,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
     /// Rows, for threads without the lock.

@@ -8,19 +8,25 @@ use crate::space::cost::Need;
 use crate::space::credits::{Answer, Refusal, Ticket};
 use crate::space::{Reservation, Urgency};
 use crate::waiter::Wait;
+use std::sync::atomic::Ordering;
 
 impl Shared {
     /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
     /// no other thread does.
     pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
-        match self.try_reserve(waiter, blocks) {
-            // Zones may be in a store that does not need them.
-            Err(FsError::NoSpace) if self.lock().rows.is_sparse() => {
-                self.commit(waiter)?;
-                self.compact_store(u64::MAX)?;
-                self.try_reserve(waiter, blocks)
+        loop {
+            let compactions = self.compactions.load(Ordering::Acquire);
+            let result = self.try_reserve(waiter, blocks);
+            if !matches!(result, Err(FsError::NoSpace)) {
+                return result;
             }
-            result => result,
+            // Zones may be in a store that does not need them, or have come back from it meanwhile.
+            if self.lock().rows.is_sparse() {
+                self.compact_for_space(waiter)?;
+            }
+            if self.compactions.load(Ordering::Acquire) == compactions {
+                return result;
+            }
         }
     }
 

@@ -69,7 +69,7 @@ pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
 use crate::make::{self, MakeError, MakeOptions};
-use crate::store::Rows;
+use crate::store::{Compacted, Rows};
 use crate::waiter::{Wait, Waiters};
 use core::Shared;
 use mount::Purpose;
@@ -668,7 +668,7 @@ impl FileSystem {
         self.0.send_old(waiter)?;
         let did = self.0.background_step(waiter)?;
         if !did {
-            if self.0.compact_store(COMPACTED_MAX)? {
+            if self.0.compact_store(COMPACTED_MAX)? == Compacted::Done {
                 return Ok(true);
             }
             self.0.name_batch_if_idle(waiter);

@@ -44,7 +44,7 @@ use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
@@ -258,6 +258,7 @@ pub(super) fn open(
         begun,
         last_batch: Mutex::default(),
         is_compacting: AtomicBool::default(),
+        compactions: AtomicU64::default(),
         keeps_data,
         reader,
         nodes,

@@ -11,8 +11,8 @@ use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
-use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
+use crate::store::{Compacted, Sealed, StoreError};
 use crate::waiter::Wait;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -37,6 +37,9 @@ impl ZoneSource for FreeZones {
 
 /// Time without a batch after which the superblock names the last one.
 const IDLE: Nanos = Nanos(1_000_000_000);
+
+/// Time that other threads are given to finish their reads of rows, or a commit.
+const READS_MAX: Nanos = Nanos(2_000_000_000);
 
 /// The last batch that a background step saw.
 #[derive(Debug, Default)]
@@ -129,17 +132,20 @@ impl Shared {
     }
 
     /// Compacts a store of at most `pages_max` pages whose rows were mostly removed, and takes back the zones that it does not need any more.
-    /// Calls that read rows wait meanwhile. Returns true if zones may have come back.
+    /// Calls that read rows wait meanwhile.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`], and the store's if it cannot be read any more.
-    pub(super) fn compact_store(&self, pages_max: u64) -> Result<bool, FsError> {
+    pub(super) fn compact_store(&self, pages_max: u64) -> Result<Compacted, FsError> {
         let compactor = {
             let mut core = self.lock();
             core.check_alive()?;
             let pages = core.rows.gauge().fill().map_or(0, |fill| fill.pages);
-            if core.is_committing || pages > pages_max || !core.rows.is_sparse() {
-                return Ok(false);
+            if pages > pages_max || !core.rows.is_sparse() {
+                return Ok(Compacted::Failed);
+            }
+            if core.is_committing {
+                return Ok(Compacted::Busy);
             }
             // No other thread commits meanwhile.
             core.is_committing = true;
@@ -148,13 +154,45 @@ impl Shared {
         self.is_compacting.store(true, Ordering::Release);
         let result = compactor.run().map_err(FsError::from);
         self.is_compacting.store(false, Ordering::Release);
-        self.lock().rows.compacted();
-        let result = result.and_then(|did| self.shrink_store().map(|()| did));
+        let result = match result {
+            Ok(Compacted::Done) => self.shrink_store().map(|()| Compacted::Done),
+            result => result,
+        };
         let mut core = self.lock();
+        if !matches!(result, Ok(Compacted::Busy)) {
+            core.rows.compacted();
+            self.compactions.fetch_add(1, Ordering::Release);
+        }
         core.is_committing = false;
         core.room.tell(|what| what == WaitsFor::Commit);
         core.step_may_help();
         result.inspect_err(|error| core.die(error))
+    }
+
+    /// Compacts a sparse store of any size, once no other thread reads or commits.
+    ///
+    /// # Errors
+    /// As [`Shared::compact_store`], and those of a commit.
+    pub(super) fn compact_for_space(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        let begin = waiter.now();
+        loop {
+            self.commit(waiter)?;
+            let is_busy = self.compact_store(u64::MAX)? == Compacted::Busy;
+            if !is_busy || waiter.now().0 - begin.0 > READS_MAX.0 {
+                waiter.done();
+                return Ok(());
+            }
+            waiter.wait(self.drive.volume());
+        }
+    }
+
+    /// Waits for threads that read an older commit, if this one should.
+    pub(super) fn wait_for_readers(&self, waiter: &dyn Wait, sealed: &Sealed) {
+        let begin = waiter.now();
+        while sealed.waits_for_readers() && waiter.now().0 - begin.0 <= READS_MAX.0 {
+            waiter.wait(self.drive.volume());
+        }
+        waiter.done();
     }
 
     /// Names the last batch in the superblock, if there was none for [`IDLE`].
@@ -198,7 +236,7 @@ impl Drop for Shared {
             return;
         }
         // A failure changes nothing of what is durable. The next opening finds it out.
-        if rows.compactor().run().is_ok_and(|did| did) {
+        if rows.compactor().run().is_ok_and(|compacted| compacted == Compacted::Done) {
             let backend = rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}
         }

@@ -18,7 +18,7 @@ use super::extents::{Found, KeptExtents};
 use super::gauge::bytes_of;
 use super::locked::{InOrder, Rank};
 use super::rows::{Row, StoreError};
-use super::site::Site;
+use super::site::{Compacted, Site};
 use super::tables::{Bounds, Tables};
 use crate::format::{Extent, key};
 use crate::spread;
@@ -30,7 +30,9 @@ use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow, Range};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -69,6 +71,8 @@ pub(super) struct Layers {
     counts: Mutex<Counts>,
     cache: RowCache,
     extents: KeptExtents,
+    /// Views of earlier commits that threads may still read.
+    replaced: Mutex<Vec<Weak<Tables>>>,
 }
 
 /// The layers of a part of the rows, the newest last.
@@ -102,6 +106,11 @@ fn parts_of(from: &[u8], end: &[u8]) -> Range<usize> {
     }
 }
 
+/// Ends the use of a view, before locks are waited for, and returns its number: a compaction has the locks, and waits for views.
+fn let_go(view: Arc<Tables>) -> u64 {
+    view.number
+}
+
 impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
@@ -109,7 +118,7 @@ impl Layers {
         let parts = std::array::from_fn(|_| CachePadded::new(ShardedLock::new(part())));
         let (bytes, extents) = (site.row_bytes(), KeptExtents::new(site.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { site, parts, counts: Mutex::default(), cache, extents })
+        Ok(Layers { site, parts, counts: Mutex::default(), cache, extents, replaced: Mutex::default() })
     }
 
     // A thread that panics with a lock has changed nothing by halves: maps take whole rows.
@@ -170,8 +179,9 @@ impl Layers {
         };
         let base = self.sound(base);
         let value = base.get(key).map_err(|error| self.site.note(error))?;
+        let number = let_go(base);
         let part = self.read(part);
-        if Arc::ptr_eq(&part.base, &base) && part.change(key).is_none() {
+        if part.base.number == number && part.change(key).is_none() {
             self.cache.insert(key.to_vec(), value.as_deref().map(Arc::from));
         }
         drop(part);
@@ -227,8 +237,9 @@ impl Layers {
             }
             // Up to here the database's rows are known.
             let known = (below.len() == most).then(|| below[most - 1].0.to_vec());
+            let number = let_go(base);
             let parts = self.read_parts(parts.clone());
-            if !Arc::ptr_eq(&parts[0].base, &base) {
+            if parts[0].base.number != number {
                 continue;
             }
             let bounds = (bounds.0, known.as_deref().map_or(bounds.1, Bound::Included));
@@ -269,10 +280,13 @@ impl Layers {
             let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
             let base = self.base(parts.start);
             let mut below = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
-            let below = below.next().transpose().map_err(|error| self.site.note(error.into()))?;
-            let base_key = below.as_ref().map(|(key, _)| key.value());
+            let row = below.next().transpose().map_err(|error| self.site.note(error.into()))?;
+            let row = row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec()));
+            drop(below);
+            let number = let_go(base);
+            let base_key = row.as_ref().map(|(key, _)| key.as_slice());
             let parts = self.read_parts(parts.clone());
-            if !Arc::ptr_eq(&parts[0].base, &base) {
+            if parts[0].base.number != number {
                 continue;
             }
             let mut layers: SmallVec<[_; 3]> =
@@ -282,9 +296,7 @@ impl Layers {
                 // A layer hides the row of the database with the same key.
                 let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base))
                 else {
-                    return Ok(below
-                        .as_ref()
-                        .map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
+                    return Ok(row);
                 };
                 let mut change = None;
                 for layer in &mut layers {
@@ -381,31 +393,62 @@ impl Layers {
         let replace =
             |part: &mut WritePart<'_>| (std::mem::replace(&mut part.base, base.clone()), part.sealed.take());
         let before: Vec<_> = self.write_all().iter_mut().map(replace).collect();
+        if let Some((base, _)) = before.first() {
+            self.note_replaced(base);
+        }
         // Many rows: they are freed without the locks.
         drop(before);
     }
 
-    /// Compacts the database. Reads wait meanwhile. Returns false if a commit is under way, another thread reads, or the place refuses a
-    /// write; then all rows are as they were.
+    /// Compacts the database. Reads wait meanwhile.
     ///
     /// # Errors
     /// If the database cannot be read any more; so is each later read.
-    pub(super) fn compact(&self) -> Result<bool, StoreError> {
+    pub(super) fn compact(&self) -> Result<Compacted, StoreError> {
         let mut parts = self.write_all();
         if parts.iter().any(|part| part.sealed.is_some()) {
-            return Ok(false);
+            return Ok(Compacted::Busy);
         }
-        let mut show = |tables: Tables| {
+        let show = |parts: &mut [WritePart<'_>], tables: Tables| {
             let tables = Arc::new(tables);
             parts.iter_mut().for_each(|part| part.base = tables.clone());
         };
         // Compaction needs a database without views.
-        show(Tables::lost());
+        self.note_replaced(&parts[0].base);
+        show(&mut parts, Tables::lost());
+        let begin = Instant::now();
+        while self.has_old_readers() && begin.elapsed() < READS_MAX {
+            thread::sleep(LOOKS_AGAIN);
+        }
         let compacted = self.site.compact();
-        show(self.site.tables().or_else(|_| self.site.tables_again())?);
-        Ok(compacted.unwrap_or(false))
+        show(&mut parts, self.site.tables().or_else(|_| self.site.tables_again())?);
+        Ok(compacted)
+    }
+
+    fn note_replaced(&self, view: &Arc<Tables>) {
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|view| view.strong_count() > 0);
+        replaced.push(Arc::downgrade(view));
+    }
+
+    /// True if a thread reads an older commit than the last one.
+    fn has_old_readers(&self) -> bool {
+        self.replaced.lock().iter().any(|view| view.strong_count() > 0)
+    }
+
+    /// True if a commit should wait: threads read an older commit than the last one, and the next commit may need its pages, or does not
+    /// know of them because the database was opened again.
+    pub(super) fn waits_for_readers(&self) -> bool {
+        let is_half_full = || self.site.backend().room().is_some_and(|room| room.pages * 2 > room.limit);
+        self.has_old_readers() && (self.site.was_opened_again() || is_half_full())
     }
 }
+
+/// Time that a compaction gives reads that have begun: they end without its locks. Other reads wait meanwhile.
+const READS_MAX: Duration = Duration::from_millis(100);
+
+/// Time between two looks at them.
+const LOOKS_AGAIN: Duration = Duration::from_micros(50);
 
 impl Part {
     fn change(&self, key: &[u8]) -> Option<&Change> {

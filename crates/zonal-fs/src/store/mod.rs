@@ -31,3 +31,4 @@ pub use gauge::{Committed, Fill, Gauge};
 pub(crate) use layers::{Reader, View};
 pub use rows::{Row, Rows, Sealed, StoreError};
 pub use salvage::{Gap, salvage};
+pub(crate) use site::Compacted;

@@ -6,7 +6,7 @@ use super::extents::Found;
 use super::gauge::{Committed, Gauge, Tally};
 use super::guard::guarded;
 use super::layers::{Layers, Reader, View};
-use super::site::{Site, page_bytes};
+use super::site::{Compacted, Site, page_bytes};
 use super::tables::write;
 use redb::{Database, Durability};
 use std::ops::{ControlFlow, Range};
@@ -325,6 +325,11 @@ impl View for Rows {
 }
 
 impl Sealed {
+    /// True if this commit should wait for threads that read an older commit than the last one.
+    pub(crate) fn waits_for_readers(&self) -> bool {
+        self.layers.waits_for_readers()
+    }
+
     /// Makes the layer durable, and drops it: readers find its rows in the database.
     ///
     /// # Errors
@@ -350,11 +355,11 @@ impl Sealed {
 pub(crate) struct Compactor(Arc<Layers>);
 
 impl Compactor {
-    /// Compacts the database. Reads wait meanwhile. Returns false if that is not possible now, and nothing has changed.
+    /// Compacts the database. Reads wait meanwhile.
     ///
     /// # Errors
     /// If the database cannot be read any more. Durable rows stay durable.
-    pub(crate) fn run(self) -> Result<bool, StoreError> {
+    pub(crate) fn run(self) -> Result<Compacted, StoreError> {
         self.0.compact()
     }
 }

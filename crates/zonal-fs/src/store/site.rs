@@ -15,11 +15,22 @@
 use super::backend::{Backend, Handle, Overlay};
 use super::guard::guarded;
 use super::rows::{StoreError, damaged};
-use super::tables::Tables;
+use super::tables::{LookedAt, Tables};
 use parking_lot::{Mutex, RwLock};
 use redb::{CompactionError, Database, ReadableDatabase, StorageBackend};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What came of a compaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Compacted {
+    /// Pages may have come free.
+    Done,
+    /// Another thread reads or commits. Nothing has changed.
+    Busy,
+    /// There is nothing to gain, or the place refused a write. All rows are as they were.
+    Failed,
+}
 
 /// See the module.
 pub(super) struct Site {
@@ -30,6 +41,8 @@ pub(super) struct Site {
     commit: Mutex<()>,
     /// The database that the rows are read from refuses everything.
     is_stuck: AtomicBool,
+    /// The database was opened again, and knows nothing of earlier views.
+    was_opened_again: AtomicBool,
 }
 
 /// Of the bytes of a cache, those that the database keeps pages in; the others are for single rows and for extents.
@@ -66,7 +79,8 @@ impl Site {
     /// The site of a database that was opened on `handle`.
     pub(super) fn of(database: Database, handle: Handle<dyn Backend>, cache_bytes: usize) -> Site {
         let database = RwLock::new(Arc::new(database));
-        Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck: AtomicBool::new(false) }
+        let (is_stuck, was_opened_again) = <(AtomicBool, AtomicBool)>::default();
+        Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck, was_opened_again }
     }
 
     /// What is written becomes durable from now on.
@@ -86,17 +100,40 @@ impl Site {
     /// What was committed last, from a database that was opened for it.
     pub(super) fn tables_again(&self) -> Result<Tables, StoreError> {
         let file = Overlay::new(self.handle.clone())?;
-        let database = open(file, self.cache_bytes)?;
-        Ok(Tables::of(&database.begin_read()?)?.keep(database))
+        let over = file.over();
+        let looked_at = LookedAt { database: open(file, self.cache_bytes)?, over };
+        let tables = Tables::of(&looked_at.database.begin_read()?)?;
+        Ok(tables.keep(looked_at))
     }
 
-    /// Compacts the database. Returns false if another thread uses it.
-    pub(super) fn compact(&self) -> Result<bool, StoreError> {
+    /// Compacts the database. If the place refuses a write, the database is opened again as it was made durable last.
+    pub(super) fn compact(&self) -> Compacted {
         let mut database = self.database.write();
         match Arc::get_mut(&mut database).map(Database::compact) {
-            None | Some(Err(CompactionError::TransactionInProgress)) => Ok(false),
-            Some(result) => result.map_err(|error| self.note(error.into())),
+            None | Some(Err(CompactionError::TransactionInProgress)) => Compacted::Busy,
+            // The database may cut its file after its last sync.
+            Some(Ok(_)) if self.handle.sync_data().is_ok() => Compacted::Done,
+            Some(_) => {
+                // Without it, the next commit opens it.
+                if let Ok(again) = self.open_again() {
+                    *database = Arc::new(again);
+                }
+                Compacted::Failed
+            }
         }
+    }
+
+    /// The database as it was made durable last, opened to write. Nothing may be committing.
+    fn open_again(&self) -> Result<Database, StoreError> {
+        // Else pages of what failed would take the room of the next commit.
+        self.handle.backend().forget_unsynced();
+        self.was_opened_again.store(true, Ordering::Release);
+        open(self.handle.clone(), self.cache_bytes)
+    }
+
+    /// True once the database was opened again, also by a compaction that failed.
+    pub(super) fn was_opened_again(&self) -> bool {
+        self.was_opened_again.load(Ordering::Acquire)
     }
 
     /// Bytes for single rows in memory.
@@ -141,7 +178,7 @@ impl Site {
         let result = match as_one(&database) {
             Err(error) if error.is_of_earlier() => {
                 // The database before writes nothing more: each of its calls is refused.
-                let again = Arc::new(open(self.handle.clone(), self.cache_bytes)?);
+                let again = Arc::new(self.open_again()?);
                 *self.database.write() = again.clone();
                 // Readers of the one before are refused, too.
                 self.is_stuck.store(true, Ordering::Release);
@@ -156,7 +193,8 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::super::Rows;
-    use super::super::backend::{Backend, Memory};
+    use super::super::backend::{Backend, BackendError, Memory};
+    use super::Compacted;
     use parking_lot::Mutex;
     use redb::StorageBackend;
     use std::collections::BTreeSet;
@@ -203,9 +241,17 @@ mod tests {
         durable: Arc<Mutex<Vec<u8>>>,
         syncs: Arc<AtomicU64>,
         fails: Arc<AtomicBool>,
+        /// Writes before the place is full.
+        writes_left: Arc<AtomicU64>,
     }
 
-    impl Backend for Synced {}
+    impl Backend for Synced {
+        fn forget_unsynced(&self) {
+            let durable = self.durable.lock();
+            self.bytes.set_len(durable.len() as u64).unwrap();
+            self.bytes.write(0, &durable).unwrap();
+        }
+    }
 
     impl StorageBackend for Synced {
         fn len(&self) -> io::Result<u64> {
@@ -232,11 +278,36 @@ mod tests {
         }
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            let left = self.writes_left.load(Ordering::Relaxed);
+            if left == 0 {
+                return Err(BackendError::Full { needed: 1, usable: 0 }.into());
+            }
+            self.writes_left.store(left - 1, Ordering::Relaxed);
             self.bytes.write(offset, data)
         }
     }
 
     impl Synced {
+        fn new() -> Synced {
+            Synced {
+                bytes: Memory::new(),
+                durable: Arc::default(),
+                syncs: Arc::default(),
+                fails: Arc::default(),
+                writes_left: Arc::new(u64::MAX.into()),
+            }
+        }
+
+        /// Pages that a sync would make durable.
+        fn unsynced(&self) -> usize {
+            let mut bytes = vec![0; self.bytes.len().unwrap() as usize];
+            self.bytes.read(0, &mut bytes).unwrap();
+            let durable = self.durable.lock();
+            let pages = durable.len().max(bytes.len()).div_ceil(4096);
+            let page = |of: &[u8], page: usize| of.chunks(4096).nth(page).map(<[u8]>::to_vec);
+            (0..pages).filter(|&number| page(&bytes, number) != page(&durable, number)).count()
+        }
+
         /// The rows that a cut would leave.
         fn after_cut(&self) -> Rows {
             let durable = self.durable.lock().clone();
@@ -249,12 +320,7 @@ mod tests {
 
     #[test]
     fn commit_syncs_once_and_one_whose_sync_fails_is_not_durable() {
-        let place = Synced {
-            bytes: Memory::new(),
-            durable: Arc::default(),
-            syncs: Arc::default(),
-            fails: Arc::default(),
-        };
+        let place = Synced::new();
         let mut rows = Rows::open(place.clone(), 1 << 20).unwrap();
         for number in 0..300 {
             (0..=number % 40).for_each(|value| rows.put(key(number * 40 + value), vec![7; 100]));
@@ -287,6 +353,78 @@ mod tests {
     fn commit(rows: &mut Rows) {
         let committed = rows.seal().unwrap().commit().unwrap();
         rows.settled(committed);
+    }
+
+    /// Rows of which most were removed, so that a compaction has much to move.
+    fn sparse(place: &Synced) -> Rows {
+        // Without a cache, so that each page is read when it is needed.
+        let mut rows = Rows::open(place.clone(), 0).unwrap();
+        for number in 0..4000 {
+            rows.put(key(number), vec![7; 100]);
+            if number % 500 == 499 {
+                commit(&mut rows);
+            }
+        }
+        (0..3600).for_each(|number| rows.delete(key(number)));
+        commit(&mut rows);
+        rows
+    }
+
+    fn count(rows: &Rows) -> usize {
+        (0..4000).filter(|&number| rows.get(&key(number)).unwrap().is_some()).count()
+    }
+
+    #[test]
+    fn compaction_that_a_full_place_refuses_leaves_the_rows_and_the_room_as_they_were() {
+        let mut done = 0;
+        for writes in [0, 1, 2, 3, 5, 8, 20, 50, 100, 200, 400, 1000, 4000] {
+            let place = Synced::new();
+            let mut rows = sparse(&place);
+            place.writes_left.store(writes, Ordering::Relaxed);
+            let compacted = rows.compactor().run().unwrap();
+            place.writes_left.store(u64::MAX, Ordering::Relaxed);
+            done += u32::from(compacted == Compacted::Done);
+            assert_ne!(compacted, Compacted::Busy);
+            // The database notes that it is open; nothing is left of what it could not finish.
+            assert!(place.unsynced() <= 2, "{writes} writes: {} pages", place.unsynced());
+            assert_eq!((count(&rows), count(&place.after_cut())), (400, 400), "{writes} writes");
+            rows.put(key(1), vec![1; 100]);
+            commit(&mut rows);
+            assert_eq!((count(&rows), count(&place.after_cut())), (401, 401), "{writes} writes");
+        }
+        assert!((1..13).contains(&done), "{done}");
+    }
+
+    #[test]
+    fn compaction_beside_a_reader_is_busy_and_can_be_tried_again() {
+        let place = Synced::new();
+        let rows = sparse(&place);
+        let layers = &rows.reader().0;
+        let view = layers.site.tables().unwrap();
+        assert_eq!(rows.compactor().run().unwrap(), Compacted::Busy);
+        assert_eq!(count(&rows), 400);
+        let before = place.len().unwrap();
+        drop(view);
+        assert_eq!(rows.compactor().run().unwrap(), Compacted::Done);
+        assert!(place.len().unwrap() * 2 < before);
+        assert_eq!((count(&rows), count(&place.after_cut())), (400, 400));
+    }
+
+    #[test]
+    fn database_that_was_looked_at_is_dropped_without_a_panic_after_later_commits() {
+        let place = Synced::new();
+        let mut rows = sparse(&place);
+        let site = &rows.reader().0;
+        let looked_at = site.site.tables_again().unwrap();
+        for round in 0..20 {
+            (0..4000).for_each(|number| rows.put(key(number), vec![round; 100]));
+            commit(&mut rows);
+            (0..3600).for_each(|number| rows.delete(key(number)));
+            commit(&mut rows);
+        }
+        assert_eq!(rows.compactor().run().unwrap(), Compacted::Done);
+        drop(looked_at);
+        assert_eq!(count(&rows), 400);
     }
 
     #[test]

@@ -13,17 +13,32 @@ use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, Tab
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Rows of the database, as one transaction sees them.
-#[derive(Default)]
 pub(super) struct Tables {
     tables: BTreeMap<u8, Table>,
+    /// No other view has it.
+    pub(super) number: u64,
     /// True if the tables could not be opened. Each read is an error.
     is_lost: bool,
     /// The database, if nothing else keeps it. It is dropped after its tables.
-    _database: Option<Database>,
+    _database: Option<LookedAt>,
+}
+
+/// A database over an [overlay](super::backend::Overlay), which reads nothing more when it is dropped.
+pub(super) struct LookedAt {
+    pub(super) database: Database,
+    /// The overlay's flag.
+    pub(super) over: Arc<AtomicBool>,
+}
+
+impl Drop for LookedAt {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+    }
 }
 
 /// Keys from here to there.
@@ -47,6 +62,12 @@ fn kind(name: &str) -> Option<u8> {
 }
 
 impl Tables {
+    fn new() -> Tables {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Tables { tables: BTreeMap::new(), number, is_lost: false, _database: None }
+    }
+
     /// What `transaction` sees.
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Tables, StoreError> {
         let mut tables = BTreeMap::new();
@@ -56,12 +77,12 @@ impl Tables {
                 tables.insert(kind, transaction.open_table(definition)?);
             }
         }
-        Ok(Tables { tables, ..Tables::default() })
+        Ok(Tables { tables, ..Tables::new() })
     }
 
     /// Tables of which nothing can be read.
     pub(super) fn lost() -> Tables {
-        Tables { is_lost: true, ..Tables::default() }
+        Tables { is_lost: true, ..Tables::new() }
     }
 
     /// # Errors
@@ -71,7 +92,7 @@ impl Tables {
     }
 
     /// The same, with the database that they are of.
-    pub(super) fn keep(self, database: Database) -> Tables {
+    pub(super) fn keep(self, database: LookedAt) -> Tables {
         Tables { _database: Some(database), ..self }
     }
 

@@ -6,6 +6,9 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{FileKind, Superblock};
@@ -375,6 +378,45 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
         let fs = drive.open();
         assert!(lost(&fs) <= lost_max, "{what}: {} of {lost_max} bytes after another mount", lost(&fs));
     }
+}
+
+/// Commits and compactions need pages that a slow reader of an older commit may keep.
+#[test]
+fn full_drive_whose_names_are_read_all_the_time_stays_writable() {
+    let drive = MetadataDrive::on("ram:size=6M,zone_size=256K,blocksize=4096");
+    let fs = drive.make();
+    let blocks = fs.usage().blocks;
+    let is_done = AtomicBool::new(false);
+    let rounds = || {
+        for round in 0..common::cases_of(40, 2) {
+            let files = fill(&fs, 0);
+            (0..files).for_each(|n| fs.unlink(&waiter(), ROOT, &long_name(n)).unwrap());
+            fs.sync(&waiter()).unwrap();
+            fill_with_data(&fs);
+            let written = fs.usage().used;
+            fs.unlink(&waiter(), ROOT, b"data").unwrap();
+            settle(&fs);
+            assert!(
+                files > 1000 && written * 10 > blocks * 9,
+                "round {round}: {files} files, {written} blocks of {blocks}"
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    fs.list(ROOT, None, |_, _| ControlFlow::Continue(())).unwrap();
+                }
+            });
+        }
+        let result = catch_unwind(AssertUnwindSafe(rounds));
+        is_done.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
+    fs.check();
+    drop(fs);
+    assert_eq!(drive.findings(), []);
 }
 
 /// Writes a file until there is no space.

@@ -10,6 +10,8 @@ use parking_lot::RwLock;
 use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: u64 = BLOCK_BYTES as u64;
 
@@ -18,6 +20,8 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 pub struct Overlay<B> {
     below: B,
     kept: RwLock<Kept>,
+    /// What is below has changed, and refers to other pages: each read is an error.
+    is_over: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -41,7 +45,14 @@ impl<B: StorageBackend> Overlay<B> {
     /// If it cannot tell its length.
     pub fn new(below: B) -> io::Result<Overlay<B>> {
         let len = below.len()?;
-        Ok(Overlay { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
+        let kept = RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() });
+        Ok(Overlay { below, kept, is_over: Arc::default() })
+    }
+
+    /// A flag that, once set, makes each read an error. A database reads when it is dropped, and panics at pages that contradict each other:
+    /// what is below may have changed by then.
+    pub(in crate::insides::store) fn over(&self) -> Arc<AtomicBool> {
+        self.is_over.clone()
     }
 
     /// Reads from `at` what is below, and zeroes where nothing is.
@@ -79,6 +90,9 @@ impl<B: StorageBackend> StorageBackend for Overlay<B> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(io::Error::other("the database is not looked at any more"));
+        }
         let kept = self.kept.read();
         kept.check(offset, out.len())?;
         self.read_below(&kept, offset, out)?;

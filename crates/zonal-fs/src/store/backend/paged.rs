@@ -215,6 +215,13 @@ impl PagedState {
         self.fresh = self.waiting.pages.keys().filter(|&&page| !has(page)).count() as u64;
     }
 
+    /// Drops what waits.
+    fn forget(&mut self) {
+        let len = self.storing.as_ref().map_or(self.durable_len, |storing| storing.len);
+        self.waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };
+        self.fresh = 0;
+    }
+
     fn set_len(&mut self, len: u64) {
         let pages = pages_of(len);
         if len < self.waiting.len {
@@ -400,6 +407,10 @@ impl<M: Medium> StorageBackend for Paged<M> {
 impl<M: Medium> Backend for Paged<M> {
     fn room(&self) -> Option<Room> {
         Some(self.medium.room())
+    }
+
+    fn forget_unsynced(&self) {
+        self.state.lock().forget();
     }
 
     fn log(&self) -> Option<&Log> {

@@ -15,6 +15,9 @@ pub trait Backend: StorageBackend {
         None
     }
 
+    /// Drops what was written since the last sync that succeeded, as a crash does. No sync may be under way.
+    fn forget_unsynced(&self) {}
+
     /// The log that holds the file, if there is one.
     fn log(&self) -> Option<&Log> {
         None

@@ -54,6 +54,7 @@ enum FileStep {
     Write { at: usize, len: usize, byte: u8 },
     SetLen(usize),
     Sync { is_full: bool },
+    Forget,
 }
 
 const LONGEST: usize = 12 * PAGE;
@@ -63,6 +64,7 @@ fn step() -> impl Strategy<Value = FileStep> {
         4 => (0..LONGEST, 0..3 * PAGE, 1..=255u8).prop_map(|(at, len, byte)| FileStep::Write { at, len, byte }),
         2 => (0..LONGEST).prop_map(FileStep::SetLen),
         1 => any::<bool>().prop_map(|is_full| FileStep::Sync { is_full }),
+        1 => Just(FileStep::Forget),
     ]
 }
 
@@ -82,6 +84,7 @@ proptest! {
     #[test]
     fn file_reads_as_a_vector_of_bytes_whatever_is_stored(steps in prop::collection::vec(step(), 0..40)) {
         let (file, mut model) = (Paged::new(Shelf::default(), 0), Vec::new());
+        let mut durable = Vec::new();
         for step in steps {
             match step {
                 FileStep::Write { at, len, byte } => {
@@ -100,6 +103,14 @@ proptest! {
                     let result = file.sync_data();
                     prop_assert!(!(is_full && had_waiting && result.is_ok()));
                     prop_assert!(is_full || file.waiting() == 0);
+                    if result.is_ok() {
+                        durable.clone_from(&model);
+                    }
+                }
+                FileStep::Forget => {
+                    file.forget_unsynced();
+                    model.clone_from(&durable);
+                    prop_assert_eq!(file.waiting(), 0);
                 }
             }
             check(&file, &model);
