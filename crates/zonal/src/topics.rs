@@ -189,12 +189,13 @@ otherwise.
 
 fn overwriting() -> String {
     "\
-Commands that write to a drive or reset its zones check for a file system (Zonal, XFS, btrfs, F2FS, zonefs, ext2 to ext4)
-and for a partition table (GPT, MBR) first. If there is one, they print its type, change nothing, and exit with 4.
---yes overwrites it.
+Commands that write to a drive, reset its zones or take them offline check first for a file system (Zonal, XFS, btrfs,
+F2FS, zonefs, ext2 to ext4) and for a partition table (GPT, MBR). If there is one, they print its type, change nothing,
+and exit with 4. --yes overwrites it.
 
   bench      unless its jobs only read; --readonly refuses jobs that write
   replay, calibrate, reset, finish
+  zone       --set offline, if no process has the drive open
   mkfs       also over zones with other data
   fio        the engine; the job option is yes=1
 

@@ -12,13 +12,14 @@ use zonal_io::registry::Registry;
 use zonal_io::volume::run_alone;
 
 /// Commands that lose data of a drive `d`, without consent.
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "bench --device d --name=w --rw=write --bs=4k --size=64k",
     "bench --device d --target=fs --name=w --rw=write --bs=64k --filesize=1M",
     "replay t.csv --device d --speed max",
     "calibrate d -o p.toml",
     "reset d --all",
     "finish d --offset 12M",
+    "zone d --zone 3 --set offline",
     "mkfs d",
 ];
 

@@ -1,7 +1,7 @@
 //! `zonal zone`: zones as a failing head makes them, of a running process or of an image.
 
 use super::plugs::Target;
-use crate::devices;
+use crate::devices::{self, Overwrite};
 use crate::exit::{Exit, Failure};
 use anyhow::anyhow;
 use clap::Args;
@@ -29,6 +29,8 @@ pub(crate) struct Zone {
     /// What becomes of them: read-only, offline or restored
     #[arg(long, value_name = "CONDITION", required = true, value_parser = setting)]
     set: ZoneSetting,
+    #[command(flatten)]
+    overwrite: Overwrite,
 }
 
 fn zones(text: &str) -> Result<RangeInclusive<u32>, String> {
@@ -44,11 +46,13 @@ fn setting(text: &str) -> Result<ZoneSetting, String> {
 }
 
 pub(crate) fn run(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> {
-    let Zone { target, zone, set } = arguments;
+    let Zone { target, zone, set, overwrite } = arguments;
     target.check_named("zone --set")?;
     match (target.find(), target.device()) {
         (Ok(path), _) => control::set_zones(&path, zone.clone(), *set)?,
-        (Err(none), Some(name)) if none.exit == Exit::Failed => set_closed(name, zone.clone(), *set)?,
+        (Err(none), Some(name)) if none.exit == Exit::Failed => {
+            set_closed(name, zone.clone(), *set, *overwrite)?;
+        }
         (Err(none), _) => return Err(none),
     }
     match (zone.start(), zone.end()) {
@@ -59,8 +63,16 @@ pub(crate) fn run(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> 
 }
 
 /// Sets zones of a device that no process has open.
-fn set_closed(name: &str, zones: RangeInclusive<u32>, to: ZoneSetting) -> Result<(), Failure> {
-    let device = devices::open(name)?;
+fn set_closed(
+    name: &str,
+    zones: RangeInclusive<u32>,
+    to: ZoneSetting,
+    overwrite: Overwrite,
+) -> Result<(), Failure> {
+    let device = match to {
+        ZoneSetting::Offline => devices::open_to_overwrite(name, overwrite)?,
+        _ => devices::open(name)?,
+    };
     set_zones(&*device, zones, to).map_err(|e| anyhow!("{}: {e}", device.info().name))?;
     devices::run(&*device, Op::Flush, Sector(0))
         .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;

@@ -144,8 +144,8 @@ impl std::error::Error for PlanError {}
 /// A plan with a fault that a device cannot have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{device}: cannot have the fault `{fault}` of rule {rule}: only ram and images can lose and misdirect writes; use one of \
-     them, or remove the rule"
+    "{device}: cannot have the fault `{fault}` of rule {rule}: only devices that keep data can lose and misdirect \
+     writes: ram, images, and sim with keep=data; use one of them, or remove the rule"
 )]
 pub struct PlanMismatch {
     /// Device name.
