@@ -3,12 +3,15 @@
 //! Commands that overwrite or reset a drive call [`check`] first, and refuse the drive unless the user confirms. [`check`] reads the documented
 //! locations of superblocks, a few blocks at the beginning of the drive. It ignores data of unknown origin, and unreadable blocks, because a drive
 //! may reject reads above a write pointer.
+//!
+//! A file system of Zonal without conventional zones moves its superblocks if the first zones fail. Then the start of each written zone is read,
+//! in the cases in which opening the file system does the same.
 
 use crate::buffer::IoBuf;
 use crate::device::Device;
-use crate::volume::read_alone;
+use crate::volume::{read_alone, report};
 use std::fmt;
-use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_core::{SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// First bytes of a superblock of Zonal, in each of its copies.
 pub const ZONAL_MAGIC: [u8; 8] = *b"ZNLsuper";
@@ -25,6 +28,12 @@ const HEAD: usize = 4 * BLOCK;
 
 /// Place of the primary superblock of btrfs on a drive without zones.
 const BTRFS_AT: u64 = 64 << 10;
+
+/// Written zones that are searched for superblocks if the first two zones have other data: seconds on a disk.
+const SEARCHED_MAX: usize = 4096;
+
+/// Zones of a report.
+const REPORTED: u32 = 4096;
 
 /// Owner of a drive's data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +99,37 @@ pub fn find(device: &dyn Device) -> Option<Owner> {
     }
     // Superblocks that are logged alternate between the first two zones.
     let second = (geometry.zones() > 1).then(|| block(device, geometry.start_of(ZoneIndex(1)).bytes()))?;
-    if is_btrfs(&second) { Some(Owner::FileSystem("btrfs")) } else { zonal(&second) }
+    match is_btrfs(&second) {
+        true => Some(Owner::FileSystem("btrfs")),
+        false => zonal(&second).or_else(|| moved(device)),
+    }
+}
+
+/// File system of Zonal with superblocks that have left the first two zones.
+fn moved(device: &dyn Device) -> Option<Owner> {
+    let geometry = device.info().geometry;
+    if geometry.conventional_zones() > 0 {
+        return None;
+    }
+    let zones: Vec<ZoneDescriptor> = reports(device).collect();
+    let is_written =
+        |zone: &&ZoneDescriptor| !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::Offline);
+    let cannot_tell = |zone: &ZoneDescriptor| {
+        matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::ReadOnly | ZoneCondition::Offline)
+    };
+    let written: Vec<_> = zones.iter().filter(is_written).collect();
+    if !zones.iter().take(2).all(cannot_tell) && written.len() > SEARCHED_MAX {
+        return None;
+    }
+    written.into_iter().find_map(|zone| zonal(&block(device, geometry.start_of(zone.zone).bytes())))
+}
+
+/// Descriptors of all zones, up to the first that the device does not report.
+fn reports(device: &dyn Device) -> impl Iterator<Item = ZoneDescriptor> {
+    let geometry = device.info().geometry;
+    let starts = (0..geometry.zones()).step_by(REPORTED as usize);
+    let some = move |first| report(device, geometry.start_of(ZoneIndex(first)), REPORTED).ok();
+    starts.map_while(some).flatten()
 }
 
 /// Reads the block at byte `at`; zeroes if it cannot be read.

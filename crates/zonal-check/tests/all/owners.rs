@@ -90,6 +90,23 @@ fn drive_of_another_owner_is_refused_and_not_changed() {
     }
 }
 
+/// The superblocks leave zones that take no writes.
+#[test]
+fn file_system_whose_superblocks_have_moved_is_refused_and_not_changed() {
+    for condition in ["offline", "restored"] {
+        let dir = drive(0);
+        let run = |line: &str| program::run(dir.path(), line).done();
+        run("mkfs d --label films");
+        run("put d t.csv a");
+        run("zone d --zone 0-1 --set read-only");
+        run("put d t.csv b");
+        run("zone d --zone 0-1 --set offline --yes");
+        run(&format!("zone d --zone 0-1 --set {condition} --yes"));
+        run("get d b copy");
+        is_refused(dir.path(), "the file system `films` of Zonal");
+    }
+}
+
 #[test]
 fn command_goes_on_if_the_owners_data_may_be_lost() {
     for line in COMMANDS {
