@@ -32,7 +32,7 @@ use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -416,8 +416,11 @@ impl Layers {
         // Compaction needs a database without views.
         self.note_replaced(&parts[0].base);
         show(&mut parts, Tables::lost());
-        let begin = Instant::now();
-        while self.has_old_readers() && begin.elapsed() < READS_MAX {
+        // Reads that have begun end without these locks.
+        for _ in 0..LOOKS_MAX {
+            if !self.has_old_readers() {
+                break;
+            }
             thread::sleep(LOOKS_AGAIN);
         }
         let compacted = self.site.compact();
@@ -444,11 +447,11 @@ impl Layers {
     }
 }
 
-/// Time that a compaction gives reads that have begun: they end without its locks. Other reads wait meanwhile.
-const READS_MAX: Duration = Duration::from_millis(100);
+/// Time between two looks of a compaction at the reads that have begun.
+const LOOKS_AGAIN: Duration = Duration::from_micros(100);
 
-/// Time between two looks at them.
-const LOOKS_AGAIN: Duration = Duration::from_micros(50);
+/// Looks before it gives up, 0.1 to 0.2 s in all. Other reads wait meanwhile.
+const LOOKS_MAX: u32 = 1000;
 
 impl Part {
     fn change(&self, key: &[u8]) -> Option<&Change> {
