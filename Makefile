@@ -10,8 +10,10 @@ SECONDS ?= 60
 # Program of which `make docs` writes the reference, and the directory for it.
 ZONAL ?= target/release/zonal
 DOCS ?= out/docs
+# Where `make install` puts the program.
+PREFIX ?= /usr/local
 
-.PHONY: help setup build docs fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
+.PHONY: help setup build install docs fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -24,6 +26,10 @@ run against experiments: SETUP = run
 
 build: ## Build the program, optimised
 	$(CARGO) build --release --package zonal
+
+install: build ## Install the program and its manual pages below PREFIX, which is /usr/local
+	install -D -m 755 $(ZONAL) $(DESTDIR)$(PREFIX)/bin/zonal
+	$(ZONAL) man --dir $(DESTDIR)$(PREFIX)/share/man/man1
 
 docs: build ## Write manual pages and the help of every command and topic to out/docs
 	$(ZONAL) man --dir $(DOCS)/man/man1

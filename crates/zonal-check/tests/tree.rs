@@ -269,14 +269,22 @@ fn tree_names_no_machine_and_no_mirror() {
     }
 }
 
-/// A block of shell commands in a document.
+/// A block of commands in a document.
 struct Block {
     document: PathBuf,
     line: usize,
-    commands: String,
+    /// True for a block marked `console`: commands after `$ `, each followed by its output. All lines of other blocks are commands.
+    has_output: bool,
+    lines: Vec<String>,
 }
 
-/// The blocks marked `sh` in the documents that tell people what to type.
+/// A command of a document, and its output there, if the document shows it.
+struct Shown {
+    command: String,
+    output: Option<Vec<String>>,
+}
+
+/// The blocks marked `sh` or `console` in the documents that tell people what to type.
 fn blocks() -> Vec<Block> {
     let documents = files().into_iter().filter(|p| {
         p.extension().is_some_and(|e| e == "md") && (p.starts_with("docs") || p.components().count() == 1)
@@ -286,16 +294,13 @@ fn blocks() -> Vec<Block> {
         let mut open: Option<Block> = None;
         for (number, line) in text(&document).unwrap().lines().enumerate() {
             match &mut open {
-                None if line == "```sh" => {
-                    open =
-                        Some(Block { document: document.clone(), line: number + 1, commands: String::new() });
+                None if line == "```sh" || line == "```console" => {
+                    let (document, has_output) = (document.clone(), line == "```console");
+                    open = Some(Block { document, line: number + 1, has_output, lines: Vec::new() });
                 }
                 None => {}
                 Some(_) if line == "```" => blocks.extend(open.take()),
-                Some(block) => {
-                    block.commands += line;
-                    block.commands.push('\n');
-                }
+                Some(block) => block.lines.push(line.to_owned()),
             }
         }
         assert!(open.is_none(), "{}: a block is not closed", document.display());
@@ -303,49 +308,104 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// Every ```` ```sh ```` block of a document runs in an empty directory with the program on its path. What builds or
-/// takes long is not run: a line that begins with `make` has to name a target, one with `cargo` an installed command.
-/// Blocks one document holds share a directory, in order, so that a walk through can be told in pieces.
+impl Block {
+    fn commands(&self) -> Vec<Shown> {
+        if !self.has_output {
+            return vec![Shown { command: self.lines.join("\n"), output: None }];
+        }
+        let mut commands: Vec<Shown> = Vec::new();
+        for line in &self.lines {
+            match (line.strip_prefix("$ "), commands.last_mut()) {
+                (Some(command), _) => {
+                    commands.push(Shown { command: command.to_owned(), output: Some(Vec::new()) });
+                }
+                (None, Some(Shown { command, output: Some(output) })) => match command.ends_with('\\') {
+                    true => *command = format!("{command}\n{line}"),
+                    false => output.push(line.clone()),
+                },
+                (None, _) => panic!("{}:{}: output without a command", self.document.display(), self.line),
+            }
+        }
+        commands
+    }
+}
+
+/// True if the printed lines are those that a document shows, but for words with digits. A line `...` stands for any lines.
+fn has_shape(shown: &[String], printed: &[String]) -> bool {
+    let shape = |line: &str| -> Vec<String> {
+        let words = line.split_whitespace();
+        words
+            .map(|word| if word.contains(|c: char| c.is_ascii_digit()) { "#" } else { word }.to_owned())
+            .collect()
+    };
+    match (shown.split_first(), printed.split_first()) {
+        (None, None) => true,
+        (Some((dots, rest)), _) if dots == "..." => {
+            (0..=printed.len()).any(|skipped| has_shape(rest, &printed[skipped..]))
+        }
+        (Some((line, shown)), Some((other, printed))) => {
+            shape(line) == shape(other) && has_shape(shown, printed)
+        }
+        _ => false,
+    }
+}
+
+/// Commands of an `sh` or `console` block run in an empty directory with the program on its path. Commands that build or
+/// take long are not run: a line that begins with `make` has to name a target, one with `cargo` an installed command.
+/// Blocks of one document share a directory, in order, so that a walk through can be told in pieces. A command whose output is shown
+/// prints lines of the same shape; it may fail if the output is an error of the program.
 /// Slow: it runs all commands of all documents.
 #[test]
 fn documented_commands_run() {
     let blocks = blocks();
-    assert!(!blocks.is_empty(), "no document has a block marked `sh`");
-    let makefile = text(Path::new("Makefile")).unwrap();
+    assert!(!blocks.is_empty(), "no document has a block of commands");
     let mut directories: BTreeMap<PathBuf, tempfile::TempDir> = BTreeMap::new();
-    for Block { document, line, commands } in blocks {
-        let place = format!("{}:{line}", document.display());
-        let directory = directories.entry(document).or_insert_with(|| tempfile::tempdir().unwrap());
-        let mut script = String::new();
-        for command in commands.lines() {
-            let mut words = command.split_whitespace();
-            match words.next() {
-                Some("make") => {
-                    let target = words.find(|w| !w.contains('=')).unwrap_or("help");
-                    let rule = format!("{target}:");
-                    assert!(makefile.lines().any(|l| l.starts_with(&rule)), "{place}: no target {target}");
-                }
-                Some("cargo" | "git" | "cd") => {}
-                _ => {
-                    script += command;
-                    script.push('\n');
-                }
+    for block in blocks {
+        let place = format!("{}:{}", block.document.display(), block.line);
+        let commands = block.commands();
+        let directory = directories.entry(block.document).or_insert_with(|| tempfile::tempdir().unwrap());
+        for Shown { command, output: shown } in commands {
+            let Some(script) = without_builds(&command, &place) else { continue };
+            let path = std::env::join_paths(
+                std::iter::once(zonal().parent().unwrap().to_owned())
+                    .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+            );
+            let output = Command::new("sh")
+                .args(["-eu", "-c", &format!("exec 2>&1\n{script}")])
+                .current_dir(directory.path())
+                .env("PATH", path.unwrap())
+                .env(NO_CONFIG.0, NO_CONFIG.1)
+                .output()
+                .unwrap();
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let may_fail = shown.as_ref().is_some_and(|lines| lines.iter().any(|l| l.starts_with("zonal: ")));
+            assert!(output.status.success() || may_fail, "{place}: {}\n{script}\n{printed}", output.status);
+            if let Some(shown) = shown {
+                let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
+                assert!(has_shape(&shown, &lines), "{place}: {script}\nprinted:\n{printed}");
             }
         }
-        let path = std::env::join_paths(
-            std::iter::once(zonal().parent().unwrap().to_owned())
-                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-        );
-        let output = Command::new("sh")
-            .args(["-eu", "-c", &script])
-            .current_dir(directory.path())
-            .env("PATH", path.unwrap())
-            .env(NO_CONFIG.0, NO_CONFIG.1)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{place}: {}\n{script}\n{said}", output.status);
     }
+}
+
+/// Lines of a script that run in a test; `None` if there are none.
+fn without_builds(script: &str, place: &str) -> Option<String> {
+    let makefile = text(Path::new("Makefile")).unwrap();
+    let is_run = |line: &&str| {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("make") => {
+                let target = words.find(|w| !w.contains('=')).unwrap_or("help");
+                let rule = format!("{target}:");
+                assert!(makefile.lines().any(|l| l.starts_with(&rule)), "{place}: no target {target}");
+                false
+            }
+            Some("cargo" | "git" | "cd") | None => false,
+            Some(_) => true,
+        }
+    };
+    let lines: Vec<&str> = script.lines().filter(is_run).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// A test that starts the program by another way would read what the developer keeps for devices.
