@@ -1,4 +1,4 @@
-//! Every row of recovery's table in ARCHITECTURE.md, in every mode with plugs, while each command of recovery's own is refused
+//! Every row of recovery's table in docs/WRITE-PATH.md, in every mode with plugs, while each command of recovery's own is refused
 //! once, refused for good, delayed for long, or lost.
 //!
 //! A scene is a failed request with one more after it. What the table promises of the failed one is checked to the

@@ -122,14 +122,14 @@ fn every_numbered_test_is_in_the_table() {
 }
 
 #[test]
-fn every_test_that_the_architecture_names_exists() {
+fn every_test_that_the_reference_features_name_exists() {
     let functions = functions();
-    let text = text("ARCHITECTURE.md");
+    let text = text("docs/FEATURES.md");
     let is_test = |w: &&str| {
         w.len() > 25 && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
     let named: Vec<_> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
-    assert!(named.len() >= 15, "ARCHITECTURE.md names {} tests", named.len());
+    assert!(named.len() >= 15, "docs/FEATURES.md names {} tests", named.len());
     let missing: Vec<_> = named.iter().filter(|n| !functions.iter().any(|f| f.name == **n)).collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md names tests that are not there: {missing:?}");
+    assert!(missing.is_empty(), "docs/FEATURES.md names tests that are not there: {missing:?}");
 }
