@@ -134,7 +134,7 @@ pub(super) struct Shared {
     pub(super) last_batch: Mutex<LastBatch>,
     /// The store is being compacted, and reads of rows wait.
     pub(super) is_compacting: AtomicBool,
-    /// Compactions of the store that were carried out or refused.
+    /// Number of compactions of the store, failed ones included.
     pub(super) compactions: AtomicU64,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,

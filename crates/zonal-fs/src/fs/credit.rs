@@ -20,7 +20,7 @@ impl Shared {
             if !matches!(result, Err(FsError::NoSpace)) {
                 return result;
             }
-            // Zones may be in a store that does not need them, or have come back from it meanwhile.
+            // The store may have zones that it does not need, or another thread may have returned some.
             if self.lock().rows.is_sparse() {
                 self.compact_for_space(waiter)?;
             }

@@ -38,7 +38,7 @@ impl ZoneSource for FreeZones {
 /// Time without a batch after which the superblock names the last one.
 const IDLE: Nanos = Nanos(1_000_000_000);
 
-/// Time that other threads are given to finish their reads of rows, or a commit.
+/// Longest wait for reads and commits of other threads.
 const READS_MAX: Nanos = Nanos(2_000_000_000);
 
 /// The last batch that a background step saw.
@@ -131,8 +131,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Compacts a store of at most `pages_max` pages whose rows were mostly removed, and takes back the zones that it does not need any more.
-    /// Calls that read rows wait meanwhile.
+    /// Compacts a store of at most `pages_max` pages if most of its rows were removed, and takes back its unneeded zones. Readers of rows wait
+    /// meanwhile.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`], and the store's if it cannot be read any more.
@@ -169,7 +169,7 @@ impl Shared {
         result.inspect_err(|error| core.die(error))
     }
 
-    /// Compacts a sparse store of any size, once no other thread reads or commits.
+    /// Compacts a sparse store of any size as soon as no other thread reads or commits.
     ///
     /// # Errors
     /// As [`Shared::compact_store`], and those of a commit.
@@ -186,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// Waits for threads that read an older commit, if this one should.
+    /// Waits for readers of earlier commits, if this commit should.
     pub(super) fn wait_for_readers(&self, waiter: &dyn Wait, sealed: &Sealed) {
         let begin = waiter.now();
         while sealed.waits_for_readers() && waiter.now().0 - begin.0 <= READS_MAX.0 {

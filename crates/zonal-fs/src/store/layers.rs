@@ -71,7 +71,7 @@ pub(super) struct Layers {
     counts: Mutex<Counts>,
     cache: RowCache,
     extents: KeptExtents,
-    /// Views of earlier commits that threads may still read.
+    /// Views of earlier commits that may still be in use.
     replaced: Mutex<Vec<Weak<Tables>>>,
 }
 
@@ -106,7 +106,8 @@ fn parts_of(from: &[u8], end: &[u8]) -> Range<usize> {
     }
 }
 
-/// Ends the use of a view, before locks are waited for, and returns its number: a compaction has the locks, and waits for views.
+/// Drops a view and returns its number. A reader does that before it waits for a lock, because a compaction holds the locks and waits for
+/// views.
 fn let_go(view: Arc<Tables>) -> u64 {
     view.number
 }
@@ -434,23 +435,23 @@ impl Layers {
         replaced.push(Arc::downgrade(view));
     }
 
-    /// True if a thread reads an older commit than the last one.
+    /// True if a thread reads a commit before the last one.
     fn has_old_readers(&self) -> bool {
         self.replaced.lock().iter().any(|view| view.strong_count() > 0)
     }
 
-    /// True if a commit should wait: threads read an older commit than the last one, and the next commit may need its pages, or does not
-    /// know of them because the database was opened again.
+    /// True if a commit should wait for readers of earlier commits: the place is half full, so it may need their pages, or the database was reopened
+    /// and does not track them.
     pub(super) fn waits_for_readers(&self) -> bool {
         let is_half_full = || self.site.backend().room().is_some_and(|room| room.pages * 2 > room.limit);
         self.has_old_readers() && (self.site.was_opened_again() || is_half_full())
     }
 }
 
-/// Time between two looks of a compaction at the reads that have begun.
+/// Interval at which a compaction checks for active readers.
 const LOOKS_AGAIN: Duration = Duration::from_micros(100);
 
-/// Looks before it gives up, 0.1 to 0.2 s in all. Other reads wait meanwhile.
+/// Number of these checks, 0.1 to 0.2 s in total. New readers wait meanwhile.
 const LOOKS_MAX: u32 = 1000;
 
 impl Part {

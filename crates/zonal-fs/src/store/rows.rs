@@ -325,7 +325,7 @@ impl View for Rows {
 }
 
 impl Sealed {
-    /// True if this commit should wait for threads that read an older commit than the last one.
+    /// True if this commit should wait for readers of earlier commits.
     pub(crate) fn waits_for_readers(&self) -> bool {
         self.layers.waits_for_readers()
     }

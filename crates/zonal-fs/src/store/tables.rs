@@ -20,7 +20,7 @@ type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 /// Rows of the database, as one transaction sees them.
 pub(super) struct Tables {
     tables: BTreeMap<u8, Table>,
-    /// No other view has it.
+    /// Unique number of this view.
     pub(super) number: u64,
     /// True if the tables could not be opened. Each read is an error.
     is_lost: bool,
@@ -28,10 +28,10 @@ pub(super) struct Tables {
     _database: Option<LookedAt>,
 }
 
-/// A database over an [overlay](super::backend::Overlay), which reads nothing more when it is dropped.
+/// Database over an [overlay](super::backend::Overlay), which is disabled before the database is dropped.
 pub(super) struct LookedAt {
     pub(super) database: Database,
-    /// The overlay's flag.
+    /// Flag of the overlay.
     pub(super) over: Arc<AtomicBool>,
 }
 

@@ -380,7 +380,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
     }
 }
 
-/// Commits and compactions need pages that a slow reader of an older commit may keep.
+/// Readers of earlier commits keep pages that commits and compactions need.
 #[test]
 fn full_drive_whose_names_are_read_all_the_time_stays_writable() {
     let drive = MetadataDrive::on("ram:size=6M,zone_size=256K,blocksize=4096");

@@ -20,7 +20,7 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 pub struct Overlay<B> {
     below: B,
     kept: RwLock<Kept>,
-    /// What is below has changed, and refers to other pages: each read is an error.
+    /// True once the backend below may have changed. Reads return an error then.
     is_over: Arc<AtomicBool>,
 }
 
@@ -49,8 +49,7 @@ impl<B: StorageBackend> Overlay<B> {
         Ok(Overlay { below, kept, is_over: Arc::default() })
     }
 
-    /// A flag that, once set, makes each read an error. A database reads when it is dropped, and panics at pages that contradict each other:
-    /// what is below may have changed by then.
+    /// Flag that makes all reads fail once it is set. A database reads when it is dropped, and panics if later commits have replaced its pages.
     pub(in crate::insides::store) fn over(&self) -> Arc<AtomicBool> {
         self.is_over.clone()
     }

@@ -215,7 +215,7 @@ impl PagedState {
         self.fresh = self.waiting.pages.keys().filter(|&&page| !has(page)).count() as u64;
     }
 
-    /// Drops what waits.
+    /// Discards the waiting pages.
     fn forget(&mut self) {
         let len = self.storing.as_ref().map_or(self.durable_len, |storing| storing.len);
         self.waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };

@@ -15,7 +15,7 @@ pub trait Backend: StorageBackend {
         None
     }
 
-    /// Drops what was written since the last sync that succeeded, as a crash does. No sync may be under way.
+    /// Discards all writes since the last successful sync, as a crash does. No sync may be running.
     fn forget_unsynced(&self) {}
 
     /// The log that holds the file, if there is one.
