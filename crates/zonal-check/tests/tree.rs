@@ -330,7 +330,7 @@ impl Block {
     }
 }
 
-/// True if the printed lines are those that a document shows, but for words with digits. A line `...` stands for any lines.
+/// True if the lines are equal except for words with digits. A shown line `...` matches any number of lines.
 fn has_shape(shown: &[String], printed: &[String]) -> bool {
     let shape = |line: &str| -> Vec<String> {
         let words = line.split_whitespace();
@@ -350,10 +350,9 @@ fn has_shape(shown: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// Commands of an `sh` or `console` block run in an empty directory with the program on its path. Commands that build or
-/// take long are not run: a line that begins with `make` has to name a target, one with `cargo` an installed command.
-/// Blocks of one document share a directory, in order, so that a walk through can be told in pieces. A command whose output is shown
-/// prints lines of the same shape; it may fail if the output is an error of the program.
+/// Runs the commands of all `sh` and `console` blocks in an empty directory, with the program on the path. Commands that build are
+/// skipped: `make` has to name a target. The blocks of a document share a directory. Output shown in a `console` block has the shape of
+/// the actual output; a command may fail if an error of the program is shown.
 /// Slow: it runs all commands of all documents.
 #[test]
 fn documented_commands_run() {
@@ -388,7 +387,7 @@ fn documented_commands_run() {
     }
 }
 
-/// Lines of a script that run in a test; `None` if there are none.
+/// Script without lines that build; `None` if no line is left.
 fn without_builds(script: &str, place: &str) -> Option<String> {
     let makefile = text(Path::new("Makefile")).unwrap();
     let is_run = |line: &&str| {

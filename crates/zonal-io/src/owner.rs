@@ -29,10 +29,10 @@ const HEAD: usize = 4 * BLOCK;
 /// Place of the primary superblock of btrfs on a drive without zones.
 const BTRFS_AT: u64 = 64 << 10;
 
-/// Written zones that are searched for superblocks if the first two zones have other data: seconds on a disk.
+/// Limit of written zones for a search if the first two zones have other data. Each costs a read.
 const SEARCHED_MAX: usize = 4096;
 
-/// Zones of a report.
+/// Number of zones per report.
 const REPORTED: u32 = 4096;
 
 /// Owner of a drive's data.
@@ -105,7 +105,7 @@ pub fn find(device: &dyn Device) -> Option<Owner> {
     }
 }
 
-/// File system of Zonal with superblocks that have left the first two zones.
+/// Finds a file system of Zonal with superblocks outside of the first two zones.
 fn moved(device: &dyn Device) -> Option<Owner> {
     let geometry = device.info().geometry;
     if geometry.conventional_zones() > 0 {
