@@ -12,6 +12,7 @@
 //! {"request":"connections"}    {"connections":[...]}, those of hosts, machines and a kernel that the volume is exported to, or null where it is not
 //! {"request":"scrub","order":"start","share":25,"from":0}    {"scrub":{...}}, how it stands, or null where no mount can be scrubbed
 //! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
+//! {"request":"zones","first":0,"count":9}    {"zones":[{"zone":0,"type":"sequential","condition":"EMPTY",...},...]}, at most 4096 of them
 //! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are
 //! anything else         {"error":"unknown variant ..."}
 //! ```
@@ -40,9 +41,11 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, connections, files, info, list, plugs, scrub, set_options, set_zones, stat};
+pub use client::{
+    Endpoint, ask, connections, files, info, list, plugs, scrub, set_options, set_zones, stat, zones,
+};
 pub use errands::{Attendance, Errands};
-pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
+pub use facts::{DeviceFacts, OptionFacts, VolumeFacts, ZoneFacts};
 pub use place::directory;
 pub use server::{ControlServer, ScrubTeller, Teller};
 
@@ -56,6 +59,9 @@ pub const REQUEST_BYTES_MAX: usize = 4096;
 
 /// Longest answer that a client takes: the plugs of two million zones.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Most zones in an answer to [`Query::Zones`].
+pub const ZONES_MAX: u32 = 4096;
 
 /// How long a server keeps a connection whose client sends no question, or takes no answer.
 pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
@@ -91,6 +97,13 @@ pub enum Query {
     Set {
         /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
         options: String,
+    },
+    /// Descriptors of at most [`ZONES_MAX`] zones, of a device in real time.
+    Zones {
+        /// First zone.
+        first: u32,
+        /// Number of zones.
+        count: u32,
     },
     /// To set zones of an emulated device.
     Zone {
@@ -145,6 +158,8 @@ pub enum Answer {
     Connections(Option<serde_json::Value>),
     /// To [`Query::Scrub`], in the mount's own words.
     Scrub(Option<serde_json::Value>),
+    /// To [`Query::Zones`].
+    Zones(Vec<ZoneFacts>),
     /// To [`Query::Zone`], what the zones are set to now.
     Zone(ZoneSetting),
     /// To what is no question.

@@ -54,20 +54,19 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is open elsewhere: ")?;
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
-            return f.write_str("the operating system does not tell which process has it");
+            return f.write_str("in use by another process, which the operating system does not name");
         };
-        let purpose = match first.mode {
-            OpenMode::Reading => "for reading",
-            OpenMode::Writing => "for writing",
-        };
+        f.write_str(match first.mode {
+            OpenMode::Reading => "in use for reading by ",
+            OpenMode::Writing => "in use by ",
+        })?;
         if first.pid == last.pid {
             let own = if first.pid == std::process::id() { " (this one)" } else { "" };
-            return write!(f, "process {}{own} has it {purpose}", first.pid);
+            return write!(f, "process {}{own}", first.pid);
         }
         let pids: Vec<String> = self.0.iter().map(|holder| holder.pid.to_string()).collect();
-        write!(f, "processes {} have it {purpose}", pids.join(", "))
+        write!(f, "processes {}", pids.join(", "))
     }
 }
 
@@ -180,18 +179,18 @@ mod tests {
         lock(&second, OpenMode::Reading).unwrap();
         let refused = lock(named.as_file(), OpenMode::Writing).unwrap_err().to_string();
         let own = format!("process {} (this one)", std::process::id());
-        assert_eq!(refused, format!("is open elsewhere: {own} has it for reading"));
+        assert_eq!(refused, format!("in use for reading by {own}"));
         drop((first, second));
         lock(named.as_file(), OpenMode::Writing).unwrap();
         let refused = lock(&opened(), OpenMode::Reading).unwrap_err().to_string();
-        assert_eq!(refused, format!("is open elsewhere: {own} has it for writing"));
+        assert_eq!(refused, format!("in use by {own}"));
     }
 
     #[test]
     fn holders_are_named_in_one_sentence() {
         let reader = |pid| Holder { pid, mode: OpenMode::Reading };
         let several = Held(vec![reader(4_000_001), reader(4_000_002)]);
-        assert_eq!(several.to_string(), "is open elsewhere: processes 4000001, 4000002 have it for reading");
-        assert!(Held::default().to_string().ends_with("does not tell which process has it"));
+        assert_eq!(several.to_string(), "in use for reading by processes 4000001, 4000002");
+        assert!(Held::default().to_string().starts_with("in use by another process"));
     }
 }

@@ -7,49 +7,71 @@ use crate::commands::{
 };
 use crate::defaults::fill_help;
 use crate::topics::TOPICS;
+use crate::value::nearest;
+use crate::{examples, wrap, write_path};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::fmt::Write;
 
-/// Zoned storage in user space: emulated drives, ordered writes at any depth, zone listings and benchmarks
+/// Zoned storage in user space: emulated and simulated drives, benchmarks, files, a mount, and servers
 #[derive(Parser, Debug)]
-#[command(
-    name = "zonal",
-    version,
-    disable_help_subcommand = true,
-    subcommand_required = true,
-    after_help = after_help()
-)]
+#[command(name = "zonal", version, disable_help_subcommand = true, subcommand_required = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-fn after_help() -> String {
-    let mut text = "Topics, for `zonal help TOPIC`:\n".to_owned();
-    for topic in TOPICS {
-        text += &format!("  {:<12} {}\n", topic.name, topic.about);
+/// Headings of `zonal --help`, and the commands below each.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Drives", &["create", "info", "report", "reset", "open", "close", "finish", "zone"]),
+    ("Benchmarks and simulation", &["bench", "replay", "calibrate", "mode", "plugs", "stat", "why"]),
+    ("Files", &["mkfs", "put", "get", "cat", "ls", "mkdir", "mv", "rm", "tar", "df", "fsck", "dump"]),
+    ("Mount", &["mount", "unmount", "sync", "scrub"]),
+    ("Servers", &["serve"]),
+    ("Help", &["help", "man", "completions"]),
+];
+
+/// Columns of the names in `zonal --help`.
+const NAME_COLUMNS: usize = 13;
+
+/// Commands in their groups, and the topics.
+fn overview(command: &clap::Command) -> String {
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(text, "{heading}:");
+        for name in names {
+            let command = command.find_subcommand(name).expect("groups have commands only");
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {name:<NAME_COLUMNS$}{about}");
+        }
+        text.push('\n');
+    }
+    text += "Topics, for `zonal help TOPIC`:\n";
+    for topic in &TOPICS {
+        let _ = writeln!(text, "  {:<NAME_COLUMNS$}{}", topic.name, topic.about);
     }
     text
 }
 
-/// What to do.
+/// Commands of the program.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Create(create::Create),
     Info(info::Info),
     Report(report::Report),
-    /// Reset zones: empty them and put their write pointers back to their starts
+    /// Reset zones: their data is lost, and their write pointers return to the start
     #[command(mut_arg("all", |all| all.help("All zones that are open, closed or full")))]
     Reset(manage::Overwritten),
     /// Open zones explicitly
     ///
-    /// A drive keeps zones open while it is in use: when this command ends, those of an image are closed, or empty if
-    /// nothing was written to them. So it shows whether a drive has room for them.
+    /// Zones of an image stay open only while the image is open: when this command ends they are closed, or empty again if nothing
+    /// was written to them. The command shows whether the drive has room for them.
     #[command(mut_arg("all", |all| all.help("All zones that are closed")))]
     Open(manage::Zones),
     /// Close open zones
     ///
-    /// In an image zones are closed when the process that has it open ends; there is nothing to close then.
+    /// Zones of an image are closed when the process that has it open ends, so there is nothing to close afterwards.
     #[command(mut_arg("all", |all| all.help("All zones that are open")))]
     Close(manage::Zones),
     /// Finish zones: make them full
@@ -73,6 +95,7 @@ pub(crate) enum Command {
     Fsck(fsck::Fsck),
     Dump(dump::Dump),
     Mount(mount::Mount),
+    #[command(visible_alias = "umount")]
     Unmount(unmount::Unmount),
     Sync(unmount::Sync),
     Scrub(scrub::Scrub),
@@ -87,22 +110,57 @@ pub(crate) enum Command {
     Help(help::Help),
 }
 
-/// The whole definition, for parsing, completions, manual pages and documentation.
-pub fn command() -> clap::Command {
+/// Definition with every option, for completions.
+pub(crate) fn complete() -> clap::Command {
     Cli::command().mut_subcommands(|command| command.mut_args(fill_help))
+}
+
+/// Definition for parsing, manual pages and documentation. Options that have a topic of their own are hidden in it.
+pub fn command() -> clap::Command {
+    complete().mut_subcommands(|command| {
+        let has_topic = |a: &clap::Arg| a.get_help_heading() == Some(write_path::HEADING);
+        if !command.get_arguments().any(has_topic) {
+            return command;
+        }
+        let mut note = "The options of the write path are in `zonal help write-path`.".to_owned();
+        if let Some(more) = command.get_after_long_help().or(command.get_after_help()) {
+            note += &format!("\n\n{more}");
+        }
+        command.mut_args(|a| if has_topic(&a) { a.hide(true) } else { a }).after_long_help(note)
+    })
+}
+
+/// Adds the layout of `--help`: examples first, and commands in groups.
+fn with_layout(command: clap::Command, columns: usize) -> clap::Command {
+    let overview = wrap::hanging(&overview(&command), columns);
+    let command =
+        command.help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}");
+    command.after_help(overview).mut_subcommands(|command| {
+        let examples = format!("Examples:\n  {}", examples::of(command.get_name()).join("\n  "));
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+        let long = long.strip_prefix(&about).unwrap_or(&long).trim().to_owned();
+        let more = if long.is_empty() { examples.clone() } else { format!("{examples}\n\n{long}") };
+        let about = textwrap::fill(&about, columns).replace('\n', "{n}");
+        command
+            .about(about.clone())
+            .long_about(about)
+            .before_help(examples)
+            .before_long_help(more)
+            .help_template("{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}")
+    })
 }
 
 /// Reads a command line.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
+    let columns = wrap::columns();
+    let definition = with_layout(command(), columns).term_width(columns);
+    Cli::from_arg_matches(&definition.try_get_matches_from(arguments)?)
 }
 
-/// What `zonal [COMMAND] --help` prints, or `None` if there is no such command. `columns` stands for the terminal's.
-pub(crate) fn help(name: Option<&str>, columns: Option<usize>) -> Option<String> {
-    let mut definition = command();
-    if let Some(columns) = columns {
-        definition = definition.term_width(columns);
-    }
+/// Output of `zonal [COMMAND] --help`, or `None` if there is no such command.
+pub(crate) fn help(name: Option<&str>, columns: usize) -> Option<String> {
+    let definition = with_layout(command(), columns).term_width(columns);
     if let Some(name) = name {
         definition.find_subcommand(name)?;
     }
@@ -140,7 +198,7 @@ pub(crate) fn separate_job_options(arguments: Vec<OsString>) -> Vec<OsString> {
     own
 }
 
-/// Whether `argument` is an option of `command`; if so, whether the next argument is its value.
+/// `Some` if `argument` is an option of `command`: true if the next argument is its value.
 fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
     let text = argument.to_str()?;
     if text == "-h" {
@@ -158,8 +216,43 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
     Some(option.get_action().takes_values() && !option.is_require_equals_set() && !has_value)
 }
 
-/// What is wrong with a command line, in one line: clap's words without their layout.
-pub(crate) fn one_line(error: &clap::Error) -> String {
+/// Commands of other programs, and the command of this one that does the same.
+const INSTEAD: [(&[&str], &str); 8] = [
+    (&["cp", "copy", "scp", "rsync"], "`zonal put` copies files in, and `zonal get` copies them out"),
+    (&["format", "mkfs.zonal"], "`zonal mkfs` makes a file system, and `zonal reset --all` empties a drive"),
+    (&["rmdir", "del", "delete", "unlink"], "`zonal rm` removes files, and `zonal rm -r` directories"),
+    (&["list", "zones", "blkzone", "report-zones"], "`zonal report` lists zones, and `zonal ls` files"),
+    (&["new", "mkdrive", "truncate"], "`zonal create` creates a drive"),
+    (&["run", "fio"], "`zonal bench` runs jobs of fio's language"),
+    (
+        &["check", "repair", "verify"],
+        "`zonal fsck` checks a file system, and `zonal fsck --repair` repairs it",
+    ),
+    (
+        &["ln", "chmod", "chown", "touch", "find", "du", "edit", "write", "read"],
+        "mount the file system with `zonal mount DEVICE DIR`, and use the programs of the system there",
+    ),
+];
+
+/// Command line error in one line, which names the command that is meant if it is known.
+pub(crate) fn explained(error: &clap::Error) -> String {
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name))) => name,
+        _ => return one_line(error),
+    };
+    match INSTEAD.iter().find(|(names, _)| names.contains(&unknown.as_str())) {
+        Some((_, instead)) => format!("{unknown}: no such command; {instead}"),
+        None => {
+            let definition = complete();
+            let hint = nearest(unknown, definition.get_subcommands().map(clap::Command::get_name));
+            let hint = hint.map_or("see `zonal help`".to_owned(), |name| format!("did you mean `{name}`?"));
+            format!("{unknown}: no such command; {hint}")
+        }
+    }
+}
+
+/// One-line form of clap's message about a command line.
+fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let said = text.split("\n\nUsage:").next().unwrap_or(text);

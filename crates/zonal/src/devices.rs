@@ -1,11 +1,20 @@
 //! Opening devices by name, and running single commands on them.
 
+use crate::commands::mount::place::elsewhere;
+use crate::commands::plugs::mounted_device;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::text::shown_word;
 use clap::Args;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
+use zonal_io::control;
 use zonal_io::device::{Command, Device, Output};
+use zonal_io::image::ImageError;
 use zonal_io::owner;
+use zonal_io::registry::{NameError, NameProblem};
 use zonal_io::volume::{report, run_alone};
 
 /// Zones fetched at a time.
@@ -13,12 +22,32 @@ const REPORT_ZONES: u32 = 4096;
 
 /// Opens the device called `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    crate::open(name).or_exit(Exit::Device)
+    crate::open(name).map_err(|error| explained(name, error))
 }
 
 /// Opens the device called `name` for reading.
 pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    crate::all_devices().open_to_read(name).or_exit(Exit::Device)
+    crate::all_devices().open_to_read(name).map_err(|error| explained(name, error))
+}
+
+/// Adds to the error of a device in use the command of its process and how to free the device.
+fn explained(name: &str, error: NameError) -> Failure {
+    let held = match error.problem() {
+        NameProblem::Refused(refused) => match refused.downcast_ref() {
+            Some(ImageError::Locked { held, .. }) => Some(held),
+            _ => None,
+        },
+        _ => None,
+    };
+    let of_one = held.and_then(|held| match held.holders() {
+        [holder] if holder.pid != std::process::id() => Some((held, doing(holder.pid)?)),
+        _ => None,
+    });
+    let error = match of_one {
+        Some((held, doing)) => anyhow::anyhow!("{name}: {held} {doing}"),
+        None => error.into(),
+    };
+    Failure { exit: Exit::Device, error }
 }
 
 /// Opens the device called `name` to overwrite or reset it. Unless `overwrite` says so, one with data of a known owner is refused.
@@ -29,6 +58,21 @@ pub(crate) fn open_to_overwrite(name: &str, overwrite: Overwrite) -> Result<Arc<
         checked.map_err(|owned| anyhow::anyhow!("{owned}; --yes overwrites it")).or_exit(Exit::Device)?;
     }
     Ok(device)
+}
+
+/// Describes what a process of Zonal's does with its device, and how to end that.
+fn doing(pid: u32) -> Option<String> {
+    let endpoints = control::list().unwrap_or_default();
+    let mut own = endpoints.iter().filter(|endpoint| endpoint.pid == pid);
+    if let Some(dir) = own.find_map(|endpoint| mounted_device(endpoint).and_then(elsewhere)) {
+        let dir = shown_word(dir.as_os_str());
+        return Some(format!("(mounted at {dir}); `zonal unmount {dir}` unmounts it"));
+    }
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = line.split(|byte| *byte == 0);
+    let program = Path::new(OsStr::from_bytes(words.next()?)).file_name()?;
+    let command = shown_word(OsStr::from_bytes(words.next()?));
+    (program == "zonal").then(|| format!("(`zonal {command}`)"))
 }
 
 /// Consent to losing data.

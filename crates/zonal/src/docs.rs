@@ -1,13 +1,11 @@
-//! The reference of the command line as a document, from the definitions.
+//! Reference of the command line as a document, from the definitions.
 
 use crate::cli;
 use crate::topics::TOPICS;
+use crate::wrap::{COLUMNS, hanging};
 use std::fmt::Write;
 
-/// Columns of the document; what clap takes where there is no terminal.
-const COLUMNS: usize = 100;
-
-/// Text of docs/CLI.md: every topic.
+/// Text of docs/CLI.md: every topic of `zonal help`.
 pub fn topics() -> String {
     let mut text = "\
 # The command line
@@ -19,25 +17,21 @@ the help of every command and every topic; `make docs` writes it and the manual 
 "
     .to_owned();
     for topic in &TOPICS {
-        section(&mut text, topic.about, &(topic.text)());
+        section(&mut text, topic.about, &hanging(&(topic.text)(), COLUMNS));
     }
     text
 }
 
-/// Help of every command, and every topic. `zonal help --all` prints it.
+/// Help of every command and every topic, for `zonal help --all`.
 pub fn reference() -> String {
     let mut text = format!("# Reference of zonal {}\n", env!("CARGO_PKG_VERSION"));
-    section(&mut text, "zonal", &cli::help(None, Some(COLUMNS)).unwrap_or_default());
+    section(&mut text, "zonal", &cli::help(None, COLUMNS).unwrap_or_default());
     for command in cli::command().get_subcommands() {
         let name = command.get_name();
-        section(
-            &mut text,
-            &format!("zonal {name}"),
-            &cli::help(Some(name), Some(COLUMNS)).unwrap_or_default(),
-        );
+        section(&mut text, &format!("zonal {name}"), &cli::help(Some(name), COLUMNS).unwrap_or_default());
     }
     for topic in &TOPICS {
-        section(&mut text, topic.about, &(topic.text)());
+        section(&mut text, topic.about, &hanging(&(topic.text)(), COLUMNS));
     }
     text
 }

@@ -7,28 +7,28 @@ use std::fmt::{self, Write};
 use std::io;
 use std::process::ExitCode;
 
-/// Exit code when the reader of standard output went away: what a shell reports for a program ended by SIGPIPE.
+/// Exit code after the reader of standard output closed the pipe: the shell's code for a program ended by SIGPIPE.
 pub const CLOSED_PIPE: u8 = 128 + 13;
 
-/// Exit code of a run that Ctrl-C ended: what a shell reports for a program ended by SIGINT.
+/// Exit code of a run ended by Ctrl-C: the shell's code for a program ended by SIGINT.
 pub const INTERRUPTED: u8 = 128 + 2;
 
-/// Exit code of a run that was asked to end, the same for SIGTERM.
+/// Exit code of a run ended by SIGTERM, by the same rule.
 pub const TERMINATED: u8 = 128 + 15;
 
-/// What the program exits with.
+/// Exit codes of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Exit {
-    /// All is done.
+    /// Success.
     Ok = 0,
-    /// Something could not be done.
+    /// An operation failed.
     Failed = 1,
-    /// The command line or a job cannot be understood.
+    /// The command line or a job is invalid.
     Usage = 2,
-    /// Data that was read back is not what was written.
+    /// Data differ from the data written.
     Verify = 3,
-    /// A device or an image cannot be opened or created.
+    /// A device or an image cannot be opened, created or overwritten.
     Device = 4,
 }
 
@@ -36,29 +36,36 @@ impl Exit {
     /// Every code.
     pub const ALL: [Exit; 5] = [Exit::Ok, Exit::Failed, Exit::Usage, Exit::Verify, Exit::Device];
 
-    /// The code's meaning, as the documentation has it.
+    /// Meaning of the code, for the documentation.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Exit::Ok => "Done.",
+            Exit::Ok => "Success.",
             Exit::Failed => {
-                "The operation failed: the device refused or failed a command, or the result could not be written."
+                "The operation failed: the device failed or refused a command, a check found damage, or the result could not be written."
             }
-            Exit::Usage => "Usage: an unknown option, a value that makes no sense, an unreadable job file.",
-            Exit::Verify => "Verification failed: data that was read back is not what was written.",
+            Exit::Usage => "Usage error: an unknown option, an invalid value, an unreadable job file.",
+            Exit::Verify => "Verification failed: data read back differ from the data written, or are lost.",
             Exit::Device => {
-                "The device or image cannot be opened or created: missing, in use, damaged, or an option it refuses; or it holds data that --yes would overwrite."
+                "The device or image cannot be opened or created: it is missing, in use or damaged, or refuses an option; or it contains a file system or data, and --yes was not given."
             }
         }
     }
+}
 
-    /// Meaning of [`CLOSED_PIPE`].
-    pub const CLOSED_PIPE_MEANING: &str = "The reader of standard output went away, as in `zonal report DEVICE | head -1`. Nothing is said about it.";
-
-    /// Meaning of [`INTERRUPTED`].
-    pub const INTERRUPTED_MEANING: &str = "Ended by Ctrl-C. `bench` and `replay` write the results of what was done until then; a second Ctrl-C ends them at once.";
-
-    /// Meaning of [`TERMINATED`].
-    pub const TERMINATED_MEANING: &str = "Ended by a signal to terminate, in the same way.";
+/// Every code that the program exits with, and its meaning, in ascending order.
+pub(crate) fn codes() -> impl Iterator<Item = (u8, &'static str)> {
+    let signals = [
+        (
+            INTERRUPTED,
+            "Interrupted by Ctrl-C. `bench` and `replay` write their results so far. A second Ctrl-C ends the program at once.",
+        ),
+        (
+            CLOSED_PIPE,
+            "The reader of standard output closed the pipe, as in `zonal report DEVICE | head -1`. Nothing is printed.",
+        ),
+        (TERMINATED, "Ended by SIGTERM, in the same way as by Ctrl-C."),
+    ];
+    Exit::ALL.into_iter().map(|exit| (exit as u8, exit.meaning())).chain(signals)
 }
 
 impl From<Exit> for ExitCode {
@@ -67,22 +74,22 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error and what to exit with.
+/// Error of a command, with its exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// What to exit with.
+    /// Exit code.
     pub exit: Exit,
-    /// What went wrong.
+    /// Cause.
     pub error: anyhow::Error,
 }
 
 impl Failure {
-    /// A command line that cannot be understood.
+    /// Failure for an invalid command line.
     pub fn usage(error: impl fmt::Display) -> Failure {
         Failure { exit: Exit::Usage, error: anyhow::Error::msg(error.to_string()) }
     }
 
-    /// Whether the reader of standard output went away.
+    /// True if the reader of standard output closed the pipe.
     pub fn is_closed_pipe(&self) -> bool {
         let is = |e: &(dyn std::error::Error + 'static)| {
             e.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|e| e.is::<ClosedPipe>())
@@ -90,25 +97,25 @@ impl Failure {
         self.error.chain().any(is)
     }
 
-    /// What the process exits with.
+    /// Exit code of the process.
     pub(crate) fn code(&self) -> ExitCode {
         let interrupted = self.error.downcast_ref::<Interrupted>();
         interrupted.map_or_else(|| self.exit.into(), |interrupted| ExitCode::from(interrupted.code()))
     }
 
-    /// The error and its causes in one line.
+    /// Error and causes in one line.
     pub fn line(&self) -> String {
         let mut line = String::new();
         for cause in self.error.chain() {
             let text = cause.to_string();
-            // Many errors quote their cause already.
+            // Many errors already end with their cause.
             if line.ends_with(&text) {
                 continue;
             }
             let colon = if line.is_empty() { "" } else { ": " };
             let _ = write!(line, "{colon}{text}");
         }
-        // Names of files and devices may have anything in them.
+        // Names of files and devices may contain control characters.
         harmless(&line.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
@@ -119,9 +126,9 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// Gives an error the code to exit with.
+/// Conversion of errors to failures with an exit code.
 pub(crate) trait OrExit<T> {
-    /// The value, or the error with this code.
+    /// Returns the value, or the error with this exit code.
     fn or_exit(self, exit: Exit) -> Result<T, Failure>;
 }
 

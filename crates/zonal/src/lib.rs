@@ -58,6 +58,8 @@ mod devices;
 #[cfg(feature = "program")]
 pub mod docs;
 #[cfg(feature = "program")]
+mod examples;
+#[cfg(feature = "program")]
 mod exit;
 #[cfg(feature = "program")]
 mod interrupt;
@@ -73,6 +75,8 @@ mod progress;
 mod topics;
 #[cfg(feature = "program")]
 mod value;
+#[cfg(feature = "program")]
+mod wrap;
 #[cfg(feature = "program")]
 mod write_path;
 

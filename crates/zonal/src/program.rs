@@ -55,6 +55,6 @@ fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure>
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Err(Failure::usage("no command given; see `zonal help`"))
         }
-        Err(error) => Err(Failure::usage(cli::one_line(&error))),
+        Err(error) => Err(Failure::usage(cli::explained(&error))),
     }
 }

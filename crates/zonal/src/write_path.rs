@@ -13,8 +13,8 @@ use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
 };
 
-/// Where help lists them: after the options that are a command's own.
-const HEADING: &str = "Write path";
+/// Heading of these options, which marks them: they have a topic, `zonal help write-path`.
+pub(crate) const HEADING: &str = "Write path";
 
 /// Value of `--park` without one.
 static PARK: LazyLock<String> = LazyLock::new(|| VolumeOptions::default().text(OptionKey::Park));

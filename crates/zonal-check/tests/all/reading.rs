@@ -100,7 +100,7 @@ fn writer_among_readers_is_told_which_process_has_what() {
         for line in READING {
             on(dir.path(), line, metadata);
         }
-        let in_the_way = format!("is open elsewhere: process {} has it for reading", reader.id());
+        let in_the_way = format!("in use for reading by process {} (`zonal get`)", reader.id());
         for line in ["put d in g", "rm d f", "fsck d --repair", "fsck d --rebuild", "mkfs d --force"] {
             let refused = program::run(dir.path(), &format!("{line} {metadata}")).refused(4);
             assert!(refused.ends_with(&in_the_way), "{line}: {refused}");
@@ -119,7 +119,7 @@ fn reader_beside_a_writer_is_told_which_process_has_what() {
     let writer = ImageDevice::open(&dir.path().join("d"), &OpenOptions::default()).unwrap();
     for line in READING {
         let refused = program::run(dir.path(), line).refused(4);
-        let in_the_way = format!("is open elsewhere: process {own} has it for writing");
+        let in_the_way = format!("in use by process {own}");
         assert!(refused.ends_with(&in_the_way), "{line}: {refused}");
     }
     writer.close().unwrap();
@@ -127,10 +127,7 @@ fn reader_beside_a_writer_is_told_which_process_has_what() {
     lock(&file, OpenMode::Writing).unwrap();
     for line in ["ls d --metadata m", "fsck d --metadata m"] {
         let refused = program::run(dir.path(), line).refused(4);
-        assert!(
-            refused.ends_with(&format!("m: is open elsewhere: process {own} has it for writing")),
-            "{refused}"
-        );
+        assert!(refused.ends_with(&format!("m: in use by process {own}")), "{refused}");
     }
 }
 

@@ -108,7 +108,7 @@ fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
     // fio sends what the program says to one place or the other.
     let said =
         std::fs::read_to_string(directory.path().join("c.prerun.txt")).unwrap_or_default() + &run.errors();
-    assert!(said.contains("disk.zonal\": is open elsewhere"), "{said}");
+    assert!(said.contains("disk.zonal\": in use by process"), "{said}");
 }
 
 #[test]

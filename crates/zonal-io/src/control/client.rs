@@ -1,7 +1,9 @@
 //! The asking side.
 
 use super::place::{self, Found};
-use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, ScrubQuery, VolumeFacts};
+use super::{
+    ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, ScrubQuery, VolumeFacts, ZoneFacts,
+};
 use crate::changes::ZoneSetting;
 use crate::volume::{OptionChanges, PlugStatus, Statistics};
 use std::io::{ErrorKind, Read, Write};
@@ -150,12 +152,24 @@ pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Re
     }
 }
 
+/// Describes up to `count` zones, at most [`ZONES_MAX`](super::ZONES_MAX), of the device of the socket at `path`, from zone `first` on.
+///
+/// # Errors
+/// As [`ask`]; [`ControlError::Refused`] also if the device fails the report or lives in virtual time.
+pub fn zones(path: &Path, first: u32, count: u32) -> Result<Vec<ZoneFacts>, ControlError> {
+    match ask(path, Query::Zones { first, count })? {
+        Answer::Zones(zones) => Ok(zones),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
 fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
     let what = match answer {
         Answer::Error(what) => return ControlError::Refused { path: path.to_owned(), what: what.clone() },
         Answer::Plugs(_) => "it lists plugs, which was not the question",
         Answer::Stat(_) => "it lists counters, which was not the question",
         Answer::Info(_) => "it describes a device, which was not the question",
+        Answer::Zones(_) => "it lists zones, which was not the question",
         Answer::Zone(_) => "it has set zones, which was not the question",
         Answer::Files(_) => "it describes a file system, which was not the question",
         Answer::Connections(_) => "it lists connections, which was not the question",

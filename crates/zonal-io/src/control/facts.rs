@@ -2,7 +2,7 @@
 
 use crate::device::DeviceInfo;
 use crate::volume::{BudgetStatus, OptionKey, Volume};
-use zonal_core::{Personality, SECTOR_BYTES};
+use zonal_core::{Personality, SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneType};
 
 /// What a device is, for programs and people. Sizes are bytes; a limit or largest size of 0 is none.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -53,6 +53,52 @@ pub struct DeviceFacts {
     pub personality: String,
     /// Number of queues.
     pub queues: usize,
+}
+
+/// Descriptor of a zone, for programs. Addresses and sizes are bytes.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct ZoneFacts {
+    /// Index of the zone, from 0.
+    pub zone: u32,
+    /// `conventional` or `sequential`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Name of the condition: see [`ZoneCondition::name`].
+    pub condition: String,
+    /// Address of the first byte.
+    pub start: u64,
+    /// Size.
+    pub size: u64,
+    /// Writable part.
+    pub capacity: u64,
+    /// Write pointer; `None` where the zone has no valid one.
+    pub write_pointer: Option<u64>,
+}
+
+impl From<&ZoneDescriptor> for ZoneFacts {
+    fn from(zone: &ZoneDescriptor) -> ZoneFacts {
+        let kind = match zone.zone_type {
+            ZoneType::Conventional => "conventional",
+            ZoneType::SequentialWriteRequired => "sequential",
+        };
+        ZoneFacts {
+            zone: zone.zone.0,
+            kind: kind.to_owned(),
+            condition: zone.condition.name().to_owned(),
+            start: zone.start.bytes(),
+            size: zone.size.bytes(),
+            capacity: zone.capacity.bytes(),
+            write_pointer: zone.write_pointer.map(Sector::bytes),
+        }
+    }
+}
+
+impl ZoneFacts {
+    /// Condition of the zone, or `None` if this version does not have the name.
+    pub fn zone_condition(&self) -> Option<ZoneCondition> {
+        ZoneCondition::ALL.into_iter().find(|condition| condition.name() == self.condition)
+    }
 }
 
 impl From<&DeviceInfo> for DeviceFacts {

@@ -4,12 +4,12 @@ use super::errands::Errands;
 use super::place::{self, Found};
 use super::{
     ANSWER_BYTES_MAX, Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX,
-    SWITCH_TIME_MAX, ScrubQuery, VolumeFacts,
+    SWITCH_TIME_MAX, ScrubQuery, VolumeFacts, ZONES_MAX, ZoneFacts,
 };
 use crate::device::set_zones;
 use crate::sync::Arc;
 use crate::threads;
-use crate::volume::{OptionChanges, OptionError, Volume};
+use crate::volume::{OptionChanges, OptionError, Volume, report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zonal_core::ZoneIndex;
 
 /// Connections that are open at once at most. For one more, that which has been silent for longest is closed.
 const CLIENTS_MAX: usize = 64;
@@ -362,6 +363,9 @@ impl Service {
                 let scrub = self.tellers.scrub.clone();
                 self.ask(move |_| Answer::Scrub(scrub.map(|tell| tell(query))))
             }
+            Ok(Query::Zones { first, count }) => self
+                .ask(move |volume| zones_of(volume, first, count))
+                .and_then(|zones| zones.map(Answer::Zones)),
             Ok(Query::Zone { first, last, set }) => self
                 .ask(move |volume| set_zones(&**volume.device(), first..=last, set))
                 .and_then(|outcome| outcome.map(|()| Answer::Zone(set)).map_err(|error| error.to_string())),
@@ -417,6 +421,23 @@ impl Service {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Describes zones of the volume's device, as its drive reports them.
+fn zones_of(volume: &Volume, first: u32, count: u32) -> Result<Vec<ZoneFacts>, String> {
+    let device = &**volume.device();
+    if device.insight().virtual_time {
+        return Err(
+            "the drive is simulated in virtual time, where zones cannot be listed during a run".to_owned()
+        );
+    }
+    let geometry = &device.info().geometry;
+    if first >= geometry.zones() {
+        return Ok(Vec::new());
+    }
+    let count = count.min(ZONES_MAX).min(geometry.zones() - first);
+    let zones = report(device, geometry.start_of(ZoneIndex(first)), count);
+    zones.map(|zones| zones.iter().map(ZoneFacts::from).collect()).map_err(|error| error.to_string())
 }
 
 /// Accepts all connections that wait. For one too many, the oldest of those that are silent ends, or the oldest.

@@ -159,9 +159,9 @@ impl fmt::Display for NameProblem {
             }
             NameProblem::Repeated => f.write_str("the option is given twice"),
             NameProblem::MissingValue => f.write_str("the option needs a value: `option=value`"),
-            NameProblem::NotASize => {
-                f.write_str("not a size: a number of bytes, or a number followed by k, m, g, t or p")
-            }
+            NameProblem::NotASize => f.write_str(
+                "not a size: a number of bytes, or a number with a unit such as 4K, 256MiB or 28TB",
+            ),
             NameProblem::NotANumber => f.write_str("not a whole number"),
             NameProblem::Zero => f.write_str("has to be 1 at least"),
             NameProblem::NotAFlag => f.write_str("has to be 0 or 1"),

@@ -202,7 +202,8 @@ fn digits(text: &str) -> Result<Option<u64>, NameProblem> {
     if is_number { Ok(text.parse().ok()) } else { Err(NameProblem::NotANumber) }
 }
 
-/// A size: a number of bytes, or a number followed by k, m, g, t or p in either case, each 1024 times the one before.
+/// Reads a size in bytes, with the units of GNU programs in either case: K, KiB, M, MiB to P, PiB for powers of 1024, and
+/// KB, MB to PB for powers of 1000.
 ///
 /// # Errors
 /// [`NameProblem::NotASize`], or [`NameProblem::TooLarge`] beyond 64 bits.
@@ -211,13 +212,22 @@ fn digits(text: &str) -> Result<Option<u64>, NameProblem> {
 /// use zonal_io::registry::parse_size;
 /// assert_eq!(parse_size("4096").unwrap(), 4096);
 /// assert_eq!(parse_size("256M").unwrap(), 256 << 20);
+/// assert_eq!(parse_size("28TiB").unwrap(), 28 << 40);
+/// assert_eq!(parse_size("28TB").unwrap(), 28_000_000_000_000);
 /// assert!(parse_size("1.5g").is_err());
 /// ```
 pub fn parse_size(text: &str) -> Result<u64, NameProblem> {
-    const SUFFIXES: &[u8] = b"kmgtp";
-    let suffix = text.bytes().last().map(|b| b.to_ascii_lowercase());
-    let power = suffix.and_then(|s| SUFFIXES.iter().position(|&b| b == s)).map_or(0, |i| i + 1);
-    let number = &text[..text.len() - usize::from(power != 0)];
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
     let number = digits(number).map_err(|_| NameProblem::NotASize)?;
-    number.and_then(|n| n.checked_mul(1 << (10 * power))).ok_or(NameProblem::TooLarge { max: u64::MAX })
+    let unit = unit.to_ascii_lowercase();
+    let prefix = unit.bytes().next().unwrap_or(b'b');
+    let power = b"bkmgtp".iter().position(|known| *known == prefix).ok_or(NameProblem::NotASize)?;
+    let base: u64 = match unit.get(1..).unwrap_or_default() {
+        "" | "ib" if power > 0 => 1024,
+        "b" if power > 0 => 1000,
+        "" => 1,
+        _ => return Err(NameProblem::NotASize),
+    };
+    number.and_then(|n| n.checked_mul(base.pow(power as u32))).ok_or(NameProblem::TooLarge { max: u64::MAX })
 }

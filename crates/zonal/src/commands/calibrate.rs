@@ -14,7 +14,7 @@ use zonal_io::device::Device;
 use zonal_io::image::is_image;
 use zonal_sim::Profile;
 
-/// Measure a drive with a few short runs, and write a profile with which it can be simulated
+/// Measure a drive and write a profile for simulating it
 ///
 /// It writes to a part of the drive's zones, which it names, and resets them before and afterwards: their data is lost.
 /// Where one of them is not empty it wants --yes, unless the drive is simulated. On a large SMR disk there are 21 runs of a

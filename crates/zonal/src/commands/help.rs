@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::topics::TOPICS;
 use crate::value::nearest;
-use crate::{cli, docs};
+use crate::{cli, docs, wrap};
 use clap::Args;
 use std::io::Write;
 
@@ -24,9 +24,9 @@ pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> 
     }
     let name = arguments.topic.as_deref();
     if let Some(topic) = TOPICS.iter().find(|t| Some(t.name) == name) {
-        return Ok(out.write_all((topic.text)().as_bytes())?);
+        return Ok(out.write_all(wrap::hanging(&(topic.text)(), wrap::columns()).as_bytes())?);
     }
-    match cli::help(name, None) {
+    match cli::help(name, wrap::columns()) {
         Some(text) => Ok(out.write_all(text.as_bytes())?),
         None => {
             let name = name.unwrap_or_default();
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> 
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => "see `zonal help`".to_owned(),
             };
-            Err(Failure::usage(format!("{name}: no command or topic of this name; {hint}")))
+            Err(Failure::usage(format!("{name}: no such command or topic; {hint}")))
         }
     }
 }

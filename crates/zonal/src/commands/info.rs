@@ -12,9 +12,9 @@ use zonal_io::control::{self, DeviceFacts};
 use zonal_io::device::DeviceInfo;
 use zonal_io::volume::{SetBy, WriteMode};
 
-/// Show what a device is and which write mode suits it, or is in force
+/// Show the properties of a device and its write mode
 ///
-/// A device that a running process has open for itself is described by that process.
+/// If a running process has the device open, that process describes it.
 #[derive(Args, Debug)]
 pub(crate) struct Info {
     /// Device name; see `zonal help devices`

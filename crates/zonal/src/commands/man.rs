@@ -1,23 +1,27 @@
 //! `zonal man`: manual pages, from the definitions.
 
-use crate::cli;
-use crate::exit::{CLOSED_PIPE, Exit, Failure};
+use crate::exit::{self, Failure};
 use crate::topics::TOPICS;
+use crate::wrap::hanging;
+use crate::{cli, examples};
 use anyhow::Context;
 use clap::Args;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Print or write the manual pages
+/// Print manual pages, or write them to a directory
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// Print the page of this command, not the main one
+    /// Command, for its page instead of the main one
     #[arg(conflicts_with = "dir")]
     command: Option<String>,
-    /// Write every page into this directory, which is made if need be
+    /// Write all pages to this directory, which is created if missing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
+
+/// Columns of topics in the main page, which man indents.
+const COLUMNS: usize = 72;
 
 pub(crate) fn run(arguments: &Man, out: &mut dyn Write) -> Result<(), Failure> {
     let pages = pages()?;
@@ -37,7 +41,7 @@ pub(crate) fn run(arguments: &Man, out: &mut dyn Write) -> Result<(), Failure> {
     };
     match pages.iter().find(|(page, _)| *page == name) {
         Some((_, text)) => Ok(out.write_all(text)?),
-        None => Err(Failure::usage(format!("{name}: there is no such page"))),
+        None => Err(Failure::usage(format!("{name}: no such page; `zonal help` lists the commands"))),
     }
 }
 
@@ -59,12 +63,15 @@ fn page(command: &clap::Command, is_main: bool) -> io::Result<Vec<u8>> {
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
+    if !is_main {
+        section(&mut text, "EXAMPLES", &examples::of(command.get_name()).join("\n"))?;
+    }
     page.render_description_section(&mut text)?;
     page.render_options_section(&mut text)?;
     if is_main {
         page.render_subcommands_section(&mut text)?;
         for topic in TOPICS.iter().filter(|t| t.name != "exit-codes") {
-            section(&mut text, &topic.name.to_uppercase(), &(topic.text)())?;
+            section(&mut text, &topic.name.to_uppercase(), &hanging(&(topic.text)(), COLUMNS))?;
         }
     } else if command.get_after_long_help().or(command.get_after_help()).is_some() {
         page.render_extra_section(&mut text)?;
@@ -84,10 +91,10 @@ fn section(text: &mut Vec<u8>, title: &str, body: &str) -> io::Result<()> {
 
 fn exit_status(text: &mut Vec<u8>) -> io::Result<()> {
     writeln!(text, ".SH \"EXIT STATUS\"")?;
-    for exit in Exit::ALL {
-        writeln!(text, ".TP\n{}\n{}", exit as u8, escape(exit.meaning()))?;
+    for (code, meaning) in exit::codes() {
+        writeln!(text, ".TP\n{code}\n{}", escape(meaning))?;
     }
-    writeln!(text, ".TP\n{CLOSED_PIPE}\n{}", escape(Exit::CLOSED_PIPE_MEANING))
+    Ok(())
 }
 
 /// A line that roff prints as it is.

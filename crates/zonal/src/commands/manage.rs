@@ -1,29 +1,29 @@
 //! `zonal reset`, `open`, `close` and `finish`: zone management.
 
+use super::range::{Extent, ZoneRange};
 use crate::devices::{self, Overwrite, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::value;
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
+use std::io::Write;
 use zonal_core::device::ZoneAction;
-use zonal_core::{Geometry, Op, Sector, ZoneIndex};
+use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 
-/// Which zones of which device.
+/// Zones of a device.
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("which").required(true).args(["offset", "all"])))]
+#[command(group(ArgGroup::new("which").required(true).args(["offset", "zone", "all"])))]
 pub(crate) struct Zones {
     /// Device name; see `zonal help devices`
     device: String,
-    /// First zone, by its first sector; see `zonal help sizes`
-    #[arg(long, short, value_name = "SECTOR", value_parser = value::sector)]
-    offset: Option<Sector>,
-    /// Number of zones from there on
-    #[arg(long, short, value_name = "ZONES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
-    count: u32,
-    // Each command says for itself which these are.
-    #[arg(long, conflicts_with_all = ["offset", "count"])]
+    #[command(flatten)]
+    range: ZoneRange,
+    // Each command has a help text of its own for this.
+    #[arg(long, conflicts_with_all = ["offset", "count", "length", "zone"])]
     all: bool,
+    /// Print the zones that were changed
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 /// Zones that lose data.
@@ -36,28 +36,41 @@ pub(crate) struct Overwritten {
 }
 
 /// Opens or closes zones.
-pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
-    run_on(&*devices::open(&zones.device)?, zones, action)
+pub(crate) fn run(zones: &Zones, action: ZoneAction, out: &mut dyn Write) -> Result<(), Failure> {
+    run_on(&*devices::open(&zones.device)?, zones, action, out)
 }
 
 /// Resets or finishes zones.
-pub(crate) fn run_overwriting(arguments: &Overwritten, action: ZoneAction) -> Result<(), Failure> {
+pub(crate) fn run_overwriting(
+    arguments: &Overwritten,
+    action: ZoneAction,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let Overwritten { zones, overwrite } = arguments;
-    run_on(&*devices::open_to_overwrite(&zones.device, *overwrite)?, zones, action)
+    run_on(&*devices::open_to_overwrite(&zones.device, *overwrite)?, zones, action, out)
 }
 
-fn run_on(device: &dyn Device, zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
-    let chosen = match zones.offset {
-        None => selected(device, action)?,
-        Some(offset) => range(&device.info().geometry, offset, zones.count)
-            .map_err(|e| anyhow!("{}: {e}", device.info().name))
-            .or_exit(Exit::Usage)?,
+fn run_on(
+    device: &dyn Device,
+    zones: &Zones,
+    action: ZoneAction,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let chosen: Vec<ZoneIndex> = if zones.all {
+        selected(device, action)?
+    } else {
+        let range = zones.range.of((&device.info().geometry).into(), Extent::Exact);
+        let range = range.map_err(|e| anyhow!("{}: {e}", device.info().name)).or_exit(Exit::Usage)?;
+        range.map(ZoneIndex).collect()
     };
     for &zone in &chosen {
         let start = device.info().geometry.start_of(zone);
         devices::run(device, operation(action), start).map_err(|e| {
             anyhow!("{}: cannot {} zone {zone}: {e}", device.info().name, operation(action).name())
         })?;
+        if zones.verbose {
+            writeln!(out, "{}: zone {zone}: {}", device.info().name, operation(action).name())?;
+        }
     }
     // The device may keep states in a cache like data.
     devices::run(device, Op::Flush, Sector(0))
@@ -73,25 +86,6 @@ fn operation(action: ZoneAction) -> Op {
         ZoneAction::Reset => Op::ZoneReset,
         ZoneAction::Offline => Op::ZoneOffline,
     }
-}
-
-/// The zones from `offset` on, every one of which has to be there.
-fn range(geometry: &Geometry, offset: Sector, count: u32) -> Result<Vec<ZoneIndex>, String> {
-    if offset.0 >= geometry.sectors().0 {
-        return Err(format!("sector {offset} lies beyond its end, which is at {}", geometry.sectors()));
-    }
-    if geometry.offset_of(offset) != 0 {
-        let start = geometry.start_of(geometry.zone_of(offset));
-        return Err(format!("sector {offset} is not the start of a zone; its zone starts at {start}"));
-    }
-    let first = geometry.zone_of(offset).0;
-    if count > geometry.zones() - first {
-        return Err(format!(
-            "there are {} zones from zone {first} on, not {count}",
-            geometry.zones() - first
-        ));
-    }
-    Ok((first..first + count).map(ZoneIndex).collect())
 }
 
 fn selected(device: &dyn Device, action: ZoneAction) -> Result<Vec<ZoneIndex>, Failure> {

@@ -12,6 +12,7 @@ pub(crate) mod manage;
 pub(crate) mod mode;
 pub(crate) mod mount;
 pub(crate) mod plugs;
+mod range;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod results;
@@ -32,10 +33,10 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Create(arguments) => create::run(&arguments, out),
         Command::Info(arguments) => info::run(&arguments, out),
         Command::Report(arguments) => report::run(&arguments, out),
-        Command::Reset(arguments) => manage::run_overwriting(&arguments, ZoneAction::Reset),
-        Command::Open(zones) => manage::run(&zones, ZoneAction::Open),
-        Command::Close(zones) => manage::run(&zones, ZoneAction::Close),
-        Command::Finish(arguments) => manage::run_overwriting(&arguments, ZoneAction::Finish),
+        Command::Reset(arguments) => manage::run_overwriting(&arguments, ZoneAction::Reset, out),
+        Command::Open(zones) => manage::run(&zones, ZoneAction::Open, out),
+        Command::Close(zones) => manage::run(&zones, ZoneAction::Close, out),
+        Command::Finish(arguments) => manage::run_overwriting(&arguments, ZoneAction::Finish, out),
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Calibrate(arguments) => calibrate::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),

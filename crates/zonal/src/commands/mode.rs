@@ -11,7 +11,7 @@ use std::path::Path;
 use zonal_io::control::{self, VolumeFacts};
 use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 
-/// Show or change the write mode of a running process and its other options, or keep options for a device
+/// Show or change the write mode and options of a running process, or keep them for a device
 ///
 /// A switch of the mode stops issuing, waits for what is in flight, and continues in the new mode. What waits and what arrives
 /// meanwhile keeps its order. If what is in flight does not end within a second, the answer says that the new mode is still

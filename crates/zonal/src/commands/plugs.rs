@@ -13,10 +13,10 @@ use std::time::Duration;
 use zonal_io::control::{self, ControlError, Endpoint};
 use zonal_io::volume::PlugStatus;
 
-/// Show the active write plugs of a running process, in the format of the kernel's `zone_wplugs`
+/// Show the active write plugs of a running process
 ///
-/// A plug is active while its zone is partly written or has writes at the device or waiting. Offsets are 512-byte
-/// sectors from the zone's start.
+/// The format is that of the kernel's `zone_wplugs`. A plug is active while its zone is partly written, or writes to it are in flight
+/// or queued. Offsets are 512-byte sectors from the start of the zone.
 #[derive(Args, Debug)]
 pub(crate) struct Plugs {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct Plugs {
 /// Which process.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
-    /// Device name, as the process opened it, or a directory of `zonal mount`; to only look, may be left out where only one device is open
+    /// Device name, as the process opened it, or a directory of `zonal mount`; optional for reading if only one device is open
     #[arg(conflicts_with = "socket")]
     device: Option<String>,
     /// Control socket of the process

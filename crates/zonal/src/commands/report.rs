@@ -1,74 +1,186 @@
 //! `zonal report`: the zones of a device, one a line.
 
+use super::plugs::Target;
+use super::range::{Extent, ZoneRange};
 use crate::devices::{self, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::value;
+use crate::value::ZonedSize;
+use anyhow::anyhow;
 use clap::Args;
 use std::io::Write;
-use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneType};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zonal_core::{SECTOR_BYTES, ZoneCondition, ZoneIndex};
+use zonal_io::control::{self, ZONES_MAX, ZoneFacts};
+use zonal_io::device::Device;
 
 /// List the zones of a device, in the format of util-linux's `blkzone report`
 ///
-/// Numbers are 512-byte sectors. A full zone's pointer is given as its length; where a pointer has no meaning it is 0.
+/// Numbers are 512-byte sectors. The write pointer is relative to the start of the zone: its length for a full zone, and 0 where it has
+/// no meaning. If a running process has the device open, that process reports the zones.
 #[derive(Args, Debug)]
 pub(crate) struct Report {
     /// Device name; see `zonal help devices`
     device: String,
-    /// Begin with the zone that holds this sector
-    #[arg(long, short, value_name = "SECTOR", value_parser = value::sector, default_value = "0")]
-    offset: Sector,
-    /// List at most ZONES zones
-    #[arg(long, short, value_name = "ZONES")]
-    count: Option<u32>,
+    #[command(flatten)]
+    range: ZoneRange,
+    /// List zones in these states only, separated by commas: empty, open, closed, full, read-only, offline, conventional, active, or the
+    /// abbreviations of the list
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = states)]
+    state: Vec<States>,
+    /// Print the number of zones first
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
     /// Print one JSON object, with sizes and addresses in bytes
     #[arg(long)]
     json: bool,
 }
 
+/// Conditions that one word selects.
+type States = Vec<ZoneCondition>;
+
+fn states(word: &str) -> Result<States, String> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    let is_open = word == "open" || word == "active";
+    let conditions = ZoneCondition::ALL.into_iter().filter(|condition| match condition {
+        ZoneCondition::ImpOpen | ZoneCondition::ExpOpen if is_open => true,
+        ZoneCondition::Closed if word == "active" => true,
+        ZoneCondition::NotWp if word == "conventional" => true,
+        ZoneCondition::ReadOnly if word == "read-only" => true,
+        condition => {
+            word == abbreviation(*condition) || word == condition.name().to_lowercase().replace('_', "-")
+        }
+    });
+    let conditions: States = conditions.collect();
+    match conditions.is_empty() {
+        true => {
+            Err("not a state: empty, open, closed, full, read-only, offline, conventional or active"
+                .to_owned())
+        }
+        false => Ok(conditions),
+    }
+}
+
+/// Source of a report: the device, or a process that has it open.
+enum Source {
+    Device(Arc<dyn Device>),
+    Process { socket: PathBuf, name: String, size: ZonedSize },
+}
+
+impl Source {
+    /// Opens the device, or finds the process that has it open.
+    fn of(name: &str) -> Result<Source, Failure> {
+        let in_use = match devices::open_to_read(name) {
+            Ok(device) => return Ok(Source::Device(device)),
+            Err(error) => error,
+        };
+        Target::of_device(name).find().ok().and_then(|socket| Source::of_process(&socket).ok()).ok_or(in_use)
+    }
+
+    fn of_process(socket: &Path) -> anyhow::Result<Source> {
+        let facts = control::info(socket)?.device;
+        let size =
+            ZonedSize { sectors: facts.size / SECTOR_BYTES, zone_sectors: facts.zone_size / SECTOR_BYTES };
+        Ok(Source::Process { socket: socket.to_owned(), name: facts.name, size })
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Source::Device(device) => &device.info().name,
+            Source::Process { name, .. } => name,
+        }
+    }
+
+    fn size(&self) -> ZonedSize {
+        match self {
+            Source::Device(device) => (&device.info().geometry).into(),
+            Source::Process { size, .. } => *size,
+        }
+    }
+
+    /// Calls `take` with each zone of the range, in order.
+    fn for_each(
+        &self,
+        range: std::ops::Range<u32>,
+        mut take: impl FnMut(&ZoneFacts) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Source::Device(device) => {
+                let start = device.info().geometry.start_of(ZoneIndex(range.start));
+                for_each_zone(&**device, start, range.end - range.start, |zone| take(&zone.into()))
+            }
+            Source::Process { socket, name, .. } => {
+                let mut next = range.start;
+                while next < range.end {
+                    let zones = control::zones(socket, next, ZONES_MAX.min(range.end - next));
+                    let zones = zones.map_err(|e| anyhow!("{name}: cannot list zones: {e}"))?;
+                    if zones.is_empty() {
+                        return Err(anyhow!("{name}: the process does not describe zone {next}").into());
+                    }
+                    zones.iter().try_for_each(&mut take)?;
+                    next += zones.len() as u32;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure> {
-    let device = devices::open_to_read(&arguments.device)?;
-    let info = device.info();
-    if arguments.offset.0 >= info.geometry.sectors().0 {
-        let what = format!(
-            "{}: sector {} lies beyond its end, which is at {}",
-            info.name,
-            arguments.offset,
-            info.geometry.sectors()
-        );
-        return Err(anyhow::Error::msg(what)).or_exit(Exit::Usage);
-    }
-    let count = arguments.count.unwrap_or(u32::MAX);
+    let source = Source::of(&arguments.device)?;
+    let range = arguments.range.of(source.size(), Extent::Touched);
+    let range = range.map_err(|e| anyhow!("{}: {e}", source.name())).or_exit(Exit::Usage)?;
+    let states: Vec<ZoneCondition> = arguments.state.iter().flatten().copied().collect();
+    let is_listed = |zone: &ZoneFacts| {
+        states.is_empty() || zone.zone_condition().is_some_and(|condition| states.contains(&condition))
+    };
     if !arguments.json {
-        return for_each_zone(&*device, arguments.offset, count, |zone| Ok(writeln!(out, "{}", line(zone))?));
+        let mut lines = Vec::new();
+        if arguments.verbose {
+            // The number comes first and is known last.
+            source.for_each(range.clone(), |zone| {
+                lines.extend(is_listed(zone).then(|| line(zone)));
+                Ok(())
+            })?;
+            let start = u64::from(range.start) * source.size().zone_sectors;
+            writeln!(out, "Found {} zones from 0x{start:x}", lines.len())?;
+            return lines.iter().try_for_each(|line| Ok(writeln!(out, "{line}")?));
+        }
+        return source.for_each(range, |zone| match is_listed(zone) {
+            true => Ok(writeln!(out, "{}", line(zone))?),
+            false => Ok(()),
+        });
     }
-    // Written as it comes: a large disk has a hundred thousand zones.
-    write!(out, "{{\"device\":{},\"zones\":[", serde_json::json!(info.name))?;
+    // Written zone by zone: a large disk has a hundred thousand of them.
+    write!(out, "{{\"device\":{},\"zones\":[", serde_json::json!(source.name()))?;
     let mut comma = "";
-    for_each_zone(&*device, arguments.offset, count, |zone| {
-        write!(out, "{comma}\n{}", object(zone))?;
-        comma = ",";
+    source.for_each(range, |zone| {
+        if is_listed(zone) {
+            write!(out, "{comma}\n{}", serde_json::to_string(zone)?)?;
+            comma = ",";
+        }
         Ok(())
     })?;
     Ok(writeln!(out, "\n]}}")?)
 }
 
-fn line(zone: &ZoneDescriptor) -> String {
-    let (kind, kind_name) = match zone.zone_type {
-        ZoneType::Conventional => (1, "CONVENTIONAL"),
-        ZoneType::SequentialWriteRequired => (2, "SEQ_WRITE_REQUIRED"),
+fn line(zone: &ZoneFacts) -> String {
+    let (kind, kind_name) = match zone.kind.as_str() {
+        "conventional" => (1, "CONVENTIONAL"),
+        _ => (2, "SEQ_WRITE_REQUIRED"),
     };
-    let pointer = match zone.condition {
-        ZoneCondition::Full => zone.size.0,
-        _ => zone.write_pointer.map_or(0, |p| (p - zone.start).0),
+    let condition = zone.zone_condition();
+    let pointer = match condition {
+        Some(ZoneCondition::Full) => zone.size,
+        _ => zone.write_pointer.map_or(0, |pointer| pointer - zone.start),
     };
+    let [start, size, capacity, pointer] =
+        [zone.start, zone.size, zone.capacity, pointer].map(|bytes| bytes / SECTOR_BYTES);
     format!(
-        "  start: 0x{:09x}, len 0x{:06x}, cap 0x{:06x}, wptr 0x{pointer:06x} reset:0 non-seq:0, zcond:{:2}({}) \
+        "  start: 0x{start:09x}, len 0x{size:06x}, cap 0x{capacity:06x}, wptr 0x{pointer:06x} reset:0 non-seq:0, zcond:{:2}({}) \
          [type: {kind}({kind_name})]",
-        zone.start.0,
-        zone.size.0,
-        zone.capacity.0,
-        zone.condition as u8,
-        abbreviation(zone.condition),
+        condition.map_or(0, |condition| condition as u8),
+        condition.map_or("??", abbreviation),
     )
 }
 
@@ -85,28 +197,13 @@ fn abbreviation(condition: ZoneCondition) -> &'static str {
     }
 }
 
-fn object(zone: &ZoneDescriptor) -> serde_json::Value {
-    serde_json::json!({
-        "zone": zone.zone.0,
-        "type": match zone.zone_type {
-            ZoneType::Conventional => "conventional",
-            ZoneType::SequentialWriteRequired => "sequential",
-        },
-        "condition": zone.condition.name(),
-        "start": zone.start.bytes(),
-        "size": zone.size.bytes(),
-        "capacity": zone.capacity.bytes(),
-        "write_pointer": zone.write_pointer.map(Sector::bytes),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal_core::{Sectors, ZoneIndex};
+    use zonal_core::{Sector, Sectors, ZoneDescriptor, ZoneType};
 
-    fn zone(condition: ZoneCondition, write_pointer: Option<u64>) -> ZoneDescriptor {
-        ZoneDescriptor {
+    fn zone(condition: ZoneCondition, write_pointer: Option<u64>) -> ZoneFacts {
+        ZoneFacts::from(&ZoneDescriptor {
             zone: ZoneIndex(1),
             start: Sector(0x80000),
             size: Sectors(0x80000),
@@ -117,7 +214,7 @@ mod tests {
             },
             condition,
             write_pointer: write_pointer.map(Sector),
-        }
+        })
     }
 
     /// Lines as `blkzone report` of util-linux 2.38 prints them for such zones.

@@ -4,7 +4,7 @@ use super::mount::place::elsewhere;
 use super::plugs::mount_of;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::progress::Progress;
+use crate::progress::{Progress, amount};
 use crate::text::shown_word;
 use crate::value::human;
 use anyhow::{Context, anyhow};
@@ -20,7 +20,7 @@ use zonal_io::control::{self, ScrubOrder, ScrubQuery};
 /// How often it is asked how far a scrub is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Read and verify everything in a directory of `zonal mount`, while programs use it
+/// Read and verify all data of a mount, while it is in use
 ///
 /// Metadata come first, and then data in the order of the drive. What is damaged gets a line with the path of the file. The exit is 3 then.
 /// Ctrl-C stops it; the next scrub continues there, also after another mount. A scrub whose command was killed runs on, and the next
@@ -105,6 +105,6 @@ fn ended(
 
 fn show(progress: &mut Progress, status: &ScrubStatus) {
     let ScrubStatus { bytes, total_bytes, damaged, .. } = status;
-    let percent = (bytes * 100).checked_div(*total_bytes).unwrap_or(100).min(100);
-    progress.show(|| format!("{percent}%, {} of {}, {damaged} damaged", human(*bytes), human(*total_bytes)));
+    // A scrub that continues an earlier one has its bytes from there as well: their rate is of this command.
+    progress.show(|elapsed| format!("{}, {damaged} damaged", amount(*bytes, *total_bytes, elapsed)));
 }

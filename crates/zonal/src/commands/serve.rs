@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use zonal_vhost::server::{QueueFacts, VhostListener, VhostOptions, VhostServer};
 /// Where hosts connect, if no other front is asked for.
 pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-/// Export a zoned device: over NVMe/TCP, as a block device of this machine, or as a disk of virtual machines
+/// Serve a drive over NVMe/TCP, as a local block device, or to virtual machines
 ///
 /// Over NVMe/TCP, its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has
 /// some, are namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
@@ -52,7 +52,7 @@ pub(crate) struct Serve {
     device: String,
     /// Where to listen for hosts; port 0 takes a free one. An address of this machine only: there is no authentication [default:
     /// {listen} without another front, otherwise none]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Show it as a block device of this machine
     #[arg(long)]
@@ -79,6 +79,25 @@ pub(crate) struct Serve {
     record: Record,
 }
 
+/// Resolves the address to listen at, which must be one of this machine only.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let addresses = text.to_socket_addrs();
+    let addresses: Vec<SocketAddr> = addresses
+        .map_err(|error| format!("not an address and a port, as in localhost:4420: {error}"))?
+        .collect();
+    let is_local = addresses.iter().all(|address| address.ip().is_loopback());
+    // `localhost` may be ::1 first, where few look for it.
+    let v4 = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    match v4 {
+        Some(address) if is_local => Ok(*address),
+        _ => {
+            Err("not an address of the loopback interface, and hosts are not authenticated; forward a port \
+                  with ssh to reach it from another machine"
+                .to_owned())
+        }
+    }
+}
+
 /// What the fronts of an export share.
 struct Export<'a> {
     arguments: &'a Serve,
@@ -91,11 +110,6 @@ struct Export<'a> {
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure> {
     let is_default = !arguments.ublk && arguments.vhost_user_scsi.is_none();
     let listen = arguments.listen.or(is_default.then_some(LISTEN));
-    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
-        return Err(Failure::usage(format!(
-            "{listen}: not an address of the loopback interface, and hosts are not authenticated"
-        )));
-    }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     arguments.record.prepare()?;
     let name = &arguments.device;
@@ -176,6 +190,11 @@ impl Fronts {
         }
         if let Some(socket) = socket {
             writeln!(out, "ready vhost-user-scsi {}", socket.display())?;
+        }
+        if let Some((server, target)) = &self.hosts {
+            let (address, nqn) = (server.address(), target.nqn());
+            let (ip, port) = (address.ip(), address.port());
+            writeln!(out, "nvme connect --transport tcp --traddr {ip} --trsvcid {port} --nqn {nqn}")?;
         }
         out.flush()?;
         Ok(())

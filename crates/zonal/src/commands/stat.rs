@@ -13,11 +13,10 @@ use zonal_fs::Status;
 use zonal_io::control::{self, ControlError, VolumeFacts};
 use zonal_io::volume::{BudgetStatus, SlotStatus};
 
-/// Show the live counters of a running process, the file system on its device, and the connections and queues of its fronts
+/// Show live counters of a running process, its file system, and its connections
 ///
-/// Counters are from the opening of the device on. Connections are those of hosts to a device that `zonal serve`
-/// exports, rings of virtual machines and queues of its block device. A device that no process has open is opened to look at the file system on it,
-/// which stays as it is.
+/// Counters start at 0 when the device is opened. Connections are those of NVMe/TCP hosts, rings of virtual machines, and queues of the
+/// ublk device. If no process has the device open, only the file system on it is shown; it is not changed.
 #[derive(Args, Debug)]
 #[command(after_help = counters_help())]
 pub(crate) struct Stat {

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
-/// Unmount a directory of `zonal mount`
+/// Unmount a file system
 ///
 /// All that was written is on the device when this ends. A directory that is in use stays mounted. Where
 /// `mount --bind` has given it a second directory, this one goes, and the process of the mount goes with the last.
@@ -24,7 +24,7 @@ pub(crate) struct Unmount {
     dir: PathBuf,
 }
 
-/// Make everything durable that was written to a directory of `zonal mount`
+/// Make everything written to a mount durable
 ///
 /// `sync` does that for no FUSE file system: the kernel does not pass it on.
 #[derive(Args, Debug)]

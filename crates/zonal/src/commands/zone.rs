@@ -3,6 +3,7 @@
 use super::plugs::Target;
 use crate::devices::{self, Overwrite};
 use crate::exit::{Exit, Failure};
+use crate::value;
 use anyhow::anyhow;
 use clap::Args;
 use std::io::Write;
@@ -12,33 +13,26 @@ use zonal_io::changes::{UnknownSetting, ZoneSetting};
 use zonal_io::control;
 use zonal_io::device::set_zones;
 
-/// Turn zones of an emulated device read-only or offline, as a failing head does, or restore them
+/// Set zones of an emulated drive read-only or offline, or restore them
 ///
-/// It happens at once, in the process that has the device open. What is under way meets the zone before or after; the process
-/// hears of it as of an event of its device. An image that no process has open is changed where it lies, for good.
+/// This is how zones behave below a failing head. The change takes effect at once, in the process that has the drive open, and is
+/// reported to it as an event of the drive; commands in flight are executed before or after it. The image of a drive that is not open
+/// is changed permanently.
 ///
-/// A read-only zone keeps its data. Restored, it is empty, closed at its pointer, or full. If it would be active again and the
-/// device has no active zone left, it stays read-only. An offline zone has lost its data: restored, it is empty.
+/// A read-only zone keeps its data. When it is restored, it is empty, closed or full, by its write pointer; it stays read-only if it
+/// would be active and the drive is at its limit of active zones. An offline zone loses its data and is empty when it is restored.
 #[derive(Args, Debug)]
 pub(crate) struct Zone {
     #[command(flatten)]
     target: Target,
-    /// The zone, or the first and the last of several, by their numbers from 0
-    #[arg(long, value_name = "ZONE[-ZONE]", required = true, value_parser = zones)]
+    /// Zone number, from 0, or the first and the last of a range
+    #[arg(long, value_name = "ZONE[-ZONE]", required = true, value_parser = value::zones)]
     zone: RangeInclusive<u32>,
-    /// What becomes of them: read-only, offline or restored
+    /// Condition: read-only, offline or restored
     #[arg(long, value_name = "CONDITION", required = true, value_parser = setting)]
     set: ZoneSetting,
     #[command(flatten)]
     overwrite: Overwrite,
-}
-
-fn zones(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
-        _ => Err("not a zone's number, nor two with a minus sign between them".to_owned()),
-    }
 }
 
 fn setting(text: &str) -> Result<ZoneSetting, String> {
@@ -77,17 +71,4 @@ fn set_closed(
     devices::run(&*device, Op::Flush, Sector(0))
         .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zones_are_a_number_or_two() {
-        assert_eq!((zones("7"), zones("3-5")), (Ok(7..=7), Ok(3..=5)));
-        for wrong in ["", "-", "5-3", "a", "1-", "-1", "4294967296"] {
-            assert!(zones(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -213,8 +213,8 @@ mod tests {
         assert!(matches!(other, Err(BackendError::NotOurs { damage: Damage::Uuid, .. })));
         let readers = [OpenMode::Reading; 2].map(|mode| open(&path, &UUID, mode).unwrap());
         let refused = open(&path, &UUID, OpenMode::Writing).err().unwrap().to_string();
-        let own = format!("process {} (this one) has it for reading", std::process::id());
-        assert!(refused.ends_with(&format!("rows: is open elsewhere: {own}")), "{refused}");
+        let own = format!("process {} (this one)", std::process::id());
+        assert!(refused.ends_with(&format!("rows: in use for reading by {own}")), "{refused}");
         drop(readers);
         drop(open(&path, &UUID, OpenMode::Writing).unwrap());
     }

@@ -253,7 +253,7 @@ fn file_of_the_metadata_that_is_open_is_not_replaced() {
     let open = std::fs::File::open(&path).unwrap();
     open.lock().unwrap();
     let error = rig.rebuild().unwrap_err();
-    assert!(error.to_string().contains("rows: is open elsewhere: process "), "{error}");
+    assert!(error.to_string().contains("rows: in use by process "), "{error}");
     drop(open);
     let without = RebuildOptions::default();
     let error = rebuild(&rig.drive(), &waiters(), &without).unwrap_err();

@@ -62,16 +62,16 @@ fn opener_that_is_in_the_way_is_named() {
     let refused = |opened: Result<ImageDevice, ImageError>, by: &str| {
         let refused = opened.err().unwrap();
         assert!(matches!(refused, ImageError::Locked { .. }));
-        let expected = format!("drive.img: is open elsewhere: {own} has it for {by}");
+        let expected = format!("drive.img: in use {by} {own}");
         assert!(refused.to_string().ends_with(&expected), "{refused}");
     };
     let writer = open(&path).unwrap();
-    refused(open(&path), "writing");
-    refused(open_to_read(&path), "writing");
+    refused(open(&path), "by");
+    refused(open_to_read(&path), "by");
     inspect(&path).expect("the header is read without a lock");
     writer.close().unwrap();
     let readers = [open_to_read(&path).unwrap(), open_to_read(&path).unwrap()];
-    refused(open(&path), "reading");
+    refused(open(&path), "for reading by");
     drop(readers);
     open(&path).expect("the lock goes with the device").abandon();
     open(&path).expect("also with one that was let go of");
@@ -178,7 +178,7 @@ fn name_opened_to_read_reads_every_image_in_it() {
         assert!(device.info().read_only, "{name}");
         assert_eq!(drive::plain(&*device, Op::ZoneFinish, 2048, 0), Err(DeviceError::OpenedForReading));
         let refused = Registry::default().open(&name.replace("trace:", "trace:overwrite=1,")).err().unwrap();
-        assert!(refused.to_string().contains("is open elsewhere"), "{refused}");
+        assert!(refused.to_string().contains("in use for reading by"), "{refused}");
     }
     drop((held, also_held));
 }

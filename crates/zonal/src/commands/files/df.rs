@@ -5,7 +5,7 @@ use crate::commands::files::waiters;
 use crate::commands::plugs::mount_of;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
-use crate::value::human;
+use crate::value::{human, rounded};
 use anyhow::Context;
 use clap::Args;
 use std::ffi::OsString;
@@ -14,14 +14,21 @@ use std::path::{Path, PathBuf};
 use zonal_fs::{MountOptions, Status, make};
 use zonal_io::control::{self, Endpoint};
 
-/// Show how much space and how many files a file system has
+/// Show the space and the number of files of a file system
 ///
-/// Space is that of data, in bytes. What the metadata take is not in it.
+/// The space is that of file data, in bytes, without metadata.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Df {
     /// Device with the file system, or a directory of `zonal mount`
     device: OsString,
-    /// File with its metadata, if they are beside the device
+    /// Print sizes as 4.0K, 1.5M or 2.0G, in powers of 1024
+    #[arg(long, short = 'h', conflicts_with = "json")]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
+    /// File with the metadata, if they are beside the device
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
     /// Print one JSON object
@@ -29,7 +36,7 @@ pub(crate) struct Df {
     json: bool,
 }
 
-/// What there is to show.
+/// Space and files.
 struct Room {
     size: u64,
     used: u64,
@@ -39,7 +46,7 @@ struct Room {
 }
 
 pub(crate) fn run(arguments: &Df, out: &mut dyn Write) -> Result<(), Failure> {
-    let Df { device, metadata, json } = arguments;
+    let Df { device, human_readable, metadata, json, help: _ } = arguments;
     let room = match mount_of(Path::new(device)) {
         Ok((dir, endpoint)) => of_mount(&dir, &endpoint).with_context(|| shown_word(device))?,
         Err(error) if Path::new(device).is_dir() => return Err(error),
@@ -51,7 +58,7 @@ pub(crate) fn run(arguments: &Df, out: &mut dyn Write) -> Result<(), Failure> {
         return Ok(writeln!(out, "{object}")?);
     }
     let percent = used.saturating_mul(100).div_ceil(size.max(1));
-    let [size, used, free] = [size, used, free].map(human);
+    let [size, used, free] = [size, used, free].map(if *human_readable { rounded } else { human });
     Ok(writeln!(
         out,
         "{}: {used} used ({percent}%), {free} free, of {size}; {files} files",

@@ -19,7 +19,7 @@ use zonal_fs::store::Rows;
 use zonal_fs::superblocks::{self, Candidate};
 use zonal_fs::waiter::Waiters;
 
-/// Show what lies on a device with a file system: superblock, metadata, rows, units
+/// Show the structures of a file system: superblock, metadata, rows, units
 ///
 /// Without options: the newest copy of the superblock and damaged ones, where the metadata lie, the numbers of the whole, and how many rows there are
 /// of each kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.

@@ -2,6 +2,7 @@
 
 use super::rebuild::MadeWith;
 use super::{OnToWrite, drive_to_read, drive_to_write, hinted, named, rebuild, waiters};
+use crate::devices::for_each_zone;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::progress::Watch;
 use crate::text::{harmless, shown, shown_word};
@@ -9,7 +10,7 @@ use clap::Args;
 use rustix::io::Errno;
 use std::io::Write;
 use std::sync::Arc;
-use zonal_core::{DeviceError, RequestError};
+use zonal_core::{DeviceError, RequestError, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Superblock, SuperblockError};
 use zonal_fs::fsck::{
@@ -25,7 +26,7 @@ use zonal_fs::{FsError, MountOptions, OpenError};
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
 
-/// Check a file system that is not in use, and mend it if asked to
+/// Check a file system that is not in use, and with --repair repair it
 ///
 /// Prints one finding a line with its severity: `minor`, where an account or a name is off and nothing is lost, or `lost`, and the
 /// path of the file that it is about. Nothing is changed without --repair, which touches metadata only, and prints what is left
@@ -123,9 +124,23 @@ impl Job<'_> {
 
     fn look(&self, rows: &Rows) -> Result<Vec<Finding>, Failure> {
         let options = Options::default().with_data(self.arguments.data);
-        let _watch = Watch::begin("fsck", self.drive.volume());
+        // With data all units are read; without, an unknown part of the headers.
+        let total = if self.arguments.data { self.written_bytes() } else { 0 };
+        let _watch = Watch::begin("fsck", self.drive.volume(), total);
         let found = check(rows, &self.superblock, &self.drive, &*(self.waiters)(), options);
         Ok(found.map_err(|e| named(self.device(), e))?)
+    }
+
+    /// Bytes in the zones for data, or 0 if the drive does not report them.
+    fn written_bytes(&self) -> u64 {
+        let device = self.drive.volume().device();
+        let first = device.info().geometry.start_of(ZoneIndex(self.superblock.first_zone));
+        let mut sum = 0;
+        let counted = for_each_zone(&**device, first, u32::MAX, |zone| {
+            sum += zone.write_pointer.map_or(zone.capacity.bytes(), |pointer| (pointer - zone.start).bytes());
+            Ok(())
+        });
+        counted.map_or(0, |()| sum)
     }
 
     /// Looks at rows that can all be read, and mends them if that is asked for; how bad what is left is.

@@ -25,7 +25,7 @@ use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
 use zonal_io::standard::{self, Stream};
 
-/// Copy a file out of a file system, verified, or with -r a directory
+/// Copy a file, or with -r a directory, out of a file system, verified
 ///
 /// The file is there as a whole, with the permissions, times, extended attributes and holes that it has in the file system, for root also
 /// with its owner, or, if anything fails or a signal ends the command, as it was before. A FILE that ends with a slash is a directory: the
@@ -50,7 +50,7 @@ pub(crate) struct Get {
     recursive: bool,
 }
 
-/// Print files of a file system, verified, one after the other
+/// Print files of a file system, verified
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
     #[command(flatten)]
@@ -121,6 +121,7 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             // From now on a signal is an error like another, after which no part of the new file is left.
             let mut journey = Journey::begin("get", format!("{} is as it was before", shown_word(file)))?;
             let mut whole = AtomicFile::create(to, 0o600).with_context(|| shown_word(file))?;
+            journey.progress.expect(attributes.size);
             let mut buffer = vec![0; piece_bytes(&fs)];
             let from = (ino, attributes.size);
             let copied = copy_out(&fs, from, &*whole.file(), &mut buffer, lost_if_wanted, |bytes| {

@@ -1,5 +1,6 @@
 //! What copies of whole trees have in common: files that fail are told and the others are copied, and a terminal sees how far it is.
 
+use super::ls::entries;
 use super::salvage::{self, Lost};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -7,8 +8,10 @@ use crate::progress::Progress;
 use crate::text::shown;
 use anyhow::anyhow;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::HashSet;
 use std::io::{self, Write};
-use zonal_fs::FsError;
+use zonal_fs::format::FileKind;
+use zonal_fs::{FileSystem, FsError};
 
 /// A copy of a tree under way.
 pub(super) struct Journey {
@@ -43,6 +46,13 @@ impl Journey {
     /// A journey that copies many files.
     pub(super) fn of_many(what: &'static str) -> Result<Journey, Failure> {
         Journey::begin(what, "what was copied until then is there")
+    }
+
+    /// Tells the progress line how much the files below a directory have.
+    pub(super) fn expect_tree(&self, fs: &FileSystem, ino: u64) {
+        if self.progress.is_wanted() {
+            self.progress.expect(tree_bytes(fs, ino));
+        }
     }
 
     /// An error once a signal has come.
@@ -122,4 +132,24 @@ impl Journey {
         };
         Err(Failure { exit, error })
     }
+}
+
+/// Bytes of the regular files below a directory. What cannot be read counts nothing.
+fn tree_bytes(fs: &FileSystem, directory: u64) -> u64 {
+    let mut todo = vec![directory];
+    let mut seen = HashSet::new();
+    let mut sum = 0;
+    while let Some(directory) = todo.pop() {
+        if !seen.insert(directory) {
+            continue;
+        }
+        for (_, ino) in entries(fs, directory).unwrap_or_default() {
+            match fs.attributes(ino) {
+                Ok(there) if there.kind == FileKind::Directory => todo.push(ino),
+                Ok(there) if there.kind == FileKind::File => sum += there.size,
+                _ => {}
+            }
+        }
+    }
+    sum
 }

@@ -3,6 +3,7 @@
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use crate::text::shown;
+use crate::value::rounded;
 use clap::Args;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,39 +13,54 @@ use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{FileSystem, FsError};
 
-/// List files of a file system: permissions, links, bytes, and names; with -l owners and dates, too
+/// List files: permissions, links, sizes and names; with -l also owners and dates
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Ls {
     #[command(flatten)]
     on: On,
-    /// A directory, or a file
+    /// Directory or file
     #[arg(default_value = "/")]
     path: OsString,
-    /// Directories with all that is in them
+    /// List subdirectories as well
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// Owners and groups by their numbers, the time of the last change in UTC, and what symbolic links point to, as well
+    /// Also print numeric owners and groups, modification times in UTC, and targets of symbolic links
     #[arg(long, short, conflicts_with = "json")]
     long: bool,
+    /// Print sizes as 4.0K, 1.5M or 2.0G, in powers of 1024
+    #[arg(long, short = 'h', conflicts_with = "json")]
+    human_readable: bool,
+    /// List names that begin with a dot, which are always listed
+    #[arg(long, short = 'a')]
+    all: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
-/// How files are shown.
+/// Format of a listing.
 #[derive(Clone, Copy)]
 enum Form {
-    Short,
-    Long,
+    Short(SizeForm),
+    Long(SizeForm),
     Json,
 }
 
+/// Format of a size.
+type SizeForm = fn(u64) -> String;
+
 pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
-    let Ls { on, path, recursive, long, json } = arguments;
+    // All names are listed in any case.
+    let Ls { on, path, recursive, long, human_readable, all: _, json, help: _ } = arguments;
+    let size: SizeForm = if *human_readable { rounded } else { |bytes| bytes.to_string() };
     let form = match (long, json) {
         (_, true) => Form::Json,
-        (true, _) => Form::Long,
-        _ => Form::Short,
+        (true, _) => Form::Long(size),
+        _ => Form::Short(size),
     };
     let names = names(path)?;
     let Opened { fs, .. } = on.look()?;
@@ -92,7 +108,7 @@ fn print(
 ) -> Result<(), Failure> {
     let Attributes { kind, mode, links, size, mtime, uid, gid, .. } = attributes;
     let target = match (kind, form) {
-        (FileKind::Symlink, Form::Long | Form::Json) => {
+        (FileKind::Symlink, Form::Long(_) | Form::Json) => {
             Some(fs.target(ino).map_err(|e| failed(OsStr::from_bytes(name), e))?)
         }
         _ => None,
@@ -112,10 +128,12 @@ fn print(
             });
             writeln!(out, "{object}")?;
         }
-        Form::Short => {
+        Form::Short(size_form) => {
+            let size = size_form(*size);
             writeln!(out, "{}{} {links:>3} {size:>15} {}", letter(*kind), permissions(*mode), shown(name))?;
         }
-        Form::Long => {
+        Form::Long(size_form) => {
+            let size = size_form(*size);
             let time = time(*mtime);
             let target = target.map_or(String::new(), |target| format!(" -> {}", shown(&target)));
             let permissions = permissions(*mode);

@@ -16,7 +16,7 @@ use zonal_fs::make::{MakeError, MakeOptions, make, open};
 use zonal_fs::superblocks;
 use zonal_fs::{BLOCK_BYTES, Changes, MountOptions, ROOT};
 
-/// Make a file system on a zoned device
+/// Make a file system on a drive
 ///
 /// Data goes to the sequential zones. Metadata goes to the conventional zones; where the device has none, to a log in its first
 /// sequential ones; or to a file beside the device, which then has to be named with each command. The root

@@ -17,7 +17,7 @@ use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError, Payload, ROOT};
 use zonal_io::standard::{self, Stream};
 
-/// Copy a file into a file system, replacing what has its name, or with -r a directory
+/// Copy a file, or with -r a directory, into a file system
 ///
 /// Directories that are missing on the way are made. A path that ends with a slash is a directory: the file goes there under its own name.
 /// The file keeps its permissions, owner, extended attributes and holes, and the times of its last read and change. It is there as a whole
@@ -73,7 +73,9 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
         let opened = on.open()?;
         let made = names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));
         let ino = made.map_err(|e| failed(path, e))?;
-        let put = PutTree::new(&opened)?.put_directory(source, ino, &names.join(&b'/'));
+        let tree = PutTree::new(&opened)?;
+        tree.expect_tree(source);
+        let put = tree.put_directory(source, ino, &names.join(&b'/'));
         let synced = opened.fs.sync(&opened.waiter);
         return put.and_then(|()| synced.map_err(|e| failed(path, e)));
     };

@@ -96,6 +96,11 @@ impl<'a> PutTree<'a> {
         PutTree { opened, journey, linked: HashMap::new(), unnamed: Vec::new(), done: Vec::new(), buffer }
     }
 
+    /// Tells the progress line how much there is below a directory of the host.
+    pub(super) fn expect_tree(&self, source: &Path) {
+        self.journey.progress.expect_tree(source);
+    }
+
     /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
     pub(super) fn put_file(
         mut self,
@@ -105,6 +110,7 @@ impl<'a> PutTree<'a> {
     ) -> anyhow::Result<()> {
         // As a directory's entry, so that all else is alike.
         let source = source.canonicalize()?;
+        self.journey.progress.expect(source.metadata().map_or(0, |there| there.len()));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = openat(CWD, source.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
         let from = HostName { directory: &above, name: source.file_name().unwrap_or_default() };

@@ -57,7 +57,7 @@ pub(super) fn run(
         .with_depth(depth)
         .with_made_with(made_with.options());
     let drive = drive_to_write(&on.device, write_path)?;
-    let watch = Watch::begin("rebuild", drive.volume());
+    let watch = Watch::begin("rebuild", drive.volume(), 0);
     let rebuilt = rebuild(&drive, &waiters(), &options);
     drop(watch);
     let rebuilt = rebuilt.map_err(|error| {

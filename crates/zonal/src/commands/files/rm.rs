@@ -3,41 +3,62 @@
 use super::ls::entries;
 use super::{OnToWrite, Opened, failed, names};
 use crate::exit::Failure;
+use crate::text::shown_word;
 use clap::Args;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 
-/// Remove a file or an empty directory from a file system
+/// Remove files, or with -r directories, from a file system
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
     #[command(flatten)]
     on: OnToWrite,
-    /// What to remove
-    path: OsString,
-    /// A directory with all that is in it
-    #[arg(long, short)]
+    /// Paths to remove
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Remove directories with everything in them
+    #[arg(long, short, short_alias = 'R')]
     recursive: bool,
+    /// Ignore paths that do not exist
+    #[arg(long, short)]
+    force: bool,
 }
 
 pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
-    let Rm { on, path, recursive } = arguments;
-    let names = names(path)?;
-    let Some((name, directories)) = names.split_last() else {
-        return Err(Failure::usage("the root cannot be removed"));
-    };
+    let Rm { on, paths, recursive, force } = arguments;
+    let named = paths.iter().map(|path| Ok((path, names(path)?))).collect::<Result<Vec<_>, Failure>>()?;
+    if named.iter().any(|(_, names)| names.is_empty()) {
+        return Err(Failure::usage("the root directory cannot be removed; name what is in it"));
+    }
     let opened = on.open()?;
-    let parent = directories.iter().try_fold(ROOT, |at, name| opened.fs.lookup(at, name));
-    let removed = parent.and_then(|parent| remove(&opened, parent, name, *recursive));
-    removed.and_then(|()| opened.fs.sync(&opened.waiter)).map_err(|e| failed(path, e))
+    let mut removed = Ok(());
+    for (path, names) in &named {
+        let (name, directories) = names.split_last().expect("none of them is the root");
+        let parent = directories.iter().try_fold(ROOT, |at, name| opened.fs.lookup(at, name));
+        removed = match parent.and_then(|parent| remove(&opened, parent, name, *recursive)) {
+            Err(FsError::NotFound) if *force => Ok(()),
+            Err(FsError::IsDirectory | FsError::NotEmpty) if !recursive => {
+                Err(anyhow::anyhow!("{}: a directory that is not empty; -r removes it", shown_word(path))
+                    .into())
+            }
+            removed => removed.map_err(|e| failed(path, e)),
+        };
+        if removed.is_err() {
+            break;
+        }
+    }
+    // Files that were removed before an error stay removed.
+    let synced = opened.fs.sync(&opened.waiter).map_err(|e| failed(&paths[0], e));
+    removed.and(synced)
 }
 
-/// Takes a name away, and before it all that is in its directory, however deep that is.
+/// Removes a name, and first everything in its directory.
 fn remove(opened: &Opened, parent: u64, name: &[u8], recursive: bool) -> Result<(), FsError> {
     let Opened { fs, waiter } = opened;
     let mut todo = vec![(parent, name.to_vec())];
-    // Each directory comes twice: with what is in it, and empty. A third time means that it lies within itself.
+    // A directory is visited twice: full, then empty. A third visit means that it contains itself.
     let mut seen = HashSet::new();
     while let Some((parent, name)) = todo.pop() {
         let ino = fs.lookup(parent, &name)?;

@@ -47,7 +47,7 @@ use zonal_io::registry::{NameError, NameProblem};
 use zonal_io::threads;
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
-/// Mount a file system of `zonal mkfs` at a directory, on any Linux with FUSE
+/// Mount a file system at a directory
 ///
 /// As root, or as any user where `fusermount3` is there. Once the directory can be used, standard output gets one line: `ready DIR`. The
 /// command ends when the directory is unmounted: by `zonal unmount`, `umount`, or a signal to terminate or Ctrl-C. All that was written is

@@ -14,12 +14,14 @@ use super::{OnToWrite, failed, names};
 use crate::exit::Failure;
 use clap::Args;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 use zonal_io::standard::{self, Stream};
 
-/// Write a directory of a file system as a tar archive to standard output, or put one from standard input into it
+/// Write a directory as a tar archive to standard output, or extract one from standard input
 ///
 /// Times to the nanosecond, owners, permissions, extended attributes, hard and symbolic links and holes are kept. Pipes, sockets and devices
 /// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
@@ -61,9 +63,12 @@ pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
         if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind != FileKind::Directory {
             return Err(failed(path, FsError::NotDirectory));
         }
+        journey.expect_tree(&opened.fs, ino);
         write::archive(&opened, ino, out, &mut journey)?;
         return journey.end();
     }
+    let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
+    journey.progress.expect(input.ok().filter(|input| input.is_file()).map_or(0, |input| input.len()));
     let opened = on.open()?;
     let made = names.iter().try_fold(ROOT, |at, name| super::put_tree::enter(&opened, at, name, 0o755));
     let root = made.map_err(|e| failed(path, e))?;

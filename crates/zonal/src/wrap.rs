@@ -1,0 +1,120 @@
+//! Text that fits a terminal.
+
+use rustix::termios::tcgetwinsize;
+use std::io::stdout;
+
+/// Columns where standard output is no terminal.
+pub(crate) const COLUMNS: usize = 100;
+
+/// Fewest columns that text is wrapped to.
+const COLUMNS_MIN: usize = 40;
+
+/// Columns of the terminal on standard output, or [`COLUMNS`].
+pub(crate) fn columns() -> usize {
+    let terminal = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col));
+    terminal.filter(|columns| *columns > 0).map_or(COLUMNS, |columns| columns.max(COLUMNS_MIN))
+}
+
+/// Wraps `text` to `columns`: paragraphs, and rows of a name and its meaning.
+///
+/// A line that begins with two spaces is a row: two spaces separate its name from the meaning, whose lines are aligned. Lines that are
+/// indented further belong to the row above them, and lines without indentation to a paragraph.
+pub(crate) fn hanging(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let mut block: Option<Block> = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        match &mut block {
+            Some(block) if !line.trim().is_empty() && block.continues(indent) => block.add(line),
+            _ => {
+                block.take().into_iter().for_each(|block| block.write(columns, &mut out));
+                match line.trim().is_empty() {
+                    true => out.push('\n'),
+                    false => block = Some(Block::begin(line, indent)),
+                }
+            }
+        }
+    }
+    block.into_iter().for_each(|block| block.write(columns, &mut out));
+    out
+}
+
+/// A paragraph or a row.
+struct Block {
+    /// Name of a row with the spaces around it; empty for a paragraph.
+    head: String,
+    /// Column of the row's meaning, if it is known.
+    column: Option<usize>,
+    text: String,
+}
+
+impl Block {
+    fn begin(line: &str, indent: usize) -> Block {
+        if indent == 0 {
+            return Block { head: String::new(), column: Some(0), text: line.trim().to_owned() };
+        }
+        let row = line.trim();
+        match row.find("  ") {
+            Some(end) => {
+                let text = row[end..].trim_start();
+                let column = line.len() - text.len();
+                Block { head: line[..column].to_owned(), column: Some(column), text: text.to_owned() }
+            }
+            None => Block { head: line.to_owned(), column: None, text: String::new() },
+        }
+    }
+
+    /// True if a line with this indentation belongs to the block.
+    fn continues(&self, indent: usize) -> bool {
+        if self.head.is_empty() { indent == 0 } else { indent > 2 }
+    }
+
+    fn add(&mut self, line: &str) {
+        let text = line.trim_start();
+        self.column.get_or_insert(line.len() - text.len());
+        if !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        self.text += text;
+    }
+
+    fn write(&self, columns: usize, out: &mut String) {
+        // Beside a wide name there may be no room for its meaning, which goes below it then.
+        let column = self.column.unwrap_or_default();
+        let column = if column + columns / 4 > columns { 6 } else { column };
+        let indent = " ".repeat(column);
+        let options = textwrap::Options::new(columns).subsequent_indent(&indent).break_words(false);
+        let width = self.head.trim_end().len();
+        if self.text.is_empty() || (width > 0 && width + 2 > column) {
+            *out += self.head.trim_end();
+            out.push('\n');
+            if self.text.is_empty() {
+                return;
+            }
+            *out += &textwrap::fill(&self.text, options.initial_indent(&indent));
+        } else {
+            let head = format!("{:column$}", self.head.trim_end());
+            *out += &textwrap::fill(&self.text, options.initial_indent(&head));
+        }
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_hang_and_paragraphs_flow() {
+        let text = "One two three four five\nsix seven.\n\n  key   meaning of the key in words\n  long-name-alone\n        its meaning\n";
+        assert_eq!(
+            hanging(text, 40),
+            "One two three four five six seven.\n\n  key   meaning of the key in words\n  long-name-alone\n        its meaning\n"
+        );
+        assert_eq!(
+            hanging(text, 24),
+            "One two three four five\nsix seven.\n\n  key   meaning of the\n        key in words\n  long-name-alone\n        its meaning\n"
+        );
+        assert_eq!(hanging(&hanging(text, 24), 40), hanging(text, 40));
+    }
+}
