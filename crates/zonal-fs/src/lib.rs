@@ -1,14 +1,15 @@
 //! A file system for zoned drives.
 //!
-//! Files are written out of place, by zone appends to a few open zones, and a garbage collector makes zones free again. The
-//! map from files to zones, and all else that is known of files, lies in rows of an embedded database. Rows survive any cut
-//! of power. What was synced is there after a cut, and no file has another file's data.
+//! Files are written out of place, by zone appends to a few open zones, and garbage collection
+//! frees zones. File maps and all other metadata are rows of an embedded database. The file system
+//! is crash-consistent: metadata survives any power cut, synced data is there afterwards, and no
+//! file contains data of another file.
 //!
 //! Nothing here reads a clock or sleeps: see [`waiter`].
 //!
-//! # To begin with
-//! [`make`] makes and opens file systems; [`FileSystem`] has what can be done with one. It is shared by cloning it; each thread
-//! has a waiter of its own. The caller syncs before it drops the last clone.
+//! # Getting started
+//! [`make`] makes and opens file systems; [`FileSystem`] has the operations. Clone it to share it
+//! between threads; each thread has its own waiter. Sync before dropping the last clone.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,15 +52,15 @@
 //! ```
 //!
 //! # Features
-//! `insides` opens the modules of the format, the space and the database to the programs and tests of the workspace. They change with each
-//! version.
+//! `insides` exports the modules of the on-disk format, the space accounting and the database to
+//! the programs and tests of this workspace. They change with every version.
 
 #![forbid(unsafe_code)]
 
 pub mod drive;
 mod fs;
 pub mod fsck;
-/// What a program outside does without, but for the types that are exported below.
+/// Modules that programs outside this workspace do not need, except for the types exported below.
 #[path = "."]
 #[cfg_attr(
     not(feature = "insides"),
@@ -88,16 +89,16 @@ pub use space::{Lifetime, ZoneOrder};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a block, the unit of files' maps and of zones' accounts.
+/// Bytes of a block, the unit of file maps and zone accounts.
 pub const BLOCK_BYTES: u32 = 4096;
 
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u32 = BLOCK_BYTES / 512;
 
-/// How many parts there are of what threads would take from each other: see [`stripe`].
+/// Number of shards of state that threads would otherwise contend for: see [`stripe`].
 const STRIPES: usize = 4;
 
-/// The part that the calling thread uses: always the same, and few other threads use it.
+/// Shard of the calling thread. It never changes, and few other threads use it.
 fn stripe() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -106,7 +107,8 @@ fn stripe() -> usize {
     STRIPE.with(|stripe| *stripe)
 }
 
-/// Which of `parts` a file belongs to. Files that are made one after the other, and every 64th of them, are spread over all.
+/// Returns the shard of a file, out of `parts`. Both consecutive numbers and every 64th one are
+/// spread over all shards.
 fn spread(ino: u64, parts: usize) -> usize {
     (ino.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % parts
 }

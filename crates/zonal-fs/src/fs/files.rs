@@ -1,12 +1,14 @@
-//! How many files there are.
+//! Number of files.
 //!
-//! The count is that of the rows of attributes: files of any kind, the root and files without a name included. It changes in memory with
-//! each file that is made or destroyed, and each commit writes it to a row.
+//! This is the number of attribute rows, for files of any kind, including the root and unnamed
+//! files. The count is kept in memory and updated with each file created or destroyed, and every
+//! commit writes it to a row.
 //!
-//! # When the row counts
-//! A file system may have been changed by a program that keeps no count. So a second row has the counter of numbers as of the commit
-//! that wrote the count. Each opening passes over numbers, and each commit writes the counter: if another opening has committed
-//! since, the two differ. Then the files are counted once, by the first caller that asks, and later commits write the count.
+//! # Validity of the row
+//! The file system may have been changed by a program that keeps no count. So a second row has the
+//! counter of numbers as of the commit that wrote the count. Each mount skips some numbers and each
+//! commit writes the counter, so the two differ if another mount has committed since. In that case
+//! the first caller that asks counts the files, and later commits write the count.
 
 use super::core::Shared;
 use super::error::FsError;
@@ -14,34 +16,35 @@ use crate::format::{FILES_END, key};
 use crate::store::{Row, Rows, Totals, View};
 use std::ops::ControlFlow;
 
-/// The row of the count.
+/// Row of the count.
 pub(crate) const FILES: &str = "files";
 
-/// The row with the counter of numbers as of the commit that wrote the count.
+/// Row with the counter of numbers as of the commit that wrote the count.
 pub(crate) const FILES_AS_OF: &str = "files-as-of";
 
-/// Times that the files are counted without the lock before that is done with it.
+/// Number of attempts to count files without the lock, before it is taken.
 const TRIES: u32 = 4;
 
-/// How many files there are, and may be.
+/// Current and remaining number of files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileCounts {
-    /// Files of any kind, the root and files without a name included.
+    /// Files of any kind, including the root and unnamed files.
     pub used: u64,
-    /// Files that can be made before numbers run out. The place of the metadata may be full earlier:
-    /// [`Usage::metadata`](super::Usage::metadata).
+    /// Number of files that can be created before file numbers run out. Space for metadata may run
+    /// out earlier: [`Usage::metadata`](super::Usage::metadata).
     pub free: u64,
 }
 
-/// The count of files.
+/// Counter of files.
 #[derive(Default, Debug)]
 pub(super) struct FileCounter {
-    /// Files when the file system was opened; `None`: they have not been counted yet. Rows have [counted](Totals) what came since.
+    /// Number of files when the file system was opened; `None` if not counted yet. Later changes
+    /// are in the [totals](Totals) of the rows.
     at_open: Option<u64>,
 }
 
 impl FileCounter {
-    /// What the rows say. Rows that cannot be read are no count.
+    /// Reads the count from its rows. Unreadable rows count as missing.
     pub(super) fn load(rows: &Rows) -> Result<FileCounter, FsError> {
         let number = |name| {
             let row = rows.get(&key::counter(name))?;
@@ -52,17 +55,17 @@ impl FileCounter {
         Ok(FileCounter { at_open: count })
     }
 
-    /// How many there are now, if they have been counted.
+    /// Returns the current count, if known.
     fn count(&self, totals: Totals) -> Option<u64> {
         self.at_open.map(|count| count.saturating_add_signed(totals.files))
     }
 
-    /// They were counted when the rows had these totals.
+    /// Sets the count as of these totals.
     fn found(&mut self, count: u64, totals: Totals) {
         self.at_open = Some(count.saturating_add_signed(-totals.files));
     }
 
-    /// The rows of the count for the commit that writes `sequence`.
+    /// Returns the rows of the count for the commit that writes `sequence`.
     pub(super) fn rows(&self, totals: Totals, sequence: u64) -> Vec<Row> {
         self.count(totals).map_or_else(Vec::new, |count| rows_of(count, sequence).into())
     }
@@ -72,7 +75,7 @@ fn rows_of(count: u64, sequence: u64) -> [Row; 2] {
     [(FILES, count), (FILES_AS_OF, sequence)].map(|(name, n)| (key::counter(name), n.to_le_bytes().to_vec()))
 }
 
-/// Writes the count, and the counter of numbers that is written with it.
+/// Writes the count, and the counter of numbers that goes with it.
 pub(crate) fn put(rows: &mut Rows, count: u64, sequence: u64) {
     rows_of(count, sequence).into_iter().for_each(|(key, value)| rows.put(key, value));
 }
@@ -89,7 +92,7 @@ pub(crate) fn count(rows: &impl View) -> Result<u64, FsError> {
 }
 
 impl Shared {
-    /// How many files there are. The first call may have to count them.
+    /// Returns the number of files. The first call may have to count them.
     pub(super) fn files(&self) -> Result<FileCounts, FsError> {
         for _ in 0..TRIES {
             let before = self.reader.totals();
@@ -98,7 +101,7 @@ impl Shared {
                 return Ok(self.counts(used));
             }
             let found = count(&self.reader)?;
-            // Otherwise files were made or destroyed while they were counted.
+            // Discards a count during which files were created or destroyed.
             if self.reader.totals().changes_of_files == before.changes_of_files {
                 self.lock().files.found(found, before);
             }

@@ -1,11 +1,12 @@
-//! Files that a kernel knows, apart from those that are open.
+//! Files referenced by a kernel, apart from open ones.
 //!
-//! A kernel keeps the number of a file that it looked up, and uses it later without another look-up. It counts: each answer that tells
-//! it a number is one more, and `forget` takes any of them back. A file without a name stays while it is known or open, and is
-//! destroyed when it is neither. Only open files have a write buffer: a kernel knows many more than it has open.
+//! A kernel keeps the number of a file from a lookup and uses it later without another lookup.
+//! References are counted: each answer with the number adds one, and `forget` drops any number of
+//! them. An unnamed file exists as long as it is referenced or open, and is destroyed afterwards.
+//! Only open files have a write buffer, because a kernel references many more files than that.
 //!
-//! The counts are in memory. A file that was known without a name when the file system was closed, or at a cut, is destroyed by the next
-//! opening, as an open file is: its row of a nameless file says so.
+//! The counts are in memory. An unnamed file that is referenced at unmount or at a crash is
+//! destroyed by the next mount, like an open one, by means of its orphan row.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -14,16 +15,16 @@ use crate::format::Attributes;
 use crate::waiter::Wait;
 use std::collections::HashMap;
 
-/// A file that a call has found or made.
+/// File found or created by a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoundFile {
-    /// Its number.
+    /// File number.
     pub ino: u64,
-    /// Its attributes at that moment.
+    /// Attributes at the time of the call.
     pub attributes: Attributes,
 }
 
-/// How often a kernel was told of each file that it knows.
+/// Number of references of each file referenced by a kernel.
 #[derive(Default, Debug)]
 pub(super) struct KnownFiles(HashMap<u64, u64>);
 
@@ -37,7 +38,7 @@ impl KnownFiles {
         *times = times.saturating_add(1);
     }
 
-    /// Whether the file is known no more once `times` are taken back.
+    /// True if dropping `times` references drops the last one.
     fn ends_with(&self, ino: u64, times: u64) -> bool {
         self.0.get(&ino).is_some_and(|known| *known <= times)
     }
@@ -52,14 +53,14 @@ impl KnownFiles {
 }
 
 impl Core {
-    /// Counts a file as known once more.
+    /// Adds a reference to a file.
     fn know(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
         self.known.learn(ino);
         Ok(attributes)
     }
 
-    /// Whether a file stays without a name: a caller knows it, has it open, or changes its data.
+    /// True if an unnamed file has to stay, because it is referenced, open, or being changed.
     pub(super) fn is_used(&mut self, ino: u64) -> bool {
         let is_in_use = self.nodes.here(ino).is_some_and(|node| node.handles > 0 || node.is_held);
         is_in_use || self.known.has(ino)
@@ -84,13 +85,14 @@ impl Shared {
         self.lock_with_file(ino).know(ino)
     }
 
-    /// The file of this name, known once more.
+    /// Looks up a name and adds a reference to its file.
     pub(super) fn lookup_known(&self, parent: u64, name: &[u8]) -> Result<FoundFile, FsError> {
         let mut gone = None;
         loop {
             let ino = self.lookup(parent, name)?;
             match self.know(ino) {
-                // Another file may have taken its name meanwhile: then there was one with this name all the time.
+                // Another file may have taken over the name meanwhile, so a file of this name
+                // existed all the time.
                 Err(FsError::NotFound) if gone != Some(ino) => gone = Some(ino),
                 result => return result.map(|attributes| FoundFile { ino, attributes }),
             }

@@ -1,4 +1,4 @@
-//! The file system itself.
+//! The file system.
 
 mod beginnings;
 mod combine;
@@ -82,26 +82,26 @@ use zonal_io::device::Device;
 use zonal_io::identity::Identity;
 use zonal_io::volume::Volume;
 
-/// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Wait`].
+/// Mounted file system, shared by cloning. Calls that may have to wait take a [`Wait`].
 ///
-/// When the call returns, what was written has been sent, is in the write buffer of an open file, or waits in a unit for more. It is
-/// durable after
-/// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: the caller syncs first.
+/// When a write returns, its data has been sent, or is in the write buffer of an open file or in a
+/// combined unit. It is durable after [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the
+/// last clone does not sync; the caller has to do that first.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
 
 impl FileSystem {
-    /// Writes the rows of a new file system into an empty database.
+    /// Writes the rows of a new file system to an empty database.
     ///
     /// # Errors
-    /// The database's.
+    /// Errors of the database.
     #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Wait) -> Result<(), FsError> {
         mount::make(rows, superblock, waiter.wall())
     }
 
-    /// Opens the file system of `superblock` on `volume`, whose metadata are `rows`. `has_data`: whether the device keeps what
-    /// it is given.
+    /// Opens the file system of `superblock` on `volume`, with its metadata in `rows`. `has_data`
+    /// is true if the device keeps data.
     ///
     /// # Errors
     /// [`OpenError`]; nothing was changed.
@@ -118,11 +118,11 @@ impl FileSystem {
         Ok(FileSystem::attached(shared))
     }
 
-    /// Opens it to be looked at: it takes no changes, and each attempt gets an error that says `why`. Zones that contradict the metadata
-    /// are no error: what can be read and verified, can be.
+    /// Opens the file system read-only. Every attempt to change it fails with an error that says
+    /// `why`. Zones that contradict the metadata are no error; intact data can still be read.
     ///
     /// # Errors
-    /// As [`FileSystem::open`], apart from that.
+    /// As for [`FileSystem::open`], with this exception.
     #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn look(
         volume: Arc<Volume>,
@@ -144,7 +144,8 @@ impl FileSystem {
         FileSystem(shared)
     }
 
-    /// Makes a file system on a drive that has no data, with what suits the drive, and opens it: for threads, on a volume of its own.
+    /// Makes a file system with suitable defaults on an empty drive and opens it, for use by
+    /// threads, on a volume of its own.
     ///
     /// ```
     /// use zonal_fs::{FileSystem, FileKind, NewFile, Payload, ROOT};
@@ -159,8 +160,9 @@ impl FileSystem {
     /// ```
     ///
     /// # Errors
-    /// [`MakeError`]; [`MakeError::Volume`] if the device has a volume already, [`MakeError::InUse`] if there is data on the drive. [`make::make`] has options, one of which is to
-    /// [overwrite](MakeOptions::with_force) what is there.
+    /// [`MakeError`]; [`MakeError::Volume`] if the device already has a volume,
+    /// [`MakeError::InUse`] if the drive contains data. [`make::make`] has options, such as
+    /// [overwriting](MakeOptions::with_force) it.
     pub fn format(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
         let uuid =
@@ -169,76 +171,79 @@ impl FileSystem {
         make::open(&drive, &waiters, None, MountOptions::default())
     }
 
-    /// Opens the file system of a drive: for threads, on a volume of its own.
+    /// Opens the file system of a drive, for use by threads, on a volume of its own.
     ///
     /// # Errors
-    /// [`MakeError`]; [`MakeError::Volume`] if the device has a volume already. [`make::open`] has options.
+    /// [`MakeError`]; [`MakeError::Volume`] if the device has a volume already. [`make::open`] has
+    /// options.
     pub fn mount(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
         make::open(&drive, &waiters, None, MountOptions::default())
     }
 
-    /// A waiter for the calling thread, in the time in which the file system was opened.
+    /// Creates a waiter for the calling thread, on the clock with which the file system was opened.
     ///
     /// # Panics
-    /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`], whose callers have waiters of their own.
+    /// If it was opened by [`FileSystem::open`] or [`FileSystem::look`]: their callers have
+    /// waiters.
     pub fn waiter(&self) -> Box<dyn Wait> {
         self.0.waiters.get().expect("it was opened by a caller with waiters of its own")()
     }
 
-    /// The file system makes waiters with `waiters` from now on.
+    /// Makes waiters with `waiters` from now on.
     pub(crate) fn with_waiters(self, waiters: &Waiters) -> FileSystem {
         let _ = self.0.waiters.set(waiters.clone());
         self
     }
 
-    /// What it was made with.
+    /// Returns the parameters with which the file system was made.
     pub fn superblock(&self) -> &Superblock {
         &self.0.superblock
     }
 
-    /// The volume that it is on.
+    /// Returns the underlying volume.
     pub fn volume(&self) -> &Arc<Volume> {
         self.0.drive.volume()
     }
 
-    /// The file of this name in a directory.
+    /// Returns the file of this name in a directory.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`]; so for all calls with names.
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`], as in all calls
+    /// by name.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
         self.0.lookup(parent, name)
     }
 
-    /// The file at a path from the root, names separated by slashes.
+    /// Returns the file at a path from the root, with names separated by slashes.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`].
+    /// As for [`FileSystem::lookup`].
     pub fn resolve(&self, path: &[u8]) -> Result<u64, FsError> {
         self.0.resolve(path)
     }
 
-    /// Makes a file, and returns its number.
+    /// Creates a file and returns its number.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TargetTooLong`] for a symbolic link that
-    /// points to more than [`TARGET_MAX`] bytes.
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`];
+    /// [`FsError::TargetTooLong`] for a symbolic link to more than [`TARGET_MAX`] bytes.
     pub fn create(&self, waiter: &dyn Wait, parent: u64, name: &[u8], new: &NewFile) -> Result<u64, FsError> {
         self.0.create(waiter, (parent, name), new)
     }
 
-    /// Makes a regular file without a name, and opens it. It is gone when its last handle is, or after a cut, unless
-    /// [`link`](FileSystem::link) has given it a name.
+    /// Creates an unnamed regular file and opens it. It is deleted when its last handle is closed,
+    /// or by a power cut, unless [`link`](FileSystem::link) has given it a name.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for another kind of file; [`FsError::ReadOnly`].
+    /// [`FsError::Invalid`] for other kinds of files; [`FsError::ReadOnly`].
     pub fn create_unnamed(&self, waiter: &dyn Wait, new: &NewFile) -> Result<OpenFile, FsError> {
         self.0.settle_numbers(waiter);
         let ino = self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))?;
         Ok(OpenFile::counted(self, ino))
     }
 
-    /// Gives a file another name, or a first one while it is open.
+    /// Adds a name to a file, or gives an open unnamed file its first one.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
@@ -248,14 +253,15 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
-    /// Links a file, atomically replacing the file that has the name. An unnamed file is linked after its data has been written, so a commit
-    /// contains the name with all of the data or not at all.
+    /// Links a file, atomically replacing the file of that name. An unnamed file is linked after
+    /// its data has been written, so a commit contains the name with all of the data or not at all.
     ///
-    /// To replace many files, call [`OpenFile::send`] for each after its last write and then link them: the first link waits for most of the
-    /// data.
+    /// To replace many files, call [`OpenFile::send`] for each after its last write and then link
+    /// them: the first link waits for most of the data.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`] for either; [`FsError::Write`] if data of a file without a name was lost. Nothing was changed then.
+    /// [`FsError::IsDirectory`] if either is a directory; [`FsError::Write`] if data of an unnamed
+    /// file was lost. Nothing was changed then.
     pub fn link_over(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.complete_unnamed(waiter, ino)?;
         self.0.look_at_file(ino);
@@ -263,7 +269,8 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
-    /// Removes a name. The file goes with its last name, once all of its handles are gone and no caller knows it.
+    /// Removes a name. A file without names is deleted once all its handles are closed and no
+    /// caller references it.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
@@ -281,10 +288,10 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
 
-    /// Gives a file another name in place of the one it has.
+    /// Moves a file to another name.
     ///
     /// # Errors
-    /// What is in the way; nothing was changed then.
+    /// The error that prevents it; nothing was changed then.
     pub fn rename(
         &self,
         waiter: &dyn Wait,
@@ -296,17 +303,17 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
-    /// The same as [`FileSystem::lookup`], and counts that the caller knows the file once more.
+    /// Like [`FileSystem::lookup`], and adds a reference of the caller to the file.
     ///
-    /// A file that is known stays when it has lost its names, as an open file does. Unlike that, it has no write buffer.
+    /// A referenced file outlives its last name, like an open file, but has no write buffer.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`].
+    /// As for [`FileSystem::lookup`].
     pub fn lookup_known(&self, parent: u64, name: &[u8]) -> Result<FoundFile, FsError> {
         self.0.lookup_known(parent, name)
     }
 
-    /// Counts that the caller knows a file once more, and returns its attributes.
+    /// Adds a reference of the caller to a file and returns its attributes.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -314,10 +321,11 @@ impl FileSystem {
         self.0.know(ino)
     }
 
-    /// The same as [`FileSystem::create`], and counts that the caller knows the file, before another can remove it.
+    /// Like [`FileSystem::create`], and adds a reference of the caller before another thread can
+    /// remove the file.
     ///
     /// # Errors
-    /// As [`FileSystem::create`].
+    /// As for [`FileSystem::create`].
     pub fn create_known(
         &self,
         waiter: &dyn Wait,
@@ -328,16 +336,16 @@ impl FileSystem {
         self.0.create_known(waiter, (parent, name), new)
     }
 
-    /// Takes back that the caller was told of a file, `times` times; at most as often as it was. A file that has no name and is not
-    /// open is destroyed when it is known no more.
+    /// Drops `times` references of the caller, at most as many as it has. A file that is neither
+    /// named nor open is destroyed with its last reference.
     ///
     /// # Errors
-    /// If the file cannot be destroyed: its rows are damaged.
+    /// If the file cannot be destroyed because its rows are damaged.
     pub fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {
         self.0.forget(ino, times)
     }
 
-    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
+    /// Calls `show` for the names of a directory after `after`, in byte order, until it breaks.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`].
@@ -350,11 +358,12 @@ impl FileSystem {
         self.0.list(ino, after, show)
     }
 
-    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
+    /// Calls `show` for the names of a directory after a position, in order of their positions,
+    /// until it breaks.
     ///
-    /// A caller can stop after any name and continue after its position later, also when the file system was closed meanwhile. A
-    /// name that was there the whole time is then shown once; a name that was made or removed meanwhile, once or not at all.
-    /// [`Position::START`] is before all names.
+    /// A caller can stop after any name and resume after its position later, even after a remount.
+    /// A name that exists the whole time is then shown once; a name created or removed meanwhile,
+    /// once or not at all. [`Position::START`] precedes all names.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`].
@@ -367,12 +376,14 @@ impl FileSystem {
         self.0.list_from(ino, after, show)
     }
 
-    /// The path of a file from the root, by its first name; `None` if it has no name, or if a directory on the path cannot be read.
+    /// Returns the path of a file from the root, by its first name; `None` if it has no name, or if
+    /// a directory on the path is unreadable.
     pub fn path(&self, ino: u64) -> Option<Vec<u8>> {
         self.0.path(ino).filter(|path| ino == ROOT || !path.is_empty())
     }
 
-    /// Attributes of a file. Its size includes writes in flight, its blocks only completed ones.
+    /// Returns the attributes of a file. The size includes writes in flight, the block count only
+    /// completed ones.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -380,17 +391,19 @@ impl FileSystem {
         self.0.attributes(ino)
     }
 
-    /// Blocks of a file that were written and are in memory or in flight: [`Attributes::blocks`] does not count them yet. If they take
-    /// the place of others, it counts as many when they have arrived as before.
+    /// Returns the number of a file's written blocks that are in memory or in flight and thus not
+    /// yet in [`Attributes::blocks`]. Their completion leaves that count unchanged if they
+    /// overwrite existing blocks.
     pub fn waiting_blocks(&self, ino: u64) -> u64 {
         self.0.waiting_blocks(ino)
     }
 
-    /// Changes attributes, all of them in one moment, and returns those that the file has then. The time of the change is always set.
-    /// If the size cannot be changed, nothing is.
+    /// Changes several attributes atomically and returns the new ones. The change time is always
+    /// set. If the size cannot be changed, nothing is.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::Invalid`] for a lifetime that there is not; those of [`FileSystem::truncate`] with a size.
+    /// [`FsError::NotFound`], [`FsError::Invalid`] for an unknown lifetime; with a size, those of
+    /// [`FileSystem::truncate`].
     pub fn set_attributes(
         &self,
         waiter: &dyn Wait,
@@ -400,15 +413,15 @@ impl FileSystem {
         self.0.set_attributes(waiter, ino, changes)
     }
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// If it is none.
+    /// [`FsError::Invalid`] for other kinds of files.
     pub fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
         self.0.target(ino)
     }
 
-    /// An extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// # Errors
     /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
@@ -417,7 +430,7 @@ impl FileSystem {
         self.0.attribute(ino, name)
     }
 
-    /// Names of all extended attributes.
+    /// Returns the names of all extended attributes.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -425,19 +438,21 @@ impl FileSystem {
         self.0.list_attributes(ino)
     }
 
-    /// Sets an extended attribute, whether it is there or not.
+    /// Sets an extended attribute, which may already exist.
     ///
     /// # Errors
-    /// As [`FileSystem::set_xattr_if`].
+    /// As for [`FileSystem::set_xattr_if`].
     pub fn set_xattr(&self, waiter: &dyn Wait, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
         self.set_xattr_if(waiter, ino, (name, value), SetXattr::Always)
     }
 
-    /// Sets an extended attribute, its name and its value, if it is there or not as `when` says. No other caller comes in between.
+    /// Atomically sets the value of an extended attribute, provided that the attribute exists or
+    /// not as required by `when`.
     ///
     /// # Errors
-    /// [`FsError::AttributeName`] unless the name has 1 to 255 bytes, [`FsError::AttributeTooLarge`] above [`ATTRIBUTE_MAX`] bytes;
-    /// [`FsError::AttributeExists`], [`FsError::NoAttribute`].
+    /// [`FsError::AttributeName`] unless the name has 1 to 255 bytes,
+    /// [`FsError::AttributeTooLarge`] above [`ATTRIBUTE_MAX`] bytes; [`FsError::AttributeExists`],
+    /// [`FsError::NoAttribute`].
     pub fn set_xattr_if(
         &self,
         waiter: &dyn Wait,
@@ -462,8 +477,8 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
-    /// Opens a file: it stays until all of its handles are gone, whatever happens to its names. Writes that begin where the
-    /// last one ended are collected to whole units.
+    /// Opens a file, which then exists until its last handle is closed, even without names.
+    /// Sequential writes are collected into whole units.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -475,8 +490,8 @@ impl FileSystem {
         Ok(OpenFile::counted(self, ino))
     }
 
-    /// Announces the path that a file will have: its units carry this path until the file is synced, instead of the path
-    /// that it has. That helps a rebuild, and has no other effect.
+    /// Announces the future path of a file, which the headers of its units contain until the next
+    /// sync instead of the present one. This only helps a rebuild.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -487,12 +502,13 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short. Set-id bits go, as with
-    /// [`SetIds::Clear`]; a write without a byte changes nothing.
+    /// Writes at `offset` and returns the number of bytes written, which is less than requested
+    /// only if space is short. Clears set-id bits, as [`SetIds::Clear`] does. A write of no bytes
+    /// changes nothing.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`]; [`FsError::IsDirectory`], and [`FsError::Invalid`] of other
-    /// files without data.
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`];
+    /// [`FsError::IsDirectory`], and [`FsError::Invalid`] for other kinds of files without data.
     pub fn write(
         &self,
         waiter: &dyn Wait,
@@ -503,10 +519,10 @@ impl FileSystem {
         self.0.write(waiter, ino, offset, payload, SetIds::Clear)
     }
 
-    /// The same for a caller that says whether set-id bits go.
+    /// Like [`FileSystem::write`], but clears set-id bits or not as the caller chooses.
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// As for [`FileSystem::write`].
     pub fn write_with(
         &self,
         waiter: &dyn Wait,
@@ -518,12 +534,13 @@ impl FileSystem {
         self.0.write(waiter, ino, offset, payload, set_ids)
     }
 
-    /// Writes the `length` bytes of `buf` that begin at [`HEADER_BYTES`](crate::format::HEADER_BYTES). The drive takes long writes of whole
-    /// blocks out of `buf` itself: then another buffer of `pool`, whose buffers are as long, is in its place. Where the device keeps no
-    /// data, the bytes do not count.
+    /// Writes the `length` bytes of `buf` from [`HEADER_BYTES`](crate::format::HEADER_BYTES) on.
+    /// Long writes of whole blocks pass `buf` itself to the drive and replace it by another one of
+    /// `pool`, which must have buffers of the same length. The bytes are ignored if the device
+    /// keeps no data.
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// As for [`FileSystem::write`].
     ///
     /// # Panics
     /// If `buf` is shorter.
@@ -538,11 +555,11 @@ impl FileSystem {
         self.0.write_in_place(waiter, (ino, offset), (buf, length), pool, set_ids)
     }
 
-    /// Reads `length` bytes from `offset` on, or those that there are before the file's end, and shows them as they lie in memory, piece by
-    /// piece, holes as zeroes. They are not copied.
+    /// Reads `length` bytes from `offset` on, or up to the end of the file, and passes them to
+    /// `show` in place, without copying, as a list of pieces. Holes are pieces of zeroes.
     ///
     /// # Errors
-    /// As [`FileSystem::read`]; nothing is shown then.
+    /// As for [`FileSystem::read`]; `show` is not called then.
     pub fn read_in_place<R>(
         &self,
         waiter: &dyn Wait,
@@ -554,19 +571,21 @@ impl FileSystem {
         self.0.read_in_place(waiter, ino, offset, length, show)
     }
 
-    /// Reads from `offset` on, and returns how many bytes there were before the file's end. Bytes of `target` after these stay as they
-    /// were.
+    /// Reads from `offset` on into `target`, up to the end of the file. Returns the number of bytes
+    /// read; later bytes of `target` remain unchanged.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`], and [`FsError::Invalid`] of other files without data.
-    /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`]: a read never shows anything but what was written. After an error
-    /// of the data `target` has zeroes: some of it may have been copied before its checksum was known to be wrong.
+    /// [`FsError::IsDirectory`], and [`FsError::Invalid`] for other kinds of files without data.
+    /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`]: a read never returns data other
+    /// than was written. After a data error `target` is zeroed, because some data may have been
+    /// copied before its checksum proved wrong.
     pub fn read(&self, waiter: &dyn Wait, ino: u64, offset: u64, target: Target<'_>) -> Result<u64, FsError> {
         self.0.read(waiter, ino, offset, target)
     }
 
-    /// Makes a file `size` bytes long, as `ftruncate` does: also of a file that is, the times of its last change are set and set-id
-    /// bits go. [`FileSystem::set_attributes`] changes a size as `truncate` does, and more.
+    /// Sets the size of a file like `ftruncate`: the times of the last change are set and set-id
+    /// bits cleared even if the size stays the same. [`FileSystem::set_attributes`] changes a size
+    /// like `truncate`, together with other attributes.
     ///
     /// # Errors
     /// [`FsError::TooLarge`], [`FsError::NoSpace`] for the block at the new end.
@@ -574,20 +593,20 @@ impl FileSystem {
         self.0.truncate(waiter, ino, size)
     }
 
-    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size. Set-id bits go.
+    /// Replaces a range of a file by a hole, without changing its size. Clears set-id bits.
     ///
     /// # Errors
-    /// As [`FileSystem::zero_range`].
+    /// As for [`FileSystem::zero_range`].
     pub fn punch(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         self.0.zero_range(waiter, ino, range, ZeroEnd::Keep, SetIds::Clear)
     }
 
-    /// Makes bytes of a file read as zeroes and frees what they took. Zeroes after the end of the file make it longer if `end` says so.
-    /// No space is reserved for them.
+    /// Makes a range of a file read as zeroes and frees its space. A range beyond the end extends
+    /// the file if `end` says so. No space is reserved for it.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`] for a file that would be; [`FsError::NoSpace`] for the blocks at
-    /// the edges.
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`] if the file would be;
+    /// [`FsError::NoSpace`] for the blocks at the edges.
     pub fn zero_range(
         &self,
         waiter: &dyn Wait,
@@ -599,22 +618,24 @@ impl FileSystem {
         self.0.zero_range(waiter, ino, range, end, set_ids)
     }
 
-    /// The first byte from `offset` on that is data, or that is a hole. Data in memory and in flight is data. What is a hole is told in
-    /// blocks of 4096 bytes. At the end of the file is a hole.
+    /// Returns the offset of the first data or hole at or after `offset`. Data in memory and in
+    /// flight counts. Holes have a granularity of 4096 bytes, and the end of the file is a hole.
     ///
     /// # Errors
-    /// [`FsError::NothingThere`] if `offset` is not before the end, or if no data comes after it.
+    /// [`FsError::NothingThere`] if `offset` is not before the end, or if no data follows it.
     pub fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
         self.0.seek(ino, offset, what)
     }
 
-    /// Copies `length` bytes from a file and an offset in it to another, or within one file, and returns how many. They are fewer if
-    /// the source ends before, and if anything fails after the first of them: then those are there. Holes stay holes.
+    /// Copies `length` bytes from an offset in one file to another file, or within one file.
+    /// Returns the number of bytes, which is lower if the source ends early or if an error occurs
+    /// after some have been copied. Holes stay holes.
     ///
-    /// Another caller may see a part of the copy, and may change the source meanwhile.
+    /// Not atomic: other callers may see a partial copy, and may change the source meanwhile.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for ranges of one file that overlap; those of [`FileSystem::read`] and [`FileSystem::write`].
+    /// [`FsError::Invalid`] for overlapping ranges of one file; those of [`FileSystem::read`] and
+    /// [`FileSystem::write`].
     pub fn copy_range(
         &self,
         waiter: &dyn Wait,
@@ -626,7 +647,7 @@ impl FileSystem {
         self.0.copy_range(waiter, from, to, length, set_ids)
     }
 
-    /// Makes a file durable, with its name, and reports once which of its data was lost.
+    /// Makes a file and its name durable, and reports lost data once.
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
@@ -634,7 +655,7 @@ impl FileSystem {
         self.0.fsync(waiter, ino)
     }
 
-    /// Makes everything durable, and reports the first data that was lost since the last call.
+    /// Makes everything durable, and reports the first data loss since the last call.
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
@@ -642,24 +663,24 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Syncs, and names the last metadata batch in the superblock, as dropping the last clone does. For a process that exits while another
-    /// thread may still hold a clone.
+    /// Syncs, and records the last metadata batch in the superblock, like dropping the last clone.
+    /// For a process that exits while another thread may still hold a clone.
     ///
     /// # Errors
-    /// As [`FileSystem::sync`].
+    /// As for [`FileSystem::sync`].
     pub fn finish(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let synced = self.0.sync(waiter);
         if let Some(log) = self.0.backend().log() {
-            // A failure leaves the state that a crash would.
+            // On failure the state is that of a crash.
             let _ = log.name_batch();
         }
         synced
     }
 
-    /// Sends failed units to other zones, and old write buffers. Then it does one step towards free zones, if one is due: a
-    /// reset, a commit, or a collection. Returns whether it did a step.
+    /// Resubmits failed units to other zones, and sends old write buffers. Then does a step towards
+    /// free zones, if one is due: a reset, a commit, or garbage collection. Returns true if it did.
     ///
-    /// Writers that wait for space do these steps themselves; steps ahead of need shorten their wait.
+    /// Writers that wait for space do these steps themselves; steps ahead of need shorten the wait.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
@@ -676,7 +697,7 @@ impl FileSystem {
         Ok(did)
     }
 
-    /// Collects the zone that gains most, even if space is not short. Returns whether it did a step.
+    /// Collects the best victim even if space is not short. Returns true if it did a step.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
@@ -684,12 +705,12 @@ impl FileSystem {
         self.0.collect_one(waiter)
     }
 
-    /// Counted since it was mounted.
+    /// Returns the statistics since the mount.
     pub fn statistics(&self) -> Statistics {
         self.0.lock().told_statistics()
     }
 
-    /// The same, and counts from zero again.
+    /// Returns the statistics and resets them to zero.
     pub fn take_statistics(&self) -> Statistics {
         let mut core = self.0.lock();
         let told = core.told_statistics();
@@ -697,36 +718,37 @@ impl FileSystem {
         told
     }
 
-    /// How its space is used.
+    /// Returns the space usage.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()
     }
 
-    /// How many files it has, and may have. The count is exact. A file system that was last changed by a program without a count
-    /// is counted by the first call, which reads all rows of files.
+    /// Returns the number of files, and how many more can be created. The count is exact. If a
+    /// program that keeps no count was the last to change the file system, the first call reads the
+    /// rows of all files.
     ///
     /// # Errors
-    /// The database's.
+    /// Errors of the database.
     pub fn files(&self) -> Result<FileCounts, FsError> {
         self.0.files()
     }
 
-    /// All that it tells of itself, for other programs.
+    /// Returns the status, for other programs.
     pub fn status(&self) -> Status {
         self.0.status()
     }
 
-    /// Takes no more changes: each attempt gets an error that says why.
+    /// Refuses all further changes with an error that says why.
     pub fn forbid_changes(&self, why: &str) {
         self.0.lock().die_of(why.to_owned());
     }
 
-    /// How often a zone was reset since the file system was made.
+    /// Number of resets of a zone since the file system was made.
     pub fn resets(&self, zone: ZoneIndex) -> u32 {
         self.0.space.lock().book.resets(zone)
     }
 
-    /// Whether nothing is in flight to the drive.
+    /// True if nothing is in flight to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
         let units = core.units.lock();
@@ -736,10 +758,10 @@ impl FileSystem {
             && !core.combined.has_taken()
     }
 
-    /// Compares the accounts with each other, while nothing is in flight.
+    /// Checks the accounts against each other, while nothing is in flight.
     ///
     /// # Panics
-    /// If they contradict each other: a bug.
+    /// If they are inconsistent, which is a bug.
     pub fn check(&self) {
         self.0.lock().space.lock().check();
     }
@@ -762,8 +784,9 @@ impl FileSystem {
     }
 }
 
-/// Pages of metadata that are compacted in the background: calls wait meanwhile, some tenths of a second for so many. Larger metadata are
-/// compacted when the file system is closed, and before a write finds no space.
+/// Maximum number of metadata pages compacted in the background, while calls wait for some tenths
+/// of a second. Larger metadata is compacted at unmount, and before a write fails for lack of
+/// space.
 const COMPACTED_MAX: u64 = 8192;
 
 const fn is_shared_by_threads<T: Send + Sync>() {}

@@ -1,7 +1,7 @@
 //! Opens a file system from its rows and a report of the zones.
 //!
-//! Rows are as they were at the last commit; zones may have been written since. Blocks below a zone's pointer that are in
-//! no file's map are garbage, and count as written. Nothing is replayed.
+//! The rows are as of the last commit, but zones may have been written since. Blocks below a zone's
+//! write pointer that no file refers to are garbage, and count as written. Nothing is replayed.
 
 use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
@@ -50,36 +50,36 @@ use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
 use zonal_io::volume::Volume;
 
-/// Most idle buffers that are kept for the next units.
+/// Maximum number of idle buffers kept for further units.
 const IDLE_MAX: u64 = 1 << 14;
 
-/// Why a file system cannot be opened.
+/// Reason why a file system cannot be opened.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Reading it failed.
+    /// Reading failed.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// The metadata are of another file system, or of none.
+    /// The metadata belongs to another file system, or to none.
     #[error("the metadata are not those of this file system")]
     OtherMetadata,
-    /// The drive is not the one it was made on.
+    /// Not the drive on which the file system was made.
     #[error("the drive has {found}, the file system was made on one with {expected}")]
     OtherDrive {
-        /// What was found.
+        /// Shape of the drive found.
         found: String,
-        /// What it was.
+        /// Expected shape.
         expected: String,
     },
-    /// Zones contradict the metadata.
+    /// The zones contradict the metadata.
     #[error("the zones contradict the metadata, which fsck may mend; the first: {}", .0[0])]
     Zones(Vec<Finding>),
-    /// The drive has too few zones, or may open too few.
+    /// The drive has too few zones, or allows too few open ones.
     #[error(transparent)]
     Limits(#[from] LimitError),
 }
 
-/// Writes the first rows of a file system.
+/// Writes the initial rows of a file system.
 pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result<(), FsError> {
     let root = Attributes::new(FileKind::Directory, 0o755, ROOT, Position::START, now);
     rows.put(key::inode(ROOT), root.encode());
@@ -91,7 +91,8 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result
     Ok(())
 }
 
-/// A counter of the file system, 0 if there is none yet. A number out of range is an error: numbers would be given twice.
+/// Reads a counter of the file system, 0 if it does not exist yet. A number out of range is an
+/// error, because numbers would be reused.
 fn counter(rows: &Rows, name: &str, end: u64) -> Result<u64, FsError> {
     let key = key::counter(name);
     let Some(value) = rows.get(&key)? else { return Ok(0) };
@@ -99,7 +100,7 @@ fn counter(rows: &Rows, name: &str, end: u64) -> Result<u64, FsError> {
     Ok(number.ok_or(RowError { key, what: "there is no such number" })?)
 }
 
-/// The number of the next file: above all that there are, whatever the counter says.
+/// Returns the number of the next file: above all existing ones even if the counter is wrong.
 fn next_file(rows: &Rows) -> Result<u64, FsError> {
     let counted = counter(rows, "ino", FILES_END + 1)?;
     let last = rows.last(&key::inode(0), &key::inode(FILES_END - 1))?;
@@ -107,17 +108,17 @@ fn next_file(rows: &Rows) -> Result<u64, FsError> {
     Ok(counted.max(largest.max(ROOT) + 1))
 }
 
-/// What a file system is opened for.
+/// Purpose of opening a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// To be used. What contradicts itself is an error.
+    /// Normal use: inconsistencies are errors.
     Use,
-    /// To be looked at. What contradicts itself is taken for what is safe to read.
+    /// Inspection: inconsistent zones are treated in the way that is safe for reading.
     Look,
 }
 
-/// Each zone's account, by its row. A row that cannot be read is an error: taken for empty, its zone would be reset. Where nothing is
-/// written, it may be taken for that.
+/// Returns the account of each zone, from its row. An unreadable row is an error, because its zone
+/// would be reset if it counted as empty. For inspection it may, since nothing is written.
 fn accounts(rows: &Rows, zones: u32, purpose: Purpose) -> Result<Vec<Account>, FsError> {
     let mut accounts = vec![Account::default(); zones as usize];
     let (from, end) = key::zones();
@@ -137,7 +138,7 @@ fn accounts(rows: &Rows, zones: u32, purpose: Purpose) -> Result<Vec<Account>, F
     }
 }
 
-/// What the drive and the rows say of each zone.
+/// Combines the drive's report and the rows for each zone.
 fn found(
     superblock: &Superblock,
     report: &[ZoneDescriptor],
@@ -163,7 +164,7 @@ fn found(
     report.iter().zip(accounts).map(each).collect()
 }
 
-/// An error if a superblock is of another drive: everything that is reckoned from it would be wrong.
+/// Returns an error if a superblock is of another drive: all values derived from it would be wrong.
 pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError> {
     let geometry = &volume.info().geometry;
     let shape = |[sectors, zone, capacity]: [u64; 3]| {
@@ -174,7 +175,7 @@ pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<()
     if found != expected {
         return Err(OpenError::OtherDrive { found: shape(found), expected: shape(expected) });
     }
-    // Each unit would fail, and close its zone.
+    // Larger units would all fail, and each would close its zone.
     let (units, most) = (superblock.unit_blocks, unit_blocks_max(volume));
     let appends = |blocks: u32| format!("appends of up to {blocks} blocks of 4 KiB");
     match units <= most {
@@ -183,8 +184,8 @@ pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<()
     }
 }
 
-/// Open zones that the drive allows for data; `None`: it sets no limit. The store keeps one zone open if it has, or can
-/// have, zones. Copies of the superblock may keep one, too.
+/// Number of zones that the drive allows to be open for data; `None` if it has no limit. The store
+/// keeps one zone open if it has zones, or may get some. Copies of the superblock may keep another.
 fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
     let info = volume.info();
     let limit = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min()?;
@@ -193,12 +194,12 @@ fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
         Metadata::Conventional => limit > OPEN_MIN,
         Metadata::Beside => false,
     };
-    // On a drive with the lowest limit they have none: the metadata are in memory.
+    // With the lowest limit there are no copies in zones: the metadata is in memory.
     let copies = u32::from(info.geometry.conventional_zones() == 0 && limit > OPEN_MIN);
     Some(limit.saturating_sub(u32::from(has_zones) + copies))
 }
 
-/// Opens the file system of `superblock` on `volume`, whose metadata are `rows`.
+/// Opens the file system of `superblock` on `volume`, with its metadata in `rows`.
 pub(super) fn open(
     volume: Arc<Volume>,
     rows: Rows,
@@ -214,13 +215,13 @@ pub(super) fn open(
         return Err(OpenError::OtherMetadata);
     }
     let drive = Drive::new(volume);
-    // Before the report: what a zone becomes meanwhile is told.
+    // Subscribed before the report, to receive all later changes of zones.
     let events = drive.volume().events();
     let report = drive.report(waiter).map_err(FsError::from)?;
     let device = device_limit(drive.volume(), &superblock);
     let taken = rows.backend().log().map(Log::zones).unwrap_or_default().into_iter().collect();
     let accounts = accounts(&rows, report.len() as u32, purpose)?;
-    // Small pieces take more headers than large ones: the accounts reckon with units of the smallest.
+    // Small pieces need more headers than large ones, so the accounts assume the smallest units.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
     let (least, found) = (superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
     let mut book = match purpose {
@@ -269,10 +270,10 @@ pub(super) fn open(
         core,
         waiters: OnceLock::new(),
     };
-    // No other thread has it yet.
+    // Not shared with other threads yet.
     let core = shared.core.get_mut();
     match core.destroy_orphans() {
-        // They have no names: to be looked at, they may stay.
+        // Orphans have no names, so they do not disturb an inspection.
         Err(_) if purpose == Purpose::Look => {}
         destroyed => destroyed?,
     }
@@ -357,7 +358,7 @@ fn core(
 }
 
 impl Core {
-    /// Destroys files without a name that were open when the power failed.
+    /// Destroys unnamed files that were open at a power cut.
     fn destroy_orphans(&mut self) -> Result<(), FsError> {
         let (from, end) = key::orphans();
         let mut orphans = Vec::new();

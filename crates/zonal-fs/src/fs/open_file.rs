@@ -1,8 +1,9 @@
-//! A file that is open: a handle that closes itself.
+//! Open files: handles that close themselves.
 //!
-//! While a file has a handle it stays, whatever happens to its names, and its write buffer collects small writes. The caller
-//! gives a handle up in two ways. [`OpenFile::close`] sends the buffered tail, for which it may have to wait. Dropping waits for
-//! nothing: the tail stays in memory. The next sync, a later background step, or a read or write there sends it.
+//! A file exists as long as it has a handle, even without names, and its write buffer collects
+//! small writes. There are two ways to give up a handle. [`OpenFile::close`] sends the buffered
+//! tail, for which it may have to wait. Dropping the handle never waits: the tail stays in memory
+//! until the next sync, a later background step, or a read or write in its range sends it.
 
 use super::FileSystem;
 use super::core::{Core, Shared};
@@ -10,25 +11,25 @@ use super::error::FsError;
 use crate::waiter::Wait;
 use std::fmt;
 
-/// An open file, from [`FileSystem::open_file`] or [`FileSystem::create_unnamed`]. A file without a name goes with the last of
-/// them.
+/// Open file, from [`FileSystem::open_file`] or [`FileSystem::create_unnamed`]. An unnamed file is
+/// deleted with its last handle.
 ///
-/// It keeps the file system in memory, as a clone of it does.
+/// Keeps the file system in memory, like a clone of it.
 #[must_use = "a handle that is dropped closes its file"]
 pub struct OpenFile {
     fs: FileSystem,
     ino: u64,
-    /// The handle does not count any more.
+    /// True once the handle is no longer counted.
     is_closed: bool,
 }
 
 impl OpenFile {
-    /// A handle that has been counted.
+    /// Creates the object for a handle that has been counted.
     pub(super) fn counted(fs: &FileSystem, ino: u64) -> OpenFile {
         OpenFile { fs: fs.clone(), ino, is_closed: false }
     }
 
-    /// The number of the file.
+    /// Number of the file.
     pub fn ino(&self) -> u64 {
         self.ino
     }
@@ -41,10 +42,10 @@ impl OpenFile {
         self.fs.0.send_tail(waiter, self.ino)
     }
 
-    /// Closes the file. With its last handle the buffered tail has been sent when this returns, or waits with other short pieces for more.
+    /// Closes the file. The last handle sends the buffered tail or adds it to a combined unit.
     ///
     /// # Errors
-    /// If the blocks of a file without a name cannot be freed; [`FsError::ReadOnly`].
+    /// If the blocks of an unnamed file cannot be freed; [`FsError::ReadOnly`].
     pub fn close(mut self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.is_closed = true;
         self.fs.0.close_file(waiter, self.ino)
@@ -59,7 +60,7 @@ impl Drop for OpenFile {
         let mut core = self.fs.0.core.lock();
         core.give_up_handle(self.ino);
         if let Err(error) = core.end_use(self.ino) {
-            // The caller is not there to be told, and what the file left cannot be accounted for.
+            // The error has no caller to go to, and the file's space is unaccounted for.
             core.die(&error);
         }
         let gone = core.gone.mark();
@@ -79,7 +80,7 @@ impl fmt::Debug for OpenFile {
 impl Shared {
     fn close_file(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         let is_last = self.core.lock().give_up_handle(ino);
-        // Of a file without a name nothing is sent: it goes.
+        // The buffered data of an unnamed file is dropped with the file.
         let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };
         let gone = {
             let mut core = self.lock();
@@ -92,7 +93,7 @@ impl Shared {
 }
 
 impl Core {
-    /// A handle of a file does not count any more; whether it was the last one of a file with a name.
+    /// Gives up a handle of a file. Returns true if it was the last one of a named file.
     fn give_up_handle(&mut self, ino: u64) -> bool {
         let node = self.nodes.here(ino);
         node.is_some_and(|mut node| {

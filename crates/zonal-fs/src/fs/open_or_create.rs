@@ -1,4 +1,4 @@
-//! Opens a file by its name, and makes it if there is none: no other caller comes in between.
+//! Atomically opens a file by name, or creates it if it does not exist.
 
 use super::FileSystem;
 use super::core::Core;
@@ -9,37 +9,38 @@ use super::open_file::OpenFile;
 use crate::format::FileKind;
 use crate::waiter::Wait;
 
-/// What is done if the name is taken.
+/// Treatment of an existing file of that name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IfThere {
-    /// The file that has it is opened, as `O_CREAT` asks for.
+    /// Open it, as for `O_CREAT`.
     #[default]
     Open,
-    /// The call fails, as `O_CREAT | O_EXCL` asks for.
+    /// Fail, as for `O_CREAT | O_EXCL`.
     Fail,
 }
 
-/// A file that was opened, and whether the call made it.
+/// Opened file.
 #[derive(Debug)]
 pub struct OpenedFile {
-    /// Its handle.
+    /// Handle of the file.
     pub file: OpenFile,
-    /// Its attributes at that moment.
+    /// Attributes at the time of the call.
     pub attributes: crate::format::Attributes,
-    /// The call made it.
+    /// True if the call created the file.
     pub is_new: bool,
 }
 
 impl FileSystem {
-    /// Opens the file of a name, and makes it if there is none. `new` is a regular file. The file that is there may be of any kind but
-    /// a directory; `new` says nothing about it.
+    /// Opens a file by name, or creates it as a regular file, as described by `new`, if it does not
+    /// exist. An existing file may be of any kind except a directory, and ignores `new`.
     ///
-    /// A file that was made by another caller in the same moment is there. Its handle keeps the file: [`FileSystem::know`] finds
-    /// it, whatever happens to its name.
+    /// A file created concurrently by another caller counts as existing. The handle keeps the file,
+    /// so [`FileSystem::know`] finds it even if its name is removed.
     ///
     /// # Errors
-    /// [`FsError::Exists`] with [`IfThere::Fail`], [`FsError::IsDirectory`], [`FsError::NotDirectory`]; those of
-    /// [`FileSystem::create`]. A file that is there is opened also where space or the mount lets none be made.
+    /// [`FsError::Exists`] with [`IfThere::Fail`], [`FsError::IsDirectory`],
+    /// [`FsError::NotDirectory`]; those of [`FileSystem::create`]. An existing file is opened even
+    /// if none can be created, for lack of space or on a read-only file system.
     pub fn open_or_create(
         &self,
         waiter: &dyn Wait,
@@ -55,7 +56,7 @@ impl FileSystem {
         let (found, is_new) = match there {
             Some(found) => (found, false),
             None => {
-                // Another thread may have made it meanwhile.
+                // Another thread may have created it meanwhile.
                 let there = || {
                     let found = self.0.lock().open_there(parent, name, if_there)?;
                     Ok((found.ok_or(FsError::NotFound)?, false))
@@ -70,7 +71,7 @@ impl FileSystem {
 }
 
 impl Core {
-    /// Opens the file that has a name; `None` if none has it.
+    /// Opens the file of a name; `None` if it does not exist.
     fn open_there(
         &mut self,
         parent: u64,
@@ -85,7 +86,7 @@ impl Core {
         }
     }
 
-    /// Counts a handle of a file.
+    /// Adds a handle to a file.
     fn open_counted(&mut self, ino: u64) -> Result<FoundFile, FsError> {
         self.nodes.get(&self.rows, ino)?.handles += 1;
         let attributes = self.attributes(ino)?;

@@ -1,12 +1,13 @@
-//! Ranges of a file: where data is, ranges of zeroes, and copies from file to file.
+//! Ranges of a file: seeking data and holes, zeroing, and copies between files.
 //!
-//! # What is data
-//! A block of 4096 bytes is data if an extent has it, or if it was written and is in the write buffer or in flight. A block that was
-//! lost is data, too: reading it is an error. All other blocks are holes, and so is everything after the end of the file, from the
-//! end on.
+//! # Data and holes
+//! A block of 4096 bytes is data if it is in an extent, or in the write buffer or in flight. A lost
+//! block is data, too: reading it is an error. All other blocks are holes, and so is everything
+//! from the end of the file on.
 //!
-//! The map is read without the lock, after what waits in memory: a block that arrives meanwhile is found either way. Blocks that the
-//! collector moves may join another extent meanwhile, so what looks like the end of the data is looked at again.
+//! The map is read without the lock, and after the pending blocks, so a block that arrives
+//! meanwhile is found in one or the other. Blocks moved by garbage collection may join another
+//! extent meanwhile, so an apparent end of the data is checked again.
 
 use super::core::Shared;
 use super::error::FsError;
@@ -27,25 +28,25 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Bytes that a copy reads and writes at once: several units, and little memory.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// What is looked for in a file.
+/// Target of a seek.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// Bytes that were written: `SEEK_DATA`.
+    /// Written bytes: `SEEK_DATA`.
     Data,
     /// Bytes that read as zeroes and take no space, or the end of the file: `SEEK_HOLE`.
     Hole,
 }
 
-/// What zeroes after the end of a file do.
+/// Effect of zeroing beyond the end of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZeroEnd {
-    /// The size stays, and there are none.
+    /// Keep the size, without zeroes beyond it.
     Keep,
-    /// The file ends after them, if that is later.
+    /// Extend the file to the end of the range, if that is later.
     Extend,
 }
 
-/// An error unless a file has data.
+/// Returns an error unless the file is of a kind that has data.
 pub(super) fn check_kind(file: &Attributes) -> Result<(), FsError> {
     match file.kind {
         FileKind::File => Ok(()),
@@ -54,16 +55,16 @@ pub(super) fn check_kind(file: &Attributes) -> Result<(), FsError> {
     }
 }
 
-/// Blocks of a file that wait in memory or are in flight, in order; they may overlap.
+/// Blocks of a file in memory or in flight, in order. Ranges may overlap.
 struct PendingBlocks(Vec<Range<u64>>);
 
 impl PendingBlocks {
-    /// The first block from `block` on that waits.
+    /// Returns the first pending block from `block` on.
     fn next(&self, block: u64) -> Option<u64> {
         self.0.iter().filter(|range| range.end > block).map(|range| range.start.max(block)).min()
     }
 
-    /// How many blocks wait.
+    /// Number of pending blocks.
     fn count(&self) -> u64 {
         let mut end = 0;
         self.0
@@ -76,7 +77,7 @@ impl PendingBlocks {
             .sum()
     }
 
-    /// Where the blocks end that wait, from `block` on.
+    /// Returns the end of the pending blocks that include `block`, or `block` if it is not pending.
     fn end(&self, block: u64) -> u64 {
         self.0.iter().fold(block, |at, range| if range.contains(&at) { range.end } else { at })
     }
@@ -97,7 +98,7 @@ impl PendingBlocks {
     }
 }
 
-/// Shows the extents of a file from the extent that has `block` on, or from the next, until `show` breaks.
+/// Calls `show` for the extents of a file, from the one at or after `block` on, until it breaks.
 fn walk(
     rows: &impl View,
     ino: u64,
@@ -124,12 +125,12 @@ fn walk(
 }
 
 impl Shared {
-    /// Blocks of a file that are in memory or in flight.
+    /// Number of blocks of a file that are in memory or in flight.
     pub(super) fn waiting_blocks(&self, ino: u64) -> u64 {
         PendingBlocks::of(&self.nodes, ino).count()
     }
 
-    /// The first byte from `offset` on that is of this kind.
+    /// Returns the first byte of this kind at or after `offset`.
     pub(super) fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
         let (size, pending) = {
             let mut core = self.lock_with_file(ino);
@@ -161,7 +162,7 @@ impl Shared {
         Ok([mapped, pending.next(block)].into_iter().flatten().min())
     }
 
-    /// The first block of `range` that is a hole, or the end of the range.
+    /// Returns the first block of `range` that is a hole, or the end of the range.
     fn next_hole(&self, ino: u64, range: Range<u64>, pending: &PendingBlocks) -> Result<u64, FsError> {
         let mut at = range.start;
         loop {
@@ -174,14 +175,14 @@ impl Shared {
                 at = pending.end(next.end().max(at));
                 ControlFlow::Continue(())
             })?;
-            // An extent may have grown while the walk passed it: another look begins there.
+            // An extent may have grown after the walk has passed it, so look again from here.
             if at == from || at >= range.end {
                 return Ok(at.min(range.end));
             }
         }
     }
 
-    /// Makes bytes of a file read as zeroes, and frees what they took.
+    /// Makes a range of a file read as zeroes, and frees its space.
     pub(super) fn zero_range(
         &self,
         waiter: &dyn Wait,
@@ -204,8 +205,8 @@ impl Shared {
         })
     }
 
-    /// Copies bytes of one file to another, or within one, and returns how many: fewer if the source ends, or if anything fails after
-    /// the first. Holes stay holes.
+    /// Copies bytes between files or within one. Returns the number of bytes, which is lower if the
+    /// source ends early or if an error occurs after some have been copied. Holes stay holes.
     pub(super) fn copy_range(
         &self,
         waiter: &dyn Wait,
@@ -233,7 +234,7 @@ impl Shared {
             match self.copy_some(waiter, source, (to, to_offset + done), length - done, set_ids) {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
-                // The caller is told what is there, and of the error when it comes again.
+                // Report the bytes copied. The caller gets the error if it recurs.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -241,7 +242,7 @@ impl Shared {
         Ok(done)
     }
 
-    /// Copies the first data or the first hole of a range; how many bytes.
+    /// Copies the first data or the first hole of a range, and returns its length.
     fn copy_some(
         &self,
         waiter: &dyn Wait,
@@ -251,7 +252,7 @@ impl Shared {
         set_ids: SetIds,
     ) -> Result<u64, FsError> {
         let data = match self.seek(from, at, Seek::Data) {
-            // The source may have become shorter meanwhile.
+            // The source may have been truncated meanwhile.
             Err(FsError::NothingThere) => self.attributes(from)?.size.clamp(at, at + most),
             found => found?.min(at + most),
         };
@@ -264,7 +265,7 @@ impl Shared {
             Err(FsError::NothingThere) => return Ok(0),
             found => found?.min(at + most),
         };
-        // A piece ends with a block of the target, so that the next one has no part of it to read.
+        // End pieces on block boundaries of the target, to avoid read-modify-write by the next one.
         let whole = (to_offset + COPY_BYTES) / BLOCK * BLOCK - to_offset;
         let length = (end - at).min(whole);
         if !self.has_data() {

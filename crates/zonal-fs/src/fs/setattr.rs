@@ -1,20 +1,22 @@
-//! Changes of attributes in one step, and bits of the mode that changes of others take away.
+//! Atomic changes of attributes, and mode bits that other changes clear.
 //!
-//! A caller sees all of a change or nothing: the size changes together with the rest, once the bytes after a smaller size are cleared.
-//! The time of the change is always set: to that of the change, or as the caller says.
+//! Callers see a change completely or not at all: the size changes together with the rest, after
+//! the bytes beyond a smaller size have been cleared. The change time is always set, to the time of
+//! the change or as the caller says.
 //!
 //! # Set-id bits
-//! A program with `S_ISUID` runs as its owner. So Linux takes the bit away when the file's data or owner change, unless a privileged
-//! caller keeps it. With [`SetIds::Clear`] these calls do the same:
+//! A program with `S_ISUID` runs as its owner. So Linux clears the bit when the data or owner
+//! changes, unless a privileged caller keeps it. With [`SetIds::Clear`], these calls do the same:
 //!
 //! | call | of | clears |
 //! |---|---|---|
 //! | a write of a byte or more, a copy into it, a range of zeroes or a hole, a size | regular files | `S_ISUID`; `S_ISGID` if the group may execute it |
-//! | an owner or a group, also the same again | all but directories | the same |
+//! | an owner or a group, even if unchanged | all but directories | likewise |
 //!
-//! `S_ISGID` without execution by the group says something else, and stays. A mode that the call gives is set as it is given. A front
-//! that is told `FATTR_KILL_SUIDGID` or `FUSE_WRITE_KILL_SUIDGID` passes [`SetIds::Clear`], and otherwise [`SetIds::Keep`]. The
-//! extended attribute `security.capability` is the front's to remove.
+//! `S_ISGID` without group execution means something else, and stays. A mode given in the call is
+//! set as it is. A front end passes [`SetIds::Clear`] for `FATTR_KILL_SUIDGID` or
+//! `FUSE_WRITE_KILL_SUIDGID`, and [`SetIds::Keep`] otherwise. Removing the extended attribute
+//! `security.capability` is left to the front end.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -27,48 +29,49 @@ const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
-/// Bits of a mode that are permissions.
+/// Permission bits of a mode.
 pub(super) const PERMISSIONS: u16 = 0o7777;
 
-/// A time to be set.
+/// New value of a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
-    /// That of the change.
+    /// Time of the change.
     Now,
-    /// Nanoseconds since 1970, below zero before.
+    /// Nanoseconds since 1970, negative for earlier times.
     At(i64),
 }
 
-/// Whether a change of data or owner takes set-id bits away.
+/// Treatment of set-id bits by a change of data or owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SetIds {
-    /// As Linux does for a caller without `CAP_FSETID`.
+    /// Clear them, as Linux does for a caller without `CAP_FSETID`.
     #[default]
     Clear,
-    /// The caller may keep them.
+    /// Keep them.
     Keep,
 }
 
-/// Attributes to be changed; those that are `None` stay.
+/// Changes of attributes. Those that are `None` stay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Bytes of a regular file. If it changes, the time of the last change of its data does, too.
+    /// Bytes of a regular file. A different size also sets the time of the last data change.
     pub size: Option<u64>,
-    /// Permission bits; other bits do not count.
+    /// Permission bits; other bits are ignored.
     pub mode: Option<u16>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<SetTime>,
-    /// Last change of its data.
+    /// Time of the last data change.
     pub mtime: Option<SetTime>,
-    /// Last change of its attributes; `None` is that of this change. A kernel that keeps times of files that it caches gives it.
+    /// Time of the last attribute change; `None` for that of this change. Set by kernels that
+    /// maintain the times of cached files.
     pub ctime: Option<SetTime>,
-    /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
+    /// Expected lifetime of the data: an index of [`Lifetime`](crate::space::Lifetime).
     pub lifetime: Option<u8>,
-    /// Whether a size, an owner or a group takes set-id bits away.
+    /// Treatment of set-id bits by a new size, owner or group.
     pub set_ids: SetIds,
 }
 
@@ -82,7 +85,7 @@ impl SetTime {
 }
 
 impl SetIds {
-    /// A mode after a change of data or owner.
+    /// Returns the mode after a change of data or owner.
     fn after(self, mode: u16) -> u16 {
         let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
         match self {
@@ -92,14 +95,14 @@ impl SetIds {
     }
 }
 
-/// Data of a regular file has changed.
+/// Updates the attributes for a change of a regular file's data.
 pub(super) fn note_change_of_data(file: &mut Attributes, set_ids: SetIds, now: i64) {
     file.mode = set_ids.after(file.mode);
     (file.mtime, file.ctime) = (now, now);
 }
 
 impl Changes {
-    /// Makes the changes, but that of the size.
+    /// Makes all changes except that of the size.
     fn make(&self, file: &mut Attributes, now: i64) {
         let has_owner = self.uid.is_some() || self.gid.is_some();
         if self.size.is_some() || has_owner && file.kind != FileKind::Directory {
@@ -123,7 +126,7 @@ impl Core {
 }
 
 impl Shared {
-    /// Changes attributes, all at once, and returns those that the file has then.
+    /// Changes attributes atomically and returns the new ones.
     pub(super) fn set_attributes(
         &self,
         waiter: &dyn Wait,
@@ -150,7 +153,7 @@ impl Shared {
         core.change(ino, changes, waiter.wall())
     }
 
-    /// Makes a file `size` bytes long, also if it is that long already.
+    /// Sets the size of a file; also updates its times if the size stays the same.
     pub(super) fn truncate(&self, waiter: &dyn Wait, ino: u64, size: u64) -> Result<(), FsError> {
         let change = |file: &mut Attributes, _| note_change_of_data(file, SetIds::Clear, waiter.wall());
         self.resize(waiter, ino, size, change).map(|_| ())

@@ -1,50 +1,50 @@
-//! What a file system tells of itself.
+//! Statistics and usage of a file system.
 
 use super::core::Core;
 use crate::space::zone::ZoneState;
 use crate::space::{self};
 use crate::store::Fill;
 
-/// Counted since it was mounted.
+/// Statistics since the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Data blocks that were written for users.
+    /// Data blocks written for users.
     pub written_blocks: u64,
-    /// Data blocks that the collector copied.
+    /// Data blocks copied by the collector.
     pub gc_blocks: u64,
-    /// Blocks of these that came too late: the file had been written or was gone.
+    /// Copied blocks that were obsolete on completion: the file had been overwritten or deleted.
     pub gc_skipped_blocks: u64,
-    /// Zones that were collected.
+    /// Zones collected.
     pub gc_victims: u64,
-    /// Live blocks of those when they were chosen.
+    /// Live blocks of victims when they were chosen.
     pub gc_victims_blocks: u64,
-    /// Zones that were reset.
+    /// Zones reset.
     pub resets: u64,
-    /// Writers that had to wait for space.
+    /// Number of writers that had to wait for space.
     pub stalls: u64,
-    /// How long all of them waited, in nanoseconds.
+    /// Total time of these waits, in nanoseconds.
     pub stalled_nanos: u64,
-    /// How long the longest wait was, in nanoseconds.
+    /// Longest of these waits, in nanoseconds.
     pub stall_nanos_max: u64,
     /// Commits of metadata.
     pub commits: u64,
     /// Units that failed and were sent to another zone, or given up.
     pub failed_units: u64,
-    /// Blocks that the collector could not read or verify; their zones stay as they are.
+    /// Blocks that the collector could not read or verify. Their zones are left as they are.
     pub damaged_blocks: u64,
-    /// Reads of the place of the metadata by threads that had the lock, since the file system was opened. Other threads waited for
-    /// them. Rows are read before, so these are rows that left the cache at once: it is too small.
+    /// Reads of metadata from the store under the lock, since the mount. Other threads wait for
+    /// them. Rows are prefetched, so a row read here was evicted at once: the cache is too small.
     pub locked_reads: u64,
     /// Units of users with pieces of several files, or of several places in one.
     pub combined_units: u64,
-    /// These pieces.
+    /// Pieces in these units.
     pub combined_pieces: u64,
-    /// Why the collector ran last.
+    /// Reason for the last garbage collection.
     pub reason: Option<space::victims::Reason>,
 }
 
 impl Statistics {
-    /// Adds what was counted later.
+    /// Adds later statistics.
     pub fn add(&mut self, later: &Statistics) {
         self.written_blocks += later.written_blocks;
         self.gc_blocks += later.gc_blocks;
@@ -64,7 +64,7 @@ impl Statistics {
         self.reason = later.reason.or(self.reason);
     }
 
-    /// Blocks written by users and the collector for each one of users.
+    /// Blocks written by users and the collector, divided by those of users.
     pub fn write_amplification(&self) -> f64 {
         match self.written_blocks {
             0 => 1.0,
@@ -73,37 +73,38 @@ impl Statistics {
     }
 }
 
-/// Space, in blocks of 4 KiB.
+/// Use of space, in blocks of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Data blocks that users can ever have. What is neither free nor used waits in memory, or is in flight.
+    /// Data blocks that users can have in total. Blocks that are neither free nor used are in
+    /// memory or in flight.
     pub blocks: u64,
-    /// Blocks of these that are free or can be freed.
+    /// Free or reclaimable blocks out of these.
     pub free: u64,
-    /// Blocks that can be written without collecting.
+    /// Blocks that can be written without garbage collection.
     pub available: u64,
     /// Live data blocks.
     pub used: u64,
-    /// Zones that are empty.
+    /// Empty zones.
     pub free_zones: u32,
-    /// Zones that are written.
+    /// Zones being written.
     pub open_zones: u32,
-    /// Zones of data.
+    /// Zones for data.
     pub zones: u32,
-    /// Zones of these that became read-only.
+    /// Read-only zones among these.
     pub read_only_zones: u32,
-    /// Live data blocks in them, which are to be moved elsewhere.
+    /// Live data blocks in read-only zones, which will be moved elsewhere.
     pub read_only: u64,
-    /// Zones that are offline.
+    /// Offline zones.
     pub offline_zones: u32,
-    /// Data blocks in them, which are lost.
+    /// Data blocks in offline zones, which are lost.
     pub offline: u64,
-    /// How full the place of the metadata is; `None` if it has no bounds.
+    /// Use of the space for metadata; `None` if it is unlimited.
     pub metadata: Option<Fill>,
 }
 
 impl Core {
-    /// Statistics, with what others count.
+    /// Statistics, including counters kept elsewhere.
     pub(super) fn told_statistics(&self) -> Statistics {
         Statistics { locked_reads: self.rows.locked_reads(), ..self.statistics }
     }

@@ -1,6 +1,6 @@
-//! A file system in the form that leaves the process, for programs: sizes in bytes, zones by index.
+//! Status of a file system as exported to programs: sizes in bytes, zones by index.
 //!
-//! docs/FS.md says what each field is.
+//! The fields are documented in docs/FS.md.
 
 use super::core::Shared;
 use super::scrub::Scrub;
@@ -10,125 +10,126 @@ use crate::space::zone::ZoneState;
 use crate::space::{self, Lifetime, Owner};
 use zonal_core::ZoneIndex;
 
-/// A file system and its space.
+/// Status of a file system and its space.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// Its name for itself, in hexadecimal digits.
+    /// UUID, in hexadecimal digits.
     pub uuid: String,
-    /// Its name for people.
+    /// Label.
     pub label: String,
-    /// Bytes of data that files can ever have.
+    /// Bytes of data that files can have in total.
     pub size: u64,
-    /// Bytes of these that are free or can be freed.
+    /// Free or reclaimable bytes out of these.
     pub free: u64,
-    /// Bytes that can be written before zones have to be collected.
+    /// Bytes that can be written before garbage collection is necessary.
     pub available: u64,
-    /// Bytes of data that files have.
+    /// Bytes of live data.
     pub used: u64,
-    /// Bytes of data in zones that became read-only, which are moved elsewhere.
+    /// Bytes of live data in read-only zones, which will be moved elsewhere.
     pub read_only_bytes: u64,
-    /// Bytes of data that are lost with zones that are offline.
+    /// Bytes of data lost with offline zones.
     pub offline_bytes: u64,
-    /// Zones for data, by what they are.
+    /// Zones for data, by state.
     pub zones: ZoneCounts,
-    /// Zones that are being written.
+    /// Zones being written.
     pub open_zones: Vec<OpenZoneStatus>,
-    /// Full zones by tenths of the live data from which on collecting a zone gains nothing, and then zones from there on.
+    /// Histogram of full zones by live data, in tenths of the amount at which collecting a zone
+    /// gains nothing. The last bin has the zones from there on.
     pub victims: Histogram,
-    /// How often zones for data were reset.
+    /// Resets of zones for data.
     pub resets: Resets,
-    /// The scrub that was kept last, if there was one.
+    /// Last saved scrub, if there is one.
     pub scrub: Option<Scrub>,
-    /// Why nothing is changed any more.
+    /// Reason for refusing all changes.
     pub read_only: Option<String>,
-    /// What has happened since it was opened; nothing if it is only looked at.
+    /// Activity since the mount; `None` for an inspection.
     pub activity: Option<Activity>,
 }
 
-/// Zones for data.
+/// Numbers of zones for data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct ZoneCounts {
-    /// All.
+    /// All zones.
     pub total: u32,
-    /// Empty.
+    /// Empty zones.
     pub free: u32,
-    /// Being written.
+    /// Zones being written.
     pub open: u32,
-    /// Written, with live data.
+    /// Full zones with live data.
     pub full: u32,
-    /// Without live data, to be reset.
+    /// Zones without live data, to be reset.
     pub dead: u32,
-    /// That can only be read.
+    /// Read-only zones.
     pub read_only: u32,
-    /// That are lost.
+    /// Lost zones.
     pub offline: u32,
-    /// Most that may be open at once, the collector's included.
+    /// Maximum number of open zones, including the collector's.
     pub open_max: u32,
 }
 
-/// A zone that is written.
+/// Zone being written.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct OpenZoneStatus {
-    /// Its index.
+    /// Zone index.
     pub zone: u32,
-    /// Whose it is: `user` or `collector`.
+    /// Owner: `user` or `collector`.
     pub owner: String,
-    /// How long its data is expected to live.
+    /// Expected lifetime of its data.
     pub lifetime: String,
-    /// Bytes that can be written.
+    /// Capacity in bytes.
     pub capacity: u64,
-    /// Bytes that are written, headers included.
+    /// Bytes written, including headers.
     pub written: u64,
-    /// Live data.
+    /// Bytes of live data.
     pub used: u64,
 }
 
 /// Resets since the file system was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Resets {
-    /// Of all zones.
+    /// Total of all zones.
     pub total: u64,
-    /// Of the zone with the fewest.
+    /// Number for the zone with the fewest.
     pub least: u32,
-    /// Of the zone with the most.
+    /// Number for the zone with the most.
     pub most: u32,
-    /// The first zone with the most; none if no zone was reset.
+    /// First zone with the most; `None` if no zone was reset.
     pub most_zone: Option<u32>,
 }
 
-/// What a file system has done since it was opened.
+/// Activity of a file system since the mount.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Activity {
     /// Data written for users.
     pub written_bytes: u64,
-    /// Data that the collector copied.
+    /// Data copied by the collector.
     pub moved_bytes: u64,
-    /// Data of this that came too late: the file had been written or was gone.
+    /// Copied data that was obsolete on completion: the file had been overwritten or deleted.
     pub moved_late_bytes: u64,
-    /// Data written, by users and the collector, for each byte of users.
+    /// Bytes written by users and the collector, divided by those of users.
     pub write_amplification: f64,
-    /// Zones that were collected.
+    /// Zones collected.
     pub victims: u64,
-    /// Live data in them when they were chosen.
+    /// Live data of victims when they were chosen.
     pub victims_bytes: u64,
-    /// Why the collector has to run now.
+    /// Reason why garbage collection is needed now.
     pub reason: Option<String>,
-    /// Why it ran last.
+    /// Reason for the last garbage collection.
     pub last_reason: Option<String>,
-    /// Zones that were reset.
+    /// Zones reset.
     pub resets: u64,
     /// Commits of metadata.
     pub commits: u64,
-    /// Writers that had to wait for space.
+    /// Number of writers that had to wait for space.
     pub stalls: u64,
-    /// How long they waited together, in nanoseconds.
+    /// Total time of these waits, in nanoseconds.
     pub stalled_ns: u64,
-    /// The longest wait, in nanoseconds.
+    /// Longest of these waits, in nanoseconds.
     pub stall_max_ns: u64,
-    /// Writers that wait now.
+    /// Number of writers waiting now.
     pub waiting: u32,
-    /// Units that failed, and went to another zone or were given up.
+    /// Units that failed and were sent to another zone, or given up.
     pub failed_units: u64,
     /// Blocks that the collector could not read or verify.
     pub damaged_blocks: u64,
@@ -139,7 +140,8 @@ fn bytes(blocks: impl Into<u64>) -> u64 {
 }
 
 impl Shared {
-    /// The status of this moment. It takes in no answers: threads that use the file system do that.
+    /// Returns the present status. Does not process pending answers; that is left to threads that
+    /// use the file system.
     pub(super) fn status(&self) -> Status {
         let scrub = self.kept_scrub().ok().flatten();
         let core = self.core.lock();
@@ -203,7 +205,7 @@ impl OpenZoneStatus {
     }
 }
 
-/// As it is set with `fcntl(F_SET_RW_HINT)`.
+/// Name of a lifetime as set with `fcntl(F_SET_RW_HINT)`.
 fn name(lifetime: Lifetime) -> &'static str {
     match lifetime {
         Lifetime::NotSet => "not set",
@@ -238,7 +240,7 @@ impl Activity {
     }
 }
 
-/// Why the collector runs, in words.
+/// Describes the reason for garbage collection in words.
 fn describe(reason: Reason) -> String {
     let mib = |blocks: u64| bytes(blocks) >> 20;
     match reason {

@@ -1,37 +1,39 @@
-//! Extended attributes: bytes that a file has by a name.
+//! Extended attributes: named byte strings of a file.
 //!
-//! A name has any bytes; a front keeps the name spaces of Linux apart. The condition of a change is looked at under the lock that the
-//! change is made under: of two callers that create one attribute, one is told that it exists.
+//! A name may have any bytes; the front end implements the name spaces of Linux. The condition of a
+//! change is checked under the same lock under which the change is made, so of two callers that
+//! create one attribute, one gets an error.
 
 use super::core::Core;
 use super::error::FsError;
 use super::names::NAME_MAX;
 use crate::format::key;
 
-/// Longest value of an extended attribute, in bytes. With the longest name it fits a page of the database.
+/// Maximum length of the value of an extended attribute, in bytes. With the longest name it fits in
+/// a page of the database.
 ///
-/// Longer rows would take several pages in a row. Where the place of the metadata is nearly full, and what is free in it is scattered, a
-/// commit might find none, although there is room: no count of pages tells before.
+/// Longer rows would need several contiguous pages. If the space for metadata is nearly full and
+/// fragmented, a commit might find none in spite of free space, which no page count could predict.
 pub const ATTRIBUTE_MAX: usize = 3800;
 
-/// When an extended attribute is set.
+/// Condition for setting an extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SetXattr {
-    /// Whether it is there or not.
+    /// No condition.
     #[default]
     Always,
-    /// If it is not there, as `XATTR_CREATE` asks for.
+    /// The attribute does not exist, as for `XATTR_CREATE`.
     Create,
-    /// If it is there, as `XATTR_REPLACE` asks for.
+    /// The attribute exists, as for `XATTR_REPLACE`.
     Replace,
 }
 
-/// An error if no attribute can have this name.
+/// Returns an error if a name is invalid.
 pub(super) fn check_name(name: &[u8]) -> Result<(), FsError> {
     if (1..=NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(FsError::AttributeName) }
 }
 
-/// An error if no attribute can have this name or value.
+/// Returns an error if a name or value is invalid.
 pub(super) fn check(name: &[u8], value: &[u8]) -> Result<(), FsError> {
     check_name(name)?;
     if value.len() <= ATTRIBUTE_MAX { Ok(()) } else { Err(FsError::AttributeTooLarge) }
