@@ -1,19 +1,24 @@
-//! Error numbers of Linux, for a front that answers a kernel or a program.
+//! Linux error numbers, for a front end that answers a kernel or a program.
 //!
-//! Each error has one number, and the match has no other arm: an error that is added does not compile without a choice.
+//! Every error has one number. The match has no catch-all arm, so a new error does not compile
+//! without a decision.
 //!
-//! # Choices
-//! - Data that is lost, cannot be read or is not what was written is `EIO`, as disks and Btrfs have it. No call shows such data.
-//! - Metadata that contradict themselves are `EUCLEAN`, as in ext4 and XFS: `zonal fsck` says more.
-//! - Data that was taken and found no zone later is `ENOSPC`; data whose zones failed is `EIO`. A sync reports both.
-//! - A number, a position or a name that no file can have any more is `ENOSPC`; too many names of one file are `EMLINK`.
-//! - Names of extended attributes have `ERANGE`, their values `E2BIG`, because Linux says so before it asks a file system.
+//! # Decisions
+//! - Lost, unreadable and corrupt data is `EIO`, as with disks and Btrfs. No call returns such
+//!   data.
+//! - Inconsistent metadata is `EUCLEAN`, as in ext4 and XFS; `zonal fsck` has the details.
+//! - Accepted data that later found no zone is `ENOSPC`; data lost to failed zones is `EIO`. A sync
+//!   reports both.
+//! - Running out of file numbers, positions or names is `ENOSPC`; too many names of one file are
+//!   `EMLINK`.
+//! - Bad names of extended attributes are `ERANGE` and oversized values `E2BIG`, because Linux
+//!   returns these before it calls a file system.
 
 use super::error::{FsError, Lost};
 use rustix::io::Errno;
 
 impl FsError {
-    /// The number of this error in Linux, above zero: `ENOENT` for [`FsError::NotFound`], and so on.
+    /// Returns the positive Linux error number: `ENOENT` for [`FsError::NotFound`], and so on.
     pub fn errno(&self) -> i32 {
         self.number().raw_os_error()
     }

@@ -1,47 +1,47 @@
-//! Why an operation of the file system fails.
+//! Errors of file system operations.
 
 use super::xattr::ATTRIBUTE_MAX;
 use crate::format::{RowError, UnitError};
 use crate::store::StoreError;
 use zonal_core::RequestError;
 
-/// Why data that had been taken was not written.
+/// Reason for the loss of accepted data.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// Each zone that it was tried in failed; this is the last answer.
+    /// Every zone that was tried failed; this is the last error.
     #[error("{0}")]
     Request(RequestError),
-    /// There is no zone left to try it in.
+    /// No zone is left to try.
     #[error("no zone is left that takes it")]
     NoZone,
 }
 
-/// Why an operation fails.
+/// Error of a file system operation.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum FsError {
-    /// There is no such name or file.
+    /// No such name or file.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// The name exists.
     #[error("the name exists already")]
     Exists,
-    /// A directory is needed here.
+    /// The operation requires a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// This does not go with a directory.
+    /// The operation does not apply to directories.
     #[error("it is a directory")]
     IsDirectory,
-    /// A directory that still has names.
+    /// The directory still has names.
     #[error("the directory is not empty")]
     NotEmpty,
-    /// There is no such extended attribute.
+    /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
-    /// An extended attribute that was to be made exists.
+    /// The extended attribute exists and was to be created.
     #[error("the attribute exists already")]
     AttributeExists,
-    /// No extended attribute can have this name.
+    /// Not a valid name of an extended attribute.
     #[error("the name of an attribute has 1 to 255 bytes")]
     AttributeName,
     /// The value of an extended attribute has more than [`ATTRIBUTE_MAX`] bytes.
@@ -53,110 +53,110 @@ pub enum FsError {
     /// A symbolic link would point to more than 4095 bytes.
     #[error("the target of a symbolic link has at most 4095 bytes")]
     TargetTooLong,
-    /// A file has as many names as its count of them can say.
+    /// The file has the maximum number of names.
     #[error("it has the most names that a file can have")]
     TooManyLinks,
-    /// What a caller looks for is not at the offset, nor after it: data, a hole, or the file at all.
+    /// The offset is beyond the end of the file, or no data follows it.
     #[error("nothing of that kind is at the offset or after it")]
     NothingThere,
-    /// There are no more of what has a number.
+    /// A number space is used up.
     #[error("{0}")]
     Exhausted(&'static str),
-    /// The operation makes no sense.
+    /// The operation is invalid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The file would be larger than any can be.
+    /// The file would exceed the maximum size.
     #[error("the file would be too large")]
     TooLarge,
-    /// Nothing is free, and nothing can be reclaimed.
+    /// No space is free, and none can be reclaimed.
     #[error("no space is left")]
     NoSpace,
-    /// There is no room for more metadata: files have to be removed, or zones that they were in to be reset.
+    /// No space for more metadata. Files have to be removed, or their former zones to be reset.
     #[error("no space is left for metadata: {pages} pages of {usable} are in use")]
     MetadataFull {
-        /// Pages of 4 KiB in use at most.
+        /// Upper bound of the 4 KiB pages in use.
         pages: u64,
-        /// Pages that may be.
+        /// Number of pages that may be in use.
         usable: u64,
     },
-    /// It would have to wait for space.
+    /// The operation would have to wait for space.
     #[error("it would have to wait for space")]
     WouldWait,
-    /// The file system takes no changes.
+    /// The file system refuses changes.
     #[error("the file system is read-only: {0}")]
     ReadOnly(String),
-    /// Data was written, and its zones failed, each in turn.
+    /// Written data was lost: its zones failed, one after the other.
     #[error("file {ino}: data of it was lost: {why}")]
     Write {
         /// The file.
         ino: u64,
-        /// Why.
+        /// Reason of the loss.
         why: Lost,
     },
-    /// Data could not be read.
+    /// Data is unreadable.
     #[error("file {ino}, block {block}: zone {zone}, block {at} cannot be read: {error}")]
     Read {
         /// The file.
         ino: u64,
-        /// Which of its blocks.
+        /// Block of the file.
         block: u64,
         /// The zone.
         zone: u32,
         /// Block of the zone.
         at: u32,
-        /// Why not.
+        /// Error of the read.
         error: RequestError,
     },
-    /// Data was lost before: its metadata are gone, or were wrong.
+    /// Data was lost earlier: its metadata is gone or was wrong.
     #[error("file {ino}, block {block}: what was there is lost")]
     Gone {
         /// The file.
         ino: u64,
-        /// Which of its blocks.
+        /// Block of the file.
         block: u64,
     },
-    /// Data is not what was written.
+    /// Data does not match its checksum.
     #[error("file {ino}, block {block}: zone {zone}, block {at} does not hold what was written there")]
     Checksum {
         /// The file.
         ino: u64,
-        /// Which of its blocks.
+        /// Block of the file.
         block: u64,
         /// The zone.
         zone: u32,
         /// Block of the zone.
         at: u32,
     },
-    /// A header is not what was written.
+    /// The header of a unit is wrong.
     #[error("file {ino}, block {block}: the unit at zone {zone}, block {at}: {error}")]
     Unit {
         /// The file.
         ino: u64,
-        /// Which of its blocks.
+        /// Block of the file.
         block: u64,
         /// The zone.
         zone: u32,
-        /// Block of the zone where the unit begins.
+        /// First block of the unit in the zone.
         at: u32,
-        /// What is wrong.
+        /// Error in the header.
         error: UnitError,
     },
-    /// The drive refused what is not data.
+    /// The drive failed a command other than a read or write of data.
     #[error("the drive: {0}")]
     Drive(#[from] RequestError),
-    /// The database.
+    /// Error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A row is damaged.
     #[error(transparent)]
     Row(#[from] RowError),
-    /// The accounts of zones contradict each other.
+    /// The zone accounts are inconsistent.
     #[error("accounts: {0}")]
     Account(String),
 }
 
 impl FsError {
-    /// The drive's answer to a request for metadata, if it caused this error.
+    /// Returns the drive's answer to a metadata request, if it caused this error.
     pub(crate) fn answer(&self) -> Option<&RequestError> {
         match self {
             FsError::Drive(answer) => Some(answer),
@@ -165,7 +165,7 @@ impl FsError {
         }
     }
 
-    /// The file whose data it is about, if it is about one.
+    /// Returns the affected file, if the error is about data.
     pub fn file(&self) -> Option<u64> {
         match self {
             FsError::Write { ino, .. }
@@ -177,13 +177,13 @@ impl FsError {
         }
     }
 
-    /// Whether data cannot be read, or is not what was written: other data may be sound.
+    /// True for unreadable or corrupt data. Other data may be intact.
     pub fn is_damage(&self) -> bool {
         use FsError::*;
         matches!(self, Read { .. } | Checksum { .. } | Unit { .. } | Gone { .. })
     }
 
-    /// Whether space is missing, for data or for metadata: ENOSPC.
+    /// True if space is missing, for data or metadata (ENOSPC).
     pub fn is_no_space(&self) -> bool {
         matches!(self, FsError::NoSpace | FsError::MetadataFull { .. })
     }
