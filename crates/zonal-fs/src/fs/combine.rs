@@ -1,16 +1,18 @@
-//! Combined units: short pieces of several files, or of several places in one file, that leave in one unit.
+//! Combined units: short pieces of several files, or of several places in a file, in one unit.
 //!
-//! A unit has a header and is a command. A file of one block that is closed, or a block that is overwritten, would cost one of
-//! each. So a short tail that gets no more joins a unit that waits for others. The file system sends this unit when it is full,
-//! when a sync, a read or a truncation needs one of its pieces, when the buffers are full, and after a time.
+//! Each unit costs a header and a command, which is much for a closed file of one block or for an
+//! overwritten block. So a short tail that will not grow joins a unit with others. This unit is
+//! sent when it is full, when a sync, read or truncation needs one of its pieces, when the buffers
+//! are full, or after a timeout.
 //!
 //! # Invariants
-//! - A piece counts as in flight from the moment that it joins: it has its number, and a later write of its blocks replaces it,
-//!   whichever unit leaves first.
-//! - Its room is reserved.
-//! - A thread that waits for data of a file sends the units that have pieces of it. So no thread waits for a unit that waits for
-//!   more. A unit that another thread has taken comes back, or is sent.
-//! - Pieces of a file that is gone are left out.
+//! - A piece counts as in flight from the moment it joins: it has its number, and a later write of
+//!   its blocks replaces it, whichever unit is sent first.
+//! - Space for a piece is reserved.
+//! - A thread that waits for data of a file sends the units that contain pieces of it, so no thread
+//!   waits for a unit that is still being filled. A unit taken by another thread is returned or
+//!   sent.
+//! - Pieces of deleted files are dropped.
 
 use super::core::{Core, CoreGuard, Shared};
 use super::error::{FsError, Lost};
@@ -30,59 +32,60 @@ use zonal_io::buffer::IoBuf;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// A piece is short if this number of its kind fits in a unit: a longer one is worth a header, and costs more to copy.
+/// A piece is short if at least this many of its size fit in a unit. A longer one is worth its own
+/// header, and is more expensive to copy.
 const SHORT_PART: u32 = 4;
 
-/// Units that wait for more at once: one for each lifetime, and some that several threads fill.
+/// Maximum number of units being filled: one for each lifetime, and some for concurrent threads.
 const UNITS_MAX: u64 = 8;
 
-/// The units that wait for more pieces.
+/// Combined units being filled.
 #[derive(Default, Debug)]
 pub(super) struct CombinedUnits {
     here: Vec<CombinedUnit>,
-    /// How many threads have taken.
+    /// Number of units taken by threads.
     taken: u32,
 }
 
-/// Blocks of a file that are too few for a unit.
+/// Blocks of a file that are too few for a unit of their own.
 pub(super) struct ShortPiece<'a> {
     pub(super) range: Range<u64>,
-    /// The byte of the file after the last that was written.
+    /// End of the written range, as a byte offset in the file.
     pub(super) end: u64,
     pub(super) room: Reservation,
-    /// Empty where the device keeps no data.
+    /// Empty if the device keeps no data.
     pub(super) bytes: &'a [u8],
-    /// They were the file's tail, which the caller has taken.
+    /// True if they were the file's tail, taken by the caller.
     pub(super) is_tail: bool,
 }
 
-/// A unit that waits for more pieces.
+/// Combined unit being filled.
 #[derive(Debug)]
 pub(super) struct CombinedUnit {
-    /// Its pieces, whose data lie one after the other.
+    /// Pieces, with contiguous data.
     pieces: Vec<Carried>,
-    /// Blocks that they have.
+    /// Total blocks of the pieces.
     blocks: u32,
-    /// Room for them.
+    /// Space reserved for them.
     room: Option<Reservation>,
     hint: Lifetime,
-    /// Room for a header, and the data after it; empty where the device keeps none.
+    /// Space for a header, followed by the data; empty if the device keeps no data.
     buf: IoBuf,
     since: Nanos,
 }
 
 impl CombinedUnits {
-    /// How many wait for more.
+    /// Returns the number of units being filled.
     pub(super) fn count(&self) -> u64 {
         self.here.len() as u64
     }
 
-    /// Whether a thread adds to one, or sends it.
+    /// True while a thread adds to a unit or sends one.
     pub(super) fn has_taken(&self) -> bool {
         self.taken > 0
     }
 
-    /// Since when the oldest waits.
+    /// Returns the start time of the oldest unit.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         self.here.iter().map(|unit| unit.since).min()
     }
@@ -95,7 +98,7 @@ impl CombinedUnits {
 }
 
 impl CombinedUnit {
-    /// Whether another piece of `blocks` fits in a unit of `most` data blocks.
+    /// True if another piece of `blocks` fits in a unit of at most `most` data blocks.
     fn takes(&self, blocks: u32, most: u32) -> bool {
         let all = self.blocks + blocks;
         all <= most && self.pieces.len() < Header::records_max(all)
@@ -103,12 +106,12 @@ impl CombinedUnit {
 }
 
 impl Shared {
-    /// Whether a piece of `blocks` is to leave with others.
+    /// True if a piece of `blocks` should be combined with others.
     pub(super) fn is_short(&self, blocks: u32) -> bool {
         blocks * SHORT_PART < self.unit_blocks()
     }
 
-    /// Moves a tail that was taken into a unit that waits for more.
+    /// Moves a tail taken from its write buffer into a combined unit.
     pub(super) fn combine_tail(
         &self,
         waiter: &dyn Wait,
@@ -120,7 +123,7 @@ impl Shared {
         self.combine(waiter, ino, ShortPiece { range, end, room: tail.room, bytes, is_tail: true })
     }
 
-    /// Adds a piece to a unit that waits for more.
+    /// Adds a piece to a combined unit.
     pub(super) fn combine(&self, waiter: &dyn Wait, ino: u64, piece: ShortPiece<'_>) -> Result<(), FsError> {
         let ShortPiece { range, end, room, bytes, is_tail } = piece;
         let blocks = (range.end - range.start) as u32;
@@ -134,7 +137,7 @@ impl Shared {
                     if is_tail {
                         core.tail_is_gone(ino);
                     }
-                    // The file went while its data waited.
+                    // The file was deleted while its data was buffered.
                     return if matches!(error, FsError::NotFound) { Ok(()) } else { Err(error) };
                 }
             };
@@ -183,7 +186,7 @@ impl Shared {
         full.map_or(Ok(()), |unit| self.send_unit(waiter, unit))
     }
 
-    /// Sends the units that wait since a time that is `meant`.
+    /// Sends the combined units with a start time that satisfies `meant`.
     pub(super) fn send_combined(
         &self,
         waiter: &dyn Wait,
@@ -196,7 +199,8 @@ impl Shared {
         }
     }
 
-    /// The core, once `ready` returns true, or an error. Until then units with pieces of the file are sent.
+    /// Locks the core once `ready` returns true, or returns its error. Sends units with pieces of
+    /// the file until then.
     pub(super) fn lock_file_when(
         &self,
         waiter: &dyn Wait,
@@ -218,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// Sends a unit that was taken. The next sync of a file reports what of it is lost.
+    /// Sends a taken unit. Lost data is reported by the next sync of its file.
     fn send_unit(&self, waiter: &dyn Wait, mut unit: CombinedUnit) -> Result<(), FsError> {
         let mut result = Ok(());
         while !unit.pieces.is_empty() && result.is_ok() {
@@ -234,15 +238,15 @@ impl Shared {
         }
         core.tell_of_room(self);
         match result {
-            // The sync of each file reports it.
+            // Reported by the sync of each file.
             Err(FsError::NoSpace) => Ok(()),
             other => other,
         }
     }
 
-    /// Sends as many of the pieces as a zone has room for.
+    /// Sends as many of the pieces as fit in a zone.
     fn send_some(&self, waiter: &dyn Wait, unit: &mut CombinedUnit) -> Result<(), FsError> {
-        // The writes found room for their rows.
+        // Space for new rows was reserved by the writes.
         self.admit(waiter, Touched::Changed)?;
         self.leave_out_gone(unit);
         let Some(first) = unit.pieces.first() else { return Ok(()) };
@@ -274,7 +278,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Leaves out the pieces of files that are gone.
+    /// Drops the pieces of deleted files.
     fn leave_out_gone(&self, unit: &mut CombinedUnit) {
         let kept = {
             let core = self.core.lock();
@@ -299,7 +303,7 @@ impl Shared {
     }
 }
 
-/// Moves pieces, each of which lies at a block of `from`'s data, together.
+/// Copies pieces, each with its block offset in `from`'s data, to a contiguous range.
 fn move_pieces(from: &IoBuf, pieces: &[(Carried, u32)], data: &mut [u8]) {
     let mut to = 0;
     for (piece, at) in pieces {
@@ -316,13 +320,14 @@ impl CombinedUnit {
 }
 
 impl Core {
-    /// A unit with pieces of a file, if one waits for more.
+    /// Takes a combined unit with pieces of a file, if there is one.
     fn take_combined(&mut self, ino: u64) -> Option<CombinedUnit> {
         let _waits = self.nodes.here(ino).filter(|node| node.combined > 0)?;
         self.combined.take_if(|unit| unit.pieces.iter().any(|piece| piece.ino == ino))
     }
 
-    /// A unit waits for more pieces again: a thread that waits for one of its files may send it.
+    /// Returns a unit that is not full. Wakes threads that wait for its files, because they may
+    /// send it.
     fn put_back_combined(&mut self, unit: CombinedUnit) {
         if !self.room.is_empty() {
             let pieces = &unit.pieces;
@@ -332,15 +337,15 @@ impl Core {
         self.combined.here.push(unit);
     }
 
-    /// A piece of a file waits for others no more.
+    /// Notes that a piece of a file has left its combined unit.
     fn leaves_combined(&mut self, ino: u64) {
         if let Some(mut node) = self.nodes.here(ino) {
             node.combined = node.combined.saturating_sub(1);
         }
     }
 
-    /// The first `blocks` of `pieces`, and the others, each with the block at which its data lies. A piece that is cut is two from
-    /// then on.
+    /// Splits `pieces` after `blocks` blocks. Each later piece is returned with the block offset of
+    /// its data. A piece that straddles the boundary is cut in two.
     fn split(&mut self, pieces: Vec<Carried>, blocks: u32) -> (Vec<Carried>, Vec<(Carried, u32)>) {
         let (mut now, mut later, mut at) = (Vec::with_capacity(pieces.len()), Vec::new(), 0);
         for piece in pieces {
@@ -359,8 +364,8 @@ impl Core {
         (now, later)
     }
 
-    /// Makes a write of its own of what write `number` still has of `range`. Blocks that a later write has are left out: a number of
-    /// their own would make them newer than that.
+    /// Turns the blocks of `range` still owned by write `number` into a write of their own. Blocks
+    /// of later writes are skipped: a new number would make the older data the newer one.
     fn cut_off(&mut self, ino: u64, number: u64, range: &Range<u64>) -> Vec<Carried> {
         if range.is_empty() {
             return Vec::new();
@@ -382,7 +387,7 @@ impl Core {
         Carried { ino, block: part.start, blocks, number: next, source: Source::Write }
     }
 
-    /// How long data of a file is expected to live, as far as it decides where the data goes.
+    /// Expected lifetime of a file's data, as far as it affects placement.
     pub(super) fn hint_of(&mut self, shared: &Shared, ino: u64) -> Lifetime {
         match self.nodes.here(ino) {
             Some(node) if shared.options.lifetimes => node.attributes.expected_lifetime(),

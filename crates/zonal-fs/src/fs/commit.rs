@@ -1,8 +1,9 @@
-//! Makes changes durable: one flush of the drive and one commit of the rows, for all threads that wait.
+//! Commits: one flush of the drive and one commit of the rows, shared by all waiting threads.
 //!
 //! # Order
-//! Sealed rows refer only to data whose writes have completed. So the drive flushes this data first, then the database
-//! commits. A cut in between leaves data without a reference, never a reference without data.
+//! Sealed rows refer only to completely written data. The drive flushes this data, then the
+//! database commits. A crash in between leaves unreferenced data, never a reference to missing
+//! data.
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
@@ -12,8 +13,8 @@ use crate::store::Sealed;
 use crate::waiter::Wait;
 
 impl Shared {
-    /// Makes all changes durable that were complete before the call. A thread that comes during a commit waits for the next
-    /// one, and shares it with all threads that came meanwhile.
+    /// Makes all changes durable that were complete before the call. A thread that arrives during a
+    /// commit waits for the next one, which serves all threads that arrived meanwhile.
     pub(super) fn commit(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let target = {
             let core = self.lock();
@@ -49,7 +50,7 @@ impl Shared {
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let result = result.map(|committed| self.lock().rows.settled(committed));
-        // No other thread commits meanwhile.
+        // No other thread commits concurrently.
         let result = result.and_then(|()| self.shrink_store());
         let mut core = self.lock();
         core.is_committing = false;
@@ -69,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// Makes a file durable, with its name, and reports which of its data was lost since the last call.
+    /// Makes a file and its name durable, and reports data lost since the last call.
     pub(super) fn fsync(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.sync_tail(waiter, ino)?;
         drop(self.lock_with_file(ino));
@@ -93,7 +94,7 @@ impl Shared {
             let is_at_rest = node.in_flight.is_empty() && node.write_buffer.is_nothing();
             node.attributes.links > 0 || is_at_rest && node.failure.is_none()
         };
-        // Most of a group of files are written by the time the first one is.
+        // Most files of a group have been written by the time the first one has.
         if self.nodes.here(ino).is_some_and(is_done) {
             return Ok(());
         }
@@ -103,7 +104,7 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Makes everything durable, and reports the first data that was lost since the last call.
+    /// Makes everything durable, and reports the first data loss since the last call.
     pub(super) fn sync(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.send_all_tails(waiter)?;
         self.send_combined(waiter, |_| true)?;
@@ -117,7 +118,8 @@ impl Shared {
         lost.map_or(Ok(()), |(ino, why)| Err(FsError::Write { ino, why }))
     }
 
-    /// The core, once all units of a file that were sent before the call have completed; later ones do not count.
+    /// Locks the core once all units of a file sent before the call have completed, unlike later
+    /// ones.
     fn lock_when_completed(&self, waiter: &dyn Wait, ino: u64) -> Result<CoreGuard<'_>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_file_when(waiter, ino, |core| {

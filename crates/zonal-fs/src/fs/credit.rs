@@ -1,4 +1,4 @@
-//! Space, asked for before anything is written.
+//! Reservation of space before anything is written.
 
 use super::core::Shared;
 use super::error::FsError;
@@ -11,8 +11,8 @@ use crate::waiter::Wait;
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
-    /// no other thread does.
+    /// Reserves space for a unit of up to `blocks` data blocks, waiting in line if necessary. A
+    /// waiting thread collects garbage unless another thread does.
     pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         loop {
             let compactions = self.compactions.load(Ordering::Acquire);
@@ -20,7 +20,7 @@ impl Shared {
             if !matches!(result, Err(FsError::NoSpace)) {
                 return result;
             }
-            // The store may have zones that it does not need, or another thread may have returned some.
+            // The store may have superfluous zones, or another thread may have returned some.
             if self.lock().rows.is_sparse() {
                 self.compact_for_space(waiter)?;
             }
@@ -40,7 +40,7 @@ impl Shared {
             return Ok(reservation);
         }
         let ticket = {
-            // With answers that are there taken in: they may free some.
+            // Taking the lock processes pending answers, which may free space.
             let _core = self.lock();
             match reserve(Urgency::Wait) {
                 Ok(reservation) => return Ok(reservation),
@@ -59,7 +59,7 @@ impl Shared {
         granted
     }
 
-    /// Reserves a whole zone for the metadata store; `None` if users have less.
+    /// Reserves a whole zone for the metadata store; `None` if less is left for users.
     pub(super) fn reserve_zone(&self, waiter: &dyn Wait) -> Result<Option<Reservation>, FsError> {
         let need = self.need_of_zone();
         let core = self.lock();
@@ -115,8 +115,9 @@ impl Shared {
     }
 }
 
-/// Room that a call has got in line, and not used. It asks for all that the call needs, or for a unit, so that a call that meets the end of a
-/// tail or of a zone does not wait in line again. What is left is given back when the call ends.
+/// Space reserved by a call and not yet used. It is reserved for the whole call, or for a unit, so
+/// that the call does not wait in line again at the end of a tail or zone. The rest is given back
+/// at the end of the call.
 pub(super) struct CallRoom<'a> {
     shared: &'a Shared,
     left: Option<Reservation>,
@@ -127,10 +128,11 @@ impl<'a> CallRoom<'a> {
         CallRoom { shared, left: None }
     }
 
-    /// Room for `blocks` data blocks with a header, of the `rest` that the call has still to write; for fewer if space is short.
+    /// Takes space for `blocks` data blocks and a header, out of the `rest` that the call still has
+    /// to write; for fewer blocks if space is short.
     ///
     /// # Errors
-    /// There is room for none.
+    /// No space is left.
     pub(super) fn take(&mut self, waiter: &dyn Wait, blocks: u64, rest: u64) -> Result<Reservation, FsError> {
         let here = self.left.as_ref().map_or(0, |left| left.left().extents);
         if here < blocks {
@@ -147,7 +149,7 @@ impl<'a> CallRoom<'a> {
         Ok(left.split(Need { extents, available }).expect("no more than is left"))
     }
 
-    /// What was taken and not used.
+    /// Returns unused space.
     pub(super) fn put_back(&mut self, room: Reservation) {
         match &mut self.left {
             Some(left) => left.join(room),
@@ -164,7 +166,7 @@ impl Drop for CallRoom<'_> {
     }
 }
 
-/// What a unit of `blocks` data blocks takes.
+/// Space for a unit of `blocks` data blocks.
 fn need(blocks: u64) -> Need {
     Need { extents: blocks, available: blocks + 1 }
 }
@@ -195,14 +197,14 @@ mod tests {
         let user = || fs.0.space.lock().credit.user();
         let before = user();
         let mut room = CallRoom::new(&fs.0);
-        // It fills a tail with ten blocks; thirty are left.
+        // Ten blocks fill up a tail; thirty remain.
         let ten = room.take(&waiter, 10, 40).unwrap();
         assert_eq!(ten.left(), Need { extents: 10, available: 11 });
         let after = user();
         assert_eq!(before - after, Need { extents: 40, available: 41 });
         let thirty = room.take(&waiter, 30, 30).unwrap();
         assert_eq!((thirty.left().extents, user()), (30, after));
-        // A zone ends within the unit: twenty are left.
+        // A zone ends within the unit; twenty blocks remain.
         room.put_back(thirty);
         let twenty = room.take(&waiter, 20, 20).unwrap();
         assert_eq!((twenty.left().extents, user()), (20, after));
@@ -210,7 +212,7 @@ mod tests {
         drop(room);
         fs.0.space.lock().credit.give_back(ten);
         assert_eq!(user(), before);
-        // No more than a unit has is asked for at once.
+        // At most a unit is reserved at once.
         let mut room = CallRoom::new(&fs.0);
         let much = room.take(&waiter, 20, 1000).unwrap();
         assert_eq!(before - user(), Need { extents: 63, available: 64 });

@@ -1,9 +1,10 @@
-//! Units that are appended: placed, sent, completed, and sent again where a zone failed.
+//! Appends of units: placement, submission, completion, and resubmission if a zone fails.
 //!
-//! # The life of a unit
-//! A thread places it under the lock: a zone hands out its blocks. The thread sends it without the lock. The completion
-//! function puts the answer into a list. The next thread that locks the core takes it in: only then do files have the data.
-//! A unit that failed has lost only its place: its zone is closed, and the unit goes to another one.
+//! # Life of a unit
+//! A thread places the unit under the lock, by allocating blocks of a zone, and submits it without
+//! the lock. The completion function queues the answer. The next thread that locks the core
+//! processes it, and only then do files have the data. A failed unit loses only its place: its zone
+//! is closed, and the unit goes to another one.
 
 use super::core::{Core, Shared, UnitAnswer};
 use super::error::{FsError, Lost};
@@ -26,18 +27,18 @@ use zonal_io::device::Output;
 use zonal_io::sums;
 use zonal_io::volume::Request;
 
-/// Zones that a unit is tried in before its data is given up.
+/// Number of zones in which a unit is tried before its data is lost.
 const TRIES_MAX: u32 = 8;
 
-/// Pieces of a unit that come into the map at once: readers of rows wait meanwhile.
+/// Pieces of a unit that are mapped in one step. Readers of rows wait meanwhile.
 const PIECES_AT_ONCE: usize = 32;
 
-/// Why a piece is written.
+/// Origin of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// It is new.
+    /// New data.
     Write,
-    /// It is copied from here.
+    /// Copied from this extent.
     Copy(Extent),
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Carried {
     pub(super) ino: u64,
     pub(super) block: u64,
     pub(super) blocks: u32,
-    /// Of a write: which it is. Of a copy: how new its data is. See [`number`](super::number).
+    /// For a write, its number; for a copy, the version of its data. See [`number`](super::number).
     pub(super) number: u64,
     pub(super) source: Source,
 }
@@ -58,14 +59,14 @@ impl Carried {
     }
 }
 
-/// A unit in flight, or one to send again.
+/// Unit in flight or to be resubmitted.
 #[derive(Debug)]
 pub(super) struct AppendUnit {
     pub(super) zone: ZoneIndex,
     pub(super) carried: Vec<Carried>,
-    /// Checksum of its header once it is sent; 0 if the device stores no data.
+    /// Checksum of the header, once the unit has been sent; 0 if the device keeps no data.
     pub(super) header: u32,
-    /// Zones that it was tried in.
+    /// Number of zones tried.
     tries: u32,
 }
 
@@ -74,14 +75,14 @@ impl AppendUnit {
         AppendUnit { zone, carried, header: 0, tries: 1 }
     }
 
-    /// Data blocks.
+    /// Number of data blocks.
     pub(super) fn blocks(&self) -> u32 {
         self.carried.iter().map(|carried| carried.blocks).sum()
     }
 }
 
 impl Core {
-    /// Hands out room for a unit of users of up to `blocks` data blocks; `None` if the caller has to wait.
+    /// Allocates a user unit of up to `blocks` data blocks; `None` if the caller has to wait.
     pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         let placed = self.space.lock().place(wish, blocks)?;
         if let Some(placed) = placed {
@@ -90,20 +91,20 @@ impl Core {
         Ok(placed)
     }
 
-    /// How the next data of a file is to be placed.
+    /// Placement of the next data of a file.
     pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
         drop(self.nodes.get(&self.rows, ino)?);
         let hint = self.hint_of(shared, ino);
         let node = self.nodes.get(&self.rows, ino)?;
         let zone_bytes = shared.superblock.capacity_sectors * 512;
-        // A file that is yet to get a name is open only so that it stays.
+        // An unnamed file has a handle only to stay alive.
         let is_at_work = node.handles > 0 && node.attributes.links > 0;
         let is_done = !is_at_work && node.size < zone_bytes;
         let packing = if is_done { Packing::Tight } else { Packing::Spread };
         Ok(Wish::User { cached: node.zone, hint, packing })
     }
 
-    /// The file's next data goes where its last went.
+    /// Directs the file's next data to the zone of its last.
     pub(super) fn cache_zone(&mut self, ino: u64, opened: Opened) -> Result<(), FsError> {
         let mut node = self.nodes.get(&self.rows, ino)?;
         if node.zone != Some(opened) {
@@ -116,8 +117,8 @@ impl Core {
         Ok(())
     }
 
-    /// The header of a unit that is about to go out, with these checksums, and where its files have their names: the paths are
-    /// yet to come.
+    /// Header of a unit that is about to be sent, with these checksums, and the locations of the
+    /// files' names. The paths are filled in later.
     fn header(&mut self, shared: &Shared, append: &AppendUnit, sums: Vec<u32>) -> (Header, Vec<NamedAt>) {
         let (uuid, zone, since) = (shared.superblock.uuid, append.zone.0, self.since);
         let sequence = self.next_number();
@@ -125,7 +126,8 @@ impl Core {
         let (mut records, mut named) = (Vec::new(), Vec::new());
         for carried in &append.carried {
             let Carried { ino, block, blocks, number, .. } = *carried;
-            // The file went while its data waited: a rebuild finds a record of no file.
+            // The file was deleted while its data was buffered. A rebuild finds a record of a
+            // nonexistent file.
             let Ok(file) = self.attributes(ino) else {
                 records.push(Record { ino, born: self.opening(), block, blocks, size: 0, number });
                 named.push(NamedAt::Nowhere);
@@ -142,20 +144,20 @@ impl Core {
     }
 }
 
-/// Where a file has its name.
+/// Location of a file's name.
 #[derive(Debug)]
 enum NamedAt {
     Nowhere,
     Announced(Vec<u8>),
-    /// In this directory, at this position.
+    /// Directory and position.
     Place(u64, Position),
 }
 
 impl Shared {
-    /// The paths of the files of a unit. They help a rebuild, and are read without the lock: a rename meanwhile is as if it came
-    /// before.
+    /// Returns the paths of the files of a unit, which help a rebuild. They are read without the
+    /// lock; a concurrent rename counts as earlier.
     fn paths(&self, named: Vec<NamedAt>) -> Vec<Vec<u8>> {
-        // Files of one unit often lie in one directory, and pieces of one file follow each other.
+        // Files of one unit are often in one directory, and pieces of one file are adjacent.
         let mut parent: (u64, Option<Vec<u8>>) = (u64::MAX, None);
         let mut last: Option<(u64, Position)> = None;
         let mut last_path = None;
@@ -178,7 +180,7 @@ impl Shared {
         named.into_iter().map(path).collect()
     }
 
-    /// Looks at the rows that a unit changes when it completes.
+    /// Prefetches the rows that the completion of a unit changes.
     fn look_at_carried(&self, append: &AppendUnit) {
         let mut last = None;
         for carried in &append.carried {
@@ -191,7 +193,7 @@ impl Shared {
                         self.look_at_map(carried.ino, &(carried.block..carried.end()));
                     }
                 }
-                // The collector has looked at the map.
+                // Garbage collection has prefetched the map.
                 Source::Copy(_) => self.look_at_file(carried.ino),
             }
         }
@@ -203,8 +205,8 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a unit whose data is in `buf`, after room for its header. Where the device keeps no data, the bytes do not
-    /// count.
+    /// Sends a unit with its data in `buf`, after space for the header. The bytes are ignored if
+    /// the device keeps no data.
     pub(super) fn send(&self, waiter: &dyn Wait, append: AppendUnit, buf: IoBuf) {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
@@ -215,7 +217,7 @@ impl Shared {
         self.send_with_sums(waiter, append, buf, sums);
     }
 
-    /// The same, of a unit whose data has these checksums.
+    /// Sends a unit with these checksums of its data.
     pub(super) fn send_with_sums(
         &self,
         waiter: &dyn Wait,
@@ -223,7 +225,7 @@ impl Shared {
         mut buf: IoBuf,
         sums: Vec<u32>,
     ) {
-        // A number that a header has must never be given again, also after a cut.
+        // A number used in a header must never be reused, not even after a crash.
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;
@@ -241,7 +243,7 @@ impl Shared {
         self.submit(waiter.now(), request);
     }
 
-    /// Takes in the answer of a unit.
+    /// Processes the answer of a unit.
     pub(super) fn take_answer(&self, core: &mut Core, answer: UnitAnswer) -> Result<(), FsError> {
         let UnitAnswer { token, result, buf } = answer;
         let append = self.units.lock().answered(token);
@@ -257,7 +259,7 @@ impl Shared {
                 }
                 match rest {
                     0 => core.arrived(&append, unit as u32)?,
-                    // After a unit that was torn within a block: no extent can say where it is.
+                    // Follows a unit torn within a block: no extent can express this location.
                     _ => core.failed(append, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
                 }
             }
@@ -267,8 +269,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones, and finishes zones that were closed early. A unit that finds no zone waits
-    /// until one is free, or is lost if none will be.
+    /// Resubmits failed units to other zones, and finishes zones that were closed early. A unit
+    /// that finds no zone waits for one, or is lost if none will become free.
     pub(super) fn resend(&self, waiter: &dyn Wait) {
         self.finish_closed(waiter);
         loop {
@@ -280,7 +282,7 @@ impl Shared {
             }
             let wish = match append.is_copy() {
                 true => Ok(Wish::Gc),
-                // Files of it may be gone.
+                // Some of its files may have been deleted.
                 false => match append.carried.iter().find(|carried| core.nodes.here(carried.ino).is_some()) {
                     Some(carried) => core.wish_of(self, carried.ino),
                     None => Ok(Wish::of_many(Lifetime::NotSet)),
@@ -298,7 +300,7 @@ impl Shared {
                 Ok(None) => {
                     self.units.lock().wait_for_zone(append, buf);
                     drop(core);
-                    // It may be that no other thread frees zones. The core notes an error.
+                    // Possibly no other thread frees zones. An error is recorded in the core.
                     let _ = self.find_room(waiter);
                     return;
                 }
@@ -309,7 +311,7 @@ impl Shared {
 }
 
 impl Core {
-    /// As [`Core::place`], for all of `blocks` in one unit, which may be of copies.
+    /// Like [`Core::place`], for all `blocks` in one unit, which may consist of copies.
     fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         let placed = self.space.lock().place_whole(wish, blocks)?;
         if placed.is_some() && wish != Wish::Gc {
@@ -318,7 +320,7 @@ impl Core {
         Ok(placed)
     }
 
-    /// A unit is at block `unit` of its zone.
+    /// Processes a unit that was written at block `unit` of its zone.
     fn arrived(&mut self, append: &AppendUnit, unit: u32) -> Result<(), FsError> {
         let zone = append.zone;
         let whole = Extent {
@@ -340,7 +342,8 @@ impl Core {
                     Source::Copy(from) => self.copied(carried, &from, &there, &mut before, &mut left)?,
                 };
             }
-            // A reader finds the data in the map before it leaves the file.
+            // The data must be in the map that readers see before it is removed from the file's
+            // writes in flight.
             self.rows.publish();
             some.iter()
                 .filter(|carried| carried.source == Source::Write)
@@ -353,7 +356,7 @@ impl Core {
         let number = self.rows.number();
         let mut space = self.space.lock();
         for freed in left {
-            // What is moved out of a lost zone takes space, and frees none.
+            // Blocks moved out of a lost zone take new space without freeing any.
             if !space.free(freed, number)? {
                 space.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
                 space.credit.refill();
@@ -367,8 +370,8 @@ impl Core {
         Ok(self.space.lock().look_at(zone)?)
     }
 
-    /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces. `before` is as for
-    /// [`map`](map::map).
+    /// Maps new data of a file. Returns the number of live blocks, those not replaced by a later
+    /// write. `before` is as for [`map`](map::map).
     fn written(
         &mut self,
         carried: &Carried,
@@ -377,7 +380,7 @@ impl Core {
         overwritten: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         let ino = carried.ino;
-        // A file that is gone has no use for its data.
+        // The file was deleted.
         let Some(node) = self.nodes.here(ino) else {
             self.space.lock().credit.freed(carried.blocks.into());
             return Ok(0);
@@ -385,7 +388,7 @@ impl Core {
         let own = node.dirty.own(&(carried.block..carried.end()), carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
         let (mut live, mut gone) = (0, 0);
-        // After the file's end there is nothing to overwrite, and nothing to look for.
+        // There is nothing to overwrite beyond the end of the file, so skip the lookup.
         let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
         drop(node);
         let grown = own.last().map_or(0, |part| part.end);
@@ -405,7 +408,7 @@ impl Core {
         Ok(live)
     }
 
-    /// A write has ended, and the map that readers see has its data.
+    /// Ends a write that is visible in the map of readers.
     fn ends(&mut self, carried: &Carried) {
         let ino = carried.ino;
         if let Some(mut node) = self.nodes.here(ino) {
@@ -417,8 +420,8 @@ impl Core {
         self.let_go(ino);
     }
 
-    /// Puts completed writes into the row of a file: bytes up to the block `end`, and the blocks that went and came. A
-    /// write over blocks that the file has changes neither.
+    /// Updates the row of a file for completed writes: bytes up to the block `end`, and the blocks
+    /// removed and added. Overwriting existing blocks changes neither size nor count.
     fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
@@ -433,8 +436,8 @@ impl Core {
         Ok(())
     }
 
-    /// A copy is there. Returns how much of it counts: blocks that the file still has where they were copied from. `before` is as for
-    /// [`map`](map::map).
+    /// Maps a copy. Returns the number of live blocks, those that the file still has at the source.
+    /// `before` is as for [`map`](map::map).
     fn copied(
         &mut self,
         carried: &Carried,
@@ -448,7 +451,7 @@ impl Core {
         let mut live = 0;
         for held in map::held(&self.rows, carried.ino, &source)? {
             let part = held.block..held.end();
-            // As many blocks come as go: the file's count of them stays.
+            // Every removed block is replaced, so the file's block count is unchanged.
             left.extend(map::unmap(&mut self.rows, carried.ino, &part)?.freed);
             let extent = there.within(&part).expect("it is part of it").extent;
             map::map(&mut self.rows, carried.ino, part.start, extent, before)?;
@@ -458,7 +461,7 @@ impl Core {
         Ok(live)
     }
 
-    /// A unit failed: its zone is closed, and it will be tried in another.
+    /// Closes the zone of a failed unit and schedules the unit for another zone.
     fn failed(&mut self, mut append: AppendUnit, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
         let zone = append.zone;
         self.space.lock().unit_ended(zone, append.blocks() + 1, 0)?;
@@ -476,7 +479,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a unit that finds no zone now never will.
+    /// True if a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
         self.units.lock().is_empty()
             && !self.space.lock().has_closed()
@@ -485,12 +488,12 @@ impl Core {
             && !self.is_reclaimable()
     }
 
-    /// Whether all that a unit of new data carries is of a file that is gone.
+    /// True if a unit of new data belongs to deleted files only.
     fn has_no_use(&mut self, append: &AppendUnit) -> bool {
         !append.is_copy() && append.carried.iter().all(|carried| self.nodes.here(carried.ino).is_none())
     }
 
-    /// Gives up a unit: its data is written nowhere.
+    /// Gives up a unit without writing its data.
     pub(super) fn give_up(&mut self, append: &AppendUnit, why: Lost) {
         for carried in &append.carried {
             match carried.source {
@@ -505,13 +508,13 @@ impl Core {
         }
     }
 
-    /// Data of a file is lost that took space.
+    /// Records lost data and releases its space.
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.space.lock().credit.freed(carried.blocks.into());
         self.lose(carried, why);
     }
 
-    /// Data of a file is lost; the next sync of the file reports it.
+    /// Records lost data, to be reported by the next sync of the file.
     pub(super) fn lose(&mut self, carried: &Carried, why: Lost) {
         if let Some(mut node) = self.nodes.here(carried.ino) {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
@@ -523,7 +526,8 @@ impl Core {
         self.at_rest(carried.ino);
     }
 
-    /// A file with nothing in flight has the size that its row says: what was lost may have been its end.
+    /// Resets the size of a file with nothing in flight to that of its row, because lost data may
+    /// have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
         let is_at_rest = |node: &NodeGuard<'_>| node.in_flight.is_empty() && node.write_buffer.is_nothing();
         if let Some(mut node) = self.nodes.here(ino).filter(is_at_rest) {
@@ -531,11 +535,11 @@ impl Core {
         }
     }
 
-    /// Lets a file leave memory if no operation uses it.
+    /// Drops a file from memory if no operation uses it.
     pub(super) fn let_go(&mut self, ino: u64) {
         if self.nodes.is_idle(ino) {
             self.complete_row(ino);
-            // From here on readers take the file from its row.
+            // From now on, readers read the file's row.
             self.rows.publish();
             let zone = self.nodes.remove(ino).and_then(|node| node.zone);
             zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));

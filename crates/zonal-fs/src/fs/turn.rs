@@ -1,24 +1,25 @@
-//! Which file's data goes out next, while more is to be written than may be in flight.
+//! Turns: which file sends its data next, while more is waiting than may be in flight.
 //!
-//! On a rotational drive, a move from zone to zone costs as much as megabytes. If free room went to the writers unit by
-//! unit, each in a zone of its own, nearly every unit would cost such a move. The order in which the write path sends them
-//! changes nothing. So one file has a turn, its write quantum: a zone's worth of its units goes out before those of other
-//! files.
+//! On a rotational drive, a seek between zones costs as much as megabytes of transfer. If free room
+//! went to the writers unit by unit, each in a zone of its own, nearly every unit would cost a
+//! seek, whatever order the write path chooses. So one file has a turn, its write quantum: a zone's
+//! worth of its units is sent before those of other files.
 //!
 //! # Invariants
-//! - A file keeps its turn only while it asks for more: otherwise the first in line gets it.
-//! - The line is in order of arrival. A file stands in it once, while its writer waits.
+//! - A file keeps its turn only as long as it asks for more; otherwise the first in line gets it.
+//! - The line is in order of arrival. It has each file at most once, while its writer waits.
 //!
-//! A writer of less than a whole unit asks for no turn: a sync or a small file does not wait for another file's stream.
+//! A writer of less than a whole unit needs no turn, so a sync or a small file does not wait for
+//! another file's stream.
 
 use std::collections::VecDeque;
 
-/// See the module.
+/// Turns of files that wait to send; see the module.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Blocks of a turn; 0: there are none.
+    /// Blocks of a turn; 0 disables turns.
     length: u64,
-    /// The file that has the turn, and the blocks that it has sent in it.
+    /// File that has the turn, and the blocks that it has sent in it.
     holder: Option<(u64, u64)>,
     line: VecDeque<u64>,
 }
@@ -28,8 +29,8 @@ impl Turns {
         Turns { length, holder: None, line: VecDeque::new() }
     }
 
-    /// Whether the writer of a file may send a unit now, for which there may be room. If not, the file stands in line, and
-    /// its writer has to ask again or to leave.
+    /// True if the writer of a file may send a unit now, given whether there is room. Otherwise the
+    /// file is put in line, and its writer has to ask again or to leave.
     pub(super) fn asks(&mut self, ino: u64, has_room: bool) -> bool {
         if self.length == 0 {
             return has_room;
@@ -45,12 +46,12 @@ impl Turns {
         true
     }
 
-    /// The file whose turn is not over yet.
+    /// Returns the file with an unfinished turn.
     fn continues(&self) -> Option<u64> {
         self.holder.filter(|(_, had)| *had < self.length).map(|(ino, _)| ino)
     }
 
-    /// The file that would get room; `None`: any, or none waits in line.
+    /// Returns the next file to get room; `None` if it may be any, because none is in line.
     pub(super) fn next(&self) -> Option<u64> {
         let holder = self.continues().filter(|holder| self.line.contains(holder));
         holder.or_else(|| self.line.front().copied())
@@ -64,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// The file sends this many blocks.
+    /// Counts blocks sent by the file.
     pub(super) fn sends(&mut self, ino: u64, blocks: u64) {
         if let Some((_, had)) = self.holder.as_mut().filter(|(holder, _)| *holder == ino) {
             *had += blocks;
@@ -77,7 +78,7 @@ impl Turns {
         }
     }
 
-    /// The file's writer waits no longer.
+    /// Removes the file from the line.
     pub(super) fn leaves(&mut self, ino: u64) {
         self.line.retain(|waiting| *waiting != ino);
     }

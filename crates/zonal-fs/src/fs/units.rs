@@ -1,6 +1,7 @@
-//! Units in flight, and units that failed and wait for another zone.
+//! Units in flight, and failed units that wait for another zone.
 //!
-//! A unit is counted from its place on: threads that place units ask how much is in flight before they do. It is listed once it is sent.
+//! A unit counts from its placement on, because threads check the amount in flight before they
+//! place units. It is listed once it is sent.
 
 use super::flight::{AppendUnit, Source};
 use crate::store::locked::{InOrder, Rank};
@@ -8,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use zonal_io::buffer::IoBuf;
 
-/// The units and their lock.
+/// Units and their lock.
 #[derive(Default)]
 pub(super) struct UnitsLock(Mutex<Units>);
 
@@ -18,23 +19,24 @@ impl UnitsLock {
     }
 }
 
-/// What the lock guards.
+/// State guarded by the lock.
 #[derive(Default)]
 pub(super) struct Units {
     sent: HashMap<u64, AppendUnit>,
-    /// Units that failed, to be sent to another zone.
+    /// Failed units, to be sent to another zone.
     failed: Vec<(AppendUnit, IoBuf)>,
     next_token: u64,
-    /// Users' blocks that have a place and no answer, headers included. Copies do not count: a collection would hold up all writers.
+    /// Blocks of users placed and not completed, headers included. Copies do not count, because a
+    /// collection would stall all writers.
     blocks: u64,
-    /// Pieces of units that were sent: each changes rows when it completes.
+    /// Number of pieces of sent units. Each changes rows when it completes.
     pieces: usize,
-    /// New data blocks of units that were sent, without headers.
+    /// New data blocks of sent units, without headers.
     new: u64,
 }
 
 impl Units {
-    /// Users' unit of `blocks` blocks has a place.
+    /// Counts a placed user unit of `blocks` blocks.
     pub(super) fn placed(&mut self, blocks: u32) {
         self.blocks += u64::from(blocks);
     }
@@ -56,7 +58,7 @@ impl Units {
         self.sent.get_mut(&token).expect("a unit that is listed").header = header;
     }
 
-    /// The unit that is answered.
+    /// Removes and returns the unit with a completion for this token.
     ///
     /// # Panics
     /// If no unit was sent with this token.
@@ -70,48 +72,48 @@ impl Units {
         append
     }
 
-    /// A unit has failed, and waits for another zone.
+    /// Queues a failed unit for another zone.
     pub(super) fn wait_for_zone(&mut self, append: AppendUnit, buf: IoBuf) {
         self.failed.push((append, buf));
     }
 
-    /// A unit that waits for a zone.
+    /// Takes a unit that waits for a zone.
     pub(super) fn next_failed(&mut self) -> Option<(AppendUnit, IoBuf)> {
         self.failed.pop()
     }
 
-    /// Copies that wait for a zone: they wait no longer.
+    /// Takes all copies that wait for a zone.
     pub(super) fn take_failed_copies(&mut self) -> Vec<AppendUnit> {
         self.failed.extract_if(.., |(append, _)| append.is_copy()).map(|(append, _)| append).collect()
     }
 
-    /// Whether none was sent that has no answer.
+    /// True if no sent unit is incomplete.
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
-    /// Whether any waits for a zone.
+    /// True if any unit waits for a zone.
     pub(super) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Users' blocks that have a place and no answer, headers included.
+    /// Blocks of users placed and not completed, headers included.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Pieces of units that were sent.
+    /// Number of pieces of sent units.
     pub(super) fn pieces(&self) -> usize {
         self.pieces
     }
 
-    /// New data blocks that were sent, or wait for a zone.
+    /// New data blocks that were sent, or that wait for a zone.
     pub(super) fn new_blocks(&self) -> u64 {
         let failed = self.failed.iter().filter(|(append, _)| !append.is_copy());
         self.new + failed.map(|(append, _)| u64::from(append.blocks())).sum::<u64>()
     }
 
-    /// Units of copies that were sent, or wait for a zone.
+    /// Number of units of copies that were sent, or that wait for a zone.
     pub(super) fn copies(&self) -> u32 {
         let failed = self.failed.iter().map(|(append, _)| append);
         self.sent.values().chain(failed).filter(|append| append.is_copy()).count() as u32

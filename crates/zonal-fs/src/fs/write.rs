@@ -1,4 +1,4 @@
-//! Changes of a file's data: writes, truncation, holes.
+//! Changes of file data: writes, truncation, holes.
 
 use super::core::{Core, CoreGuard, Shared};
 use super::credit::CallRoom;
@@ -20,7 +20,7 @@ use zonal_io::sums;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What is written.
+/// Data of a write.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// These bytes.
@@ -30,7 +30,7 @@ pub enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             Payload::Bytes(bytes) => bytes.len() as u64,
@@ -38,7 +38,7 @@ impl Payload<'_> {
         }
     }
 
-    /// A part of it.
+    /// Returns a part of the payload.
     pub(super) fn part(&self, range: Range<u64>) -> Self {
         match self {
             Payload::Bytes(bytes) => Payload::Bytes(&bytes[range.start as usize..range.end as usize]),
@@ -46,23 +46,23 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A block of which a write changes only a part, as it was.
+/// Old contents of a block that a write changes only in part.
 pub(super) type Edge = (u64, Box<[u8]>);
 
-/// Whether data has checksums.
+/// Choice of whether data has checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sums {
     Wanted,
     None,
 }
 
-/// Bytes for whole blocks: those of a write, and what its first and last block had before.
+/// Whole blocks: the bytes of a write, and the old contents of its first and last block.
 pub(super) struct Blocks<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
@@ -70,9 +70,9 @@ pub(super) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Fills `into` with the blocks from `first` on, and gives a checksum of each if `sums` says so.
+    /// Fills `into` with the blocks from `first` on, and returns their checksums if `sums` says so.
     ///
-    /// The sum of a block that is copied is made of the bytes that are copied, in the same pass.
+    /// The copied bytes are summed in the same pass.
     pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
         let last = first + into.len() as u64 / BLOCK;
         let mut found = Vec::with_capacity(if sums == Sums::Wanted { (last - first) as usize } else { 0 });
@@ -95,14 +95,14 @@ impl Blocks<'_> {
         found
     }
 
-    /// Those of `blocks` that are written whole.
+    /// Returns the part of `blocks` that is written completely.
     fn whole(&self, blocks: Range<u64>) -> Range<u64> {
         let end = self.offset + self.bytes.len() as u64;
         let start = self.offset.div_ceil(BLOCK).clamp(blocks.start, blocks.end);
         start..(end / BLOCK).clamp(start, blocks.end)
     }
 
-    /// Fills blocks, from `first` on, of which only a part is written.
+    /// Fills partly written blocks, from `first` on.
     fn fill_in_parts(&self, first: u64, into: &mut [u8], sums: Sums, found: &mut Vec<u32>) {
         for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
             self.fill_in_part(number, block);
@@ -112,9 +112,9 @@ impl Blocks<'_> {
         }
     }
 
-    /// Fills a block of which only a part is written.
+    /// Fills a partly written block.
     fn fill_in_part(&self, number: u64, into: &mut [u8]) {
-        // Buffers come from a pool: what is not filled would be another file's.
+        // Buffers are reused, so unfilled bytes could belong to another file.
         into.fill(0);
         if let Some((_, old)) = self.edges.iter().find(|(block, _)| *block == number) {
             into.copy_from_slice(old);
@@ -126,7 +126,7 @@ impl Blocks<'_> {
     }
 }
 
-/// The right to change a file's data: other threads wait until it is dropped.
+/// Right to change a file's data. Other threads wait until it is dropped.
 pub(super) struct Held<'a> {
     shared: &'a Shared,
     ino: u64,
@@ -152,7 +152,8 @@ impl Drop for Held<'_> {
 }
 
 impl Core {
-    /// Ends a use of a file: the file is destroyed if it has no name, and leaves memory if no operation uses it.
+    /// Ends a use of a file. The file is destroyed if it has no name, and is dropped from memory if
+    /// no operation uses it.
     pub(super) fn end_use(&mut self, ino: u64) -> Result<(), FsError> {
         let is_nameless = self.nodes.here(ino).is_some_and(|node| node.attributes.links == 0);
         if is_nameless && !self.is_used(ino) {
@@ -169,7 +170,7 @@ impl Shared {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
-            // A file that is refused does not come into memory.
+            // Checked first, so that a refused file is not loaded into memory.
             check_kind(&core.attributes(ino)?)?;
             let mut node = core.nodes.get(&core.rows, ino)?;
             Ok(!std::mem::replace(&mut node.is_held, true))
@@ -177,7 +178,8 @@ impl Shared {
         Ok(Held { shared: self, ino })
     }
 
-    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
+    /// Writes at `offset` and returns the number of bytes written, which is less than requested
+    /// only if space is short.
     pub(super) fn write(
         &self,
         waiter: &dyn Wait,
@@ -192,7 +194,8 @@ impl Shared {
         }
     }
 
-    /// Begins a write, and holds the file for the rest of it; with that, whether the file is open. `None`: that was all.
+    /// Begins a write, and holds the file for the rest of it. Also returns whether the file is
+    /// open. `None` if the write is complete.
     pub(super) fn begin_write(
         &self,
         waiter: &dyn Wait,
@@ -217,7 +220,7 @@ impl Shared {
         Ok(Some((held, is_open)))
     }
 
-    /// Writes at `offset` of a file that is held, whose attributes tell of the write.
+    /// Writes at `offset` of a held file, after its attributes have been updated for the write.
     pub(super) fn write_held(
         &self,
         waiter: &dyn Wait,
@@ -236,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Writes at `offset` of a file that is held, whose write buffer is empty.
+    /// Writes at `offset` of a held file with an empty write buffer.
     pub(super) fn put(
         &self,
         waiter: &dyn Wait,
@@ -272,7 +275,7 @@ impl Shared {
         Ok(payload.len())
     }
 
-    /// Sends one unit with as many of the blocks `range` as it takes, and returns how many.
+    /// Sends one unit with as many of the blocks `range` as possible, and returns their number.
     fn put_unit(
         &self,
         waiter: &dyn Wait,
@@ -294,7 +297,8 @@ impl Shared {
         Ok(taken)
     }
 
-    /// Makes a place for a unit with as many of the blocks `range` as it takes. Returns the unit, which is to be sent, and its first block.
+    /// Places a unit with as many of the blocks `range` as possible. Returns the unit, to be sent
+    /// by the caller, and its first block.
     pub(super) fn take_up(
         &self,
         waiter: &dyn Wait,
@@ -305,7 +309,7 @@ impl Shared {
     ) -> Result<(AppendUnit, u64), FsError> {
         let rest = range.end - range.start;
         let mut grant = room.take(waiter, rest.min(u64::from(self.unit_blocks() - 1)), rest)?;
-        // Where space is short the grant is less.
+        // Less may have been granted if space is short.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);
         let (mut core, placed) = match placed {
@@ -325,7 +329,7 @@ impl Shared {
         Ok((AppendUnit::new(opened.zone, vec![carried]), part.start))
     }
 
-    /// Room for a unit of a file, once few enough bytes are dirty and no other file has the turn.
+    /// Places a unit of a file, once few enough bytes are dirty and no other file has the turn.
     pub(super) fn place(
         &self,
         waiter: &dyn Wait,
@@ -335,7 +339,7 @@ impl Shared {
         self.place_by(waiter, ino, |core| core.wish_of(self, ino), blocks)
     }
 
-    /// The same, of data that is placed as `wish` says.
+    /// Like [`Shared::place`], for data with the given `wish`.
     pub(super) fn place_by(
         &self,
         waiter: &dyn Wait,
@@ -368,12 +372,12 @@ impl Shared {
                 let wish = wish(&mut core)?;
                 if let Some(placed) = core.place(wish, blocks)? {
                     core.turns.sends(ino, placed.blocks.into());
-                    // It was told of room for one; there may be more.
+                    // This thread was notified of room for one unit; there may be more.
                     core.tell_of_room(self);
                     seat.leave(&mut core);
                     return Ok((core, placed));
                 }
-                // Zones that the reservation counted on were lost.
+                // Zones covered by the reservation were lost.
                 if core.is_stuck() {
                     return Err(FsError::NoSpace);
                 }
@@ -390,7 +394,7 @@ impl Shared {
         }
     }
 
-    /// A buffer for a unit, filled with its data. Where the device keeps no data, it is not filled.
+    /// Takes a buffer for a unit and fills it with data, unless the device keeps none.
     pub(super) fn buffer(&self, fill: impl FnOnce(&mut [u8])) -> IoBuf {
         let mut buf = self.pool.take();
         if self.has_data() {
@@ -399,7 +403,7 @@ impl Shared {
         buf
     }
 
-    /// The first and last block of a write as they are, where it changes only a part of them.
+    /// Reads the first and last block of a write if it changes only a part of them.
     pub(super) fn edges(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<Vec<Edge>, FsError> {
         let size = self.lock().attributes(ino)?.size;
         let mut edges: Vec<Edge> = Vec::new();
@@ -416,8 +420,8 @@ impl Shared {
         Ok(edges)
     }
 
-    /// Makes the file `size` bytes long. `change` makes other changes in the same moment, and is told whether the size was another.
-    /// Returns what the file has then.
+    /// Sets the file size. `change` makes further changes atomically; its argument is true if the
+    /// size differs. Returns the new attributes.
     pub(super) fn resize(
         &self,
         waiter: &dyn Wait,
@@ -431,7 +435,8 @@ impl Shared {
         self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
         self.send_tail(waiter, ino)?;
-        // The zeroes after the new end are written before the size changes: their header has the new size.
+        // The block at the new end is zeroed before the size changes, and the header of that write
+        // must contain the new size.
         if let Some(mut node) = self.lock().nodes.here(ino) {
             node.cut = Some(size);
         }
@@ -450,7 +455,7 @@ impl Shared {
                 Attributes { size, ..*file }
             })?
         };
-        // The row has the new size once the blocks are free.
+        // The row gets the new size once the blocks are free.
         self.free_blocks(waiter, ino, &cut, Some(size))?;
         if !cut.is_empty() {
             changed.blocks = self.lock().attributes(ino)?.blocks;
@@ -458,7 +463,7 @@ impl Shared {
         Ok(changed)
     }
 
-    /// Makes bytes of a file read as zeroes. `change` changes its attributes, and is told what was cleared.
+    /// Zeroes a range of a file. `change` updates the attributes, given the cleared range.
     pub(super) fn clear_range(
         &self,
         waiter: &dyn Wait,
@@ -466,7 +471,7 @@ impl Shared {
         range: Range<u64>,
         change: impl FnOnce(&mut Attributes, &Range<u64>),
     ) -> Result<(), FsError> {
-        // A hole in the midst of an extent makes two of one.
+        // A hole splits an extent in two.
         self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
         self.send_tail(waiter, ino)?;
@@ -482,14 +487,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between.
+    /// Zeroes the blocks at the edges of `range`, and frees the blocks between.
     fn clear(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         let whole = self.clear_ends(waiter, ino, range)?;
         self.free_blocks(waiter, ino, &whole, None)
     }
 
-    /// Writes zeroes to the blocks at the edges of `range`. When it returns, the zeroes are on the drive, so that a later size never
-    /// uncovers what was there. Returns the blocks between, which are to be freed.
+    /// Zeroes the blocks at the edges of `range`, and returns the blocks between, which are to be
+    /// freed. The zeroes are on the drive on return, so a later extension never exposes old data.
     fn clear_ends(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<Range<u64>, FsError> {
         let size = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
@@ -497,11 +502,11 @@ impl Shared {
             return Ok(0..0);
         }
         let whole = range.start.div_ceil(BLOCK)..range.end / BLOCK;
-        // Up to the file's end the last block counts as whole: what comes after it is zeroes already.
+        // The last block of the file counts as whole: the rest of it is zero already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
             match self.clear_edges_for_good(waiter, ino, &range, &whole) {
-                // Where no space is left, the blocks that are freed make room for the zeroes.
+                // If no space is left, freeing the blocks makes room for the zeroes.
                 Err(error) if error.is_no_space() && whole.start < whole.end => {
                     self.free_blocks(waiter, ino, &whole, None)?;
                     self.clear_edges_for_good(waiter, ino, &range, &whole)?;
@@ -512,7 +517,7 @@ impl Shared {
         Ok(whole)
     }
 
-    /// Clears the edges. If the zeroes are lost, that is an error, and what they were to cover stays as it is.
+    /// Clears the edges. If the zeroes are lost, returns an error and leaves the old data visible.
     fn clear_edges_for_good(
         &self,
         waiter: &dyn Wait,
@@ -541,13 +546,13 @@ impl Shared {
     ) -> Result<(), FsError> {
         let (front, back) = match whole.start <= whole.end {
             true => (range.start..whole.start * BLOCK, (whole.end * BLOCK).min(range.end)..range.end),
-            // All of it lies in one block.
+            // The whole range is in one block.
             false => (range.clone(), range.end..range.end),
         };
         for edge in [front.start..front.end.min(range.end), back] {
             let is_mapped = || {
                 let block = edge.start / BLOCK;
-                // What is lost is not to be read, neither before nor after.
+                // Lost blocks are left alone, since they cannot be read either way.
                 let found = super::map::extents(&self.reader, ino, &(block..block + 1));
                 found.map(|found| found.iter().any(|mapped| !mapped.extent.is_lost()))
             };
@@ -555,7 +560,7 @@ impl Shared {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);
-                // A truncation is never refused for want of room.
+                // A truncation is never refused for lack of space.
                 let mut room = CallRoom::new(self);
                 self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed, &mut room)?;
             }
@@ -576,13 +581,13 @@ impl Core {
         Ok(number)
     }
 
-    /// Whether nothing of a file is in flight, or about to be.
+    /// True if nothing of a file is in flight or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
         let is_at_rest = self
             .nodes
             .here(ino)
             .is_none_or(|node| node.in_flight.is_empty() && !node.write_buffer.is_taken());
-        // In a file system that takes no changes this may never end.
+        // On a file system that refuses changes, this may never become true.
         if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }
 }

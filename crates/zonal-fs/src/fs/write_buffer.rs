@@ -1,15 +1,20 @@
-//! Write buffers: consecutive writes to open files, collected to whole units.
+//! Write buffers: sequential writes to open files, collected into whole units.
 //!
-//! A unit has a header and is a command. Small writes that were sent one by one would cost one of each. So what a write to an
-//! open file leaves that is less than a unit stays in memory, as the *buffered tail* of the file, until more comes. The file
-//! system sends it when it is a unit, when a sync, a close or a read asks for it, when the buffers are full, and after a time. A short
-//! tail leaves with those of others: [`combine`](super::combine).
+//! Each unit costs a header and a command, too much for every small write. So the part of a write
+//! to an open file that does not fill a unit stays in memory, as the *buffered tail* of the file.
+//! The tail is sent when it fills a unit, when a sync, a close or a read asks for it, when the
+//! buffers are full, and after a timeout. A short tail is combined with those of other files:
+//! [`combine`](super::combine).
 //!
 //! # Invariants
-//! - A file has one tail at most: whole blocks, less than a unit, with what the file has there around what was written.
-//! - Its room is reserved: the write says that there is none, and no later call does. Where there is plenty, more is reserved than it has.
-//! - The thread that takes a tail sends it or puts it back. Meanwhile no other thread has it, and threads that need it wait.
-//! - A file without handles has a tail only if its last handle was dropped and not closed: nothing is added to it then.
+//! - A file has at most one tail: whole blocks, less than a unit, including the file's old bytes
+//!   around the written ones.
+//! - Space for a tail is reserved: a lack of space is an error of the write, never of a later call.
+//!   If there is plenty, more is reserved than the tail needs.
+//! - The thread that takes a tail sends it or puts it back. Meanwhile no other thread has it, and
+//!   threads that need it wait.
+//! - A file without handles has a tail only if its last handle was dropped without closing, and
+//!   then nothing is added to it.
 
 use super::combine::ShortPiece;
 use super::core::{Core, Shared};
@@ -32,34 +37,34 @@ use zonal_io::buffer::IoBuf;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// How long a tail waits for more before the background step sends it.
+/// Age at which the background step sends a tail.
 const AGE_MAX: u64 = 5_000_000_000;
 
-/// One in this number of free blocks at most is reserved ahead for a tail.
+/// At most 1/16 of the free blocks is reserved ahead for a tail.
 const AHEAD_PART: u64 = 16;
 
-/// The write buffer of a file.
+/// Write buffer of a file.
 #[derive(Default, Debug)]
 pub(crate) enum WriteBuffer {
     #[default]
     Nothing,
     Here(Box<BufferedTail>),
-    /// A thread has taken the tail of these blocks, which has this number in the order of all.
+    /// A thread has taken the tail with these blocks and this number in the order of all tails.
     Taken(Range<u64>, u64),
 }
 
 impl WriteBuffer {
-    /// Whether there is none.
+    /// True if there is none.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, WriteBuffer::Nothing)
     }
 
-    /// Whether a thread has taken the tail.
+    /// True if a thread has taken the tail.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self, WriteBuffer::Taken(..))
     }
 
-    /// The tail, if it is here; it is taken then.
+    /// Takes the tail, if it is here.
     pub(super) fn take(&mut self) -> Option<Box<BufferedTail>> {
         match std::mem::take(self) {
             WriteBuffer::Here(tail) => {
@@ -73,7 +78,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether any of `blocks` are in it, or in a tail that a thread has taken.
+    /// True if any of `blocks` are in it, or in a tail that a thread has taken.
     pub(crate) fn has_any(&self, blocks: &Range<u64>) -> bool {
         match self {
             WriteBuffer::Here(tail) => meets(&tail.range(), blocks),
@@ -83,26 +88,26 @@ impl WriteBuffer {
     }
 }
 
-/// Blocks of a file that wait for more.
+/// Buffered blocks of a file.
 #[derive(Debug)]
 pub(crate) struct BufferedTail {
-    /// Room for the blocks that it has, and ahead of them.
+    /// Reserved space for its blocks, and for further ones.
     pub(super) room: Reservation,
-    /// Blocks that it may have.
+    /// Maximum number of blocks.
     most: u32,
     /// First block of the file.
     block: u64,
     blocks: u32,
-    /// The byte of the file after the last that was written.
+    /// End of the written range, as a byte offset in the file.
     pub(super) end: u64,
-    /// Room for a header, and the blocks after it; empty where the device keeps no data.
+    /// Space for a header, followed by the blocks; empty if the device keeps no data.
     pub(super) buf: IoBuf,
-    /// Its place in the order of all, and since when it is there.
+    /// Position in the order of all tails, and time of creation.
     number: u64,
     pub(super) since: Nanos,
 }
 
-/// What a thread finds that wants to take a tail.
+/// Result of an attempt to take a tail.
 enum Found {
     Tail(Box<BufferedTail>),
     /// Another thread has taken it.
@@ -110,26 +115,26 @@ enum Found {
     Nothing,
 }
 
-/// Whether a short tail may wait for pieces of others.
+/// Choice of whether a short tail may wait for pieces of other files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     WithOthers,
-    /// The caller waits for it: it goes along if others wait, and alone otherwise.
+    /// The caller waits for it: combine it only with pieces that are waiting already.
     AtOnce,
 }
 
-/// The tails of all files.
+/// Tails of all files.
 #[derive(Default, Debug)]
 pub(super) struct WriteBuffers {
-    /// Those that are here, in order of age, with their files.
+    /// Tails that are here, in order of age, with their files.
     here: BTreeMap<u64, (u64, Nanos)>,
-    /// How many threads have taken.
+    /// Number of tails taken by threads.
     taken: u32,
     number: u64,
 }
 
 impl Found {
-    /// Whether the wait for a tail is over; `into` is the tail if there is one.
+    /// True if the wait for a tail is over; stores the tail in `into`, if there is one.
     fn ends_wait(self, into: &mut Option<Box<BufferedTail>>) -> bool {
         match self {
             Found::Tail(tail) => {
@@ -143,18 +148,18 @@ impl Found {
 }
 
 impl WriteBuffers {
-    /// Whether a thread is about to send a tail, or to put it back.
+    /// True if a thread is about to send a tail, or to put it back.
     pub(super) fn has_taken(&self) -> bool {
         self.taken > 0
     }
 
-    /// A tail that was taken with the file's lock alone leaves the order.
+    /// Removes a tail that was taken with only the file's lock from the order.
     pub(super) fn taken_for_good(&mut self, tail: &BufferedTail) {
         self.here.remove(&tail.number);
         self.taken += 1;
     }
 
-    /// How many wait for more.
+    /// Number of tails that are here.
     pub(super) fn count(&self) -> u64 {
         self.here.len() as u64
     }
@@ -165,12 +170,12 @@ impl BufferedTail {
         self.block..self.block + u64::from(self.blocks)
     }
 
-    /// Where blocks begin that it does not have.
+    /// Start of the blocks that it does not have.
     pub(super) fn next_block(&self) -> u64 {
         self.range().end * BLOCK
     }
 
-    /// Bytes of the file up to which it may go.
+    /// Maximum end as a byte offset in the file.
     fn limit(&self) -> u64 {
         (self.block + u64::from(self.most)) * BLOCK
     }
@@ -179,17 +184,17 @@ impl BufferedTail {
         self.end == self.limit()
     }
 
-    /// Bytes of the file up to which room is reserved.
+    /// End of the reserved space as a byte offset in the file.
     pub(super) fn room_end(&self) -> u64 {
         (self.block + self.room.left().extents) * BLOCK
     }
 
-    /// Whether a write at `at` changes it or continues it.
+    /// True if a write at `at` overlaps or continues it.
     pub(super) fn takes(&self, at: u64) -> bool {
         (self.block * BLOCK..=self.end).contains(&at) && at < self.limit()
     }
 
-    /// Takes in what is written at `at`; `new` has the blocks that it does not have yet.
+    /// Adds the bytes written at `at`; `new` has the blocks that are not in the tail yet.
     pub(super) fn add(&mut self, at: u64, payload: Payload<'_>, new: Option<&Blocks<'_>>) {
         let (begin, next, end) = (self.block * BLOCK, self.next_block(), at + payload.len());
         let place = |byte: u64| HEADER_BYTES + (byte - begin) as usize;
@@ -207,7 +212,7 @@ impl BufferedTail {
 }
 
 impl Shared {
-    /// Writes at `offset` of an open file that is held; how many bytes went in.
+    /// Writes at `offset` of a held open file, and returns the number of bytes written.
     pub(super) fn put_open(
         &self,
         waiter: &dyn Wait,
@@ -238,7 +243,7 @@ impl Shared {
         Ok(at - offset)
     }
 
-    /// Adds to the tail of a file, or sends it if the write is elsewhere; how many bytes it took.
+    /// Adds to the tail of a file, or sends it if the write is elsewhere. Returns the bytes added.
     fn go_on(
         &self,
         waiter: &dyn Wait,
@@ -256,7 +261,7 @@ impl Shared {
         result
     }
 
-    /// Adds to a tail as much of a write as there is room for; how many bytes.
+    /// Adds as much of a write to a tail as there is space for, and returns the number of bytes.
     fn extend(
         &self,
         waiter: &dyn Wait,
@@ -270,7 +275,7 @@ impl Shared {
         let (wanted, rest) = (beyond((at + payload.len()).min(tail.limit())), beyond(at + payload.len()));
         if wanted > 0 {
             let mut more = room.take(waiter, wanted, rest)?;
-            // Its header is reserved already.
+            // Space for the header is already reserved.
             let blocks = more.left().extents;
             let data = more.split(Need { extents: blocks, available: blocks }).expect("data and a header");
             tail.room.join(data);
@@ -284,7 +289,8 @@ impl Shared {
         Ok(length)
     }
 
-    /// Begins a tail, or has the write combined if no tail is to be expected of it; how many bytes it took.
+    /// Begins a tail, or combines the write if it is unlikely to be continued. Returns the number
+    /// of bytes written.
     fn begin(
         &self,
         waiter: &dyn Wait,
@@ -333,8 +339,8 @@ impl Shared {
         self.leave_tail(waiter, ino, tail).map(|()| length)
     }
 
-    /// Whether a write of whole blocks is the next one here and there in a file: it is elsewhere than the one before, which was short
-    /// and had its own place, too. It would be a tail that nothing continues.
+    /// True if a write of whole blocks is one of several scattered in a file: it does not continue
+    /// the previous one, which was short and scattered, too. As a tail it would not be continued.
     fn is_scattered(&self, ino: u64, at: u64, length: u64) -> bool {
         let is_whole = at.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
         is_whole
@@ -342,7 +348,8 @@ impl Shared {
             && self.core.lock().nodes.here(ino).and_then(|node| node.scattered).is_some_and(|end| end != at)
     }
 
-    /// What of a write at `at` lies in blocks from `from` on, with the edges of those as they are.
+    /// Returns the part of a write at `at` in the blocks from `from` on, with the old contents of
+    /// partly written blocks.
     fn new_blocks<'a>(
         &self,
         waiter: &dyn Wait,
@@ -364,9 +371,11 @@ impl Shared {
         }
     }
 
-    /// Room for data. The tails of other files are sent before the caller is told that there is none: what they overwrite is freed.
+    /// Reserves space for data. Before failing for lack of space, sends the tails of other files,
+    /// which frees the blocks that they overwrite.
     ///
-    /// No thread waits for its own tail: the tails to be sent are those that no thread had when the caller had taken its own.
+    /// No thread waits for its own tail: it sends only tails that no thread had when it had taken
+    /// its own.
     pub(super) fn reserve_tail(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         match self.reserve(waiter, blocks) {
             Err(FsError::NoSpace) if self.core.lock().has_buffered() => {
@@ -397,7 +406,7 @@ impl Shared {
         }
     }
 
-    /// The tail of a file, taken, once no other thread has it.
+    /// Takes the tail of a file, once no other thread has it.
     fn take_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<Option<Box<BufferedTail>>, FsError> {
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
@@ -408,7 +417,7 @@ impl Shared {
         Ok(tail)
     }
 
-    /// Puts a tail that was taken back, or sends it if it is full or the file has no handle.
+    /// Puts a taken tail back, or sends it if it is full or the file has no handle.
     pub(super) fn leave_tail(
         &self,
         waiter: &dyn Wait,
@@ -419,13 +428,13 @@ impl Shared {
         left.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, Leaves::WithOthers))
     }
 
-    /// Sends the tail of a file, or has it combined if it is short. When it returns, the file has no tail but of later writes; it does
-    /// not wait for a thread that continues to write.
+    /// Sends the tail of a file, or combines it if it is short. On return the file has no tail
+    /// except of later writes; does not wait for a thread that keeps writing.
     pub(super) fn send_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.end_tail(waiter, ino, Leaves::WithOthers)
     }
 
-    /// The same for a caller that waits for the data.
+    /// Like [`Shared::send_tail`], for a caller that waits for the data.
     pub(super) fn sync_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         self.end_tail(waiter, ino, Leaves::AtOnce)
     }
@@ -441,7 +450,7 @@ impl Shared {
         tail.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, leaves))
     }
 
-    /// Sends a tail that was taken, or has it combined if it is short.
+    /// Sends a taken tail, or combines it if it is short.
     fn move_on(
         &self,
         waiter: &dyn Wait,
@@ -457,7 +466,7 @@ impl Shared {
         }
     }
 
-    /// Sends the tails of all files that have been there since a time that is `meant`.
+    /// Sends the tails of all files with a creation time that satisfies `meant`.
     fn send_all(&self, waiter: &dyn Wait, meant: impl Fn(Nanos) -> bool) -> Result<(), FsError> {
         let files: Vec<u64> = {
             let core = self.lock();
@@ -472,7 +481,7 @@ impl Shared {
         self.send_all(waiter, |_| true)
     }
 
-    /// Sends what has waited for more for long.
+    /// Sends tails and combined units that have reached the maximum age.
     pub(super) fn send_old(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let now = waiter.now().0;
         let is_old = |since: Nanos| now.saturating_sub(since.0) >= AGE_MAX;
@@ -486,7 +495,7 @@ impl Shared {
         if combined.is_some_and(is_old) { self.send_combined(waiter, is_old) } else { Ok(()) }
     }
 
-    /// Sends a tail that was taken. The next sync of a file reports what of it is lost.
+    /// Sends a taken tail. Lost data is reported by the next sync of the file.
     fn send_off(&self, waiter: &dyn Wait, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
@@ -497,7 +506,7 @@ impl Shared {
         core.tail_is_gone(ino);
         core.tell_of_room(self);
         match result {
-            // The file went while its data waited.
+            // The file was deleted while its data was buffered.
             Err(FsError::NotFound) => Ok(()),
             Err(FsError::NoSpace) => {
                 let core = &mut *core;
@@ -512,9 +521,9 @@ impl Shared {
         }
     }
 
-    /// Sends as much of a tail as its zone has room for.
+    /// Sends as much of a tail as fits in its zone.
     fn send_part(&self, waiter: &dyn Wait, ino: u64, tail: &mut BufferedTail) -> Result<(), FsError> {
-        // The write found room for its rows.
+        // The write reserved space for its rows.
         self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;
         core.space.lock().spend_on_unit(&mut tail.room, blocks)?;
@@ -530,7 +539,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A buffer with the first blocks of a tail, whose others move up.
+    /// Moves the first blocks of a tail to a buffer, and the other blocks to the front.
     fn part_of(&self, tail: &mut BufferedTail, blocks: u32) -> IoBuf {
         if tail.buf.is_empty() {
             return self.buffer(|_| {});
@@ -546,12 +555,13 @@ impl Shared {
 }
 
 impl Core {
-    /// Whether data waits in memory for more.
+    /// True if data is buffered in tails or combined units.
     fn has_buffered(&self) -> bool {
         self.write_buffers.count() + self.combined.count() > 0
     }
 
-    /// Takes the tail of a file. A tail with another number than those before `mark` does not count where another thread has it.
+    /// Takes the tail of a file. If another thread has it, it counts only if its number is below
+    /// `mark`.
     fn take_tail(&mut self, ino: u64, mark: u64) -> Found {
         let Some(mut node) = self.nodes.here(ino) else { return Found::Nothing };
         match node.write_buffer.take() {
@@ -566,7 +576,8 @@ impl Core {
         }
     }
 
-    /// Room for as much again as a tail has, if that is little of what is free: its next writes need no more than the file's lock.
+    /// Reserves as much again as a tail has, if that is a small part of the free space, so that its
+    /// next writes need only the file's lock.
     fn reserve_ahead(&mut self, tail: &mut BufferedTail) {
         let reserved = tail.room.left().extents;
         let credit = &mut self.space.lock().credit;
@@ -579,7 +590,7 @@ impl Core {
         }
     }
 
-    /// The thread that begins a tail has it.
+    /// Enlists a new tail as taken by the calling thread.
     fn enlist(&mut self, ino: u64, tail: &mut BufferedTail) {
         tail.number = self.write_buffers.number;
         self.write_buffers.number += 1;
@@ -590,7 +601,7 @@ impl Core {
         }
     }
 
-    /// A tail waits for more again, unless its file has no handle; then the caller gets it back.
+    /// Puts a tail back, or returns it to the caller if its file has no handle.
     fn put_back(&mut self, ino: u64, tail: Box<BufferedTail>) -> Option<Box<BufferedTail>> {
         let Some(mut node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(tail) };
         node.size = node.size.max(tail.end);
@@ -610,7 +621,7 @@ impl Core {
         self.let_go(ino);
     }
 
-    /// The tail of a file that is removed is dropped, and its room given back.
+    /// Drops the tail of a file that is being removed, and gives back its space.
     pub(super) fn drop_write_buffer(&mut self, write_buffer: WriteBuffer) {
         if let WriteBuffer::Here(tail) = write_buffer {
             self.write_buffers.here.remove(&tail.number);

@@ -1,8 +1,10 @@
-//! Writes whose bytes go to the drive out of the caller's buffer.
+//! Writes straight from the caller's buffer to the drive.
 //!
-//! A write copies its bytes into a unit's buffer, because the caller's memory is its own again when the call returns, and the drive may
-//! still work. A caller that has its bytes in a buffer with room for a header gives that buffer away instead, and gets an empty one. The
-//! bytes are summed where they lie. That pays for long writes; short ones are collected with others, and are copied for that.
+//! A write normally copies its bytes into the buffer of a unit, because the caller may reuse its
+//! memory as soon as the call returns, while the drive is still working. A caller with a buffer
+//! that has space for a header can instead give it away in exchange for another. The bytes are
+//! checksummed in place. This pays for long writes; short ones are collected with others, which
+//! involves a copy.
 
 use super::core::Shared;
 use super::credit::CallRoom;
@@ -17,12 +19,13 @@ use zonal_io::buffer::{BufferPool, IoBuf};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Blocks of a unit that is sent without waiting for more: with fewer, its header and its command would cost too much.
+/// Minimum number of blocks sent as a unit of their own: with fewer, the header and the command
+/// would cost too much.
 pub const IN_PLACE_BLOCKS_MIN: u32 = 128;
 
 impl Shared {
-    /// Writes `length` bytes of `buf`, which begin after room for a header. If the file system keeps the buffer, another one of `pool` is in
-    /// its place.
+    /// Writes `length` bytes of `buf`, which follow space for a header. If the file system keeps
+    /// the buffer, replaces it by another one of `pool`.
     pub(super) fn write_in_place(
         &self,
         waiter: &dyn Wait,
@@ -44,7 +47,7 @@ impl Shared {
         let (first, end) = (offset / BLOCK, offset + bytes);
         let mut room = CallRoom::new(self);
         let (append, _) = self.take_up(waiter, ino, first..end / BLOCK, end, &mut room)?;
-        // A zone may end in the midst of it.
+        // A zone may end within it.
         let taken = u64::from(append.blocks()) * BLOCK;
         let rest = (taken < bytes).then(|| buf[HEADER_BYTES..][taken as usize..length].to_vec());
         let own = std::mem::replace(buf, pool.take());
@@ -56,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// Whether a write may be a unit of its own.
+    /// True if a write may be a unit of its own.
     fn is_unit(&self, offset: u64, bytes: u64) -> bool {
         let (blocks, most) = (bytes / BLOCK, u64::from(self.unit_blocks() - 1));
         // On a rotational drive files take turns, whole units at a time.
@@ -69,7 +72,7 @@ impl Shared {
     }
 }
 
-/// The bytes of a write in `buf`.
+/// Returns the bytes of a write in `buf`.
 fn payload<'a>(shared: &Shared, buf: &'a IoBuf, length: usize) -> Payload<'a> {
     match shared.has_data() {
         true => Payload::Bytes(&buf[HEADER_BYTES..][..length]),

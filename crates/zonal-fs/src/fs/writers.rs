@@ -1,15 +1,19 @@
-//! Writes that need no lock of the core: into the buffered tail of an open file, where room is reserved.
+//! Writes without the core's lock: into the reserved space of an open file's buffered tail.
 //!
-//! The thread takes the tail with the file's own lock, copies without any lock, and puts the tail back. What the core knows of tails, their
-//! order and their age, stays as it is meanwhile. Other threads find that the tail is taken, and wait as for a thread that sends it.
+//! The thread takes the tail with the file's own lock, copies without any lock, and puts the tail
+//! back. The core's order of tails and their ages are unaffected. Other threads find the tail
+//! taken, and wait as for a thread that sends it.
 //!
-//! # Why no thread waits for ever
-//! A thread that waits for a file says so in the file, and looks again unless that was said already. The writer takes the word back when
-//! it puts the tail back, and tells all that wait, with the core's lock. So a thread that finds the word there, after its look and with
-//! the core's lock, knows that no tail has come back in between, and that the next to come back will wake it.
+//! # Why no thread waits forever
+//! A thread that waits for a file marks the file as awaited, and looks again unless it was marked
+//! already. The writer clears the mark when it puts the tail back, and notifies the waiting threads
+//! under the core's lock. So a thread that finds the mark set after its look, while it holds the
+//! core's lock, can be sure that no tail has been returned in between, and that the next one will
+//! wake it.
 //!
-//! # What the row of a file lacks
-//! The times of a write and its set-id bits are in memory only. They come into the row with the data, or when the file leaves memory.
+//! # Missing changes in the row of a file
+//! The times of a write and the set-id bits are updated in memory only. They are written to the row
+//! with the data, or when the file is dropped from memory.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -25,14 +29,15 @@ use std::ops::Range;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Nodes {
-    /// The tail of an open file, taken, if `bytes` go into it: it has room for them, and needs nothing that the file has there.
+    /// Takes the tail of an open file if `bytes` fit into it and need no other data of the file.
     fn take_for(&self, ino: u64, bytes: &Range<u64>) -> Option<Box<BufferedTail>> {
         if !self.take_changes() {
             return None;
         }
         let mut node = self.here(ino).filter(|node| node.handles > 0)?;
         let WriteBuffer::Here(tail) = &node.write_buffer else { return None };
-        // A block that is new to the tail, and only in part written, has to be read unless it is the file's end.
+        // A block that is new to the tail and only partly written has to be read first, unless it
+        // is the file's last.
         let is_whole =
             bytes.end <= tail.next_block() || bytes.end.is_multiple_of(BLOCK) || bytes.end >= node.size;
         if !is_whole || !tail.takes(bytes.start) || bytes.end > tail.room_end() {
@@ -41,7 +46,8 @@ impl Nodes {
         node.write_buffer.take()
     }
 
-    /// Puts back a tail that was taken so. Returns whether a thread waits for it; or the tail, if it is to be sent.
+    /// Puts back a tail taken like that. Returns true if a thread waits for it, or the tail if it
+    /// should be sent.
     fn put_back(
         &self,
         ino: u64,
@@ -61,8 +67,8 @@ impl Nodes {
 }
 
 impl Shared {
-    /// Writes at `offset` of a file without the core. Returns false, and nothing is done, if the write needs the core. `change` notes the
-    /// write in the attributes.
+    /// Writes at `offset` of a file without the core. Returns false, without effect, if the write
+    /// needs the core. `change` updates the attributes for the write.
     pub(super) fn write_without_core(
         &self,
         waiter: &dyn Wait,
@@ -98,14 +104,15 @@ impl Shared {
 }
 
 impl Core {
-    /// Writes what a file's row lacks into it.
+    /// Completes a file's row with the changes made in memory.
     pub(super) fn complete_row(&mut self, ino: u64) {
         let Some(mut node) = self.nodes.here(ino).filter(|node| node.is_ahead_of_row) else { return };
         node.is_ahead_of_row = false;
         self.rows.put(key::inode(ino), node.attributes.encode());
     }
 
-    /// Notes a write in the attributes of a file that is held; its row lacks that then. Returns whether the file is open.
+    /// Updates the attributes of a held file in memory for a write. Returns true if the file is
+    /// open.
     pub(super) fn note_write(
         &mut self,
         ino: u64,
@@ -146,7 +153,8 @@ mod tests {
         Polling::new(Clock::start())
     }
 
-    /// Writes while another thread has the core; whether that needed none. The file then has the time that `bytes` begin with.
+    /// Writes while another thread holds the core, and returns true if the core was not needed. The
+    /// first of `bytes` becomes the file's time.
     fn needs_no_core(fs: &FileSystem, ino: u64, at: u64, bytes: &[u8]) -> bool {
         let now = bytes[0].into();
         let core = fs.0.core.lock();
@@ -210,7 +218,7 @@ mod tests {
         let fs = file_system();
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let open = fs.open_file(ino).unwrap();
-        // The first write makes the file longer, the others change nothing else in its row.
+        // The first write extends the file; the others change nothing else in its row.
         for time in 1..4 {
             fs.write(&waiter(), ino, 0, Payload::Bytes(&[time; BLOCK as usize])).unwrap();
             assert!(needs_no_core(&fs, ino, BLOCK, &[time; BLOCK as usize]));
