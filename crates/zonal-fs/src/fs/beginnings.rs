@@ -1,22 +1,24 @@
-//! Beginning of each zone: the expected [`Header::begun`](crate::format::Header::begun) of the units in it.
+//! Beginnings: expected [`Header::begun`](crate::format::Header::begun) of the units in each zone.
 
 use crate::format::Account;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sequence of the first unit after the last reset, for each zone, or [`NONE`], or [`UNKNOWN`].
+/// Sequence of the first unit after the last reset of each zone, or [`NONE`], or [`UNKNOWN`].
 ///
-/// Relaxed loads and stores suffice: a unit is read only after it was mapped, and a zone is reset only while no read pins it.
+/// Relaxed loads and stores suffice: a unit is read only after it was mapped, and a zone is reset
+/// only while no read pins it.
 #[derive(Debug)]
 pub(crate) struct Beginnings(Vec<AtomicU64>);
 
-/// No live unit was written since the last reset.
+/// No live unit has been written since the last reset.
 const NONE: u64 = 0;
 
-/// The account of the zone was lost, and a repair has recounted it from the extents of files.
+/// The account of the zone was lost, and a repair has recounted it from file extents.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Beginnings {
-    /// Beginnings of zones with these accounts. In a zone without live blocks the next unit sets a new one.
+    /// Creates the beginnings of zones with these accounts. In a zone without live blocks, the next
+    /// unit sets a new one.
     pub(super) fn new(accounts: &[Account]) -> Beginnings {
         let begun = |account: &Account| match account {
             Account { used: 0, .. } => NONE,
@@ -32,7 +34,8 @@ impl Beginnings {
         begun.filter(|begun| !matches!(*begun, NONE | UNKNOWN))
     }
 
-    /// Returns the beginning for a unit that is about to be written, and sets it if the unit is the first. The caller holds the core.
+    /// Returns the beginning for a unit that is about to be written, and sets it if this is the
+    /// first unit. The caller holds the core.
     pub(super) fn begin(&self, zone: u32, sequence: u64) -> u64 {
         let begun = &self.0[zone as usize];
         match begun.load(Ordering::Relaxed) {

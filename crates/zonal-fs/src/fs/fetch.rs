@@ -1,13 +1,16 @@
-//! Blocks of zones, read together and verified.
+//! Batched and verified reads of zone blocks.
 //!
-//! A read needs the data and the header of its unit, with the owner and the checksums of each block. Headers that are not cached are read
-//! together with the data. Requests are sorted by address, and adjacent ones share a command: a disk passes over the gap anyway, and another
-//! command costs more than a few blocks.
+//! A read needs the data and the header of its unit, which has the owner and checksum of each
+//! block. Headers that are not cached are read together with the data. Requests are sorted by
+//! address, and nearby ones share a command: a disk passes over the gap anyway, and another command
+//! costs more than a few blocks.
 //!
 //! # Invariants
-//! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
-//! - A header is read and verified once for all that is wanted of its unit.
-//! - Data is returned only if the header assigns it to the requested file and blocks. Otherwise the drive has misdirected or lost a write.
+//! - No piece fails because of a neighbour: pieces of a failed command are reread, with one command
+//!   each.
+//! - The header of a unit is read and verified once for all requested pieces.
+//! - Data is returned only if the header assigns it to the requested file and blocks. Otherwise the
+//!   drive has misdirected or lost a write.
 
 use super::beginnings::Beginnings;
 use super::error::FsError;
@@ -38,31 +41,31 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// It cannot be read.
+    /// Error of a failed read of this span.
     pub(super) fn read_error(&self, error: RequestError) -> FsError {
         let Span { ino, block, place, .. } = *self;
         FsError::Read { ino, block, zone: place.zone, at: place.block(), error }
     }
 }
 
-/// What is read from, and how.
+/// Source and parameters of a read.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) drive: &'a Drive,
     pub(super) superblock: &'a Superblock,
-    /// Whether the device keeps what it is given.
+    /// True if the device keeps data.
     pub(super) has_data: bool,
-    /// Buffers that are kept for the next read, if there are such.
+    /// Buffers reused between reads, if any.
     pub(super) buffers: Option<Buffers<'a>>,
-    /// Cache of headers, if there is one.
+    /// Cache of headers, if any.
     pub(super) known: Option<&'a UnitSums>,
-    /// Beginnings of the zones, to compare with the headers.
+    /// Beginnings of zones, compared with those in the headers.
     pub(super) begun: &'a Beginnings,
     /// Checksums of headers from the runs of the zones, if the caller has read them.
     pub(super) headers: Option<&'a HeaderSums>,
-    /// Commands in flight at once.
+    /// Maximum number of commands in flight.
     pub(super) depth: usize,
-    /// Blocks between two pieces that are read along to save a command.
+    /// Maximum gap in blocks between two pieces that are read with one command.
     pub(super) along_max: u32,
 }
 
@@ -70,7 +73,7 @@ pub(super) struct Source<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Buffers<'a> {
     pub(super) small: &'a SmallBuffers,
-    /// Of a whole unit.
+    /// Buffers of a whole unit.
     pub(super) units: &'a BufferPool,
 }
 
@@ -92,25 +95,25 @@ impl ZoneBlocks {
     }
 }
 
-/// Pieces of zones, in order: most reads want a span, and its header at most.
+/// Pieces of zones, in order. Most reads need one span and at most its header.
 type Wanted = SmallVec<[ZoneBlocks; 4]>;
 
-/// A unit: its zone, and its first block there.
+/// Unit, by its zone and first block there.
 type Unit = (u32, u32);
 
-/// One command: what it reads, and what of that is wanted.
+/// Command, and the requested pieces that it reads.
 #[derive(PartialEq, Eq, Debug)]
 struct Command {
     piece: ZoneBlocks,
-    /// Which of those that are wanted, in order of their places.
+    /// Indices of requested pieces, in order of address.
     wanted: Range<usize>,
 }
 
-/// Most reads have one.
+/// Commands of a read; usually one.
 type Commands = SmallVec<[Command; 2]>;
 
-/// Sorts what is wanted, and divides it into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks
-/// between two pieces are read along.
+/// Sorts the requested pieces and merges them into commands of at most `blocks_max`, unless a
+/// single piece is longer. Gaps of up to `along_max` blocks are read along.
 fn commands(wanted: &mut Wanted, blocks_max: u32, along_max: u32, commands: &mut Commands) {
     wanted.sort_unstable();
     wanted.dedup();
@@ -133,7 +136,7 @@ impl<'a> Source<'a> {
         self.has_data && self.superblock.is_summed
     }
 
-    /// Reads `spans`, whose zones are pinned, in the order of the drive.
+    /// Reads `spans` in order of address. The caller has pinned their zones.
     pub(super) fn fetch(self, waiter: &dyn Wait, spans: &[Span]) -> Fetched<'a> {
         let mut fetched = Fetched {
             source: self,
@@ -145,7 +148,7 @@ impl<'a> Source<'a> {
         fetched
     }
 
-    /// Adds the answers to `pieces`.
+    /// Reads `pieces` and appends the answers.
     fn read(
         &self,
         waiter: &dyn Wait,
@@ -166,11 +169,11 @@ impl<'a> Source<'a> {
         Request::read(sector, sectors, buf.unwrap_or_else(|| IoBuf::zeroed(sectors * 512)))
     }
 
-    /// A buffer of at least this many blocks, if there are such.
+    /// Takes a buffer of at least this many blocks, if there are reusable ones.
     fn buffer(&self, Buffers { small, units }: Buffers<'_>, blocks: u32) -> Option<IoBuf> {
         let of_unit = self.superblock.unit_blocks;
         match blocks > of_unit / 2 {
-            // A device that keeps no data fills no buffer.
+            // The device keeps no data, so no buffer is filled.
             _ if !self.has_data => Some(units.take()),
             true => (blocks <= of_unit).then(|| units.take()),
             false => small.take(blocks),
@@ -178,24 +181,24 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Units of a read in order, each with its header once that was found in the cache or decoded.
+/// Units of a read in order, each with its header once found in the cache or decoded.
 type UnitsOfRead = SmallVec<[(Unit, Option<Result<Stated, UnitError>>); 2]>;
 
-/// Checksums that were made of what was read.
+/// Checksums computed from the data read.
 type Found = SmallVec<[u32; 8]>;
 
-/// What was read.
+/// Result of a read.
 pub(super) struct Fetched<'a> {
     source: Source<'a>,
-    /// In order of their places.
+    /// Commands in order of address.
     commands: Commands,
-    /// The answer to each.
+    /// Answers to the commands.
     answers: Answers,
     units: UnitsOfRead,
 }
 
 impl Fetched<'_> {
-    // All of it is filled where it lies: to move lists that were just made costs as much as to make them.
+    // Lists are filled in place: moving a new list would cost as much as building it.
     fn fill(&mut self, waiter: &dyn Wait, spans: &[Span]) {
         let source = self.source;
         let mut wanted = Wanted::new();
@@ -220,7 +223,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// Reads each piece of the failed commands that were for several with a command of its own.
+    /// Rereads the pieces of failed commands that covered several, with a command each.
     #[cold]
     fn read_again(&mut self, waiter: &dyn Wait, wanted: &[ZoneBlocks]) {
         let (mut parts, mut again) = (Vec::new(), Vec::new());
@@ -240,7 +243,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// Lists the units of `spans` in order, with the headers that are cached.
+    /// Lists the units of `spans` in order, with their cached headers.
     fn look_up(&mut self, spans: &[Span]) {
         let (units, known) = (&mut self.units, self.source.known);
         for span in spans {
@@ -253,7 +256,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// Verifies what was read of a span, which was among those asked for.
+    /// Verifies the data of a span, which must have been among those requested.
     ///
     /// # Errors
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`].
@@ -264,13 +267,13 @@ impl Fetched<'_> {
         self.compare(span, stated, &found)
     }
 
-    /// Copies what of a span lies in `into`, which is at `offset` of the file, and verifies all of the span; the device keeps data.
-    /// After an error `into` may have bytes that are wrong.
+    /// Verifies a whole span and copies the part that overlaps `into`, which is at `offset` of the
+    /// file. The device keeps data. After an error `into` may contain wrong bytes.
     ///
-    /// One pass does both: see [`sums`].
+    /// Both take a single pass: see [`sums`].
     ///
     /// # Errors
-    /// As [`Fetched::verify`].
+    /// As for [`Fetched::verify`].
     pub(super) fn copy_verified(&mut self, span: &Span, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
         let stated = self.stated(span)?;
         let at = span.block * BLOCK as u64;
@@ -284,7 +287,8 @@ impl Fetched<'_> {
         self.compare(span, stated, &found)
     }
 
-    /// Verifies that the unit of a span holds it, and returns the index of the unit; `None` if nothing is verified.
+    /// Verifies that the unit of a span assigns it to the file, and returns the index of the unit;
+    /// `None` if data is not verified.
     fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
         let Span { ino, block, place: BlockPlace { zone, unit, index }, blocks } = *span;
         self.answered(span, span.place.block())?;
@@ -308,7 +312,8 @@ impl Fetched<'_> {
         }
     }
 
-    /// Decodes the header of a unit, and verifies that it was written to this zone after its last reset.
+    /// Decodes the header of a unit and verifies that it was written here after the zone's last
+    /// reset.
     fn header(&self, zone: u32, unit: u32) -> Result<Stated, UnitError> {
         let Source { superblock, begun, headers, .. } = self.source;
         let block = self.at(zone, unit, 1);
@@ -329,7 +334,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// An error that names the first block of a span whose checksum is not what its unit states.
+    /// Compares checksums with those of the unit. The error names the first block that differs.
     fn compare(&self, span: &Span, stated: usize, found: &[u32]) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
         let stated = self.units[stated].1.as_ref().and_then(|stated| stated.as_ref().ok());
@@ -346,12 +351,12 @@ impl Fetched<'_> {
         }
     }
 
-    /// The bytes of a span, which was verified; the device keeps data.
+    /// Bytes of a verified span. The device keeps data.
     pub(super) fn data(&self, span: &Span) -> &[u8] {
         self.at(span.place.zone, span.place.block(), span.blocks)
     }
 
-    /// An error if the command with block `at` of a span's zone failed.
+    /// Returns the error of the command that read block `at` of a span's zone.
     fn answered(&self, span: &Span, at: u32) -> Result<(), FsError> {
         let (_, (result, _)) = self.part(span.place.zone, at);
         result.as_ref().map(drop).map_err(|error| span.read_error(*error))
@@ -370,18 +375,19 @@ impl Fetched<'_> {
     }
 }
 
-/// Whole blocks that were read, and where a part of them goes.
+/// Whole blocks that were read, and the target of a part of them.
 struct Pieces<'a> {
-    /// Those up to the first that goes there whole; those that go there whole; and those after them.
+    /// Blocks before the first that is copied whole; those copied whole; those after them.
     blocks: [&'a [u8]; 3],
-    /// A part of the first, the second, and the beginning of the third.
+    /// Targets: of a part of the first blocks, of the second, and of the start of the third.
     into: [&'a mut [u8]; 3],
-    /// Bytes of the first that go nowhere.
+    /// Bytes of the first blocks that are not copied.
     skip: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// Of `bytes`, which are at `at` of a file, what lies in `into`, which is at `offset`.
+    /// Splits `bytes`, which are at `at` of a file, by their overlap with `into`, which is at
+    /// `offset`.
     fn new(at: u64, bytes: &'a [u8], offset: u64, into: &'a mut [u8]) -> Pieces<'a> {
         let end = at + bytes.len() as u64;
         let from = at.max(offset).min(end);
@@ -407,7 +413,7 @@ impl<'a> Pieces<'a> {
         tail.copy_from_slice(&after[..tail.len()]);
     }
 
-    /// The same, with a checksum of each block.
+    /// Copies, and computes the checksum of each block.
     fn copy_and_sum(self, found: &mut [u32]) {
         let Pieces { blocks: [before, whole, after], into: [head, body, tail], skip } = self;
         let (of_before, found) = found.split_at_mut(before.len() / BLOCK);
@@ -452,7 +458,7 @@ mod tests {
         assert_eq!(read(&[piece(0, 1), other], 256), [(0, 1, 1), (1, 1, 1)]);
     }
 
-    /// Every beginning and end of what is wanted, of three blocks at block 5.
+    /// Tries every start and end of the requested range within three blocks at block 5.
     #[test]
     fn pieces_are_what_of_the_blocks_is_wanted_with_all_sums() {
         let (at, block) = (5 * BLOCK as u64, BLOCK as u64);

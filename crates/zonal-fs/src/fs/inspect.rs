@@ -1,4 +1,4 @@
-//! Looking at data without a mount.
+//! Inspection of data without a mount.
 
 use super::beginnings::Beginnings;
 use super::error::FsError;
@@ -13,13 +13,13 @@ use crate::waiter::Wait;
 use std::sync::Arc;
 use zonal_io::volume::Volume;
 
-/// The units that an extent of a file lies in: first block in the zone, blocks, and how far into the extent.
+/// Returns the units of an extent: first block in the zone, block count, and offset in the extent.
 pub fn spans(ino: u64, block: u64, extent: &Extent) -> impl Iterator<Item = (u32, u32, u64)> {
     let spans = spans_of(ino, &Mapped { block, extent: *extent });
     spans.map(move |span| (span.place.block(), span.blocks, span.block - block))
 }
 
-/// Reads what extents say, without a file system.
+/// Reader of extents, without a file system.
 pub struct Reader {
     drive: Drive,
     superblock: Superblock,
@@ -28,7 +28,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader of the file system of `superblock`, with its accounts by zone and the checksums of its headers.
+    /// Creates a reader of the file system of `superblock`, given zone accounts and header
+    /// checksums.
     pub fn new(
         volume: Arc<Volume>,
         superblock: Superblock,
@@ -38,10 +39,11 @@ impl Reader {
         Reader { drive: Drive::new(volume), superblock, begun: Beginnings::new(accounts), headers }
     }
 
-    /// Reads and verifies an extent of a file, and returns the first wrong block of each unit with its error.
+    /// Reads and verifies an extent of a file. Returns the first wrong block of each unit with its
+    /// error.
     ///
     /// # Errors
-    /// The file system's own: none that data causes.
+    /// Errors other than those of data.
     pub fn verify(
         &self,
         waiter: &dyn Wait,

@@ -1,12 +1,14 @@
-//! Rows looked at without the lock: all that only reads them, and the rows that a change is about to need.
+//! Reads of rows without the core's lock: those of read-only calls, and prefetches for changes.
 //!
-//! A row that is not in memory comes from the drive, which may take seconds. So a thread reads it before it
-//! takes the lock, and no other thread waits for that. A call that only reads is done then. A call that changes something takes the
-//! lock and looks again: the row is in the database's cache now, unless it left that meanwhile, or is in a layer in memory.
-//! [`Statistics::locked_reads`](super::Statistics::locked_reads) counts the rare rest.
+//! Reading a row that is not in memory may take the drive seconds. So a thread reads it before it
+//! takes the lock, to keep other threads from waiting. A read-only call is then done. A call that
+//! changes something takes the lock and reads again. By then the row is in the database's cache,
+//! unless it has been evicted, or in a layer in memory.
+//! [`Statistics::locked_reads`](super::Statistics::locked_reads) counts the rare misses.
 //!
-//! # What two rows say of each other
-//! Each row is read as it is at some moment of the call. A name that is moved meanwhile is looked for again where it went.
+//! # Consistency of two rows
+//! Each row is read as of some moment of the call. The lookup of a name that is moved meanwhile
+//! follows the move.
 
 use super::core::{CoreGuard, Shared};
 use super::destroy::{attributes_of_piece, end_of_piece};
@@ -20,7 +22,7 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
 impl Shared {
-    /// The file of this name in a directory.
+    /// Returns the file of this name in a directory.
     pub(super) fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
         if !matches!(name, b"." | b"..")
             && let Some(entry) = self.entry(parent, name)?
@@ -35,23 +37,23 @@ impl Shared {
         }
     }
 
-    /// The file at a path from the root.
+    /// Returns the file at a path from the root.
     pub(super) fn resolve(&self, path: &[u8]) -> Result<u64, FsError> {
         let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
         names.into_iter().try_fold(ROOT, |at, name| self.lookup(at, name))
     }
 
-    /// Attributes of a file as they are now; its size counts writes in flight.
+    /// Returns the current attributes of a file. The size includes writes in flight.
     pub(super) fn attributes(&self, ino: u64) -> Result<Attributes, FsError> {
         if let Some(there) = self.nodes.attributes(ino) {
             return Ok(there);
         }
         let row = node::attributes(&self.reader, ino);
-        // A writer may have brought the file into memory meanwhile: what it has put there is newer.
+        // If a writer has loaded the file into memory meanwhile, that version is newer.
         self.nodes.attributes(ino).map_or(row, Ok)
     }
 
-    /// The row of a directory.
+    /// Returns the row of a directory.
     fn directory(&self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = node::attributes(&self.reader, ino)?;
         if attributes.kind == FileKind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
@@ -64,7 +66,7 @@ impl Shared {
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
     }
 
-    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
+    /// Calls `show` for the names of a directory after `after`, in byte order, until it breaks.
     pub(super) fn list(
         &self,
         ino: u64,
@@ -88,7 +90,8 @@ impl Shared {
         damaged.map_or(Ok(()), |e| Err(e.into()))
     }
 
-    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
+    /// Calls `show` for the names of a directory after a position, in order of their positions,
+    /// until it breaks.
     pub(super) fn list_from(
         &self,
         ino: u64,
@@ -109,7 +112,7 @@ impl Shared {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The name in the row of a position, and its entry; `None` if it was removed meanwhile.
+    /// Returns the name at a position, and its entry; `None` if it was removed meanwhile.
     fn at_position(&self, key: &[u8], value: &[u8]) -> Result<Option<(Vec<u8>, Entry)>, FsError> {
         let (directory, position) = key::position_parts(key);
         let mut name = positioned(key, value)?.to_vec();
@@ -126,8 +129,9 @@ impl Shared {
             match self.reader.get(key)? {
                 None => return Ok(None),
                 Some(now) if now == name => {
-                    // Renamed to and fro, it may have had another name when its entry was looked for. If it still has none, and no
-                    // name was changed meanwhile, the two rows contradict each other.
+                    // After two renames, back and forth, the name may have differed when its entry
+                    // was read. If the entry is still missing and no name was changed meanwhile,
+                    // the two rows are inconsistent.
                     if let Some(entry) = entry(&name)? {
                         return Ok(Some((name, entry)));
                     }
@@ -141,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     pub(super) fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
         if node::attributes(&self.reader, ino)?.kind != FileKind::Symlink {
             return Err(FsError::Invalid("it is no symbolic link"));
@@ -150,7 +154,7 @@ impl Shared {
         Ok(self.reader.get(&key)?.ok_or(RowError { key, what: "it is not there" })?)
     }
 
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub(super) fn attribute(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
         if let Some(value) = self.reader.get(&key::attribute(ino, name))? {
             return Ok(value);
@@ -159,7 +163,7 @@ impl Shared {
         Err(FsError::NoAttribute)
     }
 
-    /// The names of all extended attributes.
+    /// Returns the names of all extended attributes.
     pub(super) fn list_attributes(&self, ino: u64) -> Result<Vec<Vec<u8>>, FsError> {
         node::attributes(&self.reader, ino)?;
         let (from, end) = key::attributes(ino);
@@ -171,7 +175,7 @@ impl Shared {
         Ok(names)
     }
 
-    /// The path of a file from the root, by its first name; `None` if a directory on it cannot be read.
+    /// Returns the path of a file by its first name; `None` if a directory on it is unreadable.
     pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
         path(ino, |ino| {
             let Attributes { parent, position, .. } = node::attributes(&self.reader, ino).ok()?;
@@ -180,9 +184,10 @@ impl Shared {
     }
 }
 
-/// What a change is about to look at under the lock. A row that is not there, or that cannot be read, is the change's to tell.
+/// Prefetches of rows that a change will read under the lock. Missing and unreadable rows are left
+/// for the change to report.
 impl Shared {
-    /// The lock, once the row of a file has been looked at.
+    /// Locks the core, after prefetching the row of a file.
     pub(super) fn lock_with_file(&self, ino: u64) -> CoreGuard<'_> {
         let mut core = self.lock();
         if core.nodes.here(ino).is_none() {
@@ -193,12 +198,12 @@ impl Shared {
         core
     }
 
-    /// The row of a file.
+    /// Prefetches the row of a file.
     pub(super) fn look_at_file(&self, ino: u64) {
         let _ = self.reader.get(&key::inode(ino));
     }
 
-    /// A name that may be there, its directory, and its file.
+    /// Prefetches a name that may exist, its directory, and its file.
     pub(super) fn look_at_name(&self, parent: u64, name: &[u8]) -> Option<Entry> {
         self.look_at_file(parent);
         let entry = self.entry(parent, name).ok()??;
@@ -206,7 +211,7 @@ impl Shared {
         Some(entry)
     }
 
-    /// A name that is about to be removed, and all that goes with it if it is the last.
+    /// Prefetches a name about to be removed, and everything deleted with it if it is the last.
     pub(super) fn look_at_end(&self, parent: u64, name: &[u8]) {
         if let Some(entry) = self.look_at_name(parent, name) {
             if entry.kind == FileKind::Directory {
@@ -216,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// The two names of a rename, and all that goes with the file that has the second.
+    /// Prefetches the two names of a rename, and everything deleted with the file of the second.
     pub(super) fn look_at_rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
         let moved = [self.look_at_name(from.0, from.1), self.look_at_name(to.0, to.1)];
         self.look_at_end(to.0, to.1);
@@ -226,26 +231,26 @@ impl Shared {
         }
     }
 
-    /// A file and one of its extended attributes.
+    /// Prefetches a file and one of its extended attributes.
     pub(super) fn look_at_attribute(&self, ino: u64, name: &[u8]) {
         self.look_at_file(ino);
         let _ = self.reader.get(&key::attribute(ino, name));
     }
 
-    /// Whether a directory has names.
+    /// Prefetches the first name of a directory.
     fn look_at_entries(&self, directory: u64) {
         let (from, end) = key::entries(directory);
         let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Break(()));
     }
 
-    /// A file with the first pieces of its attributes and its map.
+    /// Prefetches a file, with the first pieces of its attributes and map.
     pub(super) fn look_at_all_of(&self, ino: u64) {
         self.look_at_file(ino);
         let _ = attributes_of_piece(&self.reader, ino);
         let _ = end_of_piece(&self.reader, ino, 0);
     }
 
-    /// The directories from here to the root. Damaged rows may lead in a circle.
+    /// Prefetches the directories up to the root. Damaged rows may form a cycle.
     pub(super) fn look_at_path(&self, directory: u64) {
         let (mut passed, mut at) = (HashSet::new(), directory);
         while at != ROOT && passed.insert(at) {
@@ -254,13 +259,13 @@ impl Shared {
         }
     }
 
-    /// Whether the whole map of a file is in memory, and with it the file.
+    /// True if a file and its whole map are in memory.
     pub(super) fn has_map_in_memory(&self, ino: u64) -> bool {
         let attributes = self.nodes.attributes(ino);
         attributes.is_some_and(|file| self.reader.has_all_extents(ino, file.blocks))
     }
 
-    /// The extents of a file that touch `blocks`, and the one before.
+    /// Prefetches the extents of a file that touch `blocks`, and the preceding one.
     pub(super) fn look_at_map(&self, ino: u64, blocks: &Range<u64>) {
         if self.reader.kept_extents(ino, blocks).is_none() {
             let _ = map::extents_to_keep(&self.reader, ino, blocks);

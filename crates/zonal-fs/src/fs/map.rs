@@ -1,8 +1,10 @@
-//! The map from files' blocks to places, and from places to files, in rows.
+//! Map from file blocks to places on the drive and back, as rows.
 //!
 //! # Invariants
-//! - Extents of a file do not overlap. Neighbours that were written one after the other are one extent if they can be.
-//! - A run says what was written at its place; the file's extents say whether it is still the file's.
+//! - Extents of a file do not overlap. Adjacent extents that were written one after the other are
+//!   merged if possible.
+//! - A run describes the data written at its place; the extents of the file decide whether that
+//!   data is still live.
 
 use super::error::FsError;
 use crate::format::{Extent, Run, RunPiece, key};
@@ -11,17 +13,17 @@ use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
-/// Longest extent: longer ones are several.
+/// Maximum length of an extent; longer ones are split.
 pub(crate) const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
 
-/// Blocks of a zone that no file has any more.
+/// Blocks of a zone that no file refers to any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Freed {
     pub(crate) zone: u32,
     pub(crate) blocks: u32,
 }
 
-/// Blocks of a file, with their place, or lost.
+/// Blocks of a file and their place, or the fact that they are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapped {
     /// First block of the file.
@@ -34,7 +36,7 @@ impl Mapped {
         self.block + u64::from(self.extent.blocks)
     }
 
-    /// The part of it that lies in `range`.
+    /// Returns the part that lies in `range`.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<Mapped> {
         let (from, to) = (self.block.max(range.start), self.end().min(range.end));
         let part = || self.extent.part((from - self.block) as u32..(to - self.block) as u32);
@@ -48,7 +50,7 @@ impl From<(u64, Extent)> for Mapped {
     }
 }
 
-/// The extents of a file that touch `range`, whole, in order.
+/// Returns the whole extents of a file that touch `range`, in order.
 pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Mapped>, FsError> {
     if range.is_empty() {
         return Ok(Vec::new());
@@ -62,7 +64,7 @@ pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<
         if first.end() > range.start {
             found.push(first);
         }
-        // Extents do not overlap: no other begins before its end. Most reads end here.
+        // Extents do not overlap, so no other one starts before its end. Most reads end here.
         if first.end() >= range.end {
             return Ok(found);
         }
@@ -82,16 +84,17 @@ pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<
     damaged.map_or(Ok(found), Err)
 }
 
-/// Extents in memory: most look-ups find one.
+/// Extents in memory; most lookups find one.
 pub(crate) type Kept = SmallVec<[Mapped; 2]>;
 
-/// The same, if all of `range` are in memory, with the version that the map has.
+/// Like [`extents`], but only if all of `range` is in memory. Also returns the version of the map.
 pub(crate) fn kept_extents(reader: &Reader, ino: u64, range: &Range<u64>) -> Option<(Kept, u64)> {
     let (kept, version) = reader.kept_extents(ino, range)?;
     Some((kept.into_iter().map(Mapped::from).collect(), version))
 }
 
-/// The same, which are kept in memory from then on, with the version that the map had before they were looked up.
+/// Like [`extents`], and keeps the result in memory. Also returns the map's version before the
+/// lookup.
 pub(crate) fn extents_to_keep(
     reader: &Reader,
     ino: u64,
@@ -108,22 +111,22 @@ fn mapped(key: &[u8], value: &[u8]) -> Result<Mapped, FsError> {
     Ok(Mapped { block, extent: Extent::decode(key, value)? })
 }
 
-/// Blocks that went out of a file's map.
+/// Blocks removed from a file's map.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Unmapped {
-    /// How many, those included that were lost.
+    /// Number of blocks, including lost ones.
     pub(crate) blocks: u64,
-    /// Where they were.
+    /// Former places of the blocks.
     pub(crate) freed: Vec<Freed>,
 }
 
-/// Takes the blocks `range` of a file out of the map.
+/// Removes the blocks `range` of a file from the map.
 pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Unmapped, FsError> {
     let touched = extents(rows, ino, range)?;
     Ok(unmap_found(rows, ino, range, touched))
 }
 
-/// The same, of blocks whose `extents` have been read.
+/// Like [`unmap`], with `extents` read by the caller.
 pub(crate) fn unmap_found(rows: &mut Rows, ino: u64, range: &Range<u64>, extents: Vec<Mapped>) -> Unmapped {
     let mut blocks = 0;
     let mut freed = Vec::with_capacity(extents.len());
@@ -145,8 +148,9 @@ pub(crate) fn unmap_found(rows: &mut Rows, ino: u64, range: &Range<u64>, extents
     Unmapped { blocks, freed }
 }
 
-/// Puts blocks of a file that are in no extent into the map, joined with what they continue. In the midst of a unit they continue what was
-/// put `before` of that unit, or nothing: its file and its last block, which become theirs.
+/// Adds blocks of a file to the map that are in no extent yet, merged with the extent that they
+/// continue, if any. Within a unit that can only be the piece last mapped from this unit: `before`
+/// has its file and last block, and is updated.
 pub(crate) fn map(
     rows: &mut Rows,
     ino: u64,
@@ -173,7 +177,7 @@ pub(crate) fn map(
     Ok(())
 }
 
-/// The last run of each zone that is being written, to which the next unit may belong.
+/// Last run of each zone that is being written; the next unit may extend it.
 #[derive(Default)]
 pub(crate) struct Tails(HashMap<u32, (u32, Run)>);
 
@@ -194,13 +198,13 @@ impl Tails {
         self.0.insert(zone, (unit, run));
     }
 
-    /// The zone is not written any more.
+    /// Forgets a zone that is no longer being written.
     pub(crate) fn forget(&mut self, zone: u32) {
         self.0.remove(&zone);
     }
 }
 
-/// The keys of a zone's runs.
+/// Returns the keys of a zone's runs.
 pub(crate) fn runs(rows: &impl View, zone: u32) -> Result<Vec<Vec<u8>>, FsError> {
     let (from, end) = key::runs(zone);
     let mut keys = Vec::new();
@@ -211,17 +215,17 @@ pub(crate) fn runs(rows: &impl View, zone: u32) -> Result<Vec<Vec<u8>>, FsError>
     Ok(keys)
 }
 
-/// A piece of a file that is still where its zone says, with the place it is at.
+/// Live piece of a file in a zone, with its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Live {
     pub(crate) ino: u64,
     pub(crate) at: Mapped,
-    /// How new it is, once that is known: see [`number`](super::number).
+    /// Version of the data, once it has been set: see [`number`](super::number).
     pub(crate) number: u64,
 }
 
-/// Checksums of headers by zone and unit, from runs. A unit may have several: a power cut between the reset of a zone and the next commit leaves
-/// old runs.
+/// Checksums of headers by zone and unit, from runs. A unit may have several, because a power cut
+/// between the reset of a zone and the next commit leaves old runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeaderSums(BTreeSet<(u32, u32, u32)>);
 
@@ -237,7 +241,8 @@ impl HeaderSums {
         self.0.contains(&(zone, unit, header))
     }
 
-    /// True if this may be the checksum of a unit's header, because it is known or because none is known.
+    /// True if this may be the checksum of a unit's header, because it is known or because none is
+    /// known.
     pub(crate) fn admit(&self, zone: u32, unit: u32, header: u32) -> bool {
         let mut known = self.0.range((zone, unit, 0)..=(zone, unit, u32::MAX));
         self.has(zone, unit, header) || known.next().is_none()
@@ -291,7 +296,7 @@ pub(crate) fn live_in(
     Ok((live, headers))
 }
 
-/// The parts of `place` that the file has there, or still has.
+/// Returns the parts of `place` to which the file refers.
 pub(crate) fn held(rows: &impl View, ino: u64, place: &Mapped) -> Result<Vec<Mapped>, FsError> {
     let range = place.block..place.end();
     let mut held = Vec::new();
@@ -342,7 +347,7 @@ mod tests {
         assert_eq!(left, [(0, 10), (12, 19)]);
     }
 
-    /// Blocks that are one after the other in a file and in a unit are one extent, however many pieces they came in.
+    /// Blocks contiguous in both a file and a unit are one extent, whatever the number of pieces.
     #[test]
     fn pieces_of_a_unit_that_continue_each_other_are_one_extent() {
         let (mut rows, mut before) = (rows(), None);
@@ -372,8 +377,8 @@ mod tests {
     }
 
     proptest! {
-        /// Files of many small units are written over each other. Every block is where it was written last, and what is
-        /// live in zones is what files have.
+        /// Overwrites files of many small units. Every block is where it was written last, and the
+        /// live data in zones is exactly the data of the files.
         #[test]
         fn blocks_are_where_they_were_written_last(
             writes in prop::collection::vec((1..3u64, 0..30u64, 1..8u32, 1..3u32, any::<bool>()), 1..60)

@@ -1,4 +1,4 @@
-//! Data of a file, read and verified.
+//! Reads of file data, with verification.
 
 use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
@@ -15,18 +15,18 @@ use zonal_core::{RequestError, ZoneIndex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Commands in flight at once for one read, and the units that they read.
+/// Maximum number of commands in flight for one read, and of units in one batch.
 pub(super) const DEPTH: usize = 32;
 
-/// Blocks that are read along, a unit's header among them.
+/// Maximum gap in blocks that is read along, including a unit's header.
 pub(super) const ALONG_MAX: u32 = 16;
 
-/// Where read bytes go.
+/// Destination of a read.
 #[derive(Debug)]
 pub enum Target<'a> {
-    /// Here.
+    /// This buffer.
     Bytes(&'a mut [u8]),
-    /// Nowhere: this many bytes are read of a device that keeps none.
+    /// None: reads this many bytes of a device that keeps no data.
     Length(u64),
 }
 
@@ -39,10 +39,10 @@ impl Target<'_> {
     }
 }
 
-/// Spans of a read: most have one, or two.
+/// Spans of a read; usually one or two.
 pub(super) type Spans = SmallVec<[Span; 2]>;
 
-/// The units that `mapped` blocks of a file lie in, one after the other.
+/// Splits `mapped` blocks of a file into spans of one unit each, in order.
 pub(super) fn spans(ino: u64, mapped: &Mapped) -> impl Iterator<Item = Span> + use<> {
     let Mapped { block, extent } = *mapped;
     let mut next = 0;
@@ -57,7 +57,7 @@ pub(super) fn spans(ino: u64, mapped: &Mapped) -> impl Iterator<Item = Span> + u
 }
 
 impl Shared {
-    /// Reads from `offset` on, and returns how many bytes there were.
+    /// Reads from `offset` on, up to the end of the file. Returns the number of bytes read.
     pub(super) fn read(
         &self,
         waiter: &dyn Wait,
@@ -76,14 +76,15 @@ impl Shared {
         }
         let result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
         if let (Err(_), Some(into)) = (&result, into) {
-            // Some of it may be wrong, or what an earlier read left in a buffer.
+            // Some bytes may be wrong, or left in a buffer by an earlier read.
             into.fill(0);
         }
         self.unpin_spans(waiter, &pinned, &result)?;
         result.map(|()| length)
     }
 
-    /// Reads at most `length` bytes from `offset` on, and shows them where they were read to, with zeroes for holes.
+    /// Reads at most `length` bytes from `offset` on, and passes them to `show` in place, with
+    /// zeroes for holes.
     pub(super) fn read_in_place<R>(
         &self,
         waiter: &dyn Wait,
@@ -115,7 +116,8 @@ impl Shared {
         Ok(show(&pieces.list))
     }
 
-    /// The spans of a file's bytes, with their zones pinned; `None` if the file has none of them.
+    /// Pins the zones of a range of a file and returns its spans; `None` beyond the end of the
+    /// file.
     fn pin_spans(
         &self,
         waiter: &dyn Wait,
@@ -143,7 +145,7 @@ impl Shared {
         let file = core.attributes(ino)?;
         check_kind(&file)?;
         let end = end.min(file.size);
-        // Before anything is pinned: the end may lie in the midst of a block that is there.
+        // Checked before pinning, because the end may be in the middle of a mapped block.
         if end <= offset {
             return Ok(None);
         }
@@ -157,7 +159,7 @@ impl Shared {
         Ok(Some(PinnedSpans { spans, end, is_quick: false }))
     }
 
-    /// Ends a read that has had this result.
+    /// Ends a read with this result.
     fn unpin_spans(
         &self,
         waiter: &dyn Wait,
@@ -174,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// The core, once no `blocks` of a file are in its write buffer or in flight.
+    /// Locks the core once none of the `blocks` of a file are in its write buffer or in flight.
     fn lock_completed(
         &self,
         waiter: &dyn Wait,
@@ -184,7 +186,7 @@ impl Shared {
         loop {
             let mut is_buffered = false;
             let core = self.lock_file_when(waiter, ino, |core| match core.unmapped_in(ino, blocks) {
-                // In a file system that takes no changes this may never end.
+                // On a file system that refuses changes, these may never complete.
                 Unmapped::InFlight => core.check_alive().map(|()| false),
                 unmapped => {
                     is_buffered = unmapped == Unmapped::Buffered;
@@ -199,14 +201,14 @@ impl Shared {
         }
     }
 
-    /// A block of a file, as it is.
+    /// Reads a block of a file as it is.
     pub(super) fn read_block(&self, waiter: &dyn Wait, ino: u64, block: u64) -> Result<Box<[u8]>, FsError> {
         let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
         self.read(waiter, ino, block * BLOCK, Target::Bytes(&mut bytes))?;
         Ok(bytes)
     }
 
-    /// What is read from.
+    /// Source of reads.
     pub(super) fn source(&self) -> Source<'_> {
         let Shared { drive, superblock, pool: units, small, unit_sums, begun, .. } = self;
         let (depth, along_max) = (DEPTH, ALONG_MAX);
@@ -216,8 +218,8 @@ impl Shared {
     }
 }
 
-/// Reads spans whose zones are pinned, verifies them, and copies what of them lies in `into`, which is at `offset` of the file. A device
-/// that keeps no data leaves `into` as it is.
+/// Reads spans in pinned zones, verifies them, and copies the parts that overlap `into`, which is
+/// at `offset` of the file. Leaves `into` unchanged if the device keeps no data.
 fn fetch_all(
     source: Source<'_>,
     waiter: &dyn Wait,
@@ -240,7 +242,7 @@ fn fetch_all(
     Ok(())
 }
 
-/// As many spans as are read at once, and the rest.
+/// Splits off the spans of the next batch.
 fn split_batch<'a>(source: Source<'_>, spans: &'a [Span]) -> (&'a [Span], &'a [Span]) {
     let mut blocks = 0;
     let few = spans.iter().take_while(|span| {
@@ -250,35 +252,35 @@ fn split_batch<'a>(source: Source<'_>, spans: &'a [Span]) -> (&'a [Span], &'a [S
     spans.split_at(few.count().max(1))
 }
 
-/// Spans whose zones are pinned.
+/// Spans in pinned zones.
 struct PinnedSpans {
     spans: Spans,
-    /// Where the bytes end that were asked for, or the file.
+    /// End of the requested bytes, or of the file.
     end: u64,
-    /// They were pinned without the core.
+    /// True if pinned without the core.
     is_quick: bool,
 }
 
 impl PinnedSpans {
-    /// Those that have bytes to show.
+    /// Spans with bytes to return.
     fn shown(&self, shared: &Shared) -> &[Span] {
         if shared.has_data() { &self.spans } else { &[] }
     }
 }
 
-/// What holes are shown as.
+/// Contents of holes.
 static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Bytes of a file one after the other, as they lie in memory.
+/// Contiguous bytes of a file, in place in memory.
 struct Pieces<'a> {
-    /// Where the next begins.
+    /// Start of the next piece.
     at: u64,
     end: u64,
     list: SmallVec<[&'a [u8]; 8]>,
 }
 
 impl<'a> Pieces<'a> {
-    /// Adds what of `bytes`, which are at `from` of the file, is wanted, and zeroes before it.
+    /// Adds the requested part of `bytes`, which are at `from` of the file, and zeroes before it.
     fn add(&mut self, from: u64, bytes: &'a [u8]) {
         self.add_zeroes(from);
         let to = self.end.min(from + bytes.len() as u64);
@@ -298,7 +300,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Fills what lies in none of `spans` with zeroes, in `into`, which is at `offset`. The spans are in order.
+/// Zeroes the parts of `into`, which is at `offset`, that are in none of the ordered `spans`.
 fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
     let end = offset + into.len() as u64;
     let mut at = offset;
@@ -310,7 +312,7 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
     }
 }
 
-/// What of some blocks has not come into the map.
+/// State of some blocks that are not in the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unmapped {
     InFlight,
@@ -320,7 +322,7 @@ enum Unmapped {
 }
 
 impl Core {
-    /// Where any of `blocks` are that the map does not have yet.
+    /// Returns the state of any `blocks` that are not in the map yet.
     fn unmapped_in(&self, ino: u64, blocks: &Range<u64>) -> Unmapped {
         match self.nodes.here(ino) {
             Some(node) if node.dirty.touches(blocks) => Unmapped::InFlight,
@@ -329,7 +331,8 @@ impl Core {
         }
     }
 
-    /// The spans of blocks of a file that has these `extents`, each with its zone pinned once, so that it is not reset meanwhile.
+    /// Returns the spans of blocks of a file with these `extents`. The zone of each span is pinned
+    /// once, to prevent its reset.
     fn pinned_spans(&mut self, ino: u64, extents: &[Mapped], blocks: &Range<u64>) -> Result<Spans, FsError> {
         let found: Vec<Mapped> = extents.iter().filter_map(|m| m.within(blocks)).collect();
         if let Some(lost) = found.iter().find(|m| m.extent.is_lost()) {
@@ -344,7 +347,7 @@ impl Core {
             }
         }
         for (pinned, span) in spans.iter().enumerate() {
-            // A wrong row may name a zone with nothing to read.
+            // A wrong row may name a zone without data.
             if let Err(error) = space.book.pin(ZoneIndex(span.place.zone), Pin::Read) {
                 drop(space);
                 self.unpin(&spans[..pinned])?;
@@ -364,7 +367,7 @@ impl Core {
         }
         drop(space);
         if is_dead {
-            // It may be reset now.
+            // The zone can be reset now.
             self.step_may_help();
         }
         Ok(())

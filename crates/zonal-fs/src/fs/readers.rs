@@ -1,16 +1,17 @@
-//! Reads that need no lock of the core: the file's own lock, and a pin on each zone.
+//! Reads without the core's lock: they need only the file's lock, and a pin on each zone.
 //!
-//! # Why a pinned zone still has what was looked up
-//! A reader takes the version of the file's map, looks up the extents, sees in the file that no write of them is in flight, pins
-//! the zones, and compares the version. A thread that takes blocks out of a map raises the version, and only later, after a commit,
-//! does another thread see that the zone has no pin and reset it. Both sides write before they read, in one order for all threads:
-//! a reader that finds the version as it was has pinned before the zone could be found without a pin.
+//! # Why a pinned zone still has the data that was looked up
+//! A reader takes the version of the file's map, looks up the extents, checks in the file that they
+//! have no writes in flight, pins the zones, and compares the version. A thread that removes blocks
+//! from a map increments the version first; only after a later commit can another thread find the
+//! zone unpinned and reset it. Both sides write before they read, in one total order. So a reader
+//! that finds the version unchanged had pinned the zone before it could be found unpinned.
 //!
-//! # Why it sees each write that was made before
-//! A write that has not completed is in the file. A write that completes is shown in the map, which raises the version, before it
-//! leaves the file ([`flight`](super::flight)).
+//! # Why reads see all earlier writes
+//! A write that has not completed is in the file. A write that completes is published in the map,
+//! which increments the version, before it is removed from the file ([`flight`](super::flight)).
 //!
-//! If any of this is not so, the read takes the core.
+//! If any of these checks fails, the read takes the core.
 
 use super::core::Shared;
 use super::fetch::Span;
@@ -25,11 +26,11 @@ use zonal_core::ZoneIndex;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Reads in flight from each zone that were pinned without the core.
+/// Number of reads in flight from each zone that were pinned without the core.
 pub(super) struct Readers {
-    /// Counts of each zone, of which a thread uses one: threads that read one zone do not wait for each other's.
+    /// Counters of each zone. Each thread uses one stripe, to avoid contention between readers.
     stripes: [Box<[AtomicU32]>; STRIPES],
-    /// A zone was lost: what reads of it are told, the core knows.
+    /// True if a zone has been lost. Then all reads take the core, which checks the state of zones.
     has_lost: AtomicBool,
 }
 
@@ -39,7 +40,7 @@ impl Readers {
         Readers { stripes: std::array::from_fn(stripe), has_lost: AtomicBool::new(false) }
     }
 
-    /// Whether a zone is read, and must not be reset. For a thread that has the core.
+    /// True if a zone is being read and must not be reset. The caller holds the core.
     pub(super) fn is_reading(&self, zone: ZoneIndex) -> bool {
         let reads = self.stripes.iter().filter_map(|zones| zones.get(zone.0 as usize));
         reads.into_iter().any(|reads| reads.load(Ordering::SeqCst) > 0)
@@ -49,7 +50,8 @@ impl Readers {
         self.has_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Pins the zone of each span; false, and nothing is pinned, if a row names a zone that there is not.
+    /// Pins the zone of each span. Returns false without pinning any if a row names a zone that
+    /// does not exist.
     pub(super) fn pin(&self, spans: &[Span]) -> bool {
         let zones = self.own();
         if spans.iter().any(|span| span.place.zone as usize >= zones.len()) {
@@ -61,12 +63,12 @@ impl Readers {
         true
     }
 
-    /// The counts of the calling thread.
+    /// Counters of the calling thread.
     fn own(&self) -> &[AtomicU32] {
         &self.stripes[stripe()]
     }
 
-    /// Ends what the same thread began with a pin.
+    /// Unpins zones that the same thread has pinned.
     pub(super) fn unpin(&self, spans: &[Span]) {
         let zones = self.own();
         for span in spans {
@@ -75,19 +77,19 @@ impl Readers {
     }
 }
 
-/// What the file's lock and the pins come to.
+/// Result of an attempt to pin without the core.
 pub(super) enum Quick {
-    /// The spans are pinned. Where the bytes end.
+    /// The spans are pinned, and the bytes end here.
     Pinned(u64),
-    /// The extents are not in memory: they have to be looked up.
+    /// The extents are not in memory and have to be looked up.
     Unknown,
-    /// The core has to be asked.
+    /// The core is needed.
     Core,
 }
 
 impl Shared {
-    /// Pins bytes of a file and gives their `spans`. The extents of all of them were looked up after the file's map had a version, or
-    /// they are in memory.
+    /// Pins a range of a file and returns its `spans`. All its extents are in memory, or have been
+    /// looked up after the map had the given version.
     pub(super) fn pin_without_core(
         &self,
         ino: u64,

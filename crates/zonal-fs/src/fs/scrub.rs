@@ -1,14 +1,14 @@
-//! Everything that a file system has, read from the drive and verified while it is in use.
+//! Scrub: reads and verifies everything in a file system while it is in use.
 //!
-//! A scrub reads the pages of the metadata store first, and then the zones, in the order of the drive. Of a zone it reads what files have
-//! there, and the headers of those units; what no file has any more is passed over. The runs of a zone say what was written where, so no
-//! other file is looked at.
+//! A scrub reads the pages of the metadata store first, then the zones, in ascending order. In a
+//! zone it reads live data and the headers of its units, and skips garbage. The runs of a zone
+//! describe its contents, so no other files are looked at.
 //!
-//! A scrub goes in steps of a few mebibytes, and the caller decides when the next one is due. Where it is, is kept in rows, so that the
-//! next opening continues there.
+//! A scrub is done in steps of a few mebibytes; the caller decides when the next one is due. Its
+//! progress is kept in rows, so that it continues after a remount.
 //!
-//! # Why a step never reads what came after a reset
-//! It pins the zone, and then looks up what files have there: see [`readers`](super::readers).
+//! # Why a step never reads data written after a reset
+//! It pins the zone before it looks up the live data: see [`readers`](super::readers).
 
 use super::FileSystem;
 use super::core::Shared;
@@ -25,41 +25,41 @@ use zonal_core::{DeviceError, RequestError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Blocks of a zone, or pages of the metadata, that one step looks at: 8 MiB are read in a fraction of a second, and a disk's move
-/// to them counts for little.
+/// Blocks of a zone, or pages of the metadata, per step. 8 MiB are read in a fraction of a second,
+/// and amortise a disk's seek.
 const STEP_BLOCKS: u32 = 2048;
 
-/// Commands of a step in flight at once: what programs read meanwhile does not queue after many.
+/// Maximum number of commands in flight. Low, so that reads of programs queue behind few.
 const DEPTH: usize = 4;
 
-/// Blocks between two pieces that are read along: most of what lies in a zone is wanted.
+/// Maximum gap in blocks that is read along; most blocks of a zone are wanted.
 const ALONG_MAX: u32 = 64;
 
-/// Rows that keep a scrub.
+/// Rows with the state of a scrub.
 const ROWS: [&str; 4] = ["scrub", "scrub-bytes", "scrub-damaged", "scrub-ended"];
 
-/// Set in the number of a place in a zone.
+/// Bit that distinguishes a place in a zone from a page.
 const IN_ZONE: u64 = 1 << 63;
 
-/// Where a scrub continues.
+/// Next position of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
-    /// A page of the metadata.
+    /// Page of the metadata.
     Page(u64),
-    /// A block of a zone.
+    /// Block of a zone.
     Zone { zone: u32, block: u32 },
 }
 
-/// A scrub, between two steps.
+/// State of a scrub between two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Scrub {
     #[serde(skip)]
     at: At,
-    /// Bytes that were verified.
+    /// Bytes verified.
     pub bytes: u64,
-    /// What was found damaged: pages of the metadata, and pieces of files in one unit.
+    /// Number of damaged items: pages of the metadata, and pieces of files in one unit.
     pub damaged: u64,
-    /// When it had seen everything, in nanoseconds since 1970; `None`: it has not.
+    /// Time of completion, in nanoseconds since 1970; `None` if incomplete.
     pub ended: Option<i64>,
 }
 
@@ -70,7 +70,7 @@ impl Default for At {
 }
 
 impl FileSystem {
-    /// The scrub that was kept last, if there is one: it has ended, or it was interrupted.
+    /// Returns the last saved scrub, complete or interrupted, if there is one.
     ///
     /// # Errors
     /// [`FsError::Store`].
@@ -78,7 +78,7 @@ impl FileSystem {
         self.0.kept_scrub()
     }
 
-    /// Keeps a scrub for later: it is durable with the next sync.
+    /// Saves the state of a scrub. It is durable after the next sync.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
@@ -96,15 +96,15 @@ impl FileSystem {
         })
     }
 
-    /// Bytes that a scrub of all that is here now verifies.
+    /// Number of bytes to verify in a scrub of the present contents.
     pub fn scrub_bytes(&self) -> u64 {
         self.0.stored_bytes() + self.usage().used * BLOCK
     }
 
-    /// Does a step of a scrub: reads some mebibytes and verifies them. `show` is told of what is damaged.
+    /// Does a step of a scrub: verifies some mebibytes and calls `show` for each error found.
     ///
     /// # Errors
-    /// The drive's, if it answers nothing any more.
+    /// The drive's error, if it no longer responds at all.
     pub fn scrub_step(
         &self,
         waiter: &dyn Wait,
@@ -131,7 +131,7 @@ impl FileSystem {
 }
 
 impl Shared {
-    /// The scrub that was kept last.
+    /// Returns the last saved scrub.
     pub(super) fn kept_scrub(&self) -> Result<Option<Scrub>, FsError> {
         let mut numbers = [0; ROWS.len()];
         for (name, number) in ROWS.into_iter().zip(&mut numbers) {
@@ -147,24 +147,24 @@ impl Shared {
         Ok(Some(Scrub { at, bytes, damaged, ended: (ended != 0).then_some(ended as i64) }))
     }
 
-    /// Bytes of the metadata.
+    /// Bytes of metadata.
     fn stored_bytes(&self) -> u64 {
         self.reader.backend().len().unwrap_or(0)
     }
 
-    /// Reads some pages of the metadata.
+    /// Verifies some pages of metadata.
     fn scrub_pages(&self, first: u64, show: &mut dyn FnMut(&FsError)) -> Result<(u64, Option<At>), FsError> {
         let backend = self.reader.backend();
         let all = self.stored_bytes() / BLOCK;
         let pages = first..(first + u64::from(STEP_BLOCKS)).min(all);
         let mut bytes = vec![0; ((pages.end.saturating_sub(pages.start)) * BLOCK) as usize];
         if let Some(log) = backend.log() {
-            // What counts is what is on the drive now.
+            // Drop cached pages, to read from the drive.
             log.forget_kept();
         }
         if backend.read(first * BLOCK, &mut bytes).is_err() {
             for page in pages.clone() {
-                // The store may be shorter by now.
+                // The store may have shrunk meanwhile.
                 let still = page < self.stored_bytes() / BLOCK;
                 match backend.read(page * BLOCK, &mut bytes[..BLOCK as usize]) {
                     Err(error) if still => {
@@ -182,7 +182,7 @@ impl Shared {
         Ok((bytes.len() as u64, Some(next)))
     }
 
-    /// Reads what files have in a part of a zone.
+    /// Verifies the live data in a part of a zone.
     fn scrub_zone(
         &self,
         waiter: &dyn Wait,
@@ -203,7 +203,7 @@ impl Shared {
                 self.verify(waiter, &spans, &headers, show)
             }
             Err(error) if is_gone(error.answer()) => Err(error),
-            // What lies there cannot be known: the rest can.
+            // The contents of this part are unknown; other parts can still be verified.
             Err(error) => {
                 show(&error);
                 Ok(0)
@@ -211,7 +211,8 @@ impl Shared {
         };
         self.readers.unpin(&pinned);
         let bytes = verified?;
-        // The account may be newer than what was read: a zone that is written meanwhile is seen as far as it came.
+        // The account may be newer than the rows read: a zone written meanwhile is verified as far
+        // as it was full.
         let written =
             self.space.lock().book.zone(zonal_core::ZoneIndex(zone)).map_or(0, |account| account.written);
         let next = match blocks.end < written {
@@ -221,7 +222,7 @@ impl Shared {
         Ok((bytes, Some(next)))
     }
 
-    /// Reads spans of a zone that is pinned, and returns how many bytes there were.
+    /// Verifies spans of a pinned zone, and returns the number of bytes.
     fn verify(
         &self,
         waiter: &dyn Wait,
@@ -232,7 +233,7 @@ impl Shared {
         if spans.is_empty() {
             return Ok(0);
         }
-        // Headers are to be read, too.
+        // Bypass the cache, to read the headers, too.
         let source = Source {
             depth: DEPTH,
             along_max: ALONG_MAX,
@@ -256,7 +257,7 @@ impl Shared {
                 }
             }
         }
-        // All of them are of one zone, which may be lost.
+        // All spans are in one zone, which may be lost.
         if let Some(error) = unread {
             self.note_lost_zone(waiter, &error)?;
         }
@@ -264,7 +265,7 @@ impl Shared {
     }
 }
 
-/// Whether a drive answers nothing any more.
+/// True if the drive no longer responds at all.
 fn is_gone(answer: Option<&RequestError>) -> bool {
     matches!(answer, Some(RequestError::Device(DeviceError::Gone)))
 }

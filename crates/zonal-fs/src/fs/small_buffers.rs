@@ -1,20 +1,22 @@
-//! Buffers of reads that are shorter than a unit, kept for the next ones.
+//! Reusable buffers for reads shorter than a unit.
 //!
-//! They come in sizes of a power of two. An allocation for each read would be zeroed each time, and that costs what the read costs.
+//! Their sizes are powers of two. A new allocation for each read would be zeroed each time, at a
+//! cost comparable to the read itself.
 
 use crate::{BLOCK_BYTES, STRIPES, stripe};
 use zonal_io::buffer::{BufferPool, IoBuf};
 
-/// Bytes of idle buffers of one size in each part.
+/// Maximum bytes of idle buffers of one size in each stripe.
 const IDLE_BYTES: usize = 1 << 18;
 
 pub(super) struct SmallBuffers {
-    /// Of 1 block, of 2, of 4. A thread keeps to a part: a buffer that another thread has filled is in the other's cache.
+    /// Buffers of 1, 2, 4 blocks and so on, in each stripe. A thread keeps to one stripe, because a
+    /// buffer filled by another thread is in the other's cache.
     stripes: [Vec<BufferPool>; STRIPES],
 }
 
 impl SmallBuffers {
-    /// Buffers of up to `blocks_max` blocks.
+    /// Creates pools for buffers of up to `blocks_max` blocks.
     pub(super) fn new(blocks_max: u32) -> SmallBuffers {
         let size = |size| {
             let bytes = BLOCK_BYTES << size;
@@ -24,7 +26,8 @@ impl SmallBuffers {
         SmallBuffers { stripes: std::array::from_fn(|_| (0..=largest).map(size).collect()) }
     }
 
-    /// A buffer of at least `blocks` blocks, which has the bytes of an earlier read; `None` if it would be too large.
+    /// Takes a buffer of at least `blocks` blocks, with bytes of an earlier read; `None` if it
+    /// would be too large.
     pub(super) fn take(&self, blocks: u32) -> Option<IoBuf> {
         let size = blocks.max(1).next_power_of_two().trailing_zeros();
         self.stripes[stripe()].get(size as usize).map(BufferPool::take)

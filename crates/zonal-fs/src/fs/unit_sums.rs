@@ -1,19 +1,23 @@
-//! Cache of unit headers: the owner and the checksum of each block.
+//! Cache of unit headers: the owner and checksum of each block.
 //!
-//! A read that finds a unit here is one command. Any other read fetches the header along. Four bytes a block is a thousandth of the data.
+//! A read that finds its unit here takes one command; other reads fetch the header, too. Four bytes
+//! per block are a thousandth of the data.
 //!
 //! # Invariants
 //! - Only verified headers are cached, in at most as many bytes as the mount options allow.
-//! - A zone is reset only when no read has it pinned. [`UnitSums::forget`] is called before the reset begins, and
-//!   [`UnitSums::remember`] while the zone is pinned. So what is kept is of the units that lie in the zone now.
+//! - A zone is reset only when no read has it pinned. [`UnitSums::forget`] is called before the
+//!   reset begins, and [`UnitSums::remember`] while the zone is pinned. So valid entries belong to
+//!   units presently in the zone.
 //!
-//! # Why ages and not a search
-//! Each zone has an age, which its reset increases. What has another age than its zone does not count. So a reset costs one addition,
-//! however much is kept of the zone, and what is out of date is the first to leave.
+//! # Invalidation by age
+//! Each zone has an age, which is incremented by a reset. Entries with an age other than their
+//! zone's are invalid. So a reset costs one addition, whatever the number of entries, and invalid
+//! entries are evicted first.
 //!
-//! # Which leave
-//! Each shard is a clock: a hand passes over the entries, takes the mark of each that was used since it came by, and stops at one
-//! without a mark. An entry comes without a mark: a file that is read once from end to end takes the place of others of its kind.
+//! # Eviction
+//! Each shard is a clock: a hand passes over the entries, clears the mark of those used since its
+//! last visit, and evicts the first unmarked one. New entries are unmarked, so a sequential read of
+//! a file evicts mainly its own entries.
 
 use crate::format::{Header, Record};
 use parking_lot::Mutex;
@@ -21,23 +25,24 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Parts with a lock each. Two threads that read at random seldom meet.
+/// Number of shards with a lock each. Two random readers seldom collide.
 const SHARDS: usize = 64;
 
-/// Bytes of an entry besides the header: the key twice, slack of the table, reference counts, allocator overhead.
+/// Bytes of an entry in addition to the header: the key twice, slack of the table, reference
+/// counts, allocator overhead.
 const ENTRY_BYTES: usize = 128;
 
-/// A unit: its zone, and its first block there.
+/// Unit, by its zone and first block there.
 type Unit = (u32, u32);
 
 /// Owners and checksums from a decoded header.
 ///
-/// A single allocation holds the number of pieces, [`PIECE_WORDS`] words for each, and the checksum of each block, so that a lookup touches few
-/// cache lines.
+/// A single allocation holds the number of pieces, [`PIECE_WORDS`] words for each, and the checksum
+/// of each block, so that a lookup touches few cache lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stated(Arc<[u32]>);
 
-/// Words of a piece: file and first block, the low word of each before the high one, and blocks.
+/// Words of a piece: file and first block (low word first), and number of blocks.
 const PIECE_WORDS: usize = 5;
 
 impl Stated {
@@ -61,7 +66,8 @@ impl Stated {
         self.parts().1
     }
 
-    /// True if the unit holds `blocks` blocks of a file, starting with `block` of the file at data block `index` of the unit.
+    /// True if the unit holds `blocks` blocks of a file, starting with `block` of the file at data
+    /// block `index` of the unit.
     pub(super) fn holds(&self, ino: u64, block: u64, index: u32, blocks: u32) -> bool {
         let (mut at, mut next, end) = (0, index, index + blocks);
         for [ino_low, ino_high, low, high, own] in self.parts().0 {
@@ -84,15 +90,15 @@ impl Stated {
 #[derive(Debug)]
 pub(super) struct UnitSums {
     shards: Vec<Mutex<Shard>>,
-    /// How often each zone was reset since the file system was opened.
+    /// Number of resets of each zone since the mount.
     ages: Vec<AtomicU32>,
-    /// Bytes that a shard keeps.
+    /// Maximum bytes of a shard.
     shard_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Where a unit's entry is.
+    /// Index of each unit's entry.
     places: FxHashMap<Unit, usize>,
     entries: Vec<Entry>,
     hand: usize,
@@ -118,7 +124,8 @@ fn bytes_of(stated: &Stated) -> usize {
 }
 
 impl UnitSums {
-    /// Room for `bytes` of checksums of a drive with `zones` zones. With less than a unit's in each shard none is kept.
+    /// Creates a cache of `bytes` for a drive with `zones` zones. If a shard has less space than
+    /// one unit needs, nothing is cached.
     pub(super) fn new(zones: u32, bytes: usize) -> UnitSums {
         UnitSums {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -127,7 +134,7 @@ impl UnitSums {
         }
     }
 
-    /// What is known of a unit, whose zone is pinned.
+    /// Returns the entry of a unit in a pinned zone.
     pub(super) fn find(&self, zone: u32, unit: u32) -> Option<Stated> {
         let age = self.age(zone)?;
         let mut shard = self.shard((zone, unit)).lock();
@@ -140,7 +147,7 @@ impl UnitSums {
         Some(entry.stated.clone())
     }
 
-    /// Keeps what the sound header of a unit said, whose zone is pinned.
+    /// Caches the verified header of a unit in a pinned zone.
     pub(super) fn remember(&self, zone: u32, unit: u32, stated: &Stated) {
         let Some(age) = self.age(zone) else { return };
         if bytes_of(stated) > self.shard_bytes {
@@ -154,20 +161,21 @@ impl UnitSums {
         }
     }
 
-    /// A zone without reads is about to be reset: what is known of its units does not count any more.
+    /// Invalidates the units of a zone that has no readers and is about to be reset.
     pub(super) fn forget(&self, zone: u32) {
         if let Some(age) = self.ages.get(zone as usize) {
             age.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// No order is needed: a reset begins after the last pin is gone, and the next reader was shown what was written after it.
+    /// Relaxed order suffices: a reset begins after the last pin is gone, and the next reader finds
+    /// only newer data in the map.
     fn age(&self, zone: u32) -> Option<u32> {
         self.ages.get(zone as usize).map(|age| age.load(Ordering::Relaxed))
     }
 
     fn shard(&self, (zone, unit): Unit) -> &Mutex<Shard> {
-        // Units of one zone lie at equal distances: the upper bits of a product spread them.
+        // Units of a zone are at equal distances; the upper bits of a product spread them.
         let mixed = (u64::from(zone) << 32 | u64::from(unit)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.shards[(mixed >> 32) as usize % SHARDS]
     }
@@ -188,7 +196,8 @@ impl Shard {
         }
     }
 
-    /// Removes an entry that was not used since the hand came by, or is out of date. There is one at the latest after a round.
+    /// Removes an entry that is invalid, or unused since the last visit of the hand. One is found
+    /// within a round.
     fn evict(&mut self, ages: &[AtomicU32]) {
         loop {
             self.hand %= self.entries.len();
@@ -198,7 +207,7 @@ impl Shard {
                 self.hand += 1;
                 continue;
             }
-            // The last entry, which is the newest, takes the place: the hand passes over it.
+            // The last entry, which is the newest, moves here, and the hand passes over it.
             let gone = self.entries.swap_remove(self.hand);
             self.bytes -= gone.bytes();
             self.places.remove(&gone.unit);
@@ -225,7 +234,7 @@ mod tests {
         Stated::new(&header(&[(1, 0, blocks)], vec![value; blocks as usize]))
     }
 
-    /// Every range of a unit of four pieces, of which two follow each other in their file.
+    /// Tries every range of a unit of four pieces, two of which are contiguous in their file.
     #[test]
     fn unit_holds_the_pieces_of_its_header_and_nothing_else() {
         let pieces = [(7, 1 << 33, 2), (1 << 40, 5, 3), (1 << 40, 8, 2), (7, 0, 1)];
@@ -272,7 +281,7 @@ mod tests {
         assert_eq!((kept.find(1, 0), kept.find(0, 256)), (None, None));
         kept.forget(1);
         assert_eq!((kept.find(1, 256), kept.find(2, 256)), (None, Some(sums(255, 8))));
-        // The next unit at this place.
+        // Next unit at this place.
         kept.remember(1, 256, &sums(9, 1));
         assert_eq!(kept.find(1, 256), Some(sums(9, 1)));
         check(&kept);
@@ -290,7 +299,7 @@ mod tests {
         assert!(bytes(&kept) > SHARDS * (ENTRY_BYTES + 4 * 255), "{} bytes", bytes(&kept));
     }
 
-    /// One pass over many units does not push out what is used between.
+    /// A scan of many units does not evict an entry that is used meanwhile.
     #[test]
     fn unit_that_is_used_between_outlives_a_scan() {
         let kept = UnitSums::new(20_000, SHARDS * 8 * (ENTRY_BYTES + 4));
