@@ -1,7 +1,8 @@
-//! Zones that were closed before they were full, which take resources of the drive until they are finished.
+//! Finishing of zones that were closed before they were full.
 //!
-//! While there are any, no zone is opened: the drive would have more active zones than it allows, and refuse the write. So
-//! a thread that waits for anything finishes them first.
+//! Such a zone remains active until it is finished, and no other zone is opened meanwhile, because
+//! the drive would exceed its limit of active zones and fail the write. So a thread that waits for
+//! anything finishes these zones first.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -10,7 +11,7 @@ use crate::waiter::Wait;
 use zonal_core::Op;
 
 impl Shared {
-    /// Finishes zones that were closed early and have no writes in flight, and returns whether there was one.
+    /// Finishes zones that were closed early and have no writes in flight. Returns true if it did.
     pub(super) fn finish_closed(&self, waiter: &dyn Wait) -> bool {
         let mut did = false;
         loop {
@@ -27,7 +28,8 @@ impl Shared {
 }
 
 impl Core {
-    /// Closes an open zone of users that is mostly garbage, for writers that would find no space otherwise. Returns whether there was one.
+    /// Closes an open user zone that is mostly garbage, for writers that would find no space
+    /// otherwise. Returns true if there was one.
     pub(super) fn close_for_room(&mut self) -> Result<bool, FsError> {
         if self.gc_is_helpless {
             return Ok(false);

@@ -1,14 +1,15 @@
-//! Makes zones free again: resets and collects them.
+//! Garbage collection: copies live data out of zones, and resets zones.
 //!
-//! There is no thread in here. A thread that waits for space does a background step, one thread at a time. A caller with
-//! nothing else to do can do steps ahead of need. A step is a commit, a few resets, or a batch of copies, so that no thread is kept
-//! by steps long after its space is there.
+//! This module has no thread of its own. Threads that wait for space do background steps, one
+//! thread at a time, and idle callers can do steps ahead of need. A step is a commit, a few resets,
+//! or a batch of copies, which bounds how long a thread keeps working after its space is available.
 //!
-//! # How a zone is collected
-//! The collector chooses the closed zone with the least live data. It lists what files still have of it, in the order of
-//! the drive. It moves this in batches: it reads, verifies, sorts by file and block, and writes to its own zone. A disk
-//! moves between the two zones once a batch. When a copy has completed, the file gets it, unless a write has replaced the
-//! block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
+//! # Collecting a zone
+//! The victim is the closed zone with the least live data. Its live pieces are listed in address
+//! order and moved in batches: read, verified, sorted by file and block, and written to a zone of
+//! the collector. A disk seeks between the two zones once per batch. When a copy completes, it
+//! replaces the original in the file's map, unless a write has replaced the block meanwhile. A zone
+//! without live data is reset once a commit that no longer refers to it is durable.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -30,57 +31,58 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// Units of a batch, which are read before they are written. They are enough to pay for the move between two zones of a
-/// disk, and no more, because writers wait for a batch.
+/// Units of a batch, which is read completely before it is written. Enough to amortise the seek
+/// between two zones of a disk, and no more, because writers wait for a batch.
 const BATCH_UNITS: u32 = 8;
 
-/// Commands that the collector has in flight while no writer waits for space.
+/// Maximum number of collector commands in flight while no writer waits for space.
 const DEPTH_MAX: u32 = 32;
 
-/// The same while a writer waits: reads and writes of users are not to queue after them.
+/// Maximum while a writer waits, to keep user I/O from queueing behind the collector's.
 const DEPTH_MIN: u32 = 8;
 
-/// Blocks that the collector reads along. Much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth
-/// of a rotation.
+/// Maximum gap in blocks that the collector reads along. Much of a victim is live, and 256 KiB
+/// takes an eighth of a rotation on a disk.
 const ALONG_MAX: u32 = 64;
 
-/// How urgent a background step is.
+/// Urgency of a background step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pressing {
-    /// Not yet: the space that is left decides.
+    /// Ahead of need: depends on the remaining space.
     Ahead,
-    /// There is no zone to write to.
+    /// No zone is left to write to.
     Now,
-    /// It was asked for.
+    /// Requested by the user.
     Asked,
 }
 
-/// A zone that is collected, as it is between two steps.
+/// Zone being collected, between two steps.
 #[derive(Debug)]
 pub(super) struct Collection {
     victim: ZoneIndex,
-    /// What is not copied yet, in the order of the drive.
+    /// Pieces not copied yet, in address order.
     pieces: VecDeque<Live>,
     headers: HeaderSums,
     progress: Progress,
 }
 
-/// Zones that are reset at once.
+/// Zones reset in one step.
 const RESETS_MAX: usize = 16;
 
 impl Shared {
-    /// Does one step towards free zones, if one is due and no other thread does one. Returns whether it did.
+    /// Does one step towards free zones, if one is due and no other thread is doing one. Returns
+    /// true if it did.
     pub(super) fn background_step(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.try_step(waiter, Pressing::Ahead)
     }
 
-    /// The same, for a thread that found no zone: with reservations for all that is left, the accounts may show no
-    /// shortage.
+    /// Does a step for a thread that found no zone. If reservations cover all remaining space, the
+    /// accounts may show no shortage.
     pub(super) fn find_room(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         self.try_step(waiter, Pressing::Now)
     }
 
-    /// Collects the zone that gains most, whether or not space is short. Returns whether it did a step.
+    /// Collects the best victim even if space is not short. Returns true if it did a step.
     pub(super) fn collect_one(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         drop(self.lock_when(waiter, WaitsFor::Step, |core| {
             core.check_alive()?;
@@ -105,7 +107,7 @@ impl Shared {
         self.run_step(waiter, pressing)
     }
 
-    /// Does the step of a thread that has set `is_step_running`, and clears that.
+    /// Runs the step of a thread that has set `is_step_running`, and clears the flag.
     fn run_step(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
         let mut result = self.step_alone(waiter, pressing);
         while pressing == Pressing::Asked && matches!(result, Ok(true)) && self.lock().collection.is_some() {
@@ -114,7 +116,7 @@ impl Shared {
         let mut core = self.core.lock();
         core.is_step_running = false;
         match &result {
-            // A step that did something may be one of many.
+            // More steps may follow a productive one.
             Ok(true) => {
                 core.step_may_help();
                 core.tell_of_room(self);
@@ -166,7 +168,7 @@ impl Shared {
         self.continue_collection(waiter, collection)
     }
 
-    /// Resets zones that nothing durable refers to any more, and returns whether there was one.
+    /// Resets zones that no durable metadata refers to. Returns true if there were any.
     fn reset_dead(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
             let core = self.lock();
@@ -181,19 +183,19 @@ impl Shared {
                 .collect();
             for zone in &zones {
                 space.book.begin_reset(*zone, committed)?;
-                // No read has the zone pinned, and the next ones find what comes after the reset.
+                // No read pins the zone, and later reads find the data written after the reset.
                 self.unit_sums.forget(zone.0);
             }
             zones
         };
-        // A call without requests would tell the waiter that something was waited for.
+        // An empty batch of calls would signal to the waiter that something was waited for.
         if zones.is_empty() {
             return Ok(false);
         }
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
         for (zone, (result, _)) in zones.iter().zip(answers) {
-            // A zone that is written by none keeps its runs.
+            // A zone that can no longer be written keeps its runs.
             let runs = map::runs(&self.reader, zone.0)?;
             let mut core = self.lock();
             match result {
@@ -209,7 +211,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Chooses `victim`, and lists what is live there.
+    /// Pins `victim` and lists its live pieces.
     fn begin_collection(&self, victim: ZoneIndex, reason: Reason) -> Result<Collection, FsError> {
         let progress = {
             let mut core = self.lock();
@@ -218,10 +220,10 @@ impl Shared {
             let mut space = self.space.lock();
             let account = *space.book.zone(victim)?;
             core.statistics.gc_victims_blocks += u64::from(account.used);
-            // While it is collected it is no other collection's victim.
+            // Prevents another collection of this zone.
             space.book.pin(victim, Pin::Copy)?;
             space.collection_begins();
-            // A lost zone frees nothing.
+            // Collecting a lost zone frees no space.
             let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
             Progress::new(blocks, account.used)
         };
@@ -229,8 +231,8 @@ impl Shared {
         let pieces = VecDeque::from(pieces);
         {
             let mut core = self.lock();
-            // What its runs do not know stays where it is: to collect the zone again would never gain anything. Files may have
-            // left some of it since its pieces were listed.
+            // Blocks that are missing from the runs cannot be moved, and collecting the zone again
+            // would never gain anything. Files may have freed some since the pieces were listed.
             let used = u64::from(core.space.lock().book.zone(victim)?.used);
             let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
             if known < used {
@@ -240,7 +242,8 @@ impl Shared {
         Ok(Collection { victim, pieces, headers, progress })
     }
 
-    /// Copies a batch of what is live in a victim, or ends its collection if all is copied. Returns whether there was room.
+    /// Copies a batch of live pieces, or ends the collection after the last one. Returns true if
+    /// there was space.
     fn continue_collection(&self, waiter: &dyn Wait, mut collection: Collection) -> Result<bool, FsError> {
         let victim = collection.victim;
         let mut result = Ok(());
@@ -254,7 +257,7 @@ impl Shared {
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| Ok(core.copies_have_ended()))?;
         self.space.lock().collection_ended(victim)?;
         match result {
-            // Zones that were kept for copies have failed.
+            // Zones reserved for copies have failed.
             Err(FsError::NoSpace) => {
                 core.space.lock().credit.gc_is_idle(false);
                 core.gc_is_helpless = true;
@@ -277,10 +280,11 @@ impl Shared {
             core.still_held(batch)?
         };
         let (mut sound, fetched) = self.read_batch(waiter, *victim, headers, batch)?;
-        // Not before, when writers have just had what the last copies brought: half a batch at a time is less of a burst.
+        // Credit is granted only now, because writers have just had that of the last copies: half a
+        // batch at a time makes smaller bursts.
         self.lock().space.lock().credit.earned(progress.continues(blocks));
-        // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
-        // when the victim is done, which takes seconds.
+        // Drives and write modes may complete the commands of one zone before those of the next.
+        // User zones would then be served only after the victim, seconds later.
         drop(self.lock_when(waiter, WaitsFor::Units, |core| {
             core.check_alive()?;
             Ok(core.units.lock().blocks() == 0 || core.copies_have_ended())
@@ -296,8 +300,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads and verifies a batch. Returns its sound pieces, by file and block, and their bytes. Damaged pieces stay where
-    /// they are.
+    /// Reads and verifies a batch. Returns its intact pieces, sorted by file and block, with their
+    /// bytes. Damaged pieces stay in place.
     fn read_batch<'a>(
         &'a self,
         waiter: &dyn Wait,
@@ -309,7 +313,7 @@ impl Shared {
             batch.iter().flat_map(|piece| spans(piece.ino, &piece.at).map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
         let depth = self.lock().depth() as usize;
-        // What is copied leaves its zone: its checksums are not needed again.
+        // The data is leaving this zone, so its checksums are not worth caching.
         let source =
             From { depth, along_max: ALONG_MAX, known: None, headers: Some(headers), ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
@@ -329,7 +333,7 @@ impl Shared {
         Ok((sound, fetched))
     }
 
-    /// Copies as many of `pieces` as fit a unit, and returns how many blocks.
+    /// Copies as many of `pieces` as fit in a unit, and returns the number of blocks.
     fn copy_unit(
         &self,
         waiter: &dyn Wait,
@@ -367,7 +371,7 @@ impl Shared {
         Ok(blocks)
     }
 
-    /// How many blocks the next unit takes: no more pieces than its header has room for.
+    /// Returns the number of blocks for the next unit, limited to the pieces that fit in a header.
     fn wanted(&self, pieces: &VecDeque<Live>) -> u32 {
         let most = self.unit_blocks() - 1;
         let pieces = pieces.iter().take(Header::records_max(most));
@@ -385,7 +389,7 @@ fn carried(piece: Live) -> Carried {
     Carried { ino, block, blocks: extent.blocks, number, source: Source::Copy(extent) }
 }
 
-/// A span as a piece of its own.
+/// Returns a span as a piece.
 fn live_of(span: &Span, number: u64) -> Live {
     let BlockPlace { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
@@ -397,7 +401,7 @@ fn live_of(span: &Span, number: u64) -> Live {
     }
 }
 
-/// Up to `blocks` data blocks from the front of `pieces`.
+/// Takes up to `blocks` data blocks from the front of `pieces`.
 fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Live> {
     let mut taken = Vec::new();
     let mut left = blocks;
@@ -418,20 +422,21 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Live> {
 }
 
 impl Core {
-    /// The commit that a background step should do. It lets a dead zone be reset, so that free zones are as low as can be,
-    /// or it bounds the changes in memory.
+    /// Returns the commit that a background step should do: one that allows a dead zone to be
+    /// reset, to keep low-numbered zones free, or one that bounds the uncommitted changes in
+    /// memory.
     fn commit_wanted(&self, changes_max: usize) -> Option<u64> {
         let changes = (self.rows.changes() > changes_max).then(|| self.rows.number());
         let wanted = self.space.lock().book.commit_wanted().max(changes);
         wanted.filter(|commit| *commit > self.committed)
     }
 
-    /// Whether and why zones have to be collected.
+    /// Returns the reason for garbage collection, if it is needed.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
         self.space.lock().needs_gc(low_space_percent)
     }
 
-    /// Whether space can come free without a change by users.
+    /// True if space can become free without changes by users.
     pub(super) fn is_reclaimable(&self) -> bool {
         let book = &self.space.lock().book;
         match self.gc_is_helpless {
@@ -440,8 +445,8 @@ impl Core {
         }
     }
 
-    /// Whether all copies have ended. Copies that failed and find no zone are given up once no unit is in flight: their
-    /// data is still where it was.
+    /// True once all copies have ended. Failed copies that find no zone are given up once no unit
+    /// is in flight; their data is still at its old place.
     fn copies_have_ended(&mut self) -> bool {
         let mut units = self.units.lock();
         if units.copies() == 0 {
@@ -455,12 +460,13 @@ impl Core {
         self.units.lock().copies() == 0
     }
 
-    /// Commands that the collector may have in flight.
+    /// Maximum number of collector commands in flight.
     fn depth(&self) -> u32 {
         if self.space.lock().credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
-    /// What files still have of a batch, with the numbers of its copies: files are written meanwhile.
+    /// Returns the part of a batch that files still have, with the numbers of its copies. Files may
+    /// have been written meanwhile.
     fn still_held(&mut self, batch: Vec<Live>) -> Result<Vec<Live>, FsError> {
         let mut still = Vec::with_capacity(batch.len());
         for Live { ino, at, number } in batch {
@@ -469,7 +475,7 @@ impl Core {
         Ok(self.numbered(still))
     }
 
-    /// Some blocks of a zone cannot be moved: it is not collected again before they are gone.
+    /// Excludes a zone from collection until its immovable blocks are gone.
     fn leave_alone(&mut self, zone: ZoneIndex, blocks: u64) {
         self.statistics.damaged_blocks += blocks;
         self.space.lock().leave_alone(zone);

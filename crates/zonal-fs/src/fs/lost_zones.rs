@@ -1,7 +1,8 @@
-//! Zones that the drive will not write any more, or not even read.
+//! Zones that have become read-only or offline.
 //!
-//! The drive says so in the answer to a write, a read or a reset, or tells of it in an event. The collector moves live data out of a
-//! read-only zone. The data of an offline zone is lost, and the error of a read names the zone.
+//! The drive reports them in the answer to a write, read or reset, or by an event. Garbage
+//! collection moves live data out of a read-only zone. Data in an offline zone is lost, and reads
+//! fail with an error that names the zone.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -11,12 +12,12 @@ use crate::waiter::Wait;
 use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 use zonal_io::volume::DeviceEvent;
 
-/// How its zone is lost by an answer, if it is.
+/// Returns the kind of loss that an error indicates for its zone, if any.
 pub(super) fn lost_by(error: &RequestError) -> Option<Lost> {
     drive::lasting_condition(error).and_then(lost)
 }
 
-/// How a zone in `condition` is lost, if it is.
+/// Returns the kind of loss that `condition` means, if any.
 fn lost(condition: ZoneCondition) -> Option<Lost> {
     match condition {
         ZoneCondition::ReadOnly => Some(Lost::ReadOnly),
@@ -26,7 +27,8 @@ fn lost(condition: ZoneCondition) -> Option<Lost> {
 }
 
 impl Shared {
-    /// Takes in what the drive has told of its zones. For the thread that does a step: no zone is reset meanwhile.
+    /// Processes the drive's zone events. Called by the thread that does a step, so that no zone is
+    /// reset meanwhile.
     pub(super) fn hear_of_zones(&self) -> Result<(), FsError> {
         while let Some(event) = self.events.next() {
             let DeviceEvent::Zone { zone, condition } = event else { continue };
@@ -39,7 +41,7 @@ impl Shared {
         Ok(())
     }
 
-    /// After a read that failed. If its answer says that the zone is lost, this asks the drive what the zone is now.
+    /// After a read error that indicates a lost zone, asks the drive for the zone's condition.
     pub(super) fn note_lost_zone(&self, waiter: &dyn Wait, error: &FsError) -> Result<(), FsError> {
         let FsError::Read { zone, error, .. } = error else { return Ok(()) };
         let zone = ZoneIndex(*zone);
@@ -54,7 +56,7 @@ impl Shared {
 }
 
 impl Core {
-    /// The drive will not write the zone any more. An offline zone stays offline.
+    /// Records that the drive no longer writes the zone. An offline zone stays offline.
     pub(super) fn lose_zone(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
         if self.space.lock().lose(zone, how)? && how == Lost::Offline {
             self.readers.note_lost();

@@ -1,13 +1,15 @@
-//! Room for metadata, asked for before rows are added.
+//! Admission of changes by the space for metadata.
 //!
-//! A database that finds no room takes nothing any more, and with it the file system. So a caller that adds rows is refused
-//! earlier. There is still room then for taking rows away, for copies of the collector, and for what is in flight.
+//! A database that runs out of space stops accepting changes, and with it the file system. So
+//! callers that add rows are refused earlier, while there is still space to remove rows, for copies
+//! by garbage collection, and for units in flight.
 //!
-//! # When there seems to be none
-//! Where rows were taken away, pages in use are counted, which takes a commit; such pages come free two commits later. If that
-//! is not enough, the store takes another segment, while files can do without it. Otherwise zones are collected: the rows keep
-//! what was written to a zone until it is reset. If that fails too, there is no room. The next caller is told so at once,
-//! unless something has changed since.
+//! # When space seems to be exhausted
+//! If rows were removed, pages in use are counted, which takes a commit; such pages become free two
+//! commits later. If that is not enough, the store takes another segment, as long as files can do
+//! without it. Failing that, zones are collected, because rows describe the data written to a zone
+//! until it is reset. If this fails, too, there is no space, and further callers are refused at
+//! once, until something changes.
 
 use super::core::{Core, Shared};
 use super::create::GRANTED_CHANGES_MAX;
@@ -16,37 +18,37 @@ use super::waiting::WaitsFor;
 use crate::store::Fill;
 use crate::waiter::Wait;
 
-/// What an operation does to the rows.
+/// Effect of an operation on the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Touched {
-    /// It adds some.
+    /// Adds rows.
     Added,
-    /// It takes some away, or changes them.
+    /// Removes or changes rows.
     Changed,
 }
 
-/// Changes that a piece of a unit makes when it completes: its extent, the rest of an extent that it splits, its run, and
-/// its file.
+/// Row changes of a completed piece of a unit: its extent, the rest of an extent that it splits,
+/// its run, and its file.
 const CHANGES_OF_PIECE: usize = 4;
 
-/// Commits after which pages that rows have left are free.
+/// Number of commits after which pages left by rows are free.
 const COMMITS: u32 = 3;
 
-/// Zones that are collected for a caller before it is refused.
+/// Number of zones collected for a caller before it is refused.
 const VICTIMS: u32 = 4;
 
-/// What is in the way.
+/// Obstacle to a change.
 enum Obstacle {
-    /// Pieces of units in flight.
+    /// Too many pieces of units in flight.
     Units,
-    /// Changes that wait for a commit.
+    /// Too many uncommitted changes.
     Changes,
-    /// There seems to be no room.
+    /// Space seems to be exhausted.
     Full,
 }
 
 impl Shared {
-    /// Returns once there is room for the change of rows that the caller is about to make.
+    /// Returns once there is space for the row changes that the caller is about to make.
     pub(super) fn admit(&self, waiter: &dyn Wait, touched: Touched) -> Result<(), FsError> {
         loop {
             let obstacle = {
@@ -66,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Tries to find room where there seems to be none.
+    /// Tries to find space for rows when it seems to be exhausted.
     fn find_room_for_rows(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let (is_stale, has_freed) = {
             let core = self.lock();
@@ -76,7 +78,8 @@ impl Shared {
         if has_freed && is_stale && self.count(waiter)? {
             return Ok(());
         }
-        // By a quarter: a store that is always nearly full lets few changes wait, and commits often.
+        // By a quarter: a store that stays nearly full allows few uncommitted changes and commits
+        // often.
         let wanted = self.lock().rows.gauge().limit() / 4 * 5;
         while self.grow_store(waiter, wanted)? {
             let core = self.lock();
@@ -104,7 +107,7 @@ impl Shared {
         core.check_room()
     }
 
-    /// Counts what is in use, until what was taken away counts no more; whether there is room.
+    /// Counts pages in use, until removed ones no longer count. Returns true if there is space.
     fn count(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         for _ in 0..COMMITS {
             let number = {
@@ -122,8 +125,9 @@ impl Shared {
 }
 
 impl Core {
-    /// What is in the way. Threads may make files without asking while nothing would be in the way of all that they can be granted: each
-    /// thread that asks sees to that, because what it is about to change may take the room.
+    /// Returns the obstacle, if any. Threads may create files without asking as long as there would
+    /// be no obstacle to everything that they can be granted. Each thread that asks checks this,
+    /// because its own change may use up the space.
     fn obstacle(&self, touched: Touched) -> Option<Obstacle> {
         let gauge = self.rows.gauge();
         let max = gauge.changes_max(self.space.lock().blocks_to_lend());

@@ -1,8 +1,8 @@
 //! Zones that the metadata store takes from the data, and gives back.
 //!
-//! The store grows before rows find no room: the operation that adds rows reserves a zone like a write does, and waits for the
-//! collector if none is free. Where a zone of the store fails in the midst of a commit, the store takes a free zone at once, if
-//! the collector keeps one: nothing can wait there.
+//! The store grows before rows run out of space: the operation that adds rows reserves a zone like
+//! a write, and waits for garbage collection if none is free. If a zone of the store fails during a
+//! commit, which cannot wait, the store takes a free zone at once, if the collector has kept one.
 
 use super::core::Shared;
 use super::error::FsError;
@@ -18,16 +18,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zonal_core::{Nanos, ZoneIndex};
 
-/// Zones that are collected before the store is told that none comes free.
+/// Number of zones collected before the store gives up on getting one.
 const TRIES_MAX: u32 = 16;
 
-/// Gives the store free zones of a file system.
+/// Source of free zones for the store.
 struct FreeZones(Weak<Shared>);
 
 impl ZoneSource for FreeZones {
     fn take(&self, _drive: &Drive, _waiter: &dyn Wait, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
         let shared = self.0.upgrade()?;
-        // A thread that waits for the rows may have the lock of the space.
+        // A thread that waits for the rows may hold the lock of the space.
         if shared.is_compacting.load(Ordering::Acquire) {
             return None;
         }
@@ -35,13 +35,13 @@ impl ZoneSource for FreeZones {
     }
 }
 
-/// Time without a batch after which the superblock names the last one.
+/// Time without a batch after which the last one is recorded in the superblock.
 const IDLE: Nanos = Nanos(1_000_000_000);
 
-/// Longest wait for reads and commits of other threads.
+/// Maximum wait for reads and commits of other threads.
 const READS_MAX: Nanos = Nanos(2_000_000_000);
 
-/// The last batch that a background step saw.
+/// Last batch seen by a background step.
 #[derive(Debug, Default)]
 pub(super) struct LastBatch {
     batch: u64,
@@ -50,7 +50,7 @@ pub(super) struct LastBatch {
 }
 
 impl Shared {
-    /// From now on the store takes zones from this file system.
+    /// Lets the store take zones from this file system.
     pub(super) fn attach_store(self: &Arc<Shared>) {
         if let Some(log) = self.backend().log() {
             log.attach(Arc::new(FreeZones(Arc::downgrade(self))));
@@ -61,14 +61,15 @@ impl Shared {
         self.core.lock().rows.backend().clone()
     }
 
-    /// Gives the store more room, unless it has room for `wanted` pages by now, and if that is to be had. Whether it has more.
+    /// Gives the store more space if possible, unless it has space for `wanted` pages by now.
+    /// Returns true if it has.
     pub(super) fn grow_store(&self, waiter: &dyn Wait, wanted: u64) -> Result<bool, FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(false) };
         let mut core =
             self.lock_when(waiter, WaitsFor::Growth, |core| core.check_alive().map(|()| !core.is_growing))?;
         if core.rows.gauge().has_room() && core.rows.gauge().limit() >= wanted {
-            // Another thread has been here meanwhile.
+            // Another thread has grown the store meanwhile.
             return Ok(true);
         }
         core.is_growing = true;
@@ -97,7 +98,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Takes a free zone, once there is one: blocks that are left in open zones do not make one.
+    /// Takes a free zone, once there is one: free blocks in open zones do not suffice.
     fn free_zone_for_store(
         &self,
         waiter: &dyn Wait,
@@ -118,7 +119,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Takes a zone back that the store does not need.
+    /// Takes back the zones that the store does not need.
     pub(super) fn shrink_store(&self) -> Result<(), FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(()) };
@@ -131,11 +132,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Compacts a store of at most `pages_max` pages if most of its rows were removed, and takes back its unneeded zones. Readers of rows wait
-    /// meanwhile.
+    /// Compacts a store of at most `pages_max` pages if most of its rows were removed, and takes
+    /// back unneeded zones. Readers of rows wait meanwhile.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`], and the store's if it cannot be read any more.
+    /// [`FsError::ReadOnly`], and the store's if it can no longer be read.
     pub(super) fn compact_store(&self, pages_max: u64) -> Result<Compacted, FsError> {
         let compactor = {
             let mut core = self.lock();
@@ -172,7 +173,7 @@ impl Shared {
     /// Compacts a sparse store of any size as soon as no other thread reads or commits.
     ///
     /// # Errors
-    /// As [`Shared::compact_store`], and those of a commit.
+    /// As for [`Shared::compact_store`], and those of a commit.
     pub(super) fn compact_for_space(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let begin = waiter.now();
         loop {
@@ -186,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Waits for readers of earlier commits, if this commit should.
+    /// Waits for readers of earlier commits if this commit requires it.
     pub(super) fn wait_for_readers(&self, waiter: &dyn Wait, sealed: &Sealed) {
         let begin = waiter.now();
         while sealed.waits_for_readers() && waiter.now().0 - begin.0 <= READS_MAX.0 {
@@ -195,7 +196,7 @@ impl Shared {
         waiter.done();
     }
 
-    /// Names the last batch in the superblock, if there was none for [`IDLE`].
+    /// Records the last batch in the superblock, if there was none for [`IDLE`].
     pub(super) fn name_batch_if_idle(&self, waiter: &dyn Wait) {
         let backend = self.backend();
         let Some(log) = backend.log() else { return };
@@ -215,19 +216,20 @@ impl Shared {
             }
         };
         if is_due {
-            // A failure leaves the last batch unnamed. If the superblock cannot be written at all, the next segment fails.
+            // After a failure the last batch is not recorded. If the superblock cannot be written
+            // at all, the next segment fails.
             let _ = log.name_batch();
         }
     }
 
-    /// What a zone takes of what files can have.
+    /// Space of a zone, as counted for files.
     pub(super) fn need_of_zone(&self) -> Need {
         let blocks = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
         Need { extents: self.space.lock().book.data_blocks(blocks).into(), available: blocks.into() }
     }
 }
 
-/// A store whose rows were mostly removed is larger than it has to be.
+/// Compacts a store that is larger than necessary, because most of its rows were removed.
 impl Drop for Shared {
     fn drop(&mut self) {
         let core = self.core.get_mut();
@@ -235,7 +237,7 @@ impl Drop for Shared {
         if core.check_alive().is_err() || !rows.is_sparse() {
             return;
         }
-        // A failure changes nothing of what is durable. The next opening finds it out.
+        // A failure leaves the durable state unchanged, and is found by the next mount.
         if rows.compactor().run().is_ok_and(|compacted| compacted == Compacted::Done) {
             let backend = rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}

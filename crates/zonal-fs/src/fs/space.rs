@@ -1,11 +1,13 @@
-//! The space of a file system: accounts of zones, the open ones, credits, and zones that are yet to be finished or were given up.
+//! Space of a file system: zone accounts, open zones, credits, and zones to finish or give up.
 //!
-//! The parts are those of [`crate::space`]; here is what happens to several of them at once. They have one lock of their own, because most
-//! changes of one are changes of another: a zone that is closed leaves the open ones, and what was left of it is no credit any more.
+//! The parts are those of [`crate::space`]; this module has the operations on several of them. They
+//! share one lock, because most changes affect more than one part: closing a zone removes it from
+//! the open ones, and its remaining space is no longer credit.
 //!
-//! # Who needs the core as well
-//! Threads that wait for space are in the core's waiting room. So whatever may end a wait (space that is freed, given back or made available) is
-//! done under the core's lock, whose holder tells the waiting room. What takes space, or only looks, needs no more than this lock.
+//! # When the core is needed as well
+//! Threads that wait for space are in the core's waiting room. So anything that may end a wait
+//! (space that is freed, given back or made available) is done under the core's lock, and its
+//! holder notifies the waiting room. Taking or inspecting space needs only this lock.
 
 use super::beginnings::Beginnings;
 use super::error::FsError;
@@ -26,24 +28,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
 
-/// Failed resets after which a zone is given up.
+/// Number of failed resets after which a zone is given up.
 const RESET_FAILURES_MAX: u32 = 3;
 
-/// Times that a zone is finished before it is left as it is.
+/// Number of attempts to finish a zone before it is left as it is.
 const FINISHES_MAX: u32 = 3;
 
-/// Free zones that a commit leaves the collector.
+/// Free zones reserved for the collector when the store takes one during a commit.
 const FREE_MIN: u32 = 1;
 
-/// Where a unit goes.
+/// Place of a unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) opened: Opened,
-    /// Data blocks.
+    /// Number of data blocks.
     pub(super) blocks: u32,
 }
 
-/// The space and its lock.
+/// Space and its lock.
 pub(super) struct SpaceLock(Mutex<Space>);
 
 impl SpaceLock {
@@ -56,38 +58,39 @@ impl SpaceLock {
     }
 }
 
-/// What the lock guards.
+/// State guarded by the lock.
 pub(super) struct Space {
     pub(super) book: ZoneBook,
     pub(super) open: OpenZones,
     pub(super) credit: Credits,
     begun: Arc<Beginnings>,
-    /// Blocks of the largest unit, header included.
+    /// Blocks of the largest unit, including its header.
     unit_blocks: u32,
     zone_order: ZoneOrder,
     closed: Closed,
-    /// Zones with data that the collector cannot read: it leaves them alone.
+    /// Zones with data that the collector cannot read. They are excluded from collection.
     damaged: BTreeSet<ZoneIndex>,
-    /// How often resets of a zone have failed.
+    /// Number of failed resets of each zone.
     reset_failures: HashMap<ZoneIndex, u32>,
-    /// Zones whose account has changed since the last commit.
+    /// Zones with account changes since the last commit.
     changed: BTreeSet<ZoneIndex>,
-    /// Zones that have got their last unit since the list was taken.
+    /// Zones that have completed their last unit since the list was taken.
     ended: Vec<ZoneIndex>,
 }
 
-/// Zones closed before they were full, which take resources of the drive until they are finished.
+/// Zones closed before they were full, which remain active until they are finished.
 #[derive(Debug, Default)]
 struct Closed {
     zones: Vec<ZoneIndex>,
-    /// How many the drive is finishing.
+    /// Number of zones being finished by the drive.
     finishing: u32,
-    /// How often it has failed.
+    /// Number of failed attempts for each zone.
     failures: HashMap<ZoneIndex, u32>,
 }
 
 impl Space {
-    /// Space with these parts, and zones that were closed early, of a file system whose largest unit has `unit_blocks` with its header.
+    /// Creates the space from its parts and the zones that were closed early. `unit_blocks`
+    /// includes the header of the largest unit.
     pub(super) fn new(
         book: ZoneBook,
         open: OpenZones,
@@ -112,7 +115,7 @@ impl Space {
         }
     }
 
-    /// Hands out room for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
+    /// Allocates space for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
     pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         loop {
             let free = self.book.count(ZoneState::Free);
@@ -127,7 +130,7 @@ impl Space {
             };
             let room = self.book.zone(opened.zone)?.available();
             let mut unit = (blocks + 1).min(room).min(self.unit_blocks);
-            // One block left could hold nothing.
+            // A single remaining block would be unusable.
             if room - unit == 1 && unit > 2 {
                 unit -= 1;
             }
@@ -141,7 +144,8 @@ impl Space {
         }
     }
 
-    /// The same for all of `blocks` in one unit, without a reservation: zones with less room are closed.
+    /// Like [`Space::place`], for all `blocks` in one unit, without a reservation. Closes zones
+    /// with less space.
     pub(super) fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         while let Some(placed) = self.place(wish, blocks)? {
             self.room_lost(placed.blocks + 1);
@@ -164,7 +168,7 @@ impl Space {
         Some(self.open.open(zone, hint, owner))
     }
 
-    /// A zone gets no more data.
+    /// Closes a zone for further data.
     pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         if self.book.zone(zone)?.state == ZoneState::Open {
             let lost = self.book.close(zone)?;
@@ -174,7 +178,7 @@ impl Space {
         self.look_at(zone)
     }
 
-    /// A unit of `blocks` blocks has ended, of which `live` hold data of files.
+    /// Ends a unit of `blocks` blocks, `live` of them with live data.
     pub(super) fn unit_ended(&mut self, zone: ZoneIndex, blocks: u32, live: u32) -> Result<(), BookError> {
         self.book.end(zone, blocks, live)?;
         if live > 0 {
@@ -183,7 +187,7 @@ impl Space {
         Ok(())
     }
 
-    /// Looks whether a zone takes no more data, and whether its writes have ended.
+    /// Checks whether a zone has become full, and whether its writes have completed.
     pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         let account = *self.book.zone(zone)?;
         if account.state != ZoneState::Open {
@@ -196,12 +200,13 @@ impl Space {
         Ok(())
     }
 
-    /// Zones that have got their last unit since the last call.
+    /// Returns the zones that have completed their last unit since the last call.
     pub(super) fn take_ended(&mut self) -> Vec<ZoneIndex> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Live blocks of a zone are live no more as of the layer of rows with this number. Returns whether they become free.
+    /// Frees live blocks of a zone, as of the layer of rows with this number. Returns true if they
+    /// become free space.
     pub(super) fn free(&mut self, freed: Freed, number: u64) -> Result<bool, BookError> {
         let zone = ZoneIndex(freed.zone);
         let account = self.book.free(zone, freed.blocks, number)?;
@@ -209,7 +214,8 @@ impl Space {
         Ok(account.is_writable())
     }
 
-    /// The drive will not write the zone any more. An offline zone stays offline. Returns whether it is lost by this.
+    /// Records that the drive no longer writes the zone. An offline zone stays offline. Returns
+    /// true if it was not offline before.
     pub(super) fn lose(&mut self, zone: ZoneIndex, how: Lost) -> Result<bool, BookError> {
         let is_new = self.book.zone(zone)?.state != ZoneState::Offline;
         if is_new {
@@ -221,7 +227,7 @@ impl Space {
         Ok(is_new)
     }
 
-    /// Live blocks of zones in `state`.
+    /// Number of live blocks in zones in `state`.
     pub(super) fn live_in(&self, state: ZoneState) -> u64 {
         if self.book.count(state) == 0 {
             return 0;
@@ -230,7 +236,7 @@ impl Space {
         zones.map(|(_, account)| u64::from(account.used)).sum()
     }
 
-    /// Hands out room that was reserved.
+    /// Uses up reserved space.
     pub(super) fn spend(
         &mut self,
         reservation: &mut Reservation,
@@ -241,7 +247,8 @@ impl Space {
         self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
     }
 
-    /// Hands out room for a unit of this many data blocks. Data that crosses zones has more headers than were reserved.
+    /// Uses up space for a unit of this many data blocks. Data that crosses zones has more headers
+    /// than were reserved.
     pub(super) fn spend_on_unit(&mut self, room: &mut Reservation, blocks: u32) -> Result<(), FsError> {
         let wanted = u64::from(blocks) + 1;
         let owed = wanted.saturating_sub(room.left().available);
@@ -250,12 +257,12 @@ impl Space {
         Ok(())
     }
 
-    /// Counts room that was handed out without a reservation: for a unit that failed.
+    /// Accounts for space used without a reservation, by resubmitting a failed unit.
     pub(super) fn room_lost(&mut self, blocks: u32) {
         self.credit.lost(Need { extents: 0, available: blocks.into() });
     }
 
-    /// Room for a unit of copies, from the pool that is kept for them.
+    /// Allocates space for a unit of copies, from the pool reserved for them.
     pub(super) fn place_copy(&mut self, blocks: u32) -> Result<Option<Placed>, FsError> {
         let need = Need { extents: 0, available: u64::from(blocks) + 1 };
         let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
@@ -267,31 +274,31 @@ impl Space {
         Ok(placed)
     }
 
-    /// Whether and why zones have to be collected.
+    /// Returns the reason for garbage collection, if it is needed.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
         needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))
     }
 
-    /// A zone is collected from now on: writers go at the collector's pace.
+    /// Begins a collection: writers are throttled to the collector's pace from now on.
     pub(super) fn collection_begins(&mut self) {
         let mark = space::pace_mark(&self.book, &self.open, &self.credit);
         self.credit.gc_runs(mark);
     }
 
-    /// What is shown of it; `low_space_percent` is the option.
+    /// Statistics for display; `low_space_percent` is the option.
     pub(super) fn statistics(&self, low_space_percent: u8) -> space::Statistics {
         space::Statistics::of(&self.book, &self.open, &self.credit, low_space_percent)
     }
 
-    /// Compares the accounts with each other, while nothing is in flight.
+    /// Checks the accounts against each other, while nothing is in flight.
     ///
     /// # Panics
-    /// If they contradict each other: a bug.
+    /// If they are inconsistent, which is a bug.
     pub(super) fn check(&self) {
         space::check(&self.book, &self.open, &self.credit);
     }
 
-    /// A zone was reset: its capacity can be written.
+    /// Makes the capacity of a zone available after a reset.
     pub(super) fn was_reset(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         let blocks = self.book.end_reset(zone)?;
         self.begun.was_reset(zone.0);
@@ -301,7 +308,7 @@ impl Space {
         Ok(())
     }
 
-    /// A zone was not reset. It is tried again a few times, and then it counts as read-only.
+    /// Handles a failed reset. A zone counts as read-only after a few of them.
     pub(super) fn reset_failed(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         self.book.fail_reset(zone)?;
         let failures = self.reset_failures.entry(zone).or_default();
@@ -313,8 +320,8 @@ impl Space {
         Ok(())
     }
 
-    /// Unpins zones that were left alone for data that could not be read, once no file has that data. `victim`, which is being collected,
-    /// keeps its pin until its collection has ended.
+    /// Unpins zones with unreadable data once no file refers to that data. `victim`, which is being
+    /// collected, keeps its pin until the end of the collection.
     pub(super) fn let_damaged_go(&mut self, victim: Option<ZoneIndex>) -> Result<(), BookError> {
         let is_over = |zone: &ZoneIndex| {
             Some(*zone) != victim && self.book.zone(*zone).is_ok_and(|account| account.used == 0)
@@ -325,12 +332,12 @@ impl Space {
         Ok(())
     }
 
-    /// Some blocks of a zone cannot be moved: it is not collected again before they are gone.
+    /// Excludes a zone from collection until its immovable blocks are gone.
     pub(super) fn leave_alone(&mut self, zone: ZoneIndex) {
         self.damaged.insert(zone);
     }
 
-    /// The collection of a zone has ended. What could not be read keeps its zone: the pin stays.
+    /// Ends the collection of a zone. With unreadable data the zone stays pinned.
     pub(super) fn collection_ended(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         if self.damaged.contains(&zone) {
             return Ok(());
@@ -338,15 +345,16 @@ impl Space {
         self.book.unpin(zone, Pin::Copy)
     }
 
-    /// The open zone of users that is best closed for writers that would find no space otherwise: it is mostly garbage, what is left of it is too
-    /// little for them, and only closed zones are collected.
+    /// Returns the open user zone that is best closed for writers that would find no space
+    /// otherwise. It is mostly garbage, its remaining space is too little for them, and only closed
+    /// zones are collected.
     pub(super) fn best_closed_for_room(&self) -> Option<ZoneIndex> {
         if self.credit.waiting() == 0 {
             return None;
         }
         let pool = self.credit.pool().available;
         let users = self.open.iter().filter(|open| open.owner == Owner::User).map(|open| open.opened.zone);
-        // Copies of its data come out of the pool, and so does what is left of it.
+        // Copies of its data use the pool, and so does the loss of its remaining space.
         let gains = |zone: &ZoneIndex| {
             let account = self.book.zone(*zone).ok()?;
             let suits = self.book.gains_once_closed(*zone) && pool >= account.capacity.into();
@@ -355,14 +363,15 @@ impl Space {
         users.filter_map(|zone| gains(&zone)).min().map(|(_, zone)| zone)
     }
 
-    /// Whether zones that were closed early take resources of the drive.
+    /// True if zones that were closed early are still active.
     pub(super) fn has_closed(&self) -> bool {
         !self.closed.zones.is_empty() || self.closed.finishing > 0
     }
 
-    /// A zone that was closed early and has no writes in flight: the caller finishes it, and calls [`Space::finished`].
+    /// Returns a zone that was closed early and has no writes in flight. The caller finishes it and
+    /// calls [`Space::finished`].
     pub(super) fn next_to_finish(&mut self) -> Option<ZoneIndex> {
-        // A zone that is being reset gives its resources back anyway.
+        // The reset of a zone ends its active state anyway.
         let is_due = |zone: &ZoneIndex| {
             self.book.zone(*zone).is_ok_and(|account| {
                 account.written == account.allocated && account.state != ZoneState::Resetting
@@ -373,7 +382,7 @@ impl Space {
         Some(self.closed.zones.swap_remove(place))
     }
 
-    /// The drive has finished a zone, or has failed to.
+    /// Records the result of finishing a zone.
     pub(super) fn finished(&mut self, zone: ZoneIndex, is_done: bool) {
         self.closed.finishing -= 1;
         if !is_done {
@@ -381,19 +390,19 @@ impl Space {
         }
     }
 
-    /// Whether the data can do with a zone less: with fewer than this a file system does not open.
+    /// True if the data can spare a zone: the minimum is needed to open a file system.
     pub(super) fn can_lend(&self) -> bool {
         self.book.len() - self.book.count(ZoneState::Reserved) > ZONES_MIN
     }
 
-    /// Blocks of the zones that the store could have at once, and leave some.
+    /// Blocks of the zones that the store could take at once while leaving some.
     pub(super) fn blocks_to_lend(&self) -> u64 {
         let free = self.book.count(ZoneState::Free).saturating_sub(FREE_MIN + 1);
         let most = (self.book.len() - self.book.count(ZoneState::Reserved)).saturating_sub(ZONES_MIN);
         u64::from(free.min(most)) * u64::from(self.book.zone_blocks())
     }
 
-    /// Gives the lowest free zone to the store, out of what was reserved for it.
+    /// Lends the lowest free zone to the store, from its reservation.
     pub(super) fn lend(&mut self, reservation: &mut Reservation) -> Result<Option<ZoneIndex>, FsError> {
         let Some(zone) = self.book.lowest_free() else { return Ok(None) };
         let Need { extents, available } = self.book.lend(zone)?;
@@ -401,7 +410,7 @@ impl Space {
         Ok(Some(zone))
     }
 
-    /// Gives the lowest free zone to the store though none was reserved.
+    /// Lends the lowest free zone to the store without a reservation.
     pub(super) fn lend_at_once(&mut self) -> Option<ZoneIndex> {
         if self.book.count(ZoneState::Free) <= FREE_MIN || !self.can_lend() {
             return None;
@@ -412,7 +421,7 @@ impl Space {
         Some(zone)
     }
 
-    /// The store gives a zone of `capacity` blocks back.
+    /// Takes a zone of `capacity` blocks back from the store.
     pub(super) fn take_back(&mut self, zone: ZoneIndex, capacity: u32) -> Result<(), BookError> {
         let Need { extents, available } = self.book.take_back(zone, capacity)?;
         self.credit.freed(extents);
@@ -420,12 +429,12 @@ impl Space {
         Ok(())
     }
 
-    /// Whether no account has changed since the last commit.
+    /// True if no account has changed since the last commit.
     pub(super) fn is_clean(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Puts the accounts that have changed into rows.
+    /// Writes changed accounts to their rows.
     pub(super) fn note_accounts(&mut self, rows: &mut Rows) -> Result<(), BookError> {
         for zone in std::mem::take(&mut self.changed) {
             let (used, resets) = (self.book.zone(zone)?.used, self.book.resets(zone));
@@ -435,8 +444,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether users may have another unit in flight, with `in_flight` blocks of theirs there, `waiting` blocks in buffers, and `dirty_bytes` of both
-    /// at most.
+    /// True if users may have another unit in flight. They have `in_flight` blocks there and
+    /// `waiting` blocks in buffers, together limited to `dirty_bytes`.
     pub(super) fn has_room(&self, in_flight: u64, waiting: u64, dirty_bytes: u64) -> bool {
         let most = dirty_bytes / u64::from(BLOCK_BYTES);
         let is_low = in_flight + waiting < most && in_flight < self.credit.share_in_flight(most);
@@ -445,7 +454,7 @@ impl Space {
 }
 
 impl Closed {
-    /// The zone is reset or lost: it takes nothing any more.
+    /// Forgets a zone that is reset or lost.
     fn forget(&mut self, zone: ZoneIndex) {
         self.zones.retain(|other| *other != zone);
         self.failures.remove(&zone);
