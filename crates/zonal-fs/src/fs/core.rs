@@ -1,11 +1,13 @@
-//! What most changes share: the rows that a commit takes, files that are written or gone, threads that wait. Names, files in memory, the
-//! space, units in flight and the layers of rows have locks of their own: `Rank` in [`locked`](crate::store::locked) has the order of all.
+//! State shared by most changes: rows for the next commit, files being written or deleted, and
+//! waiting threads. Names, files in memory, space, units in flight and the layers of rows have
+//! their own locks; `Rank` in [`locked`](crate::store::locked) has the order of all locks.
 //!
-//! A unit that completes changes the map of its files, their rows and the accounts of zones, and a commit takes all of these changes or
-//! none. So the lock is held around them, and while rows are sealed.
+//! The completion of a unit changes file maps, rows of files and zone accounts, and a commit
+//! includes all of these changes or none. So the lock is held around them and while rows are
+//! sealed.
 //!
-//! One lock guards the core. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
-//! are not in memory are read before: [`look`](super::look).
+//! A thread holds the lock for microseconds, and never while it waits, copies a payload or calls a
+//! device. Rows that are not in memory are read beforehand: [`look`](super::look).
 
 use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
@@ -43,58 +45,63 @@ use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Events, Request};
 
-/// A unit's answer, as the completion function leaves it.
+/// Result of a unit's append, as queued by the completion function.
 pub(super) struct UnitAnswer {
     pub(super) token: u64,
     pub(super) result: Result<Output, RequestError>,
     pub(super) buf: IoBuf,
 }
 
-/// How a file system is used, as opposed to how it was made.
+/// Options of a mount, as opposed to properties set by `mkfs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// Zones open at once, for users and the collector; `None`: what the drive allows, 128 at most.
+    /// Maximum number of open zones, for users and garbage collection together. `None`: the drive's
+    /// limit, at most 128.
     pub max_open_zones: Option<u32>,
-    /// Which free zone is opened.
+    /// Choice of the free zone to open.
     pub zone_order: ZoneOrder,
-    /// Bytes in write buffers or in flight before writers wait.
+    /// Bytes in write buffers and in flight above which writers wait.
     pub dirty_bytes: u64,
-    /// Write quantum: bytes of one file that go out before those of other files that wait. `None`: a zone's worth on a
-    /// rotational drive, 0 elsewhere. With 0, files alternate unit by unit.
+    /// Write quantum: bytes of one file that are written before those of other waiting files.
+    /// `None`: a zone's worth on a rotational drive, 0 elsewhere. With 0, files alternate unit by
+    /// unit.
     pub turn_bytes: Option<u64>,
-    /// Collect as soon as less than this share of what is free can be written at once; 0: as late as space allows.
+    /// Start garbage collection when less than this percentage of the free space can be written at
+    /// once. 0: as late as space allows.
     pub low_space_percent: u8,
-    /// Whether files' lifetimes decide which data lie together.
+    /// Group data by the expected lifetimes of files.
     pub lifetimes: bool,
-    /// Bytes of metadata that the database keeps in memory.
+    /// Bytes of metadata cached by the database.
     pub cache_bytes: usize,
-    /// Bytes of data's checksums that are kept in memory: a read that finds those of its unit there reads nothing but data. A
-    /// gibibyte of data in units of a mebibyte has 1.2 MB of them. With 0 none are kept.
+    /// Size in bytes of the cache of data checksums. A read that finds the checksums of its unit
+    /// there reads only data. 1 GiB in units of 1 MiB has 1.2 MB of checksums. 0 disables the
+    /// cache.
     pub sums_bytes: usize,
-    /// Changed rows after which a background step commits them.
+    /// Number of changed rows at which a background step commits.
     pub changes_max: usize,
 }
 
 zonal_core::setters! {
     MountOptions
-    /// Zones open at once, for users and the collector; `None`: what the drive allows, 128 at most.
+    /// Maximum number of open zones, for users and garbage collection together. `None`: the drive's
+    /// limit, at most 128.
     with_max_open_zones max_open_zones: impl Into<Option<u32>>;
-    /// Which free zone is opened.
+    /// Choice of the free zone to open.
     with_zone_order zone_order: ZoneOrder;
-    /// Bytes in write buffers or in flight before writers wait.
+    /// Bytes in write buffers and in flight above which writers wait.
     with_dirty_bytes dirty_bytes: u64;
-    /// Bytes of one file that go out before those of other files that wait.
+    /// Bytes of one file that are written before those of other waiting files.
     with_turn_bytes turn_bytes: impl Into<Option<u64>>;
-    /// Share of what is free, in percent: with less of it writable at once, the collector begins.
+    /// Percentage of the free space: collection starts when less than this can be written at once.
     with_low_space_percent low_space_percent: u8;
-    /// Whether files' lifetimes decide which data lie together.
+    /// Group data by the expected lifetimes of files.
     with_lifetimes lifetimes: bool;
-    /// Bytes of metadata that the database keeps in memory.
+    /// Bytes of metadata cached by the database.
     with_cache_bytes cache_bytes: usize;
-    /// Bytes of data's checksums that are kept in memory; 0 keeps none.
+    /// Size in bytes of the cache of data checksums; 0 disables it.
     with_sums_bytes sums_bytes: usize;
-    /// Changed rows after which a background step commits them.
+    /// Number of changed rows at which a background step commits.
     with_changes_max changes_max: usize;
 }
 
@@ -114,31 +121,31 @@ impl Default for MountOptions {
     }
 }
 
-/// What is shared between the threads, or coroutines, that work with a file system.
+/// State shared by the threads or coroutines that use a file system.
 pub(super) struct Shared {
     pub(super) drive: Drive,
-    /// What the drive tells of its zones.
+    /// Events of the drive's zones.
     pub(super) events: Events,
     pub(super) superblock: Superblock,
     pub(super) options: MountOptions,
-    /// Idle channels whose answers go to `answers`: one submitter uses a channel at a time.
+    /// Idle channels that deliver to `answers`. Only one submitter uses a channel at a time.
     pub(super) channels: Mutex<Vec<Channel>>,
     pub(super) answers: Arc<Mutex<Vec<UnitAnswer>>>,
-    /// Buffers of a unit; where the device keeps no data their bytes do not count.
+    /// Buffers of a unit each. Their bytes are meaningless if the device keeps no data.
     pub(super) pool: BufferPool,
-    /// Buffers of small reads.
+    /// Buffers for small reads.
     pub(super) small: SmallBuffers,
-    /// Checksums of units that were read.
+    /// Cached checksums of units.
     pub(super) unit_sums: UnitSums,
     pub(super) begun: Arc<Beginnings>,
     pub(super) last_batch: Mutex<LastBatch>,
-    /// The store is being compacted, and reads of rows wait.
+    /// True while the store is being compacted. Reads of rows wait.
     pub(super) is_compacting: AtomicBool,
     /// Number of compactions of the store, failed ones included.
     pub(super) compactions: AtomicU64,
-    /// Whether the device keeps what it is given.
+    /// True if the device keeps data.
     pub(super) keeps_data: bool,
-    /// Rows, for threads without the lock.
+    /// Rows, for threads without the core's lock.
     pub(super) reader: Reader,
     /// Files in memory, for threads that only look at them.
     pub(super) nodes: Arc<Nodes>,
@@ -147,22 +154,23 @@ pub(super) struct Shared {
     pub(super) space: Arc<SpaceLock>,
     pub(super) units: Arc<UnitsLock>,
     pub(super) core: CoreLock,
-    /// Makes waiters for callers that bring none, if it was opened with it.
+    /// Makes waiters for callers without their own, if the file system was opened with it.
     pub(super) waiters: OnceLock<Waiters>,
 }
 
-/// The core and its lock.
+/// Core and its lock.
 pub(super) struct CoreLock(Mutex<Core>);
 
-/// A thread's hold of the core. When it ends, its changes of rows are shown to readers, and threads that it has told are woken.
+/// Guard of the core. When it is dropped, changed rows are published to readers, and notified
+/// threads are woken.
 pub(super) struct CoreGuard<'a> {
     core: InOrder<MutexGuard<'a, Core>>,
     lets_others_in: bool,
-    // Dropped last: a thread that wakes finds the lock free.
+    // Dropped last, so that a woken thread finds the lock free.
     bells: Bells,
 }
 
-/// Bells that are rung in the end.
+/// Bells that are rung on drop.
 struct Bells(Vec<Arc<Bell>>);
 
 impl Drop for Bells {
@@ -176,7 +184,7 @@ impl CoreLock {
         CoreLock(Mutex::new(core))
     }
 
-    /// The core as it is; [`Shared::lock`] takes in answers first.
+    /// Locks the core as it is. [`Shared::lock`] processes pending answers first.
     pub(super) fn lock(&self) -> CoreGuard<'_> {
         let core = InOrder::lock(Rank::Core, || self.0.lock());
         CoreGuard { core, lets_others_in: false, bells: Bells(Vec::new()) }
@@ -188,7 +196,7 @@ impl CoreLock {
 }
 
 impl CoreGuard<'_> {
-    /// Ends the hold of a thread that takes the lock again at once: a thread that waits for it has it before.
+    /// Releases the lock before taking it again at once, but hands it to a waiting thread first.
     pub(super) fn let_others_in(mut self) {
         self.lets_others_in = true;
     }
@@ -219,7 +227,7 @@ impl Drop for CoreGuard<'_> {
     }
 }
 
-/// What the lock guards.
+/// State guarded by the core's lock.
 pub(super) struct Core {
     pub(super) rows: Rows,
     pub(super) space: Arc<SpaceLock>,
@@ -231,29 +239,29 @@ pub(super) struct Core {
     pub(super) gone: GoneFiles,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
-    /// Units that wait for more short pieces.
+    /// Combined units being filled.
     pub(super) combined: CombinedUnits,
     pub(super) names: Arc<Names>,
     pub(super) files: FileCounter,
     pub(super) next_sequence: u64,
-    /// What the counter of numbers was when the file system was opened.
+    /// Counter of numbers at the time of the mount.
     pub(super) since: u64,
-    /// Number of the last layer that is durable.
+    /// Number of the last durable layer.
     pub(super) committed: u64,
     pub(super) is_committing: bool,
-    /// A thread gets more room for the store.
+    /// True while a thread extends the store.
     pub(super) is_growing: bool,
-    /// A thread resets or collects zones.
+    /// True while a thread resets zones or collects garbage.
     pub(super) is_step_running: bool,
-    /// The zone that is collected, while no step works on it.
+    /// Zone being collected, while no step works on it.
     pub(super) collection: Option<Collection>,
-    /// The collector found no room for copies, and no zone has become free since.
+    /// True if garbage collection found no space for copies and no zone has become free since.
     pub(super) gc_is_helpless: bool,
-    /// The first data that was lost since the last sync of everything.
+    /// First data loss since the last sync of the whole file system.
     pub(super) lost: Option<(u64, super::error::Lost)>,
-    /// Why nothing is changed any more.
+    /// Reason for refusing all changes.
     pub(super) dead: Option<String>,
-    /// Which file may send while others wait.
+    /// Scheduling of files that wait to send.
     pub(super) turns: Turns,
     /// Threads that wait for any of this.
     pub(super) room: WaitingRoom,
@@ -261,7 +269,7 @@ pub(super) struct Core {
 }
 
 impl Shared {
-    /// The core, once all answers that are there are taken in.
+    /// Locks the core, after processing all pending answers.
     pub(super) fn lock(&self) -> CoreGuard<'_> {
         let mut core = self.core.lock();
         let answers = std::mem::take(&mut *self.answers.lock());
@@ -274,13 +282,13 @@ impl Shared {
             }
         }
         self.tell_of_answers(&mut core);
-        // The caller compares what it has read without the lock with what is shown.
+        // The caller compares rows that it has read without the lock with the published ones.
         core.rows.publish();
         core
     }
 
-    /// The same, once `ready` returns true, or an error; the file system continues meanwhile. The thread that makes the condition
-    /// true tells those that wait for `what`.
+    /// Locks the core once `ready` returns true, or returns its error. The file system continues
+    /// meanwhile. A thread that makes the condition true notifies those that wait for `what`.
     pub(super) fn lock_when(
         &self,
         waiter: &dyn Wait,
@@ -298,14 +306,15 @@ impl Shared {
         }
     }
 
-    /// Answers were taken in: tells the threads that wait for what they change. Those that wait for a file have been told.
+    /// Notifies the threads affected by processed answers. Those that wait for a file have been
+    /// notified already.
     fn tell_of_answers(&self, core: &mut Core) {
         core.room.tell(|what| what == WaitsFor::Units);
         core.tell_of_room(self);
         core.step_may_help();
     }
 
-    /// Submits a unit's append.
+    /// Submits the append of a unit.
     pub(super) fn submit(&self, now: Nanos, request: Request) {
         let idle = self.channels.lock().pop();
         let channel = idle.unwrap_or_else(|| {
@@ -334,12 +343,12 @@ impl Shared {
 }
 
 impl Core {
-    /// Nothing is changed any more.
+    /// Refuses all changes from now on.
     pub(super) fn die(&mut self, error: &FsError) {
         self.die_of(error.to_string());
     }
 
-    /// The same for this reason.
+    /// Like [`Core::die`], with a reason.
     pub(super) fn die_of(&mut self, why: String) {
         self.nodes.refuse_changes();
         self.names.revoke();
@@ -347,12 +356,12 @@ impl Core {
         self.room.tell(|_| true);
     }
 
-    /// Something has changed that a step of the collector may make use of.
+    /// Notes a change that may give garbage collection something to do.
     pub(super) fn step_may_help(&mut self) {
         self.room.step_may_help(self.is_step_running);
     }
 
-    /// Tells the threads whose tickets are answered.
+    /// Notifies the threads with answered tickets.
     fn tell_of_space(&mut self) {
         if self.room.is_empty() {
             return;
@@ -364,7 +373,7 @@ impl Core {
         }
     }
 
-    /// Whether one more unit of users may be in flight.
+    /// True if one more unit of users may be in flight.
     pub(super) fn has_room(&self, shared: &Shared) -> bool {
         let waiting = self.write_buffers.count() + self.combined.count();
         let in_flight = self.units.lock().blocks();
@@ -372,7 +381,7 @@ impl Core {
         self.space.lock().has_room(in_flight, waiting, shared.options.dirty_bytes)
     }
 
-    /// If there is room, tells the thread that would get it.
+    /// Notifies the thread that is next to get room, if there is any.
     pub(super) fn tell_of_room(&mut self, shared: &Shared) {
         if self.room.is_empty() || !self.has_room(shared) {
             return;
@@ -385,24 +394,25 @@ impl Core {
         });
     }
 
-    /// An error if nothing may be changed any more.
+    /// Returns an error if changes are refused.
     pub(super) fn check_alive(&self) -> Result<(), FsError> {
         self.dead.clone().map_or(Ok(()), |why| Err(FsError::ReadOnly(why)))
     }
 
-    /// Takes blocks of a file out of its map and frees them.
+    /// Removes blocks of a file from its map and frees them.
     pub(super) fn free(&mut self, ino: u64, range: &Range<u64>) -> Result<(), FsError> {
         let gone = self.unmap(ino, range)?;
         if gone > 0 { self.update(ino, |file| file.count_blocks(gone, 0)) } else { Ok(()) }
     }
 
-    /// The same without counting them in the file's row. Returns how many they are.
+    /// Like [`Core::free`], but leaves the block count in the file's row and returns the number of
+    /// blocks.
     pub(super) fn unmap(&mut self, ino: u64, range: &Range<u64>) -> Result<u64, FsError> {
         let extents = map::extents(&self.rows, ino, range)?;
         self.unmap_found(ino, range, extents)
     }
 
-    /// The same, of blocks whose extents have been read.
+    /// Like [`Core::unmap`], for extents that the caller has read.
     pub(super) fn unmap_found(
         &mut self,
         ino: u64,
@@ -414,7 +424,7 @@ impl Core {
         Ok(blocks)
     }
 
-    /// Blocks of a zone that were a file's are free for users again, unless the zone is lost.
+    /// Returns former blocks of a file to the free space of users, unless their zone is lost.
     pub(super) fn give_back(&mut self, freed: map::Freed) -> Result<(), FsError> {
         let number = self.rows.number();
         let mut space = self.space.lock();
@@ -426,7 +436,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the accounts that have changed into rows.
+    /// Writes changed accounts to their rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
         self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
         Ok(self.space.lock().note_accounts(&mut self.rows)?)

@@ -1,4 +1,5 @@
-//! A thread's wait in the waiting room: between two looks at the core it sleeps, or polls the volume for all.
+//! A thread's wait in the waiting room: between two looks at the core it sleeps, or polls the
+//! volume for all threads.
 
 use super::core::{Core, CoreGuard, Shared};
 use super::waiting::{Part, WaitingRoom, WaitsFor};
@@ -6,16 +7,17 @@ use crate::waiter::{Bell, Wait};
 use zonal_core::Nanos;
 use zonal_io::sync::Arc;
 
-/// After this time a thread tries a step also if nothing has changed: what only time changes is seen then.
+/// Time after which a thread tries a step even if nothing has changed, for the sake of conditions
+/// that depend on time.
 const TRIES_AFTER: u64 = 100_000_000;
 
-/// The wait of one thread. A waiter that may not sleep is never in the room: it polls, and tries each step itself.
+/// Wait of one thread. A waiter that may not sleep never enters the room: it polls and tries steps.
 pub(super) struct Seat<'a> {
     shared: &'a Shared,
     waiter: &'a dyn Wait,
     waits_for: WaitsFor,
     place: Place,
-    /// When it last tried a step.
+    /// Time of the last attempted step.
     tried: Option<Nanos>,
 }
 
@@ -23,25 +25,27 @@ pub(super) struct Seat<'a> {
 #[derive(Default)]
 struct Place {
     part: Part,
-    /// It has done chores, and has not polled since.
+    /// True if the thread has done chores and not polled since.
     has_done_chores: bool,
 }
 
 /// Next action of a thread that has looked and found nothing.
 enum Pause {
-    /// Units are sent again and zones finished; it has left the room.
+    /// Resubmit units and finish zones, outside the room.
     Chores,
-    /// It has the watch, and polls the volume for all.
+    /// Poll the volume for all threads, as the one on watch.
     Poll,
-    /// It sleeps until the bell is rung.
+    /// Sleep until the bell is rung.
     Sleep(Arc<Bell>),
 }
 
 impl Place {
-    /// True if the thread does the chores now. They may take long, so it leaves the room and another thread gets the watch.
+    /// True if the thread does the chores now. They may take long, so it leaves the room, and
+    /// another thread gets the watch.
     ///
-    /// A thread polls between two turns of chores, because chores may wait for an answer that only a poll takes in. If each thread that
-    /// got the watch did chores first, the watch would go round for ever and no thread would poll.
+    /// A thread polls between two rounds of chores, because chores may wait for an answer that only
+    /// a poll processes. If each thread on watch did chores first, the watch would be passed around
+    /// forever and no thread would poll.
     fn takes_chores(&mut self, room: &mut WaitingRoom, has_chores: bool) -> bool {
         let takes = has_chores && !self.has_done_chores;
         if takes {
@@ -67,7 +71,7 @@ impl<'a> Seat<'a> {
         Seat { shared, waiter, waits_for, place: Place::default(), tried: None }
     }
 
-    /// The wait has ended.
+    /// Ends the wait.
     pub(super) fn leave(&mut self, core: &mut Core) {
         core.room.leave(std::mem::take(&mut self.place.part));
         self.waiter.done();
@@ -98,7 +102,7 @@ impl<'a> Seat<'a> {
         }
     }
 
-    /// `None` if it is to look again at once.
+    /// Returns the next action; `None` to look again at once.
     fn pause(&mut self, core: &mut Core) -> Option<Pause> {
         let has_chores = core.has_chores();
         if self.place.takes_chores(&mut core.room, has_chores) {
@@ -107,13 +111,14 @@ impl<'a> Seat<'a> {
         if let WaitsFor::File(ino) = self.waits_for
             && core.is_first_to_await(ino)
         {
-            // The file's tail may have come back since the look.
+            // The file's tail may have been returned since the look.
             return None;
         }
         Some(self.place.rests(&mut core.room, self.waits_for))
     }
 
-    /// Whether the thread should try a step before it waits: no thread does one, and it may find what to do.
+    /// True if the thread should try a step before it waits: no other thread is doing one, and this
+    /// one may find something to do.
     pub(super) fn should_step(&self, core: &Core) -> bool {
         let is_time = || {
             let since = |tried: Nanos| self.waiter.now().0.saturating_sub(tried.0);
@@ -122,12 +127,12 @@ impl<'a> Seat<'a> {
         !self.waiter.may_sleep() || !core.is_step_running && (core.room.may_step() || is_time())
     }
 
-    /// The thread is about to try a step, which may take long: another one gets the watch.
+    /// Leaves the room before a step, which may take long, so that another thread gets the watch.
     pub(super) fn step_out(&mut self, mut core: CoreGuard<'_>) {
         core.room.leave(std::mem::take(&mut self.place.part));
     }
 
-    /// It has tried a step, and found nothing to do.
+    /// Notes that a step found nothing to do.
     pub(super) fn found_no_step(&mut self) {
         match self.waiter.may_sleep() {
             true => self.tried = Some(self.waiter.now()),
@@ -138,7 +143,7 @@ impl<'a> Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        // An error has ended the wait.
+        // The wait was ended by an error.
         if !matches!(self.place.part, Part::Outside) {
             self.shared.core.lock().room.leave(std::mem::take(&mut self.place.part));
         }
@@ -146,13 +151,13 @@ impl Drop for Seat<'_> {
 }
 
 impl Core {
-    /// Notes that a thread waits for a file's tail; whether none did. If one did, no tail has come back meanwhile: its writer would
-    /// have taken the note away.
+    /// Notes that a thread waits for a file's tail. Returns true if it is the first. If it is not,
+    /// the tail has not been returned meanwhile, because its writer would have cleared the note.
     fn is_first_to_await(&self, ino: u64) -> bool {
         self.nodes.here(ino).is_some_and(|mut node| !std::mem::replace(&mut node.is_awaited, true))
     }
 
-    /// Whether units wait to be sent again, or zones to be finished.
+    /// True if units wait to be resubmitted, or zones to be finished.
     fn has_chores(&self) -> bool {
         self.units.lock().has_failed() || self.space.lock().has_closed()
     }
@@ -163,8 +168,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Round robin of three waiting threads whose conditions never become true, with chores that never end. Each thread runs until it sleeps,
-    /// and again once it is woken.
+    /// Runs three waiting threads round-robin, with conditions that never become true and chores
+    /// that never end. Each thread runs until it sleeps, and again once it is woken.
     #[test]
     fn threads_with_chores_poll_between_them() {
         let mut room = WaitingRoom::default();

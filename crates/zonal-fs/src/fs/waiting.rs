@@ -1,50 +1,53 @@
-//! The waiting room: threads that wait for the file system. One of them keeps watch for all, the others sleep.
+//! Waiting room: threads that wait for the file system. One keeps watch for all, the others sleep.
 //!
-//! The thread with the watch polls the volume and takes in answers, as a single waiter would. Each other thread is listed with what
-//! it waits for, and sleeps on its own bell. The thread that changes something tells those that wait for it. A volume does the same
-//! for its callers (`zonal_io::volume`).
+//! The thread on watch polls the volume and processes answers, as a single waiter would. Each other
+//! thread is listed with its condition, and sleeps on its own bell. A thread that changes something
+//! notifies those that wait for it. A volume does the same for its callers (`zonal_io::volume`).
 //!
-//! Owns the list and the bells to be rung, and no lock: the core's lock guards it.
+//! Owns the list and the bells to be rung, but no lock: it is guarded by the core's.
 //!
 //! # Invariants
-//! - A thread looks for what it waits for and is listed under one hold of the lock. The change is made and told under that
-//!   lock. So no change comes between.
-//! - While a thread is listed, one thread has the watch. A thread hands the watch on before it leaves, and before it does a step.
-//! - A thread is in the list, or it has been told. A bell is rung after the lock is left, or its sleeper would wake to wait for it.
-//! - No sleep is longer than its waiter allows: what only time changes is seen then.
+//! - A thread checks its condition and is listed in one critical section. Changes and notifications
+//!   are made under the same lock, so none is missed.
+//! - While a thread is listed, one thread has the watch. A thread hands over the watch before it
+//!   leaves, and before it does a step.
+//! - A thread is in the list, or it has been notified. Bells are rung after the lock is released;
+//!   otherwise sleepers would wake only to wait for the lock.
+//! - No sleep is longer than its waiter allows, so conditions that depend on time are noticed.
 
 use crate::waiter::Bell;
 use std::collections::VecDeque;
 use zonal_io::sync::Arc;
 
-/// What a thread waits for.
+/// Condition for which a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitsFor {
-    /// Space: the ticket with this number is answered. Or a step may be worth while, and no thread does one.
+    /// Space: the ticket with this number is answered. Also notified if a step may be worthwhile
+    /// and no thread is doing one.
     Space(u64),
-    /// Room for one more unit in flight, of the file with this number if it needs the write quantum.
+    /// Room for another unit in flight, of the file with this number if it needs the write quantum.
     Room(Option<u64>),
-    /// Units in flight complete.
+    /// Completion of units in flight.
     Units,
     /// Writes or the write buffer of this file.
     File(u64),
-    /// The right to change this file's data.
+    /// Right to change this file's data.
     Hold(u64),
-    /// A commit ends.
+    /// End of a commit.
     Commit,
-    /// The store has grown.
+    /// Growth of the store.
     Growth,
-    /// A step of the collector ends.
+    /// End of a collector's step.
     Step,
 }
 
-/// The list.
+/// List of waiting threads.
 #[derive(Debug, Default)]
 pub(super) struct WaitingRoom {
     is_watched: bool,
     sleepers: VecDeque<Sleeper>,
     to_ring: Vec<Arc<Bell>>,
-    /// Something has changed since the last step began: one more may find what to do.
+    /// True if something has changed since the last step began, so another one may be useful.
     may_step: bool,
 }
 
@@ -54,20 +57,20 @@ struct Sleeper {
     bell: Arc<Bell>,
 }
 
-/// What a thread is in the room.
+/// Role of a thread in the room.
 #[derive(Debug, Default)]
 pub(super) enum Part {
-    /// It is not in the room.
+    /// Not in the room.
     #[default]
     Outside,
-    /// It has the watch.
+    /// On watch.
     Watch,
-    /// It is listed with this bell, or was told.
+    /// Listed with this bell, or notified.
     Asleep(Arc<Bell>),
 }
 
 impl WaitingRoom {
-    /// A thread finds that it has to wait. Returns its part: it gets the watch if no other thread has it.
+    /// Enters a thread that has to wait. Returns its role: on watch if no other thread is.
     pub(super) fn enter(&mut self, waits_for: WaitsFor, part: Part) -> Part {
         let part = self.awake(part);
         if matches!(part, Part::Watch) || !std::mem::replace(&mut self.is_watched, true) {
@@ -78,21 +81,21 @@ impl WaitingRoom {
         Part::Asleep(bell)
     }
 
-    /// A thread waits no more, or not in here: it hands on the watch if it has it.
+    /// Removes a thread from the room, and hands over its watch if it has it.
     pub(super) fn leave(&mut self, part: Part) {
         if matches!(self.awake(part), Part::Watch) {
             self.hand_on();
         }
     }
 
-    /// A thread is awake, and sleeps in the list no more.
+    /// Removes a woken thread from the list.
     fn awake(&mut self, part: Part) -> Part {
         let Part::Asleep(bell) = part else { return part };
         self.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, &bell));
         if bell.has_watch() { Part::Watch } else { Part::Outside }
     }
 
-    /// The thread that has slept for longest gets the watch.
+    /// Hands the watch to the thread that has slept longest.
     fn hand_on(&mut self) {
         #[cfg(feature = "shuttle")]
         if zonal_io::sync::model::is_broken(zonal_io::sync::model::Canary::Unwatched) {
@@ -108,7 +111,7 @@ impl WaitingRoom {
         }
     }
 
-    /// Tells all that wait for what `is_meant`.
+    /// Wakes all threads with a condition that satisfies `is_meant`.
     pub(super) fn tell(&mut self, is_meant: impl Fn(WaitsFor) -> bool) {
         let mut place = 0;
         while let Some(sleeper) = self.sleepers.get(place) {
@@ -119,7 +122,8 @@ impl WaitingRoom {
         }
     }
 
-    /// Tells the thread that has waited for longest of those that wait for what `is_meant`. Returns whether there is one.
+    /// Wakes the longest waiting thread with a condition that satisfies `is_meant`. Returns false
+    /// if none.
     pub(super) fn tell_one(&mut self, is_meant: impl Fn(WaitsFor) -> bool) -> bool {
         let place = self.sleepers.iter().position(|sleeper| is_meant(sleeper.waits_for));
         place.map(|place| self.wake(place)).is_some()
@@ -131,7 +135,8 @@ impl WaitingRoom {
         self.to_ring.push(bell);
     }
 
-    /// Something has changed that a step may make use of. Unless a step runs, a thread that waits for space is told.
+    /// Notes a change that may give a step something to do. Unless a step is running, wakes a
+    /// thread that waits for space.
     pub(super) fn step_may_help(&mut self, is_step_running: bool) {
         self.may_step = true;
         if !is_step_running {
@@ -139,22 +144,22 @@ impl WaitingRoom {
         }
     }
 
-    /// Whether something has changed since the last step began.
+    /// True if something has changed since the last step began.
     pub(super) fn may_step(&self) -> bool {
         self.may_step
     }
 
-    /// A step begins, and looks at all that has changed.
+    /// Marks all changes as seen by the step that begins.
     pub(super) fn step_begins(&mut self) {
         self.may_step = false;
     }
 
-    /// Whether no thread sleeps.
+    /// True if no thread sleeps.
     pub(super) fn is_empty(&self) -> bool {
         self.sleepers.is_empty()
     }
 
-    /// The bells to be rung once the lock is left.
+    /// Takes the bells to be rung after the lock is released.
     pub(super) fn take_bells(&mut self) -> Vec<Arc<Bell>> {
         std::mem::take(&mut self.to_ring)
     }
@@ -183,7 +188,7 @@ mod tests {
         assert!(matches!((&watch, &first, &second), (Part::Watch, Part::Asleep(_), Part::Asleep(_))));
         room.leave(watch);
         assert_eq!(bells(&mut room), 1);
-        // It stays the watch when it has to wait again, and hands it on when it leaves.
+        // It keeps the watch when it has to wait again, and hands it over when it leaves.
         let first = room.enter(WaitsFor::File(1), first);
         assert!(matches!(first, Part::Watch) && bells(&mut room) == 0);
         room.leave(first);

@@ -1,5 +1,6 @@
-//! The waiting room under random schedules of threads. In the model no sleep ends by its time: a thread that is not told sleeps for
-//! ever, which ends the schedule as a deadlock. docs/THREADS.md says how to run it.
+//! The waiting room under random schedules of threads. Sleeps never time out in the model, so a
+//! thread that misses its notification sleeps forever, and the schedule ends as a deadlock. See
+//! docs/THREADS.md for how to run it.
 
 use super::{Part, WaitingRoom, WaitsFor};
 use crate::waiter::Bell;
@@ -10,40 +11,40 @@ use zonal_io::sync::{Arc, AtomicUsize, Mutex, Ordering};
 
 const SCHEDULES: usize = 4000;
 
-/// Most changes of mind of a schedule that makes few.
+/// Maximum number of preemptions in a PCT schedule.
 const PCT_DEPTH: usize = 4;
 
-/// Threads that wait, each for a unit of a file of its own.
+/// Number of waiting threads, each for a unit of its own file.
 const THREADS: u64 = 3;
 
-/// What stands for the core.
+/// Model of the core.
 #[derive(Default)]
 struct Model {
     room: WaitingRoom,
-    /// Files whose unit has completed.
+    /// Files with a completed unit.
     completed: Vec<u64>,
     is_step_running: bool,
     steps: usize,
 }
 
-/// A file's tail, which the file's own lock guards.
+/// Tail of a file, guarded by the file's own lock.
 #[derive(Default)]
 struct Tail {
     is_taken: bool,
     is_awaited: bool,
 }
 
-/// The drive and the locks: the core's comes before the file's.
+/// Drive and locks. The core's lock is taken before the file's.
 #[derive(Default)]
 struct Shared {
     core: Mutex<Model>,
     tail: Mutex<Tail>,
-    /// Units that the drive has completed and no thread has taken in.
+    /// Units completed by the drive and not yet processed by a thread.
     answers: AtomicUsize,
 }
 
 impl Shared {
-    /// Does something under the lock, and rings after it.
+    /// Works under the lock, and rings the bells afterwards.
     fn locked<R>(&self, work: impl FnOnce(&mut Model) -> R) -> R {
         let mut core = self.core.lock();
         let done = work(&mut core);
@@ -53,7 +54,7 @@ impl Shared {
         done
     }
 
-    /// Takes in what the drive has completed.
+    /// Processes the units completed by the drive.
     fn take_in(&self, core: &mut Model) {
         for _ in 0..self.answers.swap(0, Ordering::SeqCst) {
             let ino = core.completed.len() as u64;
@@ -62,7 +63,7 @@ impl Shared {
         }
     }
 
-    /// What a wait is in [`super::super::seat`].
+    /// Models a wait of [`super::super::seat`].
     fn wait_for(&self, what: WaitsFor, mut is_ready: impl FnMut(&mut Model) -> bool) {
         let mut part = Part::Outside;
         loop {
@@ -88,7 +89,7 @@ impl Shared {
                     bell.wait(std::time::Duration::MAX);
                     part = Part::Asleep(bell);
                 }
-                // The thread with the watch polls the drive.
+                // The thread on watch polls the drive.
                 Some(watch) => {
                     pause();
                     part = watch;
@@ -98,7 +99,7 @@ impl Shared {
     }
 }
 
-/// The drive completes units while threads wait for them: each thread learns of its own.
+/// The drive completes units while threads wait for them. Each thread is notified of its own.
 fn units() {
     let shared = Arc::new(Shared::default());
     let waiters = (0..THREADS).map(|ino| {
@@ -113,7 +114,7 @@ fn units() {
     assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
 }
 
-/// Threads that each need one step, of which one runs at a time: the end of a step tells the next.
+/// Each thread needs one step, and only one step runs at a time. Its end wakes the next thread.
 fn steps() {
     let shared = Arc::new(Shared::default());
     let waiters = (0..THREADS).map(|_| {
@@ -132,7 +133,7 @@ fn steps() {
     assert!(shared.locked(|core| core.steps as u64 == THREADS && core.room.is_empty()));
 }
 
-/// Threads take a tail, of which one has it at a time, and put it back with the file's lock alone.
+/// Threads take a tail in turn, and put it back with only the file's lock.
 fn tails() {
     let shared = Arc::new(Shared::default());
     let takers = (0..THREADS).map(|_| {
@@ -155,7 +156,8 @@ fn tails() {
         })
     });
     let takers: Vec<_> = takers.collect();
-    // It may have the watch until all others are through: none of them finds its tail because it gets the watch.
+    // This thread may have the watch until all others are done: having the watch does not give any
+    // of them its tail.
     shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
     takers.into_iter().for_each(|taker| taker.join().unwrap());
     assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
@@ -166,7 +168,8 @@ fn explore(flow: fn()) {
     check_pct(flow, SCHEDULES / 2, PCT_DEPTH);
 }
 
-/// Whether a schedule of the flow fails if this is broken. On a thread of its own: what the checker leaves stays there.
+/// True if a schedule of the flow fails with this canary. On a thread of its own, because a failed
+/// check leaves state behind.
 fn finds(flow: fn(), canary: Canary) -> bool {
     std::thread::spawn(move || with_canary(canary, || explore(flow))).join().is_err()
 }
