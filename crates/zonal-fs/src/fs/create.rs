@@ -1,15 +1,16 @@
-//! Files that are made, with the locks of names and without the core's.
+//! Creation of files under the locks of names, without the core's.
 //!
-//! # The locks of names
-//! A thread that makes a name shares the lock of all names with others that do, and has the lock of the directory. A thread that changes
-//! names or attributes in any other way has the lock of all names alone, and then the core's. So a directory's rows are read and changed
-//! by one thread at a time, and its changes are published before the next thread comes.
+//! # Locks of names
+//! A thread that creates a name shares the lock of all names with other creators, and holds the
+//! lock of the directory. A thread that changes names or attributes in any other way holds the lock
+//! of all names exclusively, then the core's. So only one thread at a time reads and changes the
+//! rows of a directory, and its changes are published before the next thread gets the lock.
 //!
 //! [`Rank`] has the order of all locks.
 //!
-//! # Room for their rows
-//! The core knows it. Where there is plenty, it grants a thread some files at a time, and takes that back from all threads once there is
-//! plenty no more.
+//! # Space for rows
+//! The core accounts for it. While there is plenty, it grants a few files at a time to each thread.
+//! It revokes all grants once space is short.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -27,46 +28,46 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Locks of directories, which share them.
+/// Number of directory locks, each shared by several directories.
 const DIRECTORIES: usize = 64;
 
-/// What threads that make files have in common.
+/// State shared by threads that create files.
 pub(super) struct Names {
     all: ShardedLock<()>,
     directories: Box<[CachePadded<Directory>]>,
-    /// How often anything but the making of a name was done.
+    /// Counts changes of names and attributes other than creations.
     changes: AtomicU64,
     next_ino: AtomicU64,
-    /// Numbers are settled: see [`number`](super::number).
+    /// True once numbers are settled: see [`number`](super::number).
     are_settled: AtomicBool,
-    /// Which opening of the file system this is: the generation of files that it makes.
+    /// Number of this mount: the generation of the files that it creates.
     generation: u32,
-    /// Files that threads may make before one of them asks the core for room again.
+    /// Files that threads may create before one of them has to ask the core again.
     grants: [CachePadded<AtomicU32>; STRIPES],
 }
 
-/// Files that a part of the threads may make after one look at the core.
+/// Files that the threads of one shard may create per grant.
 const GRANT: u32 = 16;
 
-/// Changes of rows that are granted at most, and not made yet: those of a file's name and position, its own, its target, and its
-/// directory's, for each file of each part.
+/// Maximum number of row changes granted and not yet made. Each file of each shard changes the rows
+/// of its name, its position, itself, its target and its directory.
 pub(super) const GRANTED_CHANGES_MAX: usize = 5 * GRANT as usize * STRIPES;
 
-/// What the directories of one part share.
+/// State shared by the directories of one lock.
 #[derive(Default)]
 struct Directory {
     lock: Mutex<()>,
-    /// How often a name was made.
+    /// Counts created names.
     made: AtomicU64,
 }
 
-/// The right to make names in a directory.
+/// Right to create names in a directory.
 pub(super) struct Making<'a> {
     _directory: InOrder<MutexGuard<'a, ()>>,
     _all: InOrder<ShardedLockReadGuard<'a, ()>>,
 }
 
-/// The right to change any names and attributes.
+/// Right to change any names and attributes.
 pub(super) struct Changing<'a> {
     names: &'a Names,
     _all: InOrder<ShardedLockWriteGuard<'a, ()>>,
@@ -74,7 +75,7 @@ pub(super) struct Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        // What was changed is published: the core's lock is left before this one.
+        // The changes have been published: the core's lock is released before this one.
         self.names.changes.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -92,26 +93,26 @@ impl Names {
         }
     }
 
-    /// Lets the threads of the caller's part make files without a look at the core. For a thread that has it, and has seen that there is
-    /// room for [`GRANTED_CHANGES_MAX`].
+    /// Lets the threads of the caller's shard create files without the core. The caller holds the
+    /// core and has checked that there is space for [`GRANTED_CHANGES_MAX`].
     pub(super) fn grant(&self) {
         self.grants[stripe()].store(GRANT, Ordering::Relaxed);
     }
 
-    /// Takes what was granted for one file.
+    /// Uses up the grant for one file.
     fn take_grant(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         self.grants[stripe()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
-    /// Takes back what was granted and not used. For a thread that has the core.
+    /// Revokes unused grants. The caller holds the core.
     pub(super) fn revoke(&self) {
         for grant in self.grants.iter().filter(|grant| grant.load(Ordering::Relaxed) > 0) {
             grant.store(0, Ordering::Relaxed);
         }
     }
 
-    // The locks guard no data of their own.
+    // These locks contain no data, so poisoning is irrelevant.
     fn making(&self, directory: u64) -> Making<'_> {
         let all = InOrder::lock(Rank::Names, || self.all.read().unwrap_or_else(PoisonError::into_inner));
         let lock = &self.directory(directory).lock;
@@ -127,18 +128,19 @@ impl Names {
         Changing { names: self, _all: all }
     }
 
-    /// What changes with all that is published of a directory, and before its lock is left. So a thread that has the lock, and finds this
-    /// as it was, knows that what it has read in between is what there is.
+    /// Version of a directory. It changes with every published change of the directory, before the
+    /// lock is released. A thread that holds the lock and finds the version unchanged can rely on
+    /// everything that it has read in between.
     pub(super) fn version(&self, directory: u64) -> (u64, u64) {
         (self.directory(directory).made.load(Ordering::SeqCst), self.changes.load(Ordering::SeqCst))
     }
 
-    /// A name was published.
+    /// Notes that a name was published.
     fn note_made(&self, directory: u64) {
         self.directory(directory).made.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether numbers are durable, as far as a file that is made, or a unit, needs it.
+    /// True if numbers are durable, as required before creating a file or writing a unit.
     pub(super) fn are_settled(&self) -> bool {
         self.are_settled.load(Ordering::Acquire)
     }
@@ -147,12 +149,12 @@ impl Names {
         self.are_settled.store(true, Ordering::Release);
     }
 
-    /// The number that the next file gets.
+    /// Returns the number of the next file.
     pub(super) fn next_ino(&self) -> u64 {
         self.next_ino.load(Ordering::Relaxed)
     }
 
-    /// A number for a new file.
+    /// Takes a number for a new file.
     fn take_ino(&self) -> Result<u64, FsError> {
         let taken = self.next_ino.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
             (next < FILES_END).then_some(next + 1)
@@ -160,7 +162,7 @@ impl Names {
         taken.map_err(|_| FsError::Exhausted("no number is left for another file"))
     }
 
-    /// Puts the row of a file that is to have a name at this position into a draft; its number.
+    /// Adds the row of a new file with a name at this position to a draft. Returns its number.
     pub(super) fn add(
         &self,
         draft: &mut Draft,
@@ -186,20 +188,21 @@ impl Names {
     }
 }
 
-/// Puts the two rows of a name into a draft.
+/// Adds the two rows of a name to a draft.
 pub(super) fn put_name(draft: &mut Draft, parent: u64, name: &[u8], entry: Entry) {
     draft.put_new(key::entry(parent, name), entry.encode());
     draft.put_new(key::position(parent, entry.position), name.to_vec());
 }
 
-/// Notes a name in the attributes of its directory. Its position is the directory's next one or an earlier one, which no name has.
+/// Updates the attributes of a directory for a new name. The name's position is the directory's
+/// next one, or an earlier one that is unused.
 pub(super) fn note_name(directory: &mut Attributes, entry: Entry, now: i64) {
     directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
     directory.next_position = directory.next_position.max(entry.position.next());
     (directory.mtime, directory.ctime) = (now, now);
 }
 
-/// The next position of a directory that takes names.
+/// Returns the next position of a directory that accepts names.
 pub(super) fn next_position(directory: &Attributes) -> Result<Position, FsError> {
     match directory.next_position {
         _ if directory.links == 0 => Err(FsError::NotFound),
@@ -209,7 +212,8 @@ pub(super) fn next_position(directory: &Attributes) -> Result<Position, FsError>
 }
 
 impl Shared {
-    /// Makes a file, and does `then` with it before another thread can remove it. If there is one of this name, does `there` instead.
+    /// Creates a file and calls `then` before another thread can remove it. If the name exists,
+    /// calls `there` instead.
     pub(super) fn create_or<R>(
         &self,
         waiter: &dyn Wait,
@@ -251,13 +255,13 @@ impl Shared {
         note_name(&mut directory, entry, now);
         draft.put(key::inode(parent), directory.encode());
         self.reader.publish(draft);
-        // A thread may have opened the directory meanwhile, or be about to.
+        // Another thread may have opened the directory meanwhile, or be about to.
         self.nodes.note_published(parent, directory);
         self.names.note_made(parent);
         then(ino)
     }
 
-    /// Makes a file.
+    /// Creates a file.
     pub(super) fn create(
         &self,
         waiter: &dyn Wait,
@@ -269,13 +273,13 @@ impl Shared {
 }
 
 impl Core {
-    /// Seals the rows for a commit, with the counters.
+    /// Seals the rows for a commit, together with the counters.
     pub(super) fn seal(&mut self) -> Result<Option<Sealed>, FsError> {
         self.note_accounts()?;
         let Core { rows, names, files, next_sequence, .. } = self;
         Ok(rows.seal_with(|totals: Totals| {
             let number = |name, number: u64| -> Row { (key::counter(name), number.to_le_bytes().to_vec()) };
-            // All numbers of files in the layer are below.
+            // Greater than all file numbers in the layer.
             let mut counters = vec![number("ino", names.next_ino())];
             counters.extend(files.rows(totals, *next_sequence));
             counters
@@ -292,7 +296,7 @@ mod tests {
         let names = Names::new(1, 1);
         assert!(!names.take_grant(), "nothing is granted from the begin");
         names.grant();
-        // Once more is no more.
+        // A second grant does not add up.
         names.grant();
         assert_eq!((0..2 * GRANT).filter(|_| names.take_grant()).count(), GRANT as usize);
         names.grant();

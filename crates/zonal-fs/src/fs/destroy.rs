@@ -1,17 +1,19 @@
-//! The end of files: what a file takes is freed in pieces, so that no thread waits for all of it.
+//! Deletion of files in pieces, so that no thread has to wait for the whole of it.
 //!
-//! A file may have a hundred thousand extents, and as many extended attributes. To free each of them changes a row and an account, and
-//! all of that under one hold of the core's lock takes a tenth of a second.
+//! A file may have a hundred thousand extents, and as many extended attributes. Freeing each of
+//! them changes a row and an account; doing all of this in one critical section of the core would
+//! take a tenth of a second.
 //!
-//! # A file that is gone
-//! The change that takes a file's last name or use away deletes its rows, but those of its blocks and most of its extended attributes.
-//! From then on no call finds the file. A row says that there was a file without a name ([`key::orphan`]) until its last blocks and
-//! attributes are gone. So the next opening frees what a cut has left. The thread that ended the file frees the blocks before its call
-//! returns, and leaves the lock between pieces.
+//! # Deleted files
+//! The change that removes a file's last name or use deletes its rows, except those of its blocks
+//! and most of its extended attributes. From then on no call finds the file. An orphan row
+//! ([`key::orphan`]) remains until the last blocks and attributes are freed, so the next mount can
+//! free the rest after a crash. The thread that ended the file frees the blocks before its call
+//! returns, and releases the lock between pieces.
 //!
-//! # A file that is made shorter
-//! It loses its last blocks first, and each piece makes its row shorter. So whatever is committed in between is the file at a size that
-//! the truncation passes. Callers see the new size from the beginning.
+//! # Truncated files
+//! Blocks are freed from the end, and each piece shortens the size in the row. So any commit in
+//! between has the file at an intermediate size. Callers see the new size from the start.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -25,18 +27,18 @@ use crate::waiter::Wait;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-/// Extents that are freed under one hold of the lock, which takes less than a millisecond; the same number of attributes.
+/// Extents (or attributes) freed in one critical section, in less than a millisecond.
 pub(super) const PIECE_EXTENTS: usize = 256;
 
-/// The block of a file that has extended attributes left, and no blocks.
+/// Stands for the block of a file that has extended attributes left, but no blocks.
 const ONLY_ATTRIBUTES: u64 = u64::MAX;
 
-/// Files that are gone and have blocks or attributes left.
+/// Deleted files with blocks or attributes left.
 #[derive(Default, Debug)]
 pub(super) struct GoneFiles {
-    /// Each with the first block that it may have, or [`ONLY_ATTRIBUTES`].
+    /// Files with their first possible block, or [`ONLY_ATTRIBUTES`].
     line: VecDeque<(u64, u64)>,
-    /// How many have come to the line.
+    /// Number of files ever queued.
     came: u64,
 }
 
@@ -46,23 +48,23 @@ impl GoneFiles {
         self.came += 1;
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// How many have come, if any is in line.
+    /// Returns the number of files ever queued, unless the queue is empty.
     pub(super) fn mark(&self) -> Option<u64> {
         (!self.is_empty()).then_some(self.came)
     }
 
-    /// How many have left the line.
+    /// Returns the number of files that have left the queue.
     fn left(&self) -> u64 {
         self.came - self.line.len() as u64
     }
 }
 
-/// The blocks `range` of a file in pieces, in order.
+/// Splits the blocks `range` of a file into pieces, in ascending order.
 fn pieces(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>, FsError> {
     let mut cuts = vec![range.start];
     let mut extents = 0;
@@ -77,7 +79,7 @@ fn pieces(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u6
     Ok(cuts.windows(2).map(|cut| cut[0]..cut[1]).collect())
 }
 
-/// The block that a piece of a file from `block` on ends before; `None` if nothing comes after the piece.
+/// Returns the end of the piece of a file that starts at `block`; `None` if it is the last one.
 pub(super) fn end_of_piece(rows: &impl View, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
     let (mut extents, mut end) = (0, None);
     rows.scan(&key::extent(ino, block), &key::extent(ino, u64::MAX), |key, _| {
@@ -91,7 +93,8 @@ pub(super) fn end_of_piece(rows: &impl View, ino: u64, block: u64) -> Result<Opt
     Ok(end)
 }
 
-/// Keys of the first extended attributes of a file, a piece at most, and whether there are more.
+/// Returns the keys of the first extended attributes of a file, at most a piece of them, and
+/// whether there are more.
 pub(super) fn attributes_of_piece(rows: &impl View, ino: u64) -> Result<(Vec<Vec<u8>>, bool), FsError> {
     let (mut keys, mut has_more) = (Vec::new(), false);
     let (from, end) = key::attributes(ino);
@@ -106,10 +109,10 @@ pub(super) fn attributes_of_piece(rows: &impl View, ino: u64) -> Result<(Vec<Vec
     Ok((keys, has_more))
 }
 
-/// What goes with a file that is destroyed.
+/// Rows and extents to delete with a file.
 pub(super) struct End {
     ino: u64,
-    /// What is left for later, as in the line of files that are gone.
+    /// Next block to free later, as in [`GoneFiles`].
     next: Option<u64>,
     extents: Vec<Mapped>,
     keys: Vec<Vec<u8>>,
@@ -117,14 +120,15 @@ pub(super) struct End {
 }
 
 impl Core {
-    /// Deletes all rows of a file that has no name, and that no caller uses. If it has many extents or attributes, most of them are left
-    /// for [`Shared::free_gone`]. Nothing is changed if any of its rows cannot be read.
+    /// Deletes all rows of a file that is neither named nor in use. If there are many extents or
+    /// attributes, most are left for [`Shared::free_gone`]. Changes nothing if any row is
+    /// unreadable.
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
         let end = self.plan_end(ino)?;
         self.carry_out(end)
     }
 
-    /// Reads all that goes with a file.
+    /// Reads everything that has to be deleted with a file.
     pub(super) fn plan_end(&self, ino: u64) -> Result<End, FsError> {
         let next = end_of_piece(&self.rows, ino, 0)?;
         let extents = map::extents(&self.rows, ino, &(0..next.unwrap_or(u64::MAX)))?;
@@ -135,11 +139,11 @@ impl Core {
         Ok(End { ino, next, extents, keys, has_row })
     }
 
-    /// Deletes what goes with a file.
+    /// Deletes the rows and extents of a file.
     pub(super) fn carry_out(&mut self, end: End) -> Result<(), FsError> {
         let End { ino, next, extents, keys, has_row } = end;
         self.unmap_found(ino, &(0..next.unwrap_or(u64::MAX)), extents)?;
-        // The row of a nameless file may be left of a file that is gone.
+        // A deleted file may have left its orphan row.
         if has_row {
             self.rows.draft().file_destroyed();
         }
@@ -159,7 +163,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the first extents of a file from `block` on, and after the last of them its first attributes. Returns what is left.
+    /// Frees the first extents of a file from `block` on or, if none are left, its first
+    /// attributes. Returns where to continue.
     fn free_piece(&mut self, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
         if block != ONLY_ATTRIBUTES {
             let next = end_of_piece(&self.rows, ino, block)?;
@@ -173,7 +178,7 @@ impl Core {
         Ok(has_more.then_some(ONLY_ATTRIBUTES))
     }
 
-    /// Frees blocks of a file. With a `size` its row is no longer than that.
+    /// Frees blocks of a file. With a `size`, also limits the size in its row to that.
     fn free_end(&mut self, ino: u64, piece: &Range<u64>, size: Option<u64>) -> Result<(), FsError> {
         self.free(ino, piece)?;
         match size {
@@ -182,11 +187,13 @@ impl Core {
         }
     }
 
-    /// Frees a piece of the first file in line. A file whose rows cannot be read leaves the line: the next opening tries again.
+    /// Frees a piece of the first file in the queue. A file with unreadable rows leaves the queue:
+    /// the next mount tries again.
     pub(super) fn free_piece_of_gone(&mut self) -> Result<(), FsError> {
         let Some((ino, block)) = self.gone.line.pop_front() else { return Ok(()) };
         match self.free_piece(ino, block)? {
-            // No copy of the collector has brought blocks to where they were freed: it takes the place of those that the file has.
+            // Garbage collection cannot have mapped copies to the freed range: a copy only replaces
+            // blocks that the file still has.
             Some(next) => self.gone.line.push_front((ino, next)),
             None => self.rows.delete(key::orphan(ino)),
         }
@@ -195,8 +202,8 @@ impl Core {
 }
 
 impl Shared {
-    /// Frees what is left of the files that came to the line before `mark` was taken. With a waiter, no more changes wait for a commit
-    /// than may.
+    /// Frees the rest of all files queued before `mark` was taken. With a waiter, observes the
+    /// limit of uncommitted changes.
     pub(super) fn free_gone(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let Some(came) = mark else { return Ok(()) };
         loop {
@@ -208,7 +215,7 @@ impl Shared {
                 core.gone.line.front().copied()
             };
             if let Some((ino, block)) = next {
-                // The rows of the piece are read before the lock is taken.
+                // Reads the rows of the piece before taking the lock.
                 let _ = end_of_piece(&self.reader, ino, block);
                 let _ = attributes_of_piece(&self.reader, ino);
             }
@@ -222,7 +229,8 @@ impl Shared {
         }
     }
 
-    /// Frees blocks of a file that is held, the last first. With a `size`, which callers see already, each piece makes the row shorter.
+    /// Frees blocks of a held file, starting from the end. With a `size`, which callers see
+    /// already, each piece shortens the size in the row.
     pub(super) fn free_blocks(
         &self,
         waiter: &dyn Wait,
@@ -264,7 +272,7 @@ mod tests {
 
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
-    /// Pieces of the file that a test has: the last is not whole.
+    /// Pieces of the test file; the last one is partial.
     const PIECES: usize = 4;
     const EXTENTS: usize = PIECES * PIECE_EXTENTS - 7;
 
@@ -285,7 +293,7 @@ mod tests {
     }
 
     impl Bench {
-        /// A file system with a file, each second block of which is a hole.
+        /// Creates a file system with a file of which every other block is a hole.
         fn new() -> Bench {
             let device =
                 zonal_io::registry::Registry::default().open("ram:size=64M,zone_size=4M,blocksize=4096");
@@ -328,7 +336,7 @@ mod tests {
             self.fs.as_ref().unwrap()
         }
 
-        /// Commits what is done, checks the rows after a cut, and opens the file system again.
+        /// Commits, checks the rows as after a crash, and mounts the file system again.
         fn cut(&mut self) {
             self.fs().0.commit(&waiter()).unwrap();
             self.fs().forbid_changes("the power is cut");
@@ -355,7 +363,7 @@ mod tests {
                 for _ in 0..done {
                     core.free_piece_of_gone().unwrap();
                 }
-                // The first piece went with the name.
+                // The first piece was freed together with the name.
                 assert_eq!(core.gone.is_empty(), done == PIECES - 1);
                 let left = EXTENTS.saturating_sub((done + 1) * PIECE_EXTENTS) as u64;
                 assert_eq!(core.usage().used, left);
@@ -376,7 +384,7 @@ mod tests {
     #[test]
     fn attributes_of_a_file_that_is_gone_go_in_pieces_and_none_is_left_after_a_cut() {
         const ATTRIBUTES: usize = 3 * PIECE_EXTENTS + 1;
-        // As many steps as pieces that are left, with blocks before them or without.
+        // Number of steps: one for each piece left, with or without blocks before the attributes.
         for (has_blocks, pieces) in [(false, 4), (true, PIECES + 2)] {
             for done in 0..pieces {
                 let mut bench = Bench::new();
@@ -443,7 +451,7 @@ mod tests {
         let mut bench = Bench::new();
         let (fs, ino) = (bench.fs(), bench.ino);
         let before = fs.attributes(ino).unwrap();
-        // The clock of the times stands still for some milliseconds.
+        // The clock of timestamps has a resolution of some milliseconds.
         while waiter().wall() <= before.mtime {}
         fs.truncate(&waiter(), ino, 2 * BLOCK + 100).unwrap();
         let after = fs.attributes(ino).unwrap();

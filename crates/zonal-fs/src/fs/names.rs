@@ -1,20 +1,21 @@
-//! Names: directories, links, attributes. Each call changes rows under the lock. The rows that it looks at have been looked at before,
-//! without the lock: [`look`](super::look).
+//! Names: directories, links, attributes. Each call changes rows under the lock, after the rows
+//! that it reads have been prefetched without it: [`look`](super::look).
 //!
 //! # Positions
-//! A directory lists its names in two orders: by their bytes, and by position. A position is a number that rises with each name
-//! that is made in the directory. It is never given again, so that a lister can stop after any position and continue there,
-//! whatever has changed meanwhile, and after a restart.
+//! A directory lists its names in two orders: by their bytes, and by position. A position is a
+//! number that increases with each name created in the directory. It is never reused, so a listing
+//! can stop after any position and resume there, despite any changes and even after a remount.
 //!
-//! A name has two rows: the entry has the file and the position, and the row of the position has the name. The directory's own
-//! row has the next position. A file's row has the position of its first name, not the name, which would be there a third time.
+//! A name has two rows: the entry has the file and the position, and the row of the position has
+//! the name. The directory's own row has the next position. A file's row has the position of its
+//! first name instead of a third copy of the name.
 //!
-//! # What a rename does to positions
-//! - A file that is renamed within its directory keeps its position. A lister then sees the file once, under one of its
-//!   names; a program that renames each file that it lists comes to an end.
-//! - A name that is replaced keeps its own position, because the name was there the whole time. So do two names that are
-//!   exchanged.
-//! - A name that comes from another directory is a new one.
+//! # Renames and positions
+//! - A file renamed within its directory keeps its position. A listing shows it once, under one of
+//!   its names, and a program that renames each listed file terminates.
+//! - A replaced name keeps its own position, because the name existed the whole time. So do two
+//!   exchanged names.
+//! - A name moved from another directory is a new one.
 
 use super::core::Core;
 use super::create::{next_position, note_name, put_name};
@@ -28,19 +29,19 @@ use std::ops::ControlFlow;
 
 pub use crate::format::NAME_MAX;
 
-/// The root's number.
+/// Number of the root.
 pub const ROOT: u64 = 1;
 
-/// Longest target of a symbolic link, in bytes: Linux follows no longer one.
+/// Maximum length of a symbolic link's target, in bytes. Linux follows no longer ones.
 pub const TARGET_MAX: usize = 4095;
 
-/// Deepest path that is looked up: damaged rows may say that a directory is in itself.
+/// Maximum depth of a path. Damaged rows may put a directory inside itself.
 const DEPTH_MAX: usize = 128;
 
-/// What a new file is to be.
+/// Properties of a new file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewFile {
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u16,
@@ -50,26 +51,26 @@ pub struct NewFile {
     pub gid: u32,
     /// Number of a device file.
     pub rdev: u32,
-    /// The target of a symbolic link.
+    /// Target of a symbolic link.
     pub target: Vec<u8>,
 }
 
 impl NewFile {
-    /// A file of `kind` with these permissions, of user and group 0.
+    /// Creates a description of a file of `kind` with these permissions, owned by user and group 0.
     pub fn new(kind: FileKind, mode: u16) -> NewFile {
         NewFile { kind, mode, uid: 0, gid: 0, rdev: 0, target: Vec::new() }
     }
 }
 
-/// What a rename does if the new name exists.
+/// Treatment of an existing new name by a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rename {
-    /// It takes the place of the file there.
+    /// Replace the file there.
     #[default]
     Replace,
-    /// It fails.
+    /// Fail.
     KeepOther,
-    /// Both files change their names.
+    /// Exchange the names of both files.
     Exchange,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     }
 }
 
-/// An error if no name is that long.
+/// Returns an error if a name is too long.
 pub(super) fn check_length(name: &[u8]) -> Result<(), FsError> {
     if name.len() <= NAME_MAX { Ok(()) } else { Err(FsError::NameTooLong) }
 }
@@ -95,7 +96,7 @@ pub(super) fn check_target(target: &[u8]) -> Result<(), FsError> {
     }
 }
 
-/// The entry of a row whose key has a name that can be one.
+/// Decodes the entry of a row, and checks that its key contains a valid name.
 pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
     match is_name(key::parts(key).1) {
         true => Entry::decode(key, value),
@@ -103,12 +104,13 @@ pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
     }
 }
 
-/// The name at a position of a directory; `None` if there is none.
+/// Returns the name at a position of a directory; `None` if there is none.
 pub(crate) fn name_at(rows: &impl View, directory: u64, position: Position) -> Option<Vec<u8>> {
     rows.get(&key::position(directory, position)).ok()?
 }
 
-/// The path of a file from the root, by the directory and name of each file on it; `None` if one of them cannot be read.
+/// Returns the path of a file from the root, given the directory and name of each file on it;
+/// `None` if one of them is unreadable.
 pub(crate) fn path(ino: u64, mut place: impl FnMut(u64) -> Option<(u64, Vec<u8>)>) -> Option<Vec<u8>> {
     let (mut names, mut at) = (Vec::new(), ino);
     while at != ROOT {
@@ -124,17 +126,17 @@ pub(crate) fn path(ino: u64, mut place: impl FnMut(u64) -> Option<(u64, Vec<u8>)
 }
 
 impl Core {
-    /// Attributes of a file as they are now; its size counts writes in flight.
+    /// Returns the current attributes of a file. The size includes writes in flight.
     pub(super) fn attributes(&mut self, ino: u64) -> Result<Attributes, FsError> {
         self.in_memory(ino).map_or_else(|| attributes(&self.rows, ino), Ok)
     }
 
-    /// The same of a file in memory.
+    /// Returns the current attributes of a file in memory.
     pub(super) fn in_memory(&mut self, ino: u64) -> Option<Attributes> {
         self.nodes.attributes(ino)
     }
 
-    /// Changes attributes of a file in its row, and in memory if the file is there.
+    /// Changes attributes of a file in its row, and also in memory if the file is there.
     pub(super) fn update<R>(
         &mut self,
         ino: u64,
@@ -164,7 +166,8 @@ impl Core {
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
     }
 
-    /// The position of a new name, if it can be made: no file has it, and the directory is not removed.
+    /// Checks that a name can be created, because it is free and its directory not removed, and
+    /// returns its position.
     fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<Position, FsError> {
         check_name(name)?;
         let position = next_position(&self.directory(parent)?)?;
@@ -187,8 +190,8 @@ impl Core {
         })
     }
 
-    /// Makes a file without a name, and opens it. It is gone after it is closed, or after a power cut, unless it was given a
-    /// name.
+    /// Creates an unnamed file and opens it. It is deleted when it is closed, or by a power cut,
+    /// unless it has been given a name.
     pub(super) fn create_unnamed(&mut self, new: &NewFile, now: i64) -> Result<u64, FsError> {
         if new.kind != FileKind::File {
             return Err(FsError::Invalid("only a file with data can do without a name"));
@@ -206,7 +209,7 @@ impl Core {
         self.add_link(&attributes, (ino, parent, name), position, now)
     }
 
-    /// Gives a file a name that another may have, which loses it.
+    /// Gives a file a name, replacing the file that has it.
     pub(super) fn link_over(&mut self, ino: u64, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         let attributes = self.linkable(ino)?;
         self.directory(parent)?;
@@ -217,7 +220,7 @@ impl Core {
                 let end = self.plan_drop(there.ino)?;
                 self.strike(parent, name, there, now)?;
                 self.drop_link(there.ino, end, now)?;
-                // The name was there the whole time.
+                // The name existed the whole time.
                 there.position
             }
             None => self.check_free(parent, name)?,
@@ -225,7 +228,7 @@ impl Core {
         self.add_link(&attributes, (ino, parent, name), position, now)
     }
 
-    /// Attributes of a file that can have another name.
+    /// Attributes of a file that can be given another name.
     fn linkable(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
         if attributes.kind == FileKind::Directory {
@@ -261,7 +264,7 @@ impl Core {
         })
     }
 
-    /// Removes a name. The file is removed with its last name, unless it is open or known.
+    /// Removes a name. The file is destroyed with its last name, unless it is open or referenced.
     pub(super) fn unlink(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
@@ -297,15 +300,15 @@ impl Core {
         Ok(is_empty)
     }
 
-    /// All that can fail when a file loses a name, while nothing is changed yet. What goes with the file, if this is its last name and
-    /// no caller uses it.
+    /// Does everything that can fail when a file loses a name, before anything is changed. Returns
+    /// the rows to delete if this is its last name and no caller uses the file.
     fn plan_drop(&mut self, ino: u64) -> Result<Option<End>, FsError> {
         let file = self.attributes(ino)?;
         let is_last = file.kind == FileKind::Directory || file.links <= 1;
         if is_last && !self.is_used(ino) { self.plan_end(ino).map(Some) } else { Ok(None) }
     }
 
-    /// A file has lost a name, as was planned.
+    /// Removes a link of a file as planned.
     fn drop_link(&mut self, ino: u64, end: Option<End>, now: i64) -> Result<(), FsError> {
         if let Some(end) = end {
             return self.carry_out(end);
@@ -345,7 +348,7 @@ impl Core {
         if entry.kind == FileKind::Directory {
             self.check_not_below(entry.ino, to_parent)?;
         }
-        // Rows that cannot be read are found before anything is changed.
+        // Fail on unreadable rows before anything is changed.
         self.attributes(entry.ino)?;
         if let (Rename::Exchange, Some(there)) = (how, there) {
             if there.kind == FileKind::Directory {
@@ -377,7 +380,7 @@ impl Core {
         self.settle_at(to_parent, to_name, Entry { position, ..entry }, now)
     }
 
-    /// Gives a file this name in place of the name that it was moved from.
+    /// Gives a moved file its new name.
     fn settle_at(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
         self.enter(parent, name, entry, now)?;
         self.update(entry.ino, |file| {
@@ -386,14 +389,14 @@ impl Core {
         })
     }
 
-    /// A directory cannot be moved into itself.
+    /// Checks that a directory is not moved into itself.
     fn check_not_below(&mut self, directory: u64, mut place: u64) -> Result<(), FsError> {
         let mut passed = HashSet::new();
         while place != ROOT {
             if place == directory {
                 return Err(FsError::Invalid("a directory cannot be moved into itself"));
             }
-            // Damaged rows may lead in a circle.
+            // Damaged rows may form a cycle.
             if !passed.insert(place) {
                 return Err(
                     RowError { key: key::inode(place), what: "the directory lies within itself" }.into()

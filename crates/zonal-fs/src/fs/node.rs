@@ -1,6 +1,6 @@
-//! Files in memory: those that are open, that a call changes, or that have writes in flight.
+//! Files in memory: those that are open, being changed by a call, or with writes in flight.
 //!
-//! A file that none of these uses leaves memory; its row has all that is known of it.
+//! Other files are dropped from memory; their rows are complete.
 
 use super::error::{FsError, Lost};
 use super::write_buffer::WriteBuffer;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Blocks of a file with a write in flight, each with the last write that has it.
+/// Blocks of a file with a write in flight, each with the last write that covers it.
 #[derive(Default, Debug)]
 pub(crate) struct DirtyBlocks(BTreeMap<u64, (u32, u64)>);
 
@@ -27,7 +27,7 @@ impl DirtyBlocks {
         self.0.is_empty()
     }
 
-    /// Whether any of `range` is dirty.
+    /// True if any block of `range` is dirty.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         self.0
             .range(..range.end)
@@ -35,19 +35,19 @@ impl DirtyBlocks {
             .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
-    /// Write `number` takes `range`; the writes that had any of it.
+    /// Assigns `range` to write `number`, and returns the writes that had any of it.
     pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) -> impl Iterator<Item = u64> + use<> {
         let had = self.cut(range);
         self.0.insert(range.start, ((range.end - range.start) as u32, number));
         had.into_iter().map(|(_, whose)| whose)
     }
 
-    /// Whether write `number` has this range and no more, which is most often so.
+    /// True if write `number` has exactly this range, which is the usual case.
     fn is_whole(&self, range: &Range<u64>, number: u64) -> bool {
         self.0.get(&range.start) == Some(&((range.end - range.start) as u32, number))
     }
 
-    /// Makes `range` clean; its dirty parts, each with the write that had it.
+    /// Makes `range` clean, and returns its dirty parts, each with its write.
     fn cut(&mut self, range: &Range<u64>) -> SmallVec<[(Range<u64>, u64); 1]> {
         let mut had = SmallVec::new();
         while let Some((&from, &(blocks, number))) = self.0.range(..range.end).next_back() {
@@ -68,7 +68,7 @@ impl DirtyBlocks {
         had
     }
 
-    /// `range` in parts, each with the write that has it, or `None` where it is clean.
+    /// Splits `range` into parts, each with its write, or `None` if it is clean.
     pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
         let before = self.0.range(..range.start).next_back();
         let mut parts = Vec::new();
@@ -90,7 +90,7 @@ impl DirtyBlocks {
         parts
     }
 
-    /// The parts of `range` that write `number` has, and no later write.
+    /// Returns the parts of `range` that belong to write `number` and to no later one.
     pub(crate) fn own(&self, range: &Range<u64>, number: u64) -> SmallVec<[Range<u64>; 1]> {
         if self.is_whole(range, number) {
             return SmallVec::from([range.clone()]);
@@ -99,7 +99,7 @@ impl DirtyBlocks {
         parts.filter(|(_, whose)| *whose == Some(number)).map(|(part, _)| part).collect()
     }
 
-    /// Write `number` of `range` has ended; the parts that no later write has.
+    /// Ends write `number` of `range`, and returns the parts not covered by a later write.
     pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> SmallVec<[Range<u64>; 1]> {
         if self.is_whole(range, number) {
             self.0.remove(&range.start);
@@ -119,8 +119,9 @@ impl DirtyBlocks {
 
 /// Writes of a file in flight, each with the oldest write that it stands for.
 ///
-/// A write that completes below a newer one in flight counts for nothing: until the newer completes, the file has neither. So
-/// the newer write stands for the older, and a sync that waits for the older waits for both.
+/// If a newer write in flight covers an older one, the completion of the older has no effect, and
+/// the file has neither until the newer completes. So the newer write stands for the older, and a
+/// sync that waits for the older waits for both.
 #[derive(Default, Debug)]
 pub(crate) struct WritesInFlight(BTreeMap<u64, u64>);
 
@@ -129,7 +130,7 @@ impl WritesInFlight {
         self.0.is_empty()
     }
 
-    /// Write `number` begins, over blocks that the writes `over` had.
+    /// Begins write `number`, over blocks that the writes `over` had.
     pub(crate) fn begin(&mut self, number: u64, over: impl Iterator<Item = u64>) {
         let oldest = over.filter_map(|over| self.0.get(&over)).fold(number, |oldest, over| oldest.min(*over));
         self.0.insert(number, oldest);
@@ -139,46 +140,47 @@ impl WritesInFlight {
         self.0.remove(&number);
     }
 
-    /// Whether any write before `mark` has not completed, or counts for nothing yet.
+    /// True if any write before `mark` has not completed, or is covered by a write that has not.
     pub(crate) fn has_before(&self, mark: u64) -> bool {
         self.0.values().any(|oldest| *oldest < mark)
     }
 }
 
-/// A file in memory.
+/// File in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// As its row has them, or newer.
+    /// As in the row, or newer.
     pub(crate) attributes: Attributes,
-    /// The row lacks changes: see [`writers`](super::writers).
+    /// True if the row lacks changes: see [`writers`](super::writers).
     pub(crate) is_ahead_of_row: bool,
-    /// Bytes, with those in flight: never fewer than the row says, but for a file that is being made shorter.
+    /// Size in bytes, including writes in flight. Never less than in the row, except while the file
+    /// is being truncated.
     pub(crate) size: u64,
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,
     pub(crate) write_buffer: WriteBuffer,
-    /// Its pieces in units that wait for more.
+    /// Number of its pieces in combined units.
     pub(crate) combined: u32,
-    /// Where its last piece ends that went to such a unit, if no tail was begun since.
+    /// End of its last piece that joined a combined unit, unless a tail was begun since.
     pub(crate) scattered: Option<u64>,
-    /// A call changes its data. Other calls that want to change it wait.
+    /// A call is changing the data; others that want to change it wait.
     pub(crate) is_held: bool,
-    /// A thread waits for its write buffer, or is about to.
+    /// A thread is waiting for the write buffer, or about to.
     pub(crate) is_awaited: bool,
-    /// Opens without a close.
+    /// Number of open handles.
     pub(crate) handles: u32,
-    /// The zone its last data went to.
+    /// Zone of its last data.
     pub(crate) zone: Option<Opened>,
-    /// The first data that was lost since the last sync that reported a loss.
+    /// First data loss since the last sync that reported one.
     pub(crate) failure: Option<Lost>,
-    /// The size that a truncate is about to give it.
+    /// New size of a truncation in progress.
     pub(crate) cut: Option<u64>,
-    /// The path that it will have, as its writer said, until a sync.
+    /// Future path, announced by the writer until the next sync.
     pub(crate) announced: Option<Vec<u8>>,
 }
 
 impl Node {
-    /// A file that no caller uses yet.
+    /// Creates a file that no caller uses yet.
     fn new(attributes: Attributes) -> Node {
         Node {
             size: attributes.size,
@@ -206,14 +208,15 @@ impl Node {
     }
 }
 
-/// A file in memory, in the hands of one thread.
+/// Locked file in memory.
 pub(crate) type NodeGuard<'a> = InOrder<MappedMutexGuard<'a, Node>>;
 
-/// Locks of the files in memory.
+/// Number of locks for the files in memory.
 const SHARDS: usize = 512;
 
-/// All files in memory. Each has a lock, which it shares with few others. The thread that has the core changes files, and other
-/// threads see each of them as it is, with no more than its lock. One change needs no core: [`writers`](super::writers).
+/// All files in memory. Each has a lock, shared with a few others. Files are changed by the thread
+/// that holds the core; other threads can see the current state of a file with only its lock. One
+/// kind of change needs no core: [`writers`](super::writers).
 pub(crate) struct Nodes {
     shards: Box<[CachePadded<Shard>]>,
     takes_changes: AtomicBool,
@@ -222,9 +225,9 @@ pub(crate) struct Nodes {
 #[derive(Default)]
 struct Shard {
     files: Mutex<FxHashMap<u64, Node>>,
-    /// A file of it may be busy: a thread has changed one since all were found idle.
+    /// True if a file in the shard may be busy: one was changed after all had been found idle.
     may_be_busy: AtomicBool,
-    /// Rows of files in it that were published without the core: see [`Nodes::note_published`].
+    /// Number of rows of its files published without the core: see [`Nodes::note_published`].
     published: AtomicU64,
 }
 
@@ -246,7 +249,7 @@ impl Nodes {
         &self.shards[spread(ino, SHARDS)]
     }
 
-    /// The files of a shard, to be changed.
+    /// Locks the files of a shard for changes.
     fn files(&self, ino: u64) -> InOrder<MutexGuard<'_, FxHashMap<u64, Node>>> {
         let shard = self.shard(ino);
         let files = shard.lock();
@@ -256,8 +259,8 @@ impl Nodes {
         files
     }
 
-    /// The file, read from its row unless it is in memory. For a thread that has the core: others publish no row but by
-    /// [`Nodes::note_published`].
+    /// Returns the file, reading its row unless it is in memory. The caller holds the core: other
+    /// threads publish rows only through [`Nodes::note_published`].
     pub(crate) fn get(&self, rows: &Rows, ino: u64) -> Result<NodeGuard<'_>, FsError> {
         loop {
             if let Some(there) = self.here(ino) {
@@ -266,7 +269,8 @@ impl Nodes {
             let published = self.shard(ino).published.load(Ordering::Acquire);
             let attributes = attributes(rows, ino)?;
             let mut files = self.files(ino);
-            // Another thread may have published a newer row, and have found no file in memory that it could have told.
+            // Another thread may have published a newer row when there was no file in memory to
+            // update.
             if self.shard(ino).published.load(Ordering::Acquire) == published {
                 files.entry(ino).or_insert_with(|| Node::new(attributes));
                 return Ok(files.map(|files| {
@@ -276,7 +280,7 @@ impl Nodes {
         }
     }
 
-    /// A thread without the core has published a row with these attributes.
+    /// Records a row with these attributes, published by a thread without the core.
     pub(crate) fn note_published(&self, ino: u64, attributes: Attributes) {
         let mut files = self.files(ino);
         self.shard(ino).published.fetch_add(1, Ordering::Release);
@@ -285,24 +289,24 @@ impl Nodes {
         }
     }
 
-    /// The file, if it is in memory.
+    /// Returns the file if it is in memory.
     pub(crate) fn here(&self, ino: u64) -> Option<NodeGuard<'_>> {
         self.files(ino).filter_map(|files| MutexGuard::try_map(files, |files| files.get_mut(&ino)).ok())
     }
 
-    /// The same, for a thread that reads: it makes no file busy.
+    /// Like [`Nodes::here`] for a reader: does not mark the shard as busy.
     pub(crate) fn for_read(&self, ino: u64) -> Option<NodeGuard<'_>> {
         let files = self.shard(ino).lock();
         files.filter_map(|files| MutexGuard::try_map(files, |files| files.get_mut(&ino)).ok())
     }
 
-    /// Attributes of a file that is in memory; its size counts writes in flight.
+    /// Attributes of a file in memory. The size includes writes in flight.
     pub(crate) fn attributes(&self, ino: u64) -> Option<Attributes> {
         let files = self.shard(ino).lock();
         files.get(&ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
-    /// The files with buffered data or writes in flight, in order of their numbers.
+    /// Returns the files with buffered data or writes in flight, in ascending order.
     pub(crate) fn busy(&self) -> Vec<u64> {
         let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
         let mut busy = Vec::new();
@@ -315,28 +319,28 @@ impl Nodes {
         busy
     }
 
-    /// Whether no caller uses a file that is in memory.
+    /// True if the file is in memory and no caller uses it.
     pub(crate) fn is_idle(&self, ino: u64) -> bool {
         self.here(ino).is_some_and(|node| node.is_idle())
     }
 
-    /// Whether files may still be changed.
+    /// True if files may still be changed.
     pub(crate) fn take_changes(&self) -> bool {
         self.takes_changes.load(Ordering::Acquire)
     }
 
-    /// No file is changed any more.
+    /// Refuses all changes of files from now on.
     pub(crate) fn refuse_changes(&self) {
         self.takes_changes.store(false, Ordering::Release);
     }
 
-    /// Removes a file that no caller uses, or whose rows are deleted.
+    /// Removes a file that is unused, or that has been deleted.
     pub(crate) fn remove(&self, ino: u64) -> Option<Node> {
         self.files(ino).remove(&ino)
     }
 }
 
-/// Attributes of a file, from its row.
+/// Reads the attributes of a file from its row.
 pub(crate) fn attributes(rows: &impl View, ino: u64) -> Result<Attributes, FsError> {
     let key = key::inode(ino);
     let value = rows.get(&key)?.ok_or(FsError::NotFound)?;
@@ -355,11 +359,11 @@ mod tests {
             in_flight.begin(number, dirty.take(&range, number));
         }
         assert!(!in_flight.has_before(5) && in_flight.has_before(6));
-        // The file has nothing of write 5 in block 3: write 9 has not completed, and stands for it.
+        // The file has nothing of write 5 in block 3: write 9 stands for it and has not completed.
         in_flight.end(5);
         assert!(in_flight.has_before(6));
         in_flight.end(9);
-        // Write 12 is over 6, not over 9.
+        // Write 12 covers 6, but not 9.
         assert!(!in_flight.has_before(6) && in_flight.has_before(7));
         in_flight.end(6);
         assert!(in_flight.has_before(7));

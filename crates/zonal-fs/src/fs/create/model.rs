@@ -1,6 +1,7 @@
-//! Threads that make names and a thread that opens the directory, under random schedules: what each maker has read before it has the lock
-//! counts only if no other has made a name in between, and what the opener brings into memory is no older than what is published.
-//! docs/THREADS.md says how to run it.
+//! Model of threads that create names and a thread that opens the directory, under random
+//! schedules. Rows read by a creator before it has the lock count only if no other thread has
+//! created a name in between, and the opened directory in memory is never older than the published
+//! one. See docs/THREADS.md for how to run it.
 
 use shuttle::thread::spawn;
 use shuttle::{check_pct, check_random};
@@ -9,21 +10,21 @@ use zonal_io::sync::{Arc, AtomicU64, Mutex, Ordering};
 
 const SCHEDULES: usize = 4000;
 
-/// Most changes of mind of a schedule that makes few.
+/// Maximum number of preemptions in a PCT schedule.
 const PCT_DEPTH: usize = 4;
 
 const THREADS: u64 = 3;
 
-/// A directory: its lock, its rows, and its version.
+/// Directory: its lock, rows and version.
 #[derive(Default)]
 struct Model {
     making: Mutex<()>,
-    /// The next position, and the names that there are.
+    /// Next position, and the existing names.
     rows: Mutex<(u64, Vec<u64>)>,
     version: AtomicU64,
-    /// In memory: the next position, once it was opened.
+    /// Next position in memory, once the directory was opened.
     node: Mutex<Option<u64>>,
-    /// Rows that were published without the core.
+    /// Counts rows published without the core.
     published: AtomicU64,
 }
 
@@ -34,7 +35,7 @@ impl Model {
         (node.unwrap_or(rows.0), rows.1.contains(&name))
     }
 
-    /// What [`Nodes::get`](crate::fs::node::Nodes::get) does.
+    /// Models [`Nodes::get`](crate::fs::node::Nodes::get).
     fn open(&self) {
         loop {
             let published = self.published.load(Ordering::SeqCst);
@@ -50,7 +51,7 @@ impl Model {
         }
     }
 
-    /// What [`Nodes::note_published`](crate::fs::node::Nodes::note_published) does.
+    /// Models [`Nodes::note_published`](crate::fs::node::Nodes::note_published).
     fn note_published(&self, next: u64) {
         let mut node = self.node.lock();
         self.published.fetch_add(1, Ordering::SeqCst);
@@ -63,7 +64,8 @@ impl Model {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What [`Shared::create_or`](crate::fs::core::Shared::create_or) does. Returns the position of a name that it made.
+    /// Models [`Shared::create_or`](crate::fs::core::Shared::create_or). Returns the position of
+    /// the created name.
     fn make(&self, name: u64) -> Option<u64> {
         let version = self.version.load(Ordering::SeqCst);
         let seen = self.look(name);
@@ -89,7 +91,7 @@ impl Model {
     }
 }
 
-/// Threads that make one name in common, and one of their own.
+/// Runs threads that each create a common name and one of their own.
 fn names() {
     let model = Arc::new(Model::default());
     let makers = (1..=THREADS).map(|own| {
@@ -123,7 +125,7 @@ fn explore() {
 #[test]
 fn name_that_threads_make_at_once_is_made_once() {
     explore();
-    // On threads of their own: what the checker leaves stays there.
+    // On threads of their own, because a failed check leaves state behind.
     for canary in [Canary::Early, Canary::Unlooked] {
         assert!(std::thread::spawn(move || with_canary(canary, explore)).join().is_err(), "{canary:?}");
     }
