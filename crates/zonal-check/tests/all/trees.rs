@@ -262,7 +262,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     assert_eq!(
         lines,
         [
-            "zonal: in/big: it is a directory",
+            "zonal: in/big: is a directory",
             "zonal: in/empty: not a directory",
             "zonal: 2 could not be copied; the rest is there"
         ]

@@ -12,7 +12,7 @@ pub enum Lost {
     #[error("{0}")]
     Request(RequestError),
     /// No zone is left to try.
-    #[error("no zone is left that takes it")]
+    #[error("no writable zone is left")]
     NoZone,
 }
 
@@ -24,40 +24,40 @@ pub enum FsError {
     #[error("no such file or directory")]
     NotFound,
     /// The name exists.
-    #[error("the name exists already")]
+    #[error("already exists")]
     Exists,
     /// The operation requires a directory.
     #[error("not a directory")]
     NotDirectory,
     /// The operation does not apply to directories.
-    #[error("it is a directory")]
+    #[error("is a directory")]
     IsDirectory,
     /// The directory still has names.
-    #[error("the directory is not empty")]
+    #[error("directory not empty")]
     NotEmpty,
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
     /// The extended attribute exists and was to be created.
-    #[error("the attribute exists already")]
+    #[error("attribute already exists")]
     AttributeExists,
     /// Not a valid name of an extended attribute.
-    #[error("the name of an attribute has 1 to 255 bytes")]
+    #[error("invalid attribute name: it must have 1 to 255 bytes")]
     AttributeName,
     /// The value of an extended attribute has more than [`ATTRIBUTE_MAX`] bytes.
-    #[error("the value of an attribute has at most {ATTRIBUTE_MAX} bytes")]
+    #[error("attribute value too large: the maximum is {ATTRIBUTE_MAX} bytes")]
     AttributeTooLarge,
     /// The name is longer than 255 bytes.
-    #[error("the name is longer than 255 bytes")]
+    #[error("name too long: the maximum is 255 bytes")]
     NameTooLong,
     /// A symbolic link would point to more than 4095 bytes.
-    #[error("the target of a symbolic link has at most 4095 bytes")]
+    #[error("symbolic link target too long: the maximum is 4095 bytes")]
     TargetTooLong,
     /// The file has the maximum number of names.
-    #[error("it has the most names that a file can have")]
+    #[error("too many links")]
     TooManyLinks,
     /// The offset is beyond the end of the file, or no data follows it.
-    #[error("nothing of that kind is at the offset or after it")]
+    #[error("no data or hole at or after the offset")]
     NothingThere,
     /// A number space is used up.
     #[error("{0}")]
@@ -66,13 +66,13 @@ pub enum FsError {
     #[error("{0}")]
     Invalid(&'static str),
     /// The file would exceed the maximum size.
-    #[error("the file would be too large")]
+    #[error("file too large")]
     TooLarge,
     /// No space is free, and none can be reclaimed.
-    #[error("no space is left")]
+    #[error("no space left")]
     NoSpace,
     /// No space for more metadata. Files have to be removed, or their former zones to be reset.
-    #[error("no space is left for metadata: {pages} pages of {usable} are in use")]
+    #[error("no space left for metadata: {pages} of {usable} pages are in use")]
     MetadataFull {
         /// Upper bound of the 4 KiB pages in use.
         pages: u64,
@@ -80,13 +80,13 @@ pub enum FsError {
         usable: u64,
     },
     /// The operation would have to wait for space.
-    #[error("it would have to wait for space")]
+    #[error("would have to wait for space")]
     WouldWait,
     /// The file system refuses changes.
     #[error("the file system is read-only: {0}")]
     ReadOnly(String),
     /// Written data was lost: its zones failed, one after the other.
-    #[error("file {ino}: data of it was lost: {why}")]
+    #[error("file {ino}: data was lost: {why}")]
     Write {
         /// The file.
         ino: u64,
@@ -108,7 +108,7 @@ pub enum FsError {
         error: RequestError,
     },
     /// Data was lost earlier: its metadata is gone or was wrong.
-    #[error("file {ino}, block {block}: what was there is lost")]
+    #[error("file {ino}, block {block}: data is lost")]
     Gone {
         /// The file.
         ino: u64,
@@ -116,7 +116,7 @@ pub enum FsError {
         block: u64,
     },
     /// Data does not match its checksum.
-    #[error("file {ino}, block {block}: zone {zone}, block {at} does not hold what was written there")]
+    #[error("file {ino}, block {block}: zone {zone}, block {at} does not match its checksum")]
     Checksum {
         /// The file.
         ino: u64,

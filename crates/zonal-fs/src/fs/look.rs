@@ -136,7 +136,7 @@ impl Shared {
                         return Ok(Some((name, entry)));
                     }
                     if self.names.version(directory) == version {
-                        let what = "the directory does not have its name there";
+                        let what = "no entry of this name has this position";
                         return Err(RowError { key: key.to_vec(), what }.into());
                     }
                 }
@@ -148,10 +148,10 @@ impl Shared {
     /// Returns the target of a symbolic link.
     pub(super) fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
         if node::attributes(&self.reader, ino)?.kind != FileKind::Symlink {
-            return Err(FsError::Invalid("it is no symbolic link"));
+            return Err(FsError::Invalid("not a symbolic link"));
         }
         let key = key::target(ino);
-        Ok(self.reader.get(&key)?.ok_or(RowError { key, what: "it is not there" })?)
+        Ok(self.reader.get(&key)?.ok_or(RowError { key, what: "missing" })?)
     }
 
     /// Returns the value of an extended attribute.

@@ -166,7 +166,7 @@ impl FileSystem {
     pub fn format(device: Arc<dyn Device>) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = make::for_threads(device)?;
         let uuid =
-            Identity::random().ok_or_else(|| MakeError::Unfit("no random numbers for its UUID".into()))?;
+            Identity::random().ok_or_else(|| MakeError::Unfit("no random numbers for the UUID".into()))?;
         make::make(&drive, &waiters, uuid.bytes(), &MakeOptions::default())?;
         make::open(&drive, &waiters, None, MountOptions::default())
     }

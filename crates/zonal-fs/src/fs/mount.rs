@@ -61,10 +61,10 @@ pub enum OpenError {
     #[error(transparent)]
     Fs(#[from] FsError),
     /// The metadata belongs to another file system, or to none.
-    #[error("the metadata are not those of this file system")]
+    #[error("the metadata belongs to another file system")]
     OtherMetadata,
     /// Not the drive on which the file system was made.
-    #[error("the drive has {found}, the file system was made on one with {expected}")]
+    #[error("the drive has {found}, but the file system was made on one with {expected}")]
     OtherDrive {
         /// Shape of the drive found.
         found: String,
@@ -72,7 +72,7 @@ pub enum OpenError {
         expected: String,
     },
     /// The zones contradict the metadata.
-    #[error("the zones contradict the metadata, which fsck may mend; the first: {}", .0[0])]
+    #[error("the zones contradict the metadata: {}; fsck may repair this", .0[0])]
     Zones(Vec<Finding>),
     /// The drive has too few zones, or allows too few open ones.
     #[error(transparent)]
@@ -97,7 +97,7 @@ fn counter(rows: &Rows, name: &str, end: u64) -> Result<u64, FsError> {
     let key = key::counter(name);
     let Some(value) = rows.get(&key)? else { return Ok(0) };
     let number = value.try_into().ok().map(u64::from_le_bytes).filter(|number| *number < end);
-    Ok(number.ok_or(RowError { key, what: "there is no such number" })?)
+    Ok(number.ok_or(RowError { key, what: "number out of range" })?)
 }
 
 /// Returns the number of the next file: above all existing ones even if the counter is wrong.

@@ -77,9 +77,9 @@ pub enum Rename {
 pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
         _ if is_name(name) => Ok(()),
-        [] | b"." | b".." => Err(FsError::Invalid("this cannot be a name")),
+        [] | b"." | b".." => Err(FsError::Invalid("invalid name")),
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),
-        _ => Err(FsError::Invalid("a name has neither / nor zeroes")),
+        _ => Err(FsError::Invalid("invalid name: it contains a slash or a zero byte")),
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn check_length(name: &[u8]) -> Result<(), FsError> {
 
 pub(super) fn check_target(target: &[u8]) -> Result<(), FsError> {
     match target.len() {
-        0 => Err(FsError::Invalid("a symbolic link has a target")),
+        0 => Err(FsError::Invalid("empty symbolic link target")),
         1..=TARGET_MAX => Ok(()),
         _ => Err(FsError::TargetTooLong),
     }
@@ -100,7 +100,7 @@ pub(super) fn check_target(target: &[u8]) -> Result<(), FsError> {
 pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
     match is_name(key::parts(key).1) {
         true => Entry::decode(key, value),
-        false => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
+        false => Err(RowError { key: key.to_vec(), what: "invalid name" }),
     }
 }
 
@@ -194,7 +194,7 @@ impl Core {
     /// unless it has been given a name.
     pub(super) fn create_unnamed(&mut self, new: &NewFile, now: i64) -> Result<u64, FsError> {
         if new.kind != FileKind::File {
-            return Err(FsError::Invalid("only a file with data can do without a name"));
+            return Err(FsError::Invalid("only a regular file can be unnamed"));
         }
         let place = (ROOT, Position::START);
         let ino = self.names.add(self.rows.draft(), place, new, now, |file| file.links = 0)?;
@@ -399,7 +399,7 @@ impl Core {
             // Damaged rows may form a cycle.
             if !passed.insert(place) {
                 return Err(
-                    RowError { key: key::inode(place), what: "the directory lies within itself" }.into()
+                    RowError { key: key::inode(place), what: "the directory is inside itself" }.into()
                 );
             }
             place = self.attributes(place)?.parent;

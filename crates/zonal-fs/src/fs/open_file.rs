@@ -15,7 +15,7 @@ use std::fmt;
 /// deleted with its last handle.
 ///
 /// Keeps the file system in memory, like a clone of it.
-#[must_use = "a handle that is dropped closes its file"]
+#[must_use = "dropping the handle closes the file"]
 pub struct OpenFile {
     fs: FileSystem,
     ino: u64,

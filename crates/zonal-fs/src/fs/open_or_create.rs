@@ -49,7 +49,7 @@ impl FileSystem {
         if_there: IfThere,
     ) -> Result<OpenedFile, FsError> {
         if new.kind != FileKind::File {
-            return Err(FsError::Invalid("only a file with data is opened when it is made"));
+            return Err(FsError::Invalid("only a regular file can be created and opened"));
         }
         self.0.look_at_name(parent, name);
         let there = self.0.lock().open_there(parent, name, if_there)?;

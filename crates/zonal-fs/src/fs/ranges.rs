@@ -51,7 +51,7 @@ pub(super) fn check_kind(file: &Attributes) -> Result<(), FsError> {
     match file.kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(FsError::IsDirectory),
-        _ => Err(FsError::Invalid("it has no data")),
+        _ => Err(FsError::Invalid("not a regular file")),
     }
 }
 
@@ -192,7 +192,7 @@ impl Shared {
         set_ids: SetIds,
     ) -> Result<(), FsError> {
         if range.is_empty() {
-            return Err(FsError::Invalid("a range has a byte or more"));
+            return Err(FsError::Invalid("empty range"));
         }
         if end == ZeroEnd::Extend && range.end > SIZE_MAX {
             return Err(FsError::TooLarge);
@@ -226,7 +226,7 @@ impl Shared {
             return Err(FsError::TooLarge);
         }
         if from == to && from_offset < to_offset + length && to_offset < from_offset + length {
-            return Err(FsError::Invalid("a range is not copied onto itself"));
+            return Err(FsError::Invalid("source and target ranges overlap"));
         }
         let mut done = 0;
         while done < length {

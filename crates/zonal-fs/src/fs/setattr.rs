@@ -134,7 +134,7 @@ impl Shared {
         changes: &Changes,
     ) -> Result<Attributes, FsError> {
         if changes.lifetime.is_some_and(|lifetime| usize::from(lifetime) >= Lifetime::ALL.len()) {
-            return Err(FsError::Invalid("there is no such lifetime"));
+            return Err(FsError::Invalid("unknown lifetime"));
         }
         if let Some(size) = changes.size {
             return self.resize(waiter, ino, size, |file, is_other| {

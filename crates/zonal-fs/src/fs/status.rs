@@ -249,9 +249,9 @@ fn describe(reason: Reason) -> String {
         }
         Reason::Percent { available, free, percent } => {
             let (available, free) = (mib(available), mib(free));
-            format!("{available} MiB can be written, less than {percent}% of {free} MiB that are free")
+            format!("{available} MiB can be written, less than {percent}% of {free} MiB free")
         }
-        Reason::Forced => "it was asked for".to_owned(),
+        Reason::Forced => "requested".to_owned(),
         Reason::ReadOnlyZone => "a zone became read-only".to_owned(),
     }
 }

@@ -256,7 +256,7 @@ impl Shared {
                 Some(Blocks { offset, bytes, edges })
             }
             (Payload::Length(_), true) => {
-                return Err(FsError::Invalid("this device keeps data: a length is not enough"));
+                return Err(FsError::Invalid("the device keeps data, so bytes are required"));
             }
             (_, false) => None,
         };

@@ -365,7 +365,7 @@ impl Shared {
                 Ok(Some(Blocks { offset: from, bytes: &bytes[(from - at) as usize..], edges }))
             }
             Payload::Length(_) if self.has_data() => {
-                Err(FsError::Invalid("this device keeps data: a length is not enough"))
+                Err(FsError::Invalid("the device keeps data, so bytes are required"))
             }
             _ => Ok(None),
         }
