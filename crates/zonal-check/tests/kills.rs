@@ -381,7 +381,7 @@ impl Campaign {
                 assert_eq!(end, End::Killed);
                 self.note(KilledCommand::Mkfs, Left::Unfinished);
                 let said = self.run("ls d").refused(4);
-                let is_known = ["there is no file system", "superblock"].iter().any(|why| said.contains(why));
+                let is_known = ["no file system", "superblock"].iter().any(|why| said.contains(why));
                 assert!(is_known, "{said}\n{}", self.history());
                 if self.path(&format!("m{next}")).exists() && self.drive == Drive::FileBeside {
                     let said = program::run(self.dir.path(), &line).refused(1);

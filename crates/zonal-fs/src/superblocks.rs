@@ -1,20 +1,23 @@
-//! Copies of the superblock on a drive: found, and written in turn.
+//! Finds the copies of the superblock on a drive, and writes them in turn.
 //!
-//! Each update writes two equal copies, one block each. With conventional zones they go to blocks 0 and 1, or 2 and 3, in
-//! turn. Without, they are appended to one of two *homes*, sequential zones, zone 0 and zone 1 at first. When a home has no
-//! room left, the other one gets the next update, and only after its flush is the first one reset.
+//! Each update writes two equal copies, one block each. On a drive with conventional zones, updates
+//! alternate between blocks 0 and 1 and blocks 2 and 3. On other drives, they are appended to one
+//! of two *homes*: sequential zones, zones 0 and 1 at first. When a home is full, the next update
+//! goes to the other one, and only after its flush is the first one reset.
 //!
-//! # A home that takes no writes
-//! The lowest free zone replaces it, and the copies in the other home name the new one. A search for copies begins with zones
-//! 0 and 1 and follows the names.
+//! # A home that cannot be written
+//! The lowest free zone replaces it, and the copies in the other home name the new one. A search
+//! for copies starts at zones 0 and 1 and follows the names.
 //!
-//! # Damage is not taken for age
-//! The newest copy counts. In a zone each block below the write pointer that is not zeroes has to be a copy. Any other block
-//! after the last copy may have been a newer copy, and is an error. In conventional blocks an update that a cut tore looks
-//! like damage. So the store begins a zone only after two updates have named it: the older update knows all that there is.
+//! # Damage is not mistaken for age
+//! The newest copy is valid. In a home, each block below the write pointer must be a copy or
+//! zeroes. Any other block after the last copy may have been a newer copy, and is an error. In
+//! conventional blocks a torn update is indistinguishable from damage. So the store starts writing
+//! a zone only after two updates have named it: the older of the two then names all zones in use.
 //!
-//! # Zones that are active
-//! A home that is partly written counts as active. So a drive without conventional zones has to allow [`ACTIVE_MIN`] active zones.
+//! # Active zones
+//! A partly written home counts as active. So a drive without conventional zones has to allow
+//! [`ACTIVE_MIN`] active zones.
 
 use crate::drive::{Drive, is_for_want_of_zones, is_lost as is_lost_answer};
 use crate::format::{Anchor, Metadata, STORE_ZONES_MAX, Superblock, SuperblockCopy, SuperblockError, Uuid};
@@ -29,29 +32,29 @@ use zonal_core::{DeviceError, Op, RequestError, Sector, Sectors, ZoneCondition, 
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Volume;
 
-/// Equal copies that an update writes.
+/// Number of equal copies that an update writes.
 const TWINS: u32 = 2;
 
-/// Blocks of the conventional zones that copies take.
+/// Blocks of the conventional zones reserved for copies.
 pub const COPY_BLOCKS: u32 = 2 * TWINS;
 
-/// Times that an update is tried in one place.
+/// Attempts to write an update in one place.
 const TRIES_MAX: u32 = 8;
 
-/// Zones of a drive that are searched for copies although zones 0 and 1 hold something else: where there are more, it takes
-/// minutes on a disk to learn that another owner's data is there.
+/// Maximum number of written zones that are searched for copies if zones 0 and 1 hold something
+/// else. With more zones, a disk would take minutes only to find another owner's data.
 const SEARCHED_MAX: usize = 4096;
 
-/// Homes that one search follows at most: names that lead in a circle end it anyway.
+/// Maximum number of homes followed by one search. Cycles are detected separately.
 const HOMES_MAX: usize = 64;
 
-/// Blocks in a row without a copy after which the rest of a home is taken to have none.
+/// Number of consecutive blocks without a copy after which the search of a home stops.
 const GAP_MAX: u32 = 16;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// Refuses a drive that lacks zones for the file system of `superblock`, made or to be made. Without this check an update would find no
-/// active zone, or overwrite the only copy.
+/// Refuses a drive with too few zones for the file system of `superblock`, be it new or existing.
+/// Without this check an update could find no active zone, or overwrite the only copy.
 ///
 /// # Errors
 /// [`LimitError`] if a limit is too low.
@@ -60,7 +63,7 @@ pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<()
     let is_conventional = info.geometry.conventional_zones() > 0;
     let needed = match superblock.metadata {
         _ if !is_conventional => ACTIVE_MIN,
-        // One more, for the store.
+        // The store needs one more.
         Metadata::Logged => OPEN_MIN + 1,
         Metadata::Conventional | Metadata::Beside => OPEN_MIN,
     };
@@ -73,42 +76,43 @@ pub(crate) fn check_zones(volume: &Volume, superblock: &Superblock) -> Result<()
     }
 }
 
-/// Where the next update goes.
+/// Destination of the next update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
-    /// To this turn, 0 or 1, of the conventional blocks.
+    /// Pair 0 or 1 of the conventional blocks.
     Turn(u32),
-    /// At this block of a home, 0 or 1; `None` if that home takes nothing more before a reset.
+    /// This block of home 0 or 1; `None` if the home has to be reset first.
     Home(usize, Option<u32>),
 }
 
-/// What was found on a drive.
+/// Result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The copy that counts.
+    /// The newest copy.
     pub copy: SuperblockCopy,
     next: Next,
 }
 
-/// A block where a copy of the superblock may lie.
+/// A block that may hold a copy of the superblock.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The zone.
+    /// Zone of the block.
     pub zone: ZoneIndex,
-    /// The block in it.
+    /// Block number in the zone.
     pub block: u32,
-    /// The copy, or what is there instead.
+    /// The copy, or the reason why there is none.
     pub found: Result<SuperblockCopy, MakeError>,
 }
 
 /// Finds the newest copy.
 ///
 /// # Errors
-/// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block may have been a newer copy.
+/// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block
+/// may have been a newer copy.
 pub fn find(drive: &Drive, waiter: &dyn Wait) -> Result<Found, MakeError> {
     let report = drive.report(waiter)?;
     let mut candidates = candidates(drive, waiter, &report);
-    // The newest copy may be where the drive did not answer.
+    // A block that the drive failed to read may hold the newest copy.
     let is_open =
         |copy: &Candidate| matches!(&copy.found, Err(MakeError::Drive(answer)) if !is_lost_answer(answer));
     let open = candidates.iter().position(is_open);
@@ -138,11 +142,12 @@ pub fn find(drive: &Drive, waiter: &dyn Wait) -> Result<Found, MakeError> {
     if copies.is_empty() { first } else { find_in_homes(copies, &report) }
 }
 
-/// The blocks where a copy is damaged of which an opening may need one: those of conventional zones, or the two of the newest
-/// update of a home. A cut in the midst of an update leaves some, which the next update writes again.
+/// Returns damaged blocks that a later opening may need: those in conventional zones, or those of
+/// the newest update in a home. A power cut in the middle of an update leaves such blocks, and
+/// later updates overwrite them.
 ///
 /// # Errors
-/// As [`find`].
+/// As for [`find`].
 pub fn damaged(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Candidate>, MakeError> {
     let report = drive.report(waiter)?;
     let newest = find(drive, waiter)?.copy.anchor.copy;
@@ -154,7 +159,7 @@ pub fn damaged(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Candidate>, MakeE
     Ok(copies.into_iter().filter(|copy| copy.found.is_err() && is_needed(copy)).collect())
 }
 
-/// It takes no writes any more.
+/// True if the zone can no longer be written.
 fn is_lost(zone: &ZoneDescriptor) -> bool {
     matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
 }
@@ -163,15 +168,16 @@ fn is_written(zone: &ZoneDescriptor) -> bool {
     crate::scan::written(zone) > 0
 }
 
-/// Whether a newer copy may be in a home that no copy names yet: the home that counts takes no more, and the other one takes
-/// nothing at all, or was written in vain.
+/// True if a newer copy may be in a home that no copy names yet. That is possible if the current
+/// home is full, and the other one is read-only, offline, or was written without a valid newer
+/// copy.
 fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
     let Next::Home(home, end) = found.next else { return false };
     let other = &report[found.copy.anchor.homes[1 - home].0 as usize];
     end.is_none() && (is_lost(other) || is_written(other))
 }
 
-/// Looks for copies at the start of each zone that was written.
+/// Searches the start of each written zone for copies.
 fn search_homes(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     let mut all = Vec::new();
     for zone in report.iter().filter(|zone| is_written(zone)) {
@@ -183,7 +189,8 @@ fn search_homes(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> 
     all
 }
 
-/// Each block where a copy may lie: those of conventional zones, or those below the write pointers of all homes.
+/// Reads each block that may hold a copy: the first blocks of the conventional zones, or the blocks
+/// below the write pointers of all homes.
 pub fn candidates(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     if report[0].condition == ZoneCondition::NotWp {
         return read(drive, waiter, &report[0], COPY_BLOCKS, COPY_BLOCKS);
@@ -202,8 +209,9 @@ pub fn candidates(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -
     all
 }
 
-/// Reads blocks of a zone from its start, up to `gap` blocks at its start that are no copies, or `gap` in a row that are
-/// zeroes. A home that cannot be read has none.
+/// Reads blocks from the start of a zone. Stops after `gap` blocks without a copy at the start, or
+/// after `gap` consecutive blocks of zeroes. A block that cannot be read is returned with its
+/// error.
 fn read(drive: &Drive, waiter: &dyn Wait, zone: &ZoneDescriptor, blocks: u32, gap: u32) -> Vec<Candidate> {
     let (mut all, mut zeroes) = (Vec::new(), 0);
     let is_zone = zone.condition != ZoneCondition::NotWp;
@@ -212,7 +220,7 @@ fn read(drive: &Drive, waiter: &dyn Wait, zone: &ZoneDescriptor, blocks: u32, ga
         let found = match drive.read(waiter, at, BLOCK_SECTORS) {
             Err(error) => Err(error.into()),
             Ok(bytes) if bytes.iter().all(|byte| *byte == 0) && is_zone => {
-                // The rest of a zone that was finished, unless a copy follows.
+                // Probably the rest of a finished zone, unless a copy follows.
                 zeroes += 1;
                 if zeroes == gap {
                     break;
@@ -224,8 +232,8 @@ fn read(drive: &Drive, waiter: &dyn Wait, zone: &ZoneDescriptor, blocks: u32, ga
         zeroes = 0;
         let is_other = matches!(&found, Err(MakeError::Superblock(SuperblockError::Magic)));
         all.push(Candidate { zone: zone.zone, block, found });
-        // What does not even look like a copy, at a zone's start, is no home. In conventional blocks the second update counts
-        // where the first one is lost.
+        // A zone that does not start with anything like a copy is not a home. In conventional
+        // blocks, the second update is valid if the first one is lost.
         let is_home = !is_zone || all.iter().any(|candidate| candidate.found.is_ok());
         if is_other && !is_home && block + 1 >= gap {
             break;
@@ -234,8 +242,8 @@ fn read(drive: &Drive, waiter: &dyn Wait, zone: &ZoneDescriptor, blocks: u32, ga
     all
 }
 
-/// Looks for the segments of the store of file system `uuid` where no superblock names them: by their first blocks. `None` if
-/// there is none.
+/// Searches for the segments of the store of file system `uuid` by their first blocks, if no
+/// superblock names them. Returns `None` if none was found.
 pub(crate) fn search(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -272,7 +280,7 @@ pub(crate) fn search(
 }
 
 impl Found {
-    /// Whether the next update has a place: in the home that counts, in the other one, or in a free zone.
+    /// True if the next update has a destination: the current home, the other one, or a free zone.
     pub(crate) fn takes_update(&self, report: &[ZoneDescriptor], has_free: bool) -> bool {
         let takes = |zone: ZoneIndex| !is_lost(&report[zone.0 as usize]);
         let homes = self.copy.anchor.homes;
@@ -285,7 +293,7 @@ impl Found {
         }
     }
 
-    /// What a search found, to be read by.
+    /// Wraps the result of [`search`] for opening the file system.
     pub(crate) fn of(superblock: Superblock, anchor: Anchor) -> Found {
         let is_conventional = anchor.homes[0] == anchor.homes[1];
         let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
@@ -327,7 +335,7 @@ fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Resul
         let worst = failures.into_iter().fold(None, |before, (.., error)| worst(before, error));
         return Err(worst.unwrap_or(MakeError::Superblock(SuperblockError::Magic)));
     };
-    // The second of two equal copies may be torn by a write that failed: what counts is whether an update may be lost.
+    // The second of the two copies may be torn by a failed write. Only a lost update would matter.
     let is_newer = |(z, b, _): &(ZoneIndex, u32, MakeError)| *z == zone && *b > (block | (TWINS - 1));
     if let Some((zone, block, _)) = failures.into_iter().find(is_newer) {
         return Err(MakeError::DamagedSuperblock { zone, block });
@@ -341,7 +349,7 @@ fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Resul
     Ok(Found { copy, next: Next::Home(home, end) })
 }
 
-/// Of two errors the more telling one.
+/// Returns the more informative of two errors.
 fn worst(before: Option<MakeError>, error: MakeError) -> Option<MakeError> {
     let rank = |error: &MakeError| match error {
         MakeError::Superblock(SuperblockError::Magic) => 0,
@@ -355,7 +363,7 @@ fn worst(before: Option<MakeError>, error: MakeError) -> Option<MakeError> {
     }
 }
 
-/// Tries a few times: that one command failed says little of the next.
+/// Retries a few times, because a failure of one command may be transient.
 fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), RequestError> {
     let is_final = |error: &RequestError| {
         matches!(error, RequestError::Device(DeviceError::Gone))
@@ -371,33 +379,34 @@ fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), 
     attempt()
 }
 
-/// What an update needs beside what it says.
+/// Environment that an update needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) drive: &'a Drive,
     pub(crate) waiter: &'a dyn Wait,
-    /// Gives the lowest free zone, for a home that takes no writes any more.
+    /// Returns the lowest free zone, to replace a home that cannot be written.
     pub(crate) free: &'a dyn Fn() -> Option<ZoneIndex>,
 }
 
-/// Writes the updates of one file system.
+/// Writes the superblock updates of one file system.
 #[derive(Debug)]
 pub struct Writer {
     superblock: Superblock,
     anchor: Anchor,
     next: Next,
-    /// The file system is being made: updates stay in memory, so that what is not made to its end is none.
+    /// True while the file system is being made. Updates stay in memory, so that an interrupted
+    /// `mkfs` leaves no file system.
     is_unmade: bool,
 }
 
 impl Writer {
-    /// Continues after the copies that were found.
+    /// A writer that continues after the copies that were found.
     pub fn after(found: &Found) -> Writer {
         let SuperblockCopy { superblock, anchor } = found.copy.clone();
         Writer { superblock, anchor, next: found.next, is_unmade: false }
     }
 
-    /// Begins with a file system that is being made: nothing is written before `make`.
+    /// A writer for a file system that is being made. Nothing is written before `make`.
     pub fn unmade(superblock: Superblock, volume: &Volume, anchor: Anchor) -> Writer {
         let is_conventional = volume.info().geometry.conventional_zones() > 0;
         let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
@@ -408,14 +417,15 @@ impl Writer {
         &self.anchor
     }
 
-    /// The numbers of the next store begin above `number`.
+    /// Raises the store number to at least `number`.
     pub(crate) fn pass(&mut self, number: u64) {
         self.anchor.number = self.anchor.number.max(number);
     }
 
-    /// Makes a file system of what was made: from now on it counts.
+    /// Completes a file system that was being made: it exists from now on.
     ///
-    /// Both turns are written, so that nothing of an earlier file system is left.
+    /// In conventional zones both pairs of blocks are written, so that no copy of an earlier file
+    /// system is left.
     pub(crate) fn make(&mut self, site: &Site<'_>) -> Result<(), RequestError> {
         self.is_unmade = false;
         let anchor = self.anchor.clone();
@@ -426,10 +436,10 @@ impl Writer {
         }
     }
 
-    /// Writes an update that says `anchor`, its own number apart, and makes it durable.
+    /// Writes an update with the contents of `anchor` and the next copy number, and flushes it.
     ///
     /// # Errors
-    /// The drive's; then the copies that were there still count.
+    /// Those of the drive. The previous copies are then still valid.
     pub(crate) fn record(&mut self, site: &Site<'_>, anchor: Anchor) -> Result<(), RequestError> {
         if self.is_unmade {
             self.anchor = Anchor { copy: self.anchor.copy, homes: self.anchor.homes, ..anchor };
@@ -462,7 +472,7 @@ impl Writer {
         site.drive.write(site.waiter, at, buf)
     }
 
-    /// Appends an update to the home that counts, or begins the other one.
+    /// Appends an update to the current home, or starts the other one with it.
     fn append(
         &mut self,
         site: &Site<'_>,
@@ -473,7 +483,7 @@ impl Writer {
         let Site { drive, waiter, free } = *site;
         let geometry = drive.volume().info().geometry;
         let blocks = (geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS)) as u32;
-        // A cut may have left one of two copies.
+        // A power cut may have left only one of the two copies.
         let is_even = |end: &u32| end.is_multiple_of(TWINS) && *end + TWINS <= blocks;
         let room = end.filter(is_even);
         if let Some(end) = room {
@@ -483,7 +493,7 @@ impl Writer {
                 return Ok(());
             }
         }
-        // The other home begins with this update. If it does not take the update, it is replaced.
+        // The other home starts with this update. If it cannot be written, it is replaced.
         let other = 1 - home;
         loop {
             let error = match persist(|| self.begin(site, anchor, other)) {
@@ -501,13 +511,15 @@ impl Writer {
         let end = Some(TWINS);
         self.next = Next::Home(other, end);
         if anchor.homes == self.anchor.homes {
-            // The new copy is durable: the old ones may go. If they stay, they are older. An anchor that lies may name one home twice.
+            // The new copy is durable, so the old ones can go. If the reset fails, they are older
+            // anyway. A damaged anchor may name one home twice.
             if anchor.homes[home] != anchor.homes[other] {
                 let _ = drive.zone(waiter, Op::ZoneReset, anchor.homes[home]);
             }
             return Ok(());
         }
-        // Nothing names the new home yet, except by a search of all zones: so the old one does.
+        // The copies in the old home do not name the new one yet, so only a search of all zones
+        // would find it. Write an update to the old home that does.
         let named = Anchor { copy: anchor.copy + 1, ..anchor.clone() };
         if self.begin(site, &named, home).is_ok() {
             *anchor = named;
@@ -516,7 +528,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Empties a home, writes the update there, and makes it durable.
+    /// Resets a home, writes the update there, and flushes it.
     fn begin(&self, site: &Site<'_>, anchor: &Anchor, home: usize) -> Result<(), RequestError> {
         let Site { drive, waiter, .. } = *site;
         let zone = anchor.homes[home];

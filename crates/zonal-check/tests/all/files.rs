@@ -150,7 +150,7 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
 fn what_cannot_be_is_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);
-    assert_eq!(error, "zonal: d: there is no file system of Zonal here");
+    assert_eq!(error, "zonal: d: no file system of Zonal on the drive");
     assert!(refused(dir.path(), "mkfs d --unit 5M", 2).contains("the drive takes 2 to"));
     zonal(dir.path(), "mkfs d --label mine");
     assert!(refused(dir.path(), "mkfs d", 4).contains("the file system `mine`"));
@@ -516,7 +516,7 @@ fn dump_shows_what_is_damaged_as_that() {
     let said = String::from_utf8(zonal(dir.path(), "dump d")).unwrap();
     assert!(
         said.starts_with(
-            "superblock at zone 0 block 0: damaged: there is no file system of Zonal here\nsuperblock at zone 0 block 1: copy "
+            "superblock at zone 0 block 0: damaged: no file system of Zonal on the drive\nsuperblock at zone 0 block 1: copy "
         ),
         "{said}"
     );

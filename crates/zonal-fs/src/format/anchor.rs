@@ -1,7 +1,7 @@
-//! What a copy of the superblock says of the metadata store: where its segments lie, and how far it had come.
+//! Location and version of the metadata store, as recorded in a copy of the superblock.
 //!
-//! The first 512 bytes of a copy are the superblock itself, which never changes. The anchor follows it. A checksum over the
-//! whole block ends the copy. docs/FS.md draws the bytes.
+//! The first 512 bytes of a copy are the superblock, which never changes. The anchor follows it,
+//! and a checksum of the whole block ends the copy. docs/FS.md draws the bytes.
 
 use super::superblock::{Superblock, SuperblockError};
 use super::{SUPERBLOCK_BYTES, crc32c};
@@ -9,40 +9,42 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zonal_core::ZoneIndex;
 
-/// Sequential zones that the store can have: as many as one copy can name.
+/// Maximum number of sequential zones of the store, limited by the room in a copy.
 pub const STORE_ZONES_MAX: usize = 880;
 
-/// Where the anchor begins in a copy.
+/// Offset of the anchor in a copy.
 const ANCHOR_AT: usize = 512;
 
-/// Where the checksum of a copy lies.
+/// Offset of the checksum in a copy.
 const SUM_AT: usize = SUPERBLOCK_BYTES - 4;
 
-/// What the store is found by.
+/// Location and minimum version of the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
-    /// Rises with each copy that is written: of two copies, the one with the higher number counts.
+    /// Number of this update. The copy with the highest number is current.
     pub copy: u64,
-    /// The store had come this far when the copy was written. A store that has not is refused.
+    /// Store number when the copy was written. A store that has not reached it is refused.
     pub number: u64,
-    /// Last batch of the store when the file system was closed, or after a second without changes. A store without it is refused.
+    /// Last batch of the store when the file system was closed or had been idle for a second. A
+    /// store without this batch is refused.
     pub batch: u64,
-    /// The zones that hold the copies in turn; both 0 where they lie in conventional blocks.
+    /// The two zones that hold the copies in turn. Both 0 if the copies are in conventional blocks.
     pub homes: [ZoneIndex; 2],
-    /// Equal pieces of the conventional zones or of the file beside the drive that the store has, from the first one on.
+    /// Number of pieces of the store, from piece 0 on. The pieces are equal parts of the
+    /// conventional zones or of the file beside the drive.
     pub pieces: u32,
-    /// Blocks of each piece.
+    /// Size of each piece, in blocks.
     pub piece_blocks: u32,
-    /// Sequential zones that the store has, ascending.
+    /// Sequential zones of the store, ascending.
     pub zones: Vec<ZoneIndex>,
 }
 
-/// A copy of the superblock.
+/// A copy of the superblock, with its anchor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuperblockCopy {
-    /// What the file system was made with.
+    /// Parameters of the file system.
     pub superblock: Superblock,
-    /// Where its metadata are.
+    /// Location of its metadata.
     pub anchor: Anchor,
 }
 
@@ -62,10 +64,10 @@ struct Raw {
 const _: () = assert!(ANCHOR_AT + size_of::<Raw>() <= SUM_AT);
 
 impl SuperblockCopy {
-    /// Its block.
+    /// Encodes the copy as a block.
     ///
     /// # Panics
-    /// If the anchor names more than [`STORE_ZONES_MAX`] zones: the store has a bound below.
+    /// If the anchor names more than [`STORE_ZONES_MAX`] zones. The store enforces a lower limit.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let Anchor { copy, number, batch, homes, pieces, piece_blocks, zones } = &self.anchor;
         assert!(zones.len() <= STORE_ZONES_MAX, "{} zones of metadata", zones.len());
@@ -90,10 +92,10 @@ impl SuperblockCopy {
         block
     }
 
-    /// Reads a copy.
+    /// Decodes a copy.
     ///
     /// # Errors
-    /// What keeps the bytes from being one.
+    /// If the bytes are not a valid copy.
     pub fn decode(block: &[u8]) -> Result<SuperblockCopy, SuperblockError> {
         let superblock = Superblock::decode(block)?;
         let block: &[u8; SUPERBLOCK_BYTES] = block.try_into().map_err(|_| SuperblockError::Magic)?;
@@ -101,11 +103,12 @@ impl SuperblockCopy {
             return Err(SuperblockError::Checksum);
         }
         let (raw, _) = Raw::ref_from_prefix(&block[ANCHOR_AT..]).map_err(|_| SuperblockError::Magic)?;
-        let anchor = raw.anchor().ok_or(SuperblockError::Nonsense("the places of its metadata"))?;
+        let anchor =
+            raw.anchor().ok_or(SuperblockError::Nonsense("metadata zones or pieces out of range"))?;
         let on_drive = superblock.sectors / superblock.zone_sectors;
         let is_there = |zone: &ZoneIndex| u64::from(zone.0) < on_drive;
         if !anchor.zones.iter().chain(&anchor.homes).all(is_there) {
-            return Err(SuperblockError::Nonsense("the zones of its metadata"));
+            return Err(SuperblockError::Nonsense("metadata zone beyond the drive"));
         }
         Ok(SuperblockCopy { superblock, anchor })
     }

@@ -1,6 +1,7 @@
 //! Keys of rows.
 //!
-//! The first byte of a key is the kind of its row. Numbers in keys are big-endian, so that keys sort as their numbers do.
+//! The first byte of a key is the kind of its row. Numbers in keys are big-endian, so that keys
+//! sort in numerical order.
 
 use super::row::Position;
 
@@ -23,8 +24,9 @@ fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Which rows of a kind lie together: those of a file, or the runs of a zone. The key's number, or the zone in it; a key that is
-/// shorter counts as if zeroes came after it.
+/// Locality group of a row: all rows of one kind and file, or all runs of a zone, form a group.
+/// Returns the number in the key, or for a run its zone. A key that is too short is padded with
+/// zeroes.
 pub(crate) fn group(key: &[u8]) -> u64 {
     let mut number = [0; 8];
     let rest = key.get(1..).unwrap_or_default();
@@ -34,7 +36,8 @@ pub(crate) fn group(key: &[u8]) -> u64 {
     if key.first() == Some(&RUN) { number >> 32 } else { number }
 }
 
-/// Whether all keys from `from` up to `end` are in one group: `end` is in it, or is the first key after it.
+/// True if all keys in `from..end` are in one group: `end` is in the group too, or is the first key
+/// after it.
 pub(crate) fn is_one_group(from: &[u8], end: &[u8]) -> bool {
     let (Some((kind, from_number)), Some((end_kind, end_number))) = (from.split_first(), end.split_first())
     else {
@@ -53,7 +56,7 @@ pub fn inode(ino: u64) -> Vec<u8> {
     of(INODE, ino, &[])
 }
 
-/// All files' attributes: the first key and the end.
+/// Range of the attributes of all files.
 pub fn inodes() -> (Vec<u8>, Vec<u8>) {
     (vec![INODE], vec![INODE + 1])
 }
@@ -63,12 +66,12 @@ pub fn entry(parent: u64, name: &[u8]) -> Vec<u8> {
     of(ENTRY, parent, name)
 }
 
-/// All names of a directory: the first key and the end.
+/// Range of the names in a directory.
 pub fn entries(parent: u64) -> (Vec<u8>, Vec<u8>) {
     (of(ENTRY, parent, &[]), of(ENTRY, parent.saturating_add(1), &[]))
 }
 
-/// All names of all directories: the first key and the end.
+/// Range of the names in all directories.
 pub fn all_entries() -> (Vec<u8>, Vec<u8>) {
     (vec![ENTRY], vec![ENTRY + 1])
 }
@@ -78,32 +81,32 @@ pub fn position(directory: u64, position: Position) -> Vec<u8> {
     of(POSITION, directory, &position.0.to_be_bytes())
 }
 
-/// All positions of all directories: the first key and the end.
+/// Range of the positions of all directories.
 pub fn all_positions() -> (Vec<u8>, Vec<u8>) {
     (vec![POSITION], vec![POSITION + 1])
 }
 
-/// The extent of a file that begins at this block.
+/// The extent of a file that starts at this block.
 pub fn extent(ino: u64, block: u64) -> Vec<u8> {
     of(EXTENT, ino, &block.to_be_bytes())
 }
 
-/// All extents: the first key and the end.
+/// Range of all extents.
 pub fn all_extents() -> (Vec<u8>, Vec<u8>) {
     (vec![EXTENT], vec![EXTENT + 1])
 }
 
-/// The run of units that begins at this block of a zone.
+/// The run of units that starts at this block of a zone.
 pub fn run(zone: u32, block: u32) -> Vec<u8> {
     of(RUN, u64::from(zone) << 32 | u64::from(block), &[])
 }
 
-/// All runs of a zone: the first key and the end.
+/// Range of the runs of a zone.
 pub fn runs(zone: u32) -> (Vec<u8>, Vec<u8>) {
     (run(zone, 0), of(RUN, (u64::from(zone) + 1) << 32, &[]))
 }
 
-/// All runs: the first key and the end.
+/// Range of all runs.
 pub fn all_runs() -> (Vec<u8>, Vec<u8>) {
     (vec![RUN], vec![RUN + 1])
 }
@@ -113,7 +116,7 @@ pub fn zone(zone: u32) -> Vec<u8> {
     of(ZONE, zone.into(), &[])
 }
 
-/// All zones' accounts: the first key and the end.
+/// Range of the accounts of all zones.
 pub fn zones() -> (Vec<u8>, Vec<u8>) {
     (vec![ZONE], vec![ZONE + 1])
 }
@@ -123,12 +126,12 @@ pub fn attribute(ino: u64, name: &[u8]) -> Vec<u8> {
     of(ATTRIBUTE, ino, name)
 }
 
-/// All extended attributes of a file: the first key and the end.
+/// Range of the extended attributes of a file.
 pub fn attributes(ino: u64) -> (Vec<u8>, Vec<u8>) {
     (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino.saturating_add(1), &[]))
 }
 
-/// All extended attributes of all files: the first key and the end.
+/// Range of the extended attributes of all files.
 pub fn all_attributes() -> (Vec<u8>, Vec<u8>) {
     (vec![ATTRIBUTE], vec![ATTRIBUTE + 1])
 }
@@ -138,45 +141,45 @@ pub fn target(ino: u64) -> Vec<u8> {
     of(TARGET, ino, &[])
 }
 
-/// The targets of all symbolic links: the first key and the end.
+/// Range of the targets of all symbolic links.
 pub fn targets() -> (Vec<u8>, Vec<u8>) {
     (vec![TARGET], vec![TARGET + 1])
 }
 
-/// A file without a name that is open, or was open when the power failed.
+/// An orphan: a file without a name that is open, or was open when the power failed.
 pub fn orphan(ino: u64) -> Vec<u8> {
     of(ORPHAN, ino, &[])
 }
 
-/// All such files: the first key and the end.
+/// Range of all orphans.
 pub fn orphans() -> (Vec<u8>, Vec<u8>) {
     (vec![ORPHAN], vec![ORPHAN + 1])
 }
 
-/// A number of the whole file system.
+/// A counter of the whole file system.
 pub fn counter(name: &str) -> Vec<u8> {
     of(COUNTER, 0, name.as_bytes())
 }
 
-/// The number in a key, and the bytes after it.
+/// Splits a key into its number and the bytes after it.
 pub fn parts(key: &[u8]) -> (u64, &[u8]) {
     let number = key.get(1..9).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")));
     (number, key.get(9..).unwrap_or_default())
 }
 
-/// The file and block in the key of an extent.
+/// File and block in the key of an extent.
 pub fn extent_parts(key: &[u8]) -> (u64, u64) {
     let (ino, rest) = parts(key);
     (ino, rest.try_into().map_or(0, u64::from_be_bytes))
 }
 
-/// The directory and position in the key of a position.
+/// Directory and position in the key of a position.
 pub fn position_parts(key: &[u8]) -> (u64, Position) {
     let (directory, position) = extent_parts(key);
     (directory, Position(position))
 }
 
-/// The zone and block in the key of a run.
+/// Zone and block in the key of a run.
 pub fn run_parts(key: &[u8]) -> (u32, u32) {
     let (number, _) = parts(key);
     ((number >> 32) as u32, number as u32)

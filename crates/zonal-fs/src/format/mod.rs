@@ -1,7 +1,8 @@
-//! Bytes: units in the zones, the superblock, the rows of the metadata. docs/FS.md draws them.
+//! On-disk formats: units in the zones, the superblock, the rows of the metadata. docs/FS.md draws
+//! them.
 //!
-//! All numbers are little-endian except in keys, which sort as their numbers do. Bytes from a drive may be garbage: each
-//! decoder then returns an error that says what is wrong.
+//! All numbers are little-endian, except in keys, which have to sort in numerical order. Bytes read
+//! from a drive may be garbage, so every decoder returns an error that says what is wrong.
 
 mod anchor;
 pub mod key;
@@ -20,11 +21,11 @@ pub use unit::{
     DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_PASSED, Record, UnitError, fuzz_header,
 };
 
-/// The version of the format: another one is not opened.
+/// Version of the format. File systems of other versions are refused.
 pub const VERSION: u32 = 3;
 
-/// The checksum of everything on the drive.
+/// Checksum used for everything on the drive.
 pub use zonal_io::sums::crc32c;
 
-/// Names the file system that something belongs to.
+/// Identity of a file system.
 pub type Uuid = [u8; 16];

@@ -1,9 +1,11 @@
 //! Values of rows.
 //!
-//! Each kind of row has a type with `encode` and `decode`. `decode` takes any bytes: it refuses a value that is cut, that has
-//! bytes left over, or whose numbers are out of their range. What it accepts encodes to a value that decodes to the same.
+//! Each kind of row has a type with `encode` and `decode`. `decode` accepts any bytes as input. It
+//! refuses truncated values, trailing bytes and numbers out of range. An accepted value survives
+//! another `encode` and `decode` unchanged.
 //!
-//! A million files have millions of rows, so numbers are short where they mostly are small: see [`varint`](super::varint).
+//! A million files have millions of rows, so numbers that are usually small have a short encoding:
+//! see [`varint`](super::varint).
 
 use super::key;
 use super::unit::NUMBERS_END;
@@ -11,38 +13,40 @@ use super::varint::{Reader, put, put_signed};
 use crate::space::Lifetime;
 use std::ops::Range;
 
-/// Why a row's value cannot be read.
+/// A row with an invalid value.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("row {key:02x?} is damaged: {what}")]
 pub struct RowError {
-    /// Its key.
+    /// Key of the row.
     pub key: Vec<u8>,
-    /// What is wrong.
+    /// The problem.
     pub what: &'static str,
 }
 
-/// Blocks of an extent, or of a run, are fewer.
+/// Upper bound of the blocks of an extent or a run, exclusive.
 const BLOCKS_END: u32 = 1 << 24;
 
-/// Blocks of a zone have numbers below this one.
+/// Upper bound of block numbers in a zone, exclusive.
 const UNIT_END: u32 = 1 << 30;
 
-/// Blocks of a file have numbers below this one.
+/// Upper bound of block numbers in a file, exclusive.
 const FILE_END: u64 = 1 << 48;
 
-/// Files have numbers below this one: 140 trillion, and a unit's header has six bytes for a number.
+/// Upper bound of file numbers, exclusive: 140 trillion. A unit's header has six bytes for a file
+/// number.
 pub const FILES_END: u64 = 1 << 47;
 
-/// Generations are below this one: each is an opening of the file system, which passes over 2^32 numbers of units.
+/// Upper bound of generations, exclusive. Each opening of the file system is a generation and skips
+/// 2^32 unit numbers.
 pub const GENERATIONS_END: u32 = (NUMBERS_END >> 32) as u32;
 
-/// Bytes of the largest file.
+/// Size of the largest file, in bytes.
 pub const SIZE_MAX: u64 = 1 << 56;
 
-/// Longest name, in bytes.
+/// Length of the longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Whether a file can have this name in a directory.
+/// True if `name` is valid for a file in a directory.
 pub fn is_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && !matches!(name, b"." | b"..")
@@ -50,36 +54,39 @@ pub fn is_name(name: &[u8]) -> bool {
         && !name.contains(&0)
 }
 
-/// A place in the list of a directory's names. Positions rise in the order in which names were made, and none is given again.
+/// Position of a name in the listing of its directory. Positions increase in the order in which
+/// names are created, and are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Before all names.
+    /// Ahead of all names.
     pub const START: Position = Position(0);
 
-    /// The first that a name has. Those between are free for a mount, which lists `.` and `..` as well.
+    /// Position of the first name. Lower positions are free for a mount, which also lists `.` and
+    /// `..`.
     pub const FIRST: Position = Position(3);
 
-    /// Positions are below this one: they fit a signed offset of 64 bits, and a name made each nanosecond has one for a century.
+    /// Upper bound of positions, exclusive. Positions fit a signed 64-bit offset, and last for a
+    /// century of one new name per nanosecond.
     pub const END: Position = Position(1 << 62);
 
-    /// The one after it.
+    /// The next position.
     pub fn next(self) -> Position {
         Position(self.0.saturating_add(1))
     }
 
-    /// Whether a name can have it.
+    /// True if a name can have this position.
     pub fn is_of_name(self) -> bool {
         (Position::FIRST..Position::END).contains(&self)
     }
 }
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
-    /// A file with data.
+    /// A regular file.
     File = 0,
     /// A directory.
     Directory = 1,
@@ -102,60 +109,60 @@ impl FileKind {
     }
 }
 
-/// Reads a value to its end.
+/// Decodes a value, which must have no bytes left over.
 fn read<T>(key: &[u8], value: &[u8], read: impl FnOnce(&mut Reader<'_>) -> Option<T>) -> Result<T, RowError> {
     let mut reader = Reader(value);
     let row = read(&mut reader).filter(|_| reader.0.is_empty());
-    row.ok_or_else(|| RowError { key: key.to_vec(), what: "its value cannot be read" })
+    row.ok_or_else(|| RowError { key: key.to_vec(), what: "invalid value" })
 }
 
-/// What is known of a file apart from its data.
+/// Attributes of a file.
 ///
-/// Times are nanoseconds since 1970, below zero before: from the year 1677 to the year 2262.
+/// Times are nanoseconds since 1970 and negative before, which covers the years 1677 to 2262.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// What it is.
+    /// Type of the file.
     pub kind: FileKind,
-    /// How long its data is expected to live: an index of [`Lifetime::ALL`].
+    /// Expected lifetime of its data, as an index of [`Lifetime::ALL`].
     pub lifetime: u8,
     /// Permission bits.
     pub mode: u16,
-    /// The opening of the file system that made it, as far as two bytes tell. Its units carry it: after a rebuild a number may
-    /// be given again whose first owner still has data in the zones.
+    /// Low 16 bits of the opening that created the file. Its units carry them too, because a
+    /// rebuild may reuse a number while the zones still hold data of its previous owner.
     pub born: u16,
-    /// Number and generation together never name two files. It is the opening of the file system that made the file, or the
-    /// rebuild that found it; a file keeps it until a rebuild. The root has 0.
+    /// Opening of the file system that created the file, or rebuild that found it. Number and
+    /// generation together are unique. Only a rebuild changes it. The root has 0.
     pub generation: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names it has; of a directory 2, and one more for each directory in it.
+    /// Number of names. A directory has 2, and one more for each subdirectory.
     pub links: u32,
-    /// Number of a device file.
+    /// Device number of a device file.
     pub rdev: u32,
-    /// Bytes; what no extent holds reads as zeroes.
+    /// Size in bytes. Holes between extents read as zeroes.
     pub size: u64,
-    /// Blocks of 4096 bytes in its extents, those included that are lost. Of a directory 0.
+    /// Blocks of 4096 bytes in all extents, lost ones included. 0 for a directory.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: i64,
-    /// Last change of its data.
+    /// Time of the last change of the data.
     pub mtime: i64,
-    /// Last change of these attributes.
+    /// Time of the last change of the attributes.
     pub ctime: i64,
-    /// When it was made. Nothing changes it.
+    /// Time of creation. It never changes.
     pub btime: i64,
-    /// The directory that has its first name.
+    /// Directory that contains the first name.
     pub parent: u64,
-    /// The position of that name there, whose row has the name; [`Position::START`] without one.
+    /// Position of that name, under which a row holds the name; [`Position::START`] without a name.
     pub position: Position,
-    /// Of a directory, the position of the name that comes next; of other files [`Position::START`].
+    /// For a directory, the position of the next new name; [`Position::START`] for other files.
     pub next_position: Position,
 }
 
 impl Attributes {
-    /// A new file or directory with one name, owned by user and group 0.
+    /// Attributes of a new file or directory with one name, owned by user and group 0.
     pub fn new(kind: FileKind, mode: u16, parent: u64, position: Position, now: i64) -> Attributes {
         let is_directory = kind == FileKind::Directory;
         Attributes {
@@ -180,8 +187,8 @@ impl Attributes {
         }
     }
 
-    /// How long new data of the file is expected to live. A file that lost its last name, which takes its data with it when it is
-    /// closed, has data that live shortly unless something else was set.
+    /// Expected lifetime of new data of the file. A file that has lost its last name is deleted
+    /// when it is closed, so its data is short-lived unless another lifetime was set.
     pub fn expected_lifetime(&self) -> Lifetime {
         let had_a_name = self.position != Position::START;
         match Lifetime::ALL.get(usize::from(self.lifetime)).copied().unwrap_or_default() {
@@ -190,13 +197,13 @@ impl Attributes {
         }
     }
 
-    /// Blocks went out of its map, and others came in.
+    /// Updates the block count after blocks were unmapped and others mapped.
     pub fn count_blocks(&mut self, gone: u64, came: u64) {
-        // A row that lies about its blocks may say fewer than go.
+        // A damaged row may hold a count below the number of blocks that are unmapped.
         self.blocks = self.blocks.saturating_sub(gone).saturating_add(came).min(FILE_END);
     }
 
-    /// The row's value.
+    /// Encodes the row's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(48);
         row.extend_from_slice(&[self.kind as u8, self.lifetime]);
@@ -210,7 +217,8 @@ impl Attributes {
             FileKind::Directory => put(&mut row, self.next_position.0),
             _ => {}
         }
-        // Most files are read and changed soon after they were made, or never.
+        // Most files are read and changed soon after creation or never, so the differences are
+        // small.
         row.extend_from_slice(&self.btime.to_le_bytes());
         put_signed(&mut row, self.atime.wrapping_sub(self.btime));
         put_signed(&mut row, self.mtime.wrapping_sub(self.btime));
@@ -220,10 +228,10 @@ impl Attributes {
         row
     }
 
-    /// Reads a row's value.
+    /// Decodes a row's value.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the value is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Attributes, RowError> {
         read(key, value, |r| {
             let (kind, lifetime) = (FileKind::of(r.take_u8()?)?, r.take_u8()?);
@@ -275,16 +283,16 @@ impl Attributes {
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The file.
+    /// Number of the file.
     pub ino: u64,
-    /// What it is.
+    /// Type of the file.
     pub kind: FileKind,
-    /// Its place in the list of the directory.
+    /// Position in the listing of the directory.
     pub position: Position,
 }
 
 impl Entry {
-    /// The row's value.
+    /// Encodes the row's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut row = vec![self.kind as u8];
         put(&mut row, self.ino);
@@ -292,10 +300,10 @@ impl Entry {
         row
     }
 
-    /// Reads a row's value.
+    /// Decodes a row's value.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the value is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
         read(key, value, |r| {
             let kind = FileKind::of(r.take_u8()?)?;
@@ -305,84 +313,86 @@ impl Entry {
     }
 }
 
-/// Reads the row of a position: the name that has it.
+/// Decodes the row of a position and returns the name.
 ///
 /// # Errors
-/// If it is damaged.
+/// If the row is invalid.
 pub fn positioned<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], RowError> {
     let (directory, position) = key::position_parts(key);
     let is_sound = directory < FILES_END && position.is_of_name() && is_name(value);
-    let what = "this cannot be a position and its name";
+    let what = "invalid position or name";
     if is_sound { Ok(value) } else { Err(RowError { key: key.to_vec(), what }) }
 }
 
 /// A block on the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BlockPlace {
-    /// The zone.
+    /// Zone of the block.
     pub zone: u32,
-    /// First block of the unit, its header.
+    /// First block of the unit, which is its header.
     pub unit: u32,
-    /// Which data block of the unit, from 0.
+    /// Index among the data blocks of the unit, from 0.
     pub index: u32,
 }
 
 impl BlockPlace {
-    /// The block of the zone that it is.
+    /// Block number in the zone.
     pub fn block(&self) -> u32 {
         self.unit + 1 + self.index
     }
 }
 
-/// Blocks of a file in units that follow one another, all but the last of them full.
+/// Contiguous blocks of a file in consecutive units, all of which are full except the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// The zone.
+    /// Zone of the units.
     pub zone: u32,
-    /// First block of the first unit, its header.
+    /// First block of the first unit, which is its header.
     pub unit: u32,
-    /// Data blocks of each unit but the last.
+    /// Data blocks per unit, except in the last one.
     pub unit_blocks: u16,
-    /// Data blocks of the first unit before them.
+    /// Data blocks of the first unit ahead of the extent.
     pub skip: u16,
-    /// How many.
+    /// Length in blocks.
     pub blocks: u32,
 }
 
 impl Extent {
-    /// The zone of blocks that are lost: their file had data there, and no zone has it. Reading them is an error.
+    /// Marks an extent of lost blocks: the file had data there, and no zone has it any more.
+    /// Reading it is an error.
     pub const LOST: u32 = u32::MAX;
 
-    /// Lost blocks, this many.
+    /// An extent of lost blocks.
     pub fn lost(blocks: u32) -> Extent {
         Extent { zone: Extent::LOST, unit: 0, unit_blocks: u16::MAX, skip: 0, blocks }
     }
 
-    /// Whether its blocks are lost: no zone has them.
+    /// True if the blocks are lost.
     pub fn is_lost(&self) -> bool {
         self.zone == Extent::LOST
     }
 
-    /// Where its block number `i` lies.
+    /// Location of block `i` of the extent.
     pub fn place(&self, i: u32) -> BlockPlace {
         let (per, at) = (u32::from(self.unit_blocks), u32::from(self.skip) + i);
         BlockPlace { zone: self.zone, unit: self.unit + at / per * (per + 1), index: at % per }
     }
 
-    /// Its blocks `range`.
+    /// Sub-extent of the blocks in `range`.
     pub fn part(&self, range: Range<u32>) -> Extent {
         let BlockPlace { unit, index, .. } = self.place(range.start);
         Extent { unit, skip: index as u16, blocks: range.end - range.start, ..*self }
     }
 
-    /// Whether `next` continues where it ends, so that both can be one extent.
+    /// True if `next` follows immediately, so that the two can be merged.
     pub fn continues_with(&self, next: &Extent) -> bool {
         let end = u32::from(self.skip) + self.blocks;
         let per = u32::from(self.unit_blocks);
         let follows = match end % per {
             0 => next.skip == 0 && next.unit == self.unit + end / per * (per + 1) && next.fits(per),
             index => {
-                // Blocks in the last unit of this extent may not reach beyond that unit unless it is full.
+                // Blocks in the last unit of this extent must not reach beyond that unit unless it
+                // is full.
                 u32::from(next.skip) == index
                     && next.unit == self.unit + end / per * (per + 1)
                     && next.unit_blocks == self.unit_blocks
@@ -391,19 +401,19 @@ impl Extent {
         self.zone == next.zone && follows
     }
 
-    /// For fuzzers: its last block has a place.
+    /// For fuzzers: checks that the last block has a place.
     fn check(&self) {
         let last = self.blocks - 1;
         assert!(self.place(last).block() > self.unit, "blocks come after the header of the first unit");
         assert_eq!(self.part(last..self.blocks).place(0), self.place(last), "a part has the same places");
     }
 
-    /// Whether it can be counted in units of `per` data blocks.
+    /// True if the extent can be expressed in units of `per` data blocks.
     fn fits(&self, per: u32) -> bool {
         u32::from(self.unit_blocks) == per || self.blocks <= u32::from(self.unit_blocks) && self.blocks <= per
     }
 
-    /// The row's value.
+    /// Encodes the row's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(12);
         for n in [self.zone, self.unit, self.unit_blocks.into(), self.skip.into(), self.blocks] {
@@ -412,10 +422,10 @@ impl Extent {
         row
     }
 
-    /// Reads a row's value.
+    /// Decodes a row's value.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the value is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Extent, RowError> {
         read(key, value, |r| {
             let extent = Extent {
@@ -441,23 +451,24 @@ impl Extent {
 pub struct Account {
     /// Live data blocks.
     pub used: u32,
-    /// How often it was reset since the file system was made.
+    /// Number of resets since the file system was made.
     pub resets: u32,
-    /// [`Header::begun`](super::Header::begun) of its units; 0 without live blocks, or after a repair has recounted them.
+    /// [`Header::begun`](super::Header::begun) of the zone's units; 0 without live blocks, or after
+    /// a repair has recounted them.
     pub begun: u64,
 }
 
 impl Account {
-    /// The row's value.
+    /// Encodes the row's value.
     pub fn encode(&self) -> Vec<u8> {
         let Account { used, resets, begun } = *self;
         [&used.to_le_bytes()[..], &resets.to_le_bytes(), &begun.to_le_bytes()].concat()
     }
 
-    /// Reads a row's value.
+    /// Decodes a row's value.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the value is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Account, RowError> {
         read(key, value, |r| {
             let account = Account {
@@ -470,31 +481,33 @@ impl Account {
     }
 }
 
-/// A piece of a file, as the run of its zone describes it.
+/// A piece of a file in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunPiece {
     /// The file.
     pub ino: u64,
-    /// First of its blocks.
+    /// First block of the piece in the file.
     pub block: u64,
-    /// How many.
+    /// Length in blocks.
     pub blocks: u32,
 }
 
-/// Units of a zone that follow one another: one unit with any pieces, or several with one piece, all but the last full.
+/// Consecutive units of a zone: either one unit with any number of pieces, or several units with
+/// one piece, all full except the last.
 ///
-/// A run says what was written. Whether a file still has it there, the file's extents say.
+/// A run records what was written. The extents of the files record which of it is still in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Data blocks of each unit but the last.
+    /// Data blocks per unit, except in the last one.
     pub unit_blocks: u16,
-    /// Checksums of the headers, one per unit, at most [`RUN_UNITS_MAX`]; 0 for a unit that a repair has added.
+    /// Checksums of the headers, one per unit, at most [`RUN_UNITS_MAX`]; 0 for a unit that was
+    /// added by a repair.
     pub headers: Vec<u32>,
-    /// Their pieces, in the order of the zone.
+    /// Pieces, in the order of the zone.
     pub pieces: Vec<RunPiece>,
 }
 
-/// Most units of a run. Each unit that is appended to a run rewrites its row.
+/// Maximum number of units in a run. Each unit that is appended to a run rewrites its row.
 pub const RUN_UNITS_MAX: usize = 64;
 
 impl Run {
@@ -509,12 +522,13 @@ impl Run {
         (0..).zip(&self.headers).map(move |(n, header)| (start + n * per, *header))
     }
 
-    /// Data blocks.
+    /// Number of data blocks.
     pub fn blocks(&self) -> u32 {
         self.pieces.iter().map(|piece| piece.blocks).sum()
     }
 
-    /// Whether the run, which begins at `start`, continues with a unit at `unit` that has this one piece.
+    /// True if a unit at block `unit` with just this piece continues the run that starts at
+    /// `start`.
     pub fn continues_with(&self, start: u32, unit: u32, piece: &RunPiece) -> bool {
         let [own] = &self.pieces[..] else { return false };
         let per = u32::from(self.unit_blocks);
@@ -526,10 +540,10 @@ impl Run {
             && piece.blocks <= per
     }
 
-    /// The row's value.
+    /// Encodes the row's value.
     ///
     /// # Panics
-    /// If there is not one checksum for each unit.
+    /// If the number of checksums differs from the number of units.
     pub fn encode(&self) -> Vec<u8> {
         let (first, others) = self.headers.split_first().expect("a run has a unit");
         let mut row = Vec::with_capacity(2 + 6 * self.pieces.len() + 4 * self.headers.len());
@@ -540,7 +554,8 @@ impl Run {
                 put(&mut row, n);
             }
         }
-        // Only a run with one piece has several units, so what follows the first piece says which it is.
+        // Only a run with one piece has several units, so the number of units follows from the
+        // first piece.
         for header in others {
             row.extend_from_slice(&header.to_le_bytes());
         }
@@ -548,10 +563,10 @@ impl Run {
         row
     }
 
-    /// Reads a row's value.
+    /// Decodes a row's value.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the value is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Run, RowError> {
         read(key, value, |r| {
             let unit_blocks = r.take_number().filter(|blocks| *blocks > 0)?;
@@ -583,13 +598,14 @@ impl Run {
     }
 }
 
-/// For fuzzers: reads any bytes as a key and a value. A row that is accepted encodes to the same row.
+/// For fuzzers: decodes any bytes as a key and a value. An accepted row has to survive encoding and
+/// decoding unchanged.
 ///
 /// # Errors
-/// As the rows' own.
+/// As for the decoder of that kind of row.
 ///
 /// # Panics
-/// If a row does not survive: a bug.
+/// If a row changes: a bug.
 pub fn fuzz_row(bytes: &[u8]) -> Result<(), RowError> {
     let (key, value) = bytes.split_at(bytes.len().min(KEY_BYTES));
     match key.first() {
@@ -602,11 +618,11 @@ pub fn fuzz_row(bytes: &[u8]) -> Result<(), RowError> {
         }
         Some(b'R') => survives(key, value, Run::decode, Run::encode),
         Some(b'Z') => survives(key, value, Account::decode, Account::encode),
-        _ => Err(RowError { key: key.to_vec(), what: "there is no such row" }),
+        _ => Err(RowError { key: key.to_vec(), what: "unknown kind of row" }),
     }
 }
 
-/// Bytes that [`fuzz_row`] takes for a key.
+/// Length of the key at the start of the input of [`fuzz_row`].
 const KEY_BYTES: usize = 17;
 
 fn survives<T: PartialEq + std::fmt::Debug>(
@@ -626,7 +642,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    /// Rows of all kinds with random changes. The fuzz target `row` does the same for hours.
+    /// Rows of all kinds with random changes, as a short version of the fuzz target `row`.
     #[test]
     fn any_bytes_are_a_row_that_comes_back_or_none() {
         let mut random = Pcg64Mcg::seed_from_u64(7);

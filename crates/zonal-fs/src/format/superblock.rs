@@ -1,4 +1,4 @@
-//! The superblock: what a file system was made with.
+//! The superblock: the fixed parameters of a file system.
 
 use super::{Uuid, VERSION, crc32c};
 use zerocopy::little_endian::{U32, U64};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zonal_core::{Geometry, ZoneIndex};
 use zonal_io::owner;
 
-/// Bytes that a superblock takes on the drive, a block.
+/// Size of a superblock on the drive: one block.
 pub const SUPERBLOCK_BYTES: usize = crate::BLOCK_BYTES as usize;
 
 const MAGIC: [u8; 8] = owner::ZONAL_MAGIC;
@@ -34,77 +34,77 @@ const _: () = assert!(
     std::mem::offset_of!(Raw, name) == owner::ZONAL_LABEL.start && size_of::<Raw>() == owner::ZONAL_LABEL.end
 );
 
-/// Where the checksum lies.
+/// Range of the checksum.
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
-/// Data is written without checksums.
+/// Flag: data has no checksums.
 const UNSUMMED: u32 = 1;
 
-/// Where the metadata lies.
+/// Location of the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metadata {
     /// In the conventional zones, after the superblock.
     Conventional,
     /// In a log in the first sequential zones.
     Logged,
-    /// Beside the drive.
+    /// In a file beside the drive.
     Beside,
 }
 
-/// What a file system was made with.
+/// Fixed parameters of a file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// Its name for itself.
+    /// Identity of the file system.
     pub uuid: Uuid,
-    /// Sectors of the drive.
+    /// Size of the drive, in sectors.
     pub sectors: u64,
-    /// Sectors of a zone.
+    /// Zone size, in sectors.
     pub zone_sectors: u64,
-    /// Sectors of a zone that can be written.
+    /// Zone capacity, in sectors.
     pub capacity_sectors: u64,
-    /// Blocks of the largest unit, header included.
+    /// Size of the largest unit in blocks, header included.
     pub unit_blocks: u32,
-    /// First zone with data; the zones before it are conventional or the metadata's.
+    /// First zone for data. The zones below it are conventional or hold metadata.
     pub first_zone: u32,
-    /// Where the metadata lies.
+    /// Location of the metadata.
     pub metadata: Metadata,
-    /// Whether data has checksums.
+    /// True if data has checksums.
     pub is_summed: bool,
-    /// Blocks that users never get, beside what collecting takes.
+    /// Blocks that users never get, in addition to the reserve for garbage collection.
     pub reserved_blocks: u64,
-    /// Its name for people, up to 64 bytes.
+    /// Label for people, up to 64 bytes.
     pub label: String,
 }
 
-/// Why a block is no superblock.
+/// Reason why a block is not a valid superblock.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum SuperblockError {
-    /// It never was one.
-    #[error("there is no file system of Zonal here")]
+    /// No superblock was ever written here.
+    #[error("no file system of Zonal on the drive")]
     Magic,
-    /// It was written by another version.
-    #[error("the file system is of version {version}, this is version {VERSION}{way_out}", version = .0, way_out = way_out(*.0))]
+    /// Written by another version of the format.
+    #[error("the file system has format version {version}, this program reads version {VERSION}{way_out}", version = .0, way_out = way_out(*.0))]
     Version(u32),
-    /// It is damaged.
+    /// Wrong checksum.
     #[error("the superblock is damaged")]
     Checksum,
-    /// It contradicts itself.
-    #[error("the superblock contradicts itself: {0}")]
+    /// A field is out of range.
+    #[error("invalid superblock: {0}")]
     Nonsense(&'static str),
 }
 
-/// What the owner of a file system of another version can do.
+/// Advice for the owner of a file system of another version.
 fn way_out(version: u32) -> &'static str {
     match version {
-        1 => "; `zonal get` of Zonal 0.1.0 copies its files out",
-        2 => "; `zonal get` of the commit in CHANGELOG.md copies its files out",
+        1 => "; copy its files out with `zonal get` of Zonal 0.1.0",
+        2 => "; copy its files out with `zonal get` of the commit in CHANGELOG.md",
         _ => "",
     }
 }
 
 impl Superblock {
-    /// The superblock of a file system on a drive of this geometry, with units of `unit_blocks` and data from `first_zone`
-    /// on. It has checksums, no label, and no reserve.
+    /// Superblock for a drive of this geometry, with units of `unit_blocks` and data from
+    /// `first_zone` on. It has checksums, no label, and no reserve.
     pub fn new(
         uuid: Uuid,
         geometry: &Geometry,
@@ -126,7 +126,7 @@ impl Superblock {
         }
     }
 
-    /// The superblock's bytes.
+    /// Encodes the superblock as a block.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut name = [0; 64];
         let label = &self.label.as_bytes()[..self.label.len().min(name.len())];
@@ -152,10 +152,10 @@ impl Superblock {
         block
     }
 
-    /// Reads a superblock.
+    /// Decodes a superblock.
     ///
     /// # Errors
-    /// What keeps the bytes from being one.
+    /// If the bytes are not a valid superblock.
     pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
         let (raw, _) = Raw::read_from_prefix(block).map_err(|_| SuperblockError::Magic)?;
         if raw.magic != MAGIC {
@@ -171,21 +171,21 @@ impl Superblock {
             0 => Metadata::Conventional,
             1 => Metadata::Logged,
             2 => Metadata::Beside,
-            _ => return Err(SuperblockError::Nonsense("the place of its metadata")),
+            _ => return Err(SuperblockError::Nonsense("unknown metadata location")),
         };
         let unit_blocks = raw.unit_blocks.get();
         if !(2..=super::DATA_BLOCKS_MAX + 1).contains(&unit_blocks) {
-            return Err(SuperblockError::Nonsense("the size of its units"));
+            return Err(SuperblockError::Nonsense("unit size out of range"));
         }
         let end = raw.name.iter().position(|&b| b == 0).unwrap_or(raw.name.len());
-        let label =
-            std::str::from_utf8(&raw.name[..end]).map_err(|_| SuperblockError::Nonsense("its label"))?;
+        let label = std::str::from_utf8(&raw.name[..end])
+            .map_err(|_| SuperblockError::Nonsense("the label is not UTF-8"))?;
         let (sectors, zone_sectors) = (raw.sectors.get(), raw.zone_sectors.get());
         if zone_sectors == 0 || !(1..=zone_sectors).contains(&raw.capacity_sectors.get()) {
-            return Err(SuperblockError::Nonsense("the size of its zones"));
+            return Err(SuperblockError::Nonsense("zone size or capacity out of range"));
         }
         if u64::from(raw.first_zone.get()) > sectors / zone_sectors {
-            return Err(SuperblockError::Nonsense("the first zone of its data"));
+            return Err(SuperblockError::Nonsense("first data zone beyond the drive"));
         }
         Ok(Superblock {
             uuid: raw.uuid,
@@ -202,13 +202,14 @@ impl Superblock {
     }
 }
 
-/// Reads any bytes as a superblock, whatever its checksum; for fuzzers. A superblock survives another round.
+/// For fuzzers: decodes any bytes as a superblock, ignoring the checksum. A superblock has to
+/// survive encoding and decoding unchanged.
 ///
 /// # Errors
-/// As [`Superblock::decode`].
+/// As for [`Superblock::decode`].
 ///
 /// # Panics
-/// If a superblock does not survive: a bug.
+/// If a superblock changes: a bug.
 pub fn fuzz_superblock(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
     let mut block = [0; SUPERBLOCK_BYTES];
     let bytes = &bytes[..bytes.len().min(SUPERBLOCK_BYTES)];
@@ -267,7 +268,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The same as the fuzz target `superblock` does at length.
+    /// Random changes, as a short version of the fuzz target `superblock`.
     #[test]
     fn any_bytes_are_a_superblock_that_comes_back_or_none() {
         let mut random = Pcg64Mcg::seed_from_u64(7);

@@ -1,16 +1,18 @@
-//! Units: what one zone append writes.
+//! Units: the contents of one zone append.
 //!
-//! A unit is a header of one block, and the data blocks after it. The header says whose data it is, and has a checksum of
-//! each block. So reads verify data without the metadata, and a rebuild makes the metadata again from the zones.
+//! A unit is a header of one block, followed by data blocks. The header identifies the owners of
+//! the data and has a checksum of each block. Reads can therefore verify data without the metadata,
+//! and a rebuild can recover the metadata from the zones.
 //!
-//! # What the numbers are for
-//! Of all data of a block, the data that was written last counts. The order of units does not show it. A copy by the
-//! collector, or a unit that was sent again, may lie after newer data of its block. So each record has a number, which says
-//! how new its data is. The unit's sequence says how new the header is, and with it sizes and paths. One counter gives
-//! both.
+//! # Sequences and numbers
+//! If a block was written several times, the newest data is valid. The order of units in the zones
+//! does not show which is newest: a copy made by garbage collection, or a resubmitted unit, may lie
+//! behind newer data of the same block. So each record has a number for the age of its data, and
+//! each unit has a sequence for the age of its header, that is of sizes and paths. Both are drawn
+//! from one counter.
 //!
-//! Units that were in flight when the power failed, and in no commit, are still in the zones. So a header also says at
-//! which number the file system was opened: see [`Header::since`].
+//! Units that were in flight at a power failure and belong to no commit are still in the zones. So
+//! a header also records the number at which the file system was opened: see [`Header::since`].
 
 use super::{FILES_END, SIZE_MAX, Uuid, VERSION, crc32c};
 use crate::BLOCK_BYTES;
@@ -22,18 +24,18 @@ pub const HEADER_BYTES: usize = BLOCK_BYTES as usize;
 
 const MAGIC: [u8; 8] = *b"ZNLunit\x01";
 
-/// The fixed part, at the start of the header. The records, the checksums and the paths follow.
+/// Fixed part at the start of the header. Records, checksums and paths follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 struct Fixed {
     magic: [u8; 8],
     version: U32,
-    /// Of the header with zeroes here.
+    /// Computed over the header with zeroes in this field.
     checksum: U32,
     uuid: Uuid,
     sequence: U64,
     zone: U32,
-    /// Data blocks.
+    /// Number of data blocks.
     blocks: U16,
     records: U16,
     path_bytes: U16,
@@ -43,35 +45,37 @@ struct Fixed {
     reserved: [u8; 4],
 }
 
-/// The data has no checksums.
+/// Flag: the data has no checksums.
 const UNSUMMED: u16 = 1;
 
-/// Where the checksum lies.
+/// Range of the checksum.
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
-/// Most bytes that a path shares with the one before.
+/// Longest prefix that a path can share with the previous one, in bytes.
 const SHARED_MAX: usize = 255;
 
-/// Bytes before the rest of a path: how many it shares, and how many follow.
+/// Size of a path's head: the lengths of the shared prefix and of the rest.
 const PATH_HEAD_BYTES: usize = 3;
 
 const FIXED_BYTES: usize = size_of::<Fixed>();
 const RECORD_BYTES: usize = size_of::<RawRecord>();
 const _: () = assert!(FIXED_BYTES == 72 && RECORD_BYTES == 32);
 
-/// Most data blocks of a unit, two mebibytes: their checksums take half of what the header has, so that many records fit too.
+/// Maximum number of data blocks in a unit: 2 MiB. Their checksums take half of the header, which
+/// leaves room for many records.
 pub const DATA_BLOCKS_MAX: u32 = 512;
 
-/// Bytes that [`Header::records_max`] reckons for each path: what a path does not share with the one before.
+/// Average bytes per path assumed by [`Header::records_max`], shared prefixes excluded.
 const PATH_BYTES: usize = 16;
 
-/// Numbers that each opening of the file system passes over: more than are ever given between two commits.
+/// Numbers skipped by each opening of the file system: more than are ever drawn between two
+/// commits.
 pub const NUMBERS_PASSED: u64 = 1 << 32;
 
-/// Numbers are below this one: a file system would have to be opened a thousand million times to reach it.
+/// Upper bound of numbers, exclusive. Reaching it would take a billion openings of the file system.
 pub const NUMBERS_END: u64 = 1 << 62;
 
-/// Files and blocks have numbers below this one.
+/// Upper bound of file and block numbers, exclusive.
 const NUMBER_MAX: u64 = 1 << 48;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
@@ -85,101 +89,105 @@ struct RawRecord {
     number: U64,
 }
 
-/// A piece of a file in a unit. The pieces lie one after the other, in the order of their records.
+/// A piece of a file in a unit. Pieces lie one after another in the order of their records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// The file.
     pub ino: u64,
-    /// Tells it from earlier files of its number: [`Attributes::born`](super::Attributes::born).
+    /// Distinguishes the file from earlier ones with its number:
+    /// [`Attributes::born`](super::Attributes::born).
     pub born: u16,
-    /// First of its blocks.
+    /// First block of the piece in the file.
     pub block: u64,
-    /// How many, 1 at least.
+    /// Length in blocks, at least 1.
     pub blocks: u32,
-    /// Bytes of the file when this was written, for a rebuild.
+    /// Size of the file in bytes at the time of the write, for a rebuild.
     pub size: u64,
-    /// How new the data is: of two records with the same block of a file the one with the higher number counts.
+    /// Age of the data. If two records contain the same block of a file, the higher number wins.
     pub number: u64,
 }
 
 impl Record {
-    /// Whether there can be such a piece of a file.
+    /// True if all fields are in range.
     fn is_sound(&self) -> bool {
         self.blocks > 0 && self.ino < FILES_END && self.size <= SIZE_MAX && self.number < NUMBERS_END
     }
 }
 
-/// What a header says.
+/// Decoded header of a unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The file system of the unit.
+    /// File system that the unit belongs to.
     pub uuid: Uuid,
-    /// Number of the unit. Of two headers with a file's size and path, the one with the higher number counts.
+    /// Number of the unit. Size and path of a file are taken from the header with the highest
+    /// number.
     pub sequence: u64,
-    /// The file system was opened at this number. A unit whose sequence is among the [`NUMBERS_PASSED`] numbers from this
-    /// one on was in no commit, and does not count.
+    /// Number at which the file system was opened. A unit with a sequence among the
+    /// [`NUMBERS_PASSED`] numbers from here on is in no commit and is ignored.
     pub since: u64,
-    /// The zone it was written for.
+    /// Zone that the unit was written for.
     pub zone: u32,
-    /// Sequence of the first unit after the last reset of the zone, the same in all units until the next reset. A unit with another one is
-    /// stale: the drive has lost the write that should have replaced it.
+    /// Sequence of the first unit since the last reset of the zone, equal in all units until the
+    /// next reset. A unit with another value is stale: the drive lost the write that should have
+    /// replaced it.
     pub begun: u64,
-    /// The pieces.
+    /// Pieces of files.
     pub records: Vec<Record>,
-    /// A checksum of each data block; none where data has no checksums.
+    /// Checksum of each data block; empty if data has no checksums.
     pub sums: Vec<u32>,
-    /// Where the file of each piece was in the tree; empty if that is not known or did not fit. Pieces of one file that
-    /// follow each other have the same.
+    /// Path of each piece's file; empty if it is unknown or did not fit. Consecutive pieces of a
+    /// file have equal paths.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// Why a block is no header.
+/// Reason why a block is not a valid header of a unit.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitError {
-    /// It never was one.
-    #[error("no unit begins here")]
+    /// No header was ever written here.
+    #[error("no unit starts here")]
     Magic,
-    /// It was written by another version.
-    #[error("the unit is of version {0}, this is version {VERSION}")]
+    /// Written by another version of the format.
+    #[error("the unit has format version {0}, this program reads version {VERSION}")]
     Version(u32),
-    /// It is damaged.
+    /// Wrong checksum.
     #[error("the unit's header is damaged")]
     Checksum,
-    /// It contradicts itself.
-    #[error("the unit's header contradicts itself")]
+    /// A field is out of range.
+    #[error("the unit's header is inconsistent")]
     Nonsense,
-    /// It is another file system's, from before this one was made.
-    #[error("the unit is of another file system")]
+    /// From another file system that was on the drive earlier.
+    #[error("the unit belongs to another file system")]
     Foreign,
-    /// It is a copy of a header of another zone.
+    /// A copy of a header from another zone.
     #[error("the unit was written for another zone")]
     Elsewhere,
-    /// It was written before the last reset of its zone.
+    /// Written before the last reset of the zone.
     #[error("stale unit from before the last reset of the zone: a write was lost")]
     Earlier,
-    /// It matches its checksum in the run of the zone, but not the beginning in the account of the zone. A repair takes this sequence.
-    #[error("the account of the zone has a wrong beginning; run `zonal fsck --data --repair`")]
+    /// The checksum matches the run of the zone, but `begun` differs from the account of the zone.
+    /// A repair stores this sequence in the account.
+    #[error("wrong first sequence in the account of the zone; run `zonal fsck --data --repair`")]
     Beginning(u64),
-    /// It is another unit than the metadata reference.
-    #[error("another unit than expected: a write was misdirected or lost")]
+    /// Not the unit that the metadata references.
+    #[error("not the expected unit: a write was misdirected or lost")]
     Other,
 }
 
 impl Header {
-    /// Data blocks.
+    /// Number of data blocks.
     pub fn blocks(&self) -> u32 {
         self.records.iter().map(|record| record.blocks).sum()
     }
 
-    /// How many records a header has beside the checksums of `blocks`, with room for their paths.
+    /// Maximum number of records beside the checksums of `blocks`, with room for their paths.
     pub const fn records_max(blocks: u32) -> usize {
         (HEADER_BYTES - FIXED_BYTES - 4 * blocks as usize) / (RECORD_BYTES + PATH_BYTES)
     }
 
-    /// Writes the header, with as many of the paths as fit, and returns its checksum.
+    /// Encodes the header with as many paths as fit, and returns its checksum.
     ///
     /// # Panics
-    /// If the records do not fit; those of [`Header::records_max`] do.
+    /// If the records do not fit. Up to [`Header::records_max`] always do.
     pub fn encode(&self, block: &mut [u8]) -> u32 {
         let block = &mut block[..HEADER_BYTES];
         let blocks = self.blocks();
@@ -217,7 +225,7 @@ impl Header {
         fixed.checksum.get()
     }
 
-    /// The checksum of a header, as it says itself: [`Header::decode`] compares it with the bytes.
+    /// Checksum stored in a header. [`Header::decode`] verifies it.
     ///
     /// # Panics
     /// If `block` is shorter than a header.
@@ -226,8 +234,8 @@ impl Header {
         u32::from_le_bytes(bytes)
     }
 
-    /// Paths of the pieces' files, as many as fit in `room` bytes. Each is the number of bytes that it shares with the one
-    /// before, and the rest.
+    /// Encodes as many paths of the pieces' files as fit in `room` bytes, each as the length of the
+    /// prefix shared with the previous path, and the rest.
     fn emit_paths(&self, room: usize) -> Vec<u8> {
         let (mut bytes, mut end) = (Vec::new(), 0);
         let (mut last, mut ino) = (&[][..], None);
@@ -251,19 +259,19 @@ impl Header {
         bytes
     }
 
-    /// Reads the header of a unit of the file system `uuid`.
+    /// Decodes the header of a unit of the file system `uuid`.
     ///
     /// # Errors
-    /// What keeps the block from being one.
+    /// If the block is not a valid header of that file system.
     pub fn decode(block: &[u8], uuid: &Uuid) -> Result<Header, UnitError> {
         let header = Header::decode_any(block)?;
         if header.uuid == *uuid { Ok(header) } else { Err(UnitError::Foreign) }
     }
 
-    /// Reads the header of a unit of any file system.
+    /// Decodes the header of a unit of any file system.
     ///
     /// # Errors
-    /// What keeps the block from being one.
+    /// If the block is not a valid header.
     pub fn decode_any(block: &[u8]) -> Result<Header, UnitError> {
         let block = block.get(..HEADER_BYTES).ok_or(UnitError::Magic)?;
         let (fixed, _) = Fixed::read_from_prefix(block).map_err(|_| UnitError::Magic)?;
@@ -336,7 +344,7 @@ impl RawRecord {
     }
 }
 
-/// The path of each record, from what [`Header::emit_paths`] wrote.
+/// Decodes the output of [`Header::emit_paths`] into one path per record.
 fn parse_paths(records: &[Record], mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut paths: Vec<Vec<u8>> = Vec::with_capacity(records.len());
     let mut last: Vec<u8> = Vec::new();
@@ -360,15 +368,16 @@ fn parse_paths(records: &[Record], mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     bytes.is_empty().then_some(paths)
 }
 
-/// Reads any bytes as a header; for fuzzers. A header survives another round.
+/// For fuzzers: decodes any bytes as a header. A header has to survive encoding and decoding
+/// unchanged.
 ///
 /// # Errors
-/// As [`Header::decode_any`].
+/// As for [`Header::decode_any`].
 ///
 /// # Panics
-/// If a header does not survive: a bug.
+/// If a header changes: a bug.
 pub fn fuzz_header(bytes: &[u8]) -> Result<Header, UnitError> {
-    // A fuzzer does not find a checksum: its bytes get the right one.
+    // A fuzzer cannot guess a checksum, so the input gets the correct one.
     let mut block = vec![0; HEADER_BYTES];
     let bytes = &bytes[..bytes.len().min(HEADER_BYTES)];
     block[..bytes.len()].copy_from_slice(bytes);
@@ -466,8 +475,8 @@ mod tests {
         assert_eq!(Header::decode(&good[..100], &[7; 16]).unwrap_err(), UnitError::Magic);
     }
 
-    /// Random bytes, changed headers and what lies between: none panics, and what is a header comes back. The same as the fuzz
-    /// target `unit` does at length.
+    /// Random bytes, modified headers and mixtures never panic, and valid headers survive. A short
+    /// version of the fuzz target `unit`.
     #[test]
     fn any_bytes_are_a_header_that_comes_back_or_none() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
@@ -475,7 +484,7 @@ mod tests {
         for _ in 0..4000 {
             let mut bytes = block(&header());
             for _ in 0..random.random_range(1..6) {
-                // Most of a header is its end.
+                // Most of a header is unused space at its end, so most changes go to its beginning.
                 let end = if random.random_bool(0.9) { 160 } else { bytes.len() };
                 let at = random.random_range(0..end);
                 bytes[at] = if random.random_bool(0.5) { random.random() } else { random.random_range(0..4) };

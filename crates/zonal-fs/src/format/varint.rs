@@ -1,8 +1,8 @@
-//! Numbers of one to ten bytes in the values of rows.
+//! Variable-length numbers of one to ten bytes in the values of rows.
 //!
-//! Seven bits a byte, the low ones first; the high bit says that another byte follows (LEB128). Most numbers in rows are
-//! small: a number below 128 takes one byte. A number has one form only: a longer form is refused, so that a row has one
-//! form, too.
+//! LEB128: seven bits per byte, low bits first, and the high bit set if another byte follows. Most
+//! numbers in rows are below 128 and take one byte. Overlong forms are refused, so that each row
+//! has exactly one encoding.
 
 /// Appends `number`.
 pub(super) fn put(row: &mut Vec<u8>, mut number: u64) {
@@ -13,12 +13,12 @@ pub(super) fn put(row: &mut Vec<u8>, mut number: u64) {
     row.push(number as u8);
 }
 
-/// Appends a number that may be below zero: those near zero are short.
+/// Appends a signed number. Numbers near zero are short.
 pub(super) fn put_signed(row: &mut Vec<u8>, number: i64) {
     put(row, ((number << 1) ^ (number >> 63)) as u64);
 }
 
-/// Takes values from the front of a row.
+/// Reads values from the front of a row.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {
@@ -33,13 +33,13 @@ impl Reader<'_> {
         self.take::<1>().map(|b| b[0])
     }
 
-    /// Takes a number that fits `T`, in its only form.
+    /// Takes a number that fits `T`. Overlong forms are refused.
     pub(super) fn take_number<T: TryFrom<u64>>(&mut self) -> Option<T> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take_u8()?;
             let bits = u64::from(byte & 0x7F);
-            // The tenth byte has one bit of the 64.
+            // The tenth byte holds only the top bit of the 64.
             if shift == 63 && bits > 1 {
                 return None;
             }
@@ -52,7 +52,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Takes what [`put_signed`] has put.
+    /// Takes a number encoded by [`put_signed`].
     pub(super) fn take_signed(&mut self) -> Option<i64> {
         let number: u64 = self.take_number()?;
         Some((number >> 1) as i64 ^ -((number & 1) as i64))

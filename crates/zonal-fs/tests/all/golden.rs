@@ -184,12 +184,13 @@ fn image_of_an_earlier_version_is_refused_with_both_versions_and_the_way_out() {
         let drive = drive(&image(version));
         let opened = open(&drive, &polling(Clock::start()), None, MountOptions::default());
         let error = opened.err().unwrap().to_string();
-        let both =
-            format!("the file system is of version {version}, this is version {VERSION}; `zonal get` of");
+        let both = format!(
+            "the file system has format version {version}, this program reads version {VERSION}; copy its"
+        );
         assert!(error.starts_with(&both), "{error}");
         let options = RebuildOptions::default().with_force(true);
         let error = rebuild(&drive, &polling(Clock::start()), &options).unwrap_err().to_string();
-        assert!(error.contains(&format!("is of version {version}")), "{error}");
+        assert!(error.contains(&format!("has format version {version}")), "{error}");
     }
 }
 
@@ -205,5 +206,8 @@ fn image_of_a_later_version_is_refused_with_both_versions() {
     drive.write(&waiter(), Sector(0), block).unwrap();
     let opened = open(&drive, &polling(Clock::start()), None, MountOptions::default());
     let error = opened.err().unwrap().to_string();
-    assert_eq!(error, format!("the file system is of version {later}, this is version {VERSION}"));
+    assert_eq!(
+        error,
+        format!("the file system has format version {later}, this program reads version {VERSION}")
+    );
 }

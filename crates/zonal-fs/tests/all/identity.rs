@@ -152,7 +152,7 @@ fn header_that_is_not_the_one_that_was_written_is_found_out_by_a_scrub_and_the_c
     let (rig, [_, b], [_, at]) = two_files(4);
     place(&rig, at, &older(&rig, at, |header| header.sequence -= 1));
     assert!(
-        matches!(rig.findings()[..], [Finding::Data { ino, ref what, .. }] if ino == b && what.contains("another unit"))
+        matches!(rig.findings()[..], [Finding::Data { ino, ref what, .. }] if ino == b && what.contains("not the expected unit"))
     );
     let fs = rig.open();
     let mut seen = Scrub::default();

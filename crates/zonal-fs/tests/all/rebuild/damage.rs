@@ -274,7 +274,10 @@ fn metadata_of_a_later_version_are_left_alone() {
     assert!(matches!(&error, RebuildError::Version(_)), "{error}");
     assert_eq!(
         error.to_string(),
-        format!("the file system is of version {later}, this is version {}; nothing was changed", later - 1)
+        format!(
+            "the file system has format version {later}, this program reads version {}; nothing was changed",
+            later - 1
+        )
     );
 }
 
