@@ -1,9 +1,9 @@
-//! Checks of a file system that is not mounted, and repairs that need no guess.
+//! Checks a file system that is not mounted, and makes the repairs that need no guessing.
 //!
-//! A check compares the rows with each other and with the drive's report of its zones. With `data` it also reads and
-//! verifies every live block. Each finding says what it is about and how bad that is. A repair changes rows only, never
-//! data, and all its changes become durable together. It corrects accounts and names from what they describe, and removes
-//! what points nowhere.
+//! A check compares the rows with each other and with the drive's zone report. With `data` it also
+//! reads and verifies every live block. Each finding has a subject and a severity. A repair changes
+//! rows only, never data, and all its changes become durable together. It corrects accounts and
+//! names to match the rest of the metadata, and removes dangling references.
 
 mod check;
 pub(crate) mod repair;
@@ -23,7 +23,7 @@ use crate::superblocks;
 use crate::waiter::{Wait, Waiters};
 use std::sync::Arc;
 
-/// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
+/// Path of a file from the root; `None` if it has no name or the path cannot be read.
 pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
     names::path(ino, |at| {
         let file = attributes(rows, at).ok().filter(|file| file.links > 0)?;
@@ -36,12 +36,12 @@ pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
 /// Damaged copies of the superblock that an opening may need. The metadata may still be sound.
 ///
 /// # Errors
-/// As [`superblocks::find`].
+/// As for [`superblocks::find`].
 pub fn damaged_copies(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Finding>, MakeError> {
     let copies = superblocks::damaged(drive, waiter)?.into_iter();
     let finding = |copy: superblocks::Candidate| {
         let what = match copy.found.err()? {
-            MakeError::Superblock(SuperblockError::Magic) => "the magic number is not there".to_owned(),
+            MakeError::Superblock(SuperblockError::Magic) => "no magic number".to_owned(),
             error => error.to_string(),
         };
         Some(Finding::Superblock { zone: copy.zone.0, block: copy.block, what })
@@ -49,128 +49,130 @@ pub fn damaged_copies(drive: &Drive, waiter: &dyn Wait) -> Result<Vec<Finding>, 
     Ok(copies.filter_map(finding).collect())
 }
 
-/// Writes the superblock again, in place of damaged copies.
+/// Rewrites the superblock over damaged copies.
 ///
 /// # Errors
-/// [`MakeError`]: the metadata do not open, or the drive's; then the copies that were there still count.
+/// [`MakeError`] if the metadata cannot be opened or the drive fails. The previous copies are then
+/// still valid.
 pub fn renew_copies(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) -> Result<(), MakeError> {
     let found = superblocks::find(drive, &*waiters())?;
     Ok(make::open_store(drive, waiters, beside, &found)?.make()?)
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// Nothing is lost: an account or a name is off.
+    /// Nothing is lost: an account or a name is wrong.
     Minor,
-    /// Data or a name is lost, or files have data in common.
+    /// Data or a name is lost, or files share data.
     Lost,
 }
 
-/// Something that is wrong.
+/// A problem found by a check.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Finding {
-    /// A row cannot be read.
-    #[error("a row cannot be read: key {key:02x?}")]
+    /// A row cannot be decoded.
+    #[error("damaged row: key {key:02x?}")]
     DamagedRow {
-        /// Its key.
+        /// Key of the row.
         key: Vec<u8>,
     },
-    /// A position of a directory whose name is not there.
-    #[error("directory {parent}, position {position}: {name:?} does not have it")]
+    /// A position of a directory refers to a name that does not have it.
+    #[error("directory {parent}: position {position} refers to {name:?}, which does not have it")]
     PositionOfNothing {
         /// The directory.
         parent: u64,
         /// The position.
         position: u64,
-        /// The name in its row.
+        /// The name in the row of the position.
         name: Vec<u8>,
     },
-    /// A zone's account is not the sum of what files have there.
-    #[error("zone {zone}: its account says {account} live blocks, files have {files}")]
+    /// The account of a zone differs from the sum of the files' blocks in it.
+    #[error("zone {zone}: {account} live blocks in its account, but files have {files}")]
     Account {
         /// The zone.
         zone: u32,
-        /// What the account says.
+        /// Live blocks according to the account.
         account: u32,
-        /// What files have.
+        /// Blocks that files have in the zone.
         files: u32,
     },
-    /// The account of a zone has another beginning than its units, which match their checksums in the runs.
-    #[error("zone {zone}: wrong beginning {account} in its account; its units have {units}")]
+    /// The account of a zone has another first sequence than the zone's units, which match their
+    /// checksums in the runs.
+    #[error("zone {zone}: first sequence {account} in its account, but its units have {units}")]
     Beginning {
         /// The zone.
         zone: u32,
-        /// Beginning in the account.
+        /// First sequence in the account.
         account: u64,
-        /// Beginning in the headers of the units.
+        /// First sequence in the headers of the units.
         units: u64,
     },
-    /// A file has blocks where none can be.
-    #[error("file {ino}, block {block}: {blocks} blocks are said to be in zone {zone}, which {why}")]
+    /// A file has blocks at a place that cannot hold data.
+    #[error("file {ino}, block {block}: {blocks} blocks are mapped to zone {zone}, which {why}")]
     Nowhere {
         /// The file.
         ino: u64,
-        /// First of its blocks.
+        /// First block of the extent in the file.
         block: u64,
-        /// How many.
+        /// Length in blocks.
         blocks: u32,
         /// The zone.
         zone: u32,
-        /// Why they are not there.
+        /// Reason why the data cannot be there.
         why: Absent,
     },
-    /// Two pieces of files are at the same place.
-    #[error("file {ino}, block {block}: zone {zone}, block {at} is file {other}'s, too")]
+    /// Two pieces of files occupy the same block.
+    #[error("file {ino}, block {block}: zone {zone}, block {at} also belongs to file {other}")]
     Shared {
         /// The file.
         ino: u64,
-        /// Its block.
+        /// Block of the file.
         block: u64,
         /// The zone.
         zone: u32,
         /// Block of the zone.
         at: u32,
-        /// The other file, or the same.
+        /// The other file, or the same one.
         other: u64,
     },
     /// Two extents of a file overlap.
-    #[error("file {ino}: its extents at blocks {block} and {next} overlap")]
+    #[error("file {ino}: extents at blocks {block} and {next} overlap")]
     Overlap {
         /// The file.
         ino: u64,
-        /// The first one's block.
+        /// First block of the first extent.
         block: u64,
-        /// The second one's block.
+        /// First block of the second extent.
         next: u64,
     },
-    /// A zone does not know of data in it, so that collecting would lose it.
-    #[error("file {ino}, block {block}: zone {zone} does not know of {blocks} blocks in it")]
+    /// The runs of a zone do not list data in it, so garbage collection would lose it.
+    #[error("file {ino}, block {block}: {blocks} blocks are missing from the runs of zone {zone}")]
     Unknown {
         /// The file.
         ino: u64,
-        /// First of its blocks.
+        /// First block of the data in the file.
         block: u64,
-        /// How many.
+        /// Length in blocks.
         blocks: u32,
         /// The zone.
         zone: u32,
     },
-    /// A file of which only the data is left.
-    #[error("file {ino}: its attributes are lost, and data of it is there")]
+    /// A file has data but no attributes.
+    #[error("file {ino}: attributes lost, but data found")]
     NoAttributes {
         /// The file.
         ino: u64,
     },
     /// Extended attributes or a link target without a file, or data of a file that is not regular.
-    #[error("file {ino} has data or attributes, and does not exist")]
+    #[error("file {ino}: data or attributes without a file")]
     NoFile {
         /// The file.
         ino: u64,
     },
-    /// A name of a file that does not exist.
-    #[error("directory {parent}: {name:?} is file {ino}, which does not exist")]
+    /// A name refers to a file that does not exist.
+    #[error("directory {parent}: {name:?} refers to file {ino}, which does not exist")]
     NoSuchFile {
         /// The directory.
         parent: u64,
@@ -179,97 +181,100 @@ pub enum Finding {
         /// The file.
         ino: u64,
     },
-    /// A name in a file that is no directory.
-    #[error("file {parent} is no directory, and has the name {name:?} in it")]
+    /// A name is in a file that is not a directory.
+    #[error("file {parent} is not a directory, but contains the name {name:?}")]
     NoDirectory {
         /// The file.
         parent: u64,
         /// The name.
         name: Vec<u8>,
     },
-    /// A file that has no name and is not known to have lost it.
+    /// A file has no name and is not recorded as an orphan.
     #[error("file {ino} has no name")]
     NoName {
         /// The file.
         ino: u64,
     },
-    /// A file's count of blocks is not that of its extents.
-    #[error("file {ino} says that it has {blocks} blocks, its extents have {found}")]
+    /// The block count of a file differs from that of its extents.
+    #[error("file {ino}: block count {blocks}, but its extents have {found}")]
     Blocks {
         /// The file.
         ino: u64,
-        /// What it says.
+        /// Count in the attributes.
         blocks: u64,
-        /// What its extents have, those included that are lost.
+        /// Blocks in its extents, lost ones included.
         found: u64,
     },
-    /// A name whose position has no row, or belongs to another name: a listing of the directory leaves it out.
-    #[error("directory {parent}: {name:?} says that it has position {position}, and does not")]
+    /// The position of a name has no row, or belongs to another name. A listing of the directory
+    /// omits the name.
+    #[error(
+        "directory {parent}: {name:?} has position {position}, which is missing or belongs to another name"
+    )]
     NoPosition {
         /// The directory.
         parent: u64,
         /// The name.
         name: Vec<u8>,
-        /// What it says.
+        /// Position in the entry.
         position: u64,
     },
-    /// New names of a directory would get positions that are taken.
-    #[error("directory {parent}: the next position would be {next}, but a name has {largest}")]
+    /// The next position of a directory is already in use.
+    #[error("directory {parent}: next position {next}, but {largest} is in use")]
     NextPosition {
         /// The directory.
         parent: u64,
-        /// What is next.
+        /// Next position in the attributes.
         next: u64,
         /// Largest position in use.
         largest: u64,
     },
-    /// New files would get generations that were given.
-    #[error("the opening counted last is {last}, but a file was made in {largest}")]
+    /// The next opening would reuse the generation of an existing file.
+    #[error("last opening {last}, but a file has generation {largest}")]
     Opening {
-        /// The opening counted last.
+        /// Number of the last opening.
         last: u32,
         /// Largest generation of a file.
         largest: u32,
     },
-    /// A file's count of names is wrong.
-    #[error("file {ino} says that it has {links} names, there are {found}")]
+    /// The link count of a file is wrong.
+    #[error("file {ino}: link count {links}, should be {found}")]
     Links {
         /// The file.
         ino: u64,
-        /// What it says.
+        /// Count in the attributes.
         links: u32,
-        /// How many there are.
+        /// Number of names found.
         found: u32,
     },
-    /// A name gives another kind than its file has.
-    #[error("directory {parent}: {name:?} is said to be a {said:?} and is a {kind:?}")]
+    /// The type in a name differs from that of its file.
+    #[error("directory {parent}: {name:?} is entered as {said:?}, but is a {kind:?}")]
     WrongKind {
         /// The directory.
         parent: u64,
         /// The name.
         name: Vec<u8>,
-        /// What the name says.
+        /// Type in the entry.
         said: FileKind,
-        /// What the file is.
+        /// Type in the attributes.
         kind: FileKind,
     },
-    /// New files would get numbers that are taken.
-    #[error("the next file would be {next}, but there is file {largest}")]
+    /// The next file number is already in use.
+    #[error("next file number {next}, but file {largest} exists")]
     NextFile {
-        /// What is next.
+        /// Next number in the counter.
         next: u64,
         /// Largest number in use.
         largest: u64,
     },
-    /// The count of files is wrong. It is compared if nothing else is wrong.
-    #[error("the file system says that it has {files} files, there are {found}")]
+    /// The count of files is wrong. It is compared only if there are no other findings.
+    #[error("file count {files}, but {found} files found")]
     Files {
-        /// What it says.
+        /// Count in the counter.
         files: u64,
-        /// How many there are.
+        /// Number of files found.
         found: u64,
     },
-    /// A zone became read-only and has live data, which has to be moved before the zone is lost.
+    /// A read-only zone has live data, which has to be moved before the zone is lost.
     #[error("zone {zone} is read-only and has {blocks} live blocks")]
     ReadOnlyZone {
         /// The zone.
@@ -277,60 +282,60 @@ pub enum Finding {
         /// Live blocks.
         blocks: u32,
     },
-    /// A symbolic link whose target is lost.
-    #[error("file {ino} is a symbolic link, and where it leads is lost")]
+    /// The target of a symbolic link is lost.
+    #[error("file {ino}: target of the symbolic link lost")]
     NoTarget {
         /// The file.
         ino: u64,
     },
-    /// A copy of the superblock is damaged, and others are not.
+    /// A copy of the superblock is damaged, but others are intact.
     #[error("zone {zone}, block {block}: a copy of the superblock is damaged: {what}")]
     Superblock {
         /// The zone.
         zone: u32,
         /// The block in it.
         block: u32,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// Nothing can be changed any more, and everything can be read.
-    #[error("no change can be made, and all files can be read: {why}; copy them to another drive")]
+    /// The file system can be read completely, but no longer changed.
+    #[error("all files can be read, but nothing changed: {why}; copy them to another drive")]
     NoChanges {
-        /// What is in the way.
+        /// The reason.
         why: Stop,
     },
-    /// Data that was lost: a repair found that it was nowhere.
+    /// Data that an earlier repair marked as lost.
     #[error("file {ino}, block {block}: {blocks} blocks are lost")]
     Gone {
         /// The file.
         ino: u64,
-        /// First of its blocks.
+        /// First lost block of the file.
         block: u64,
-        /// How many.
+        /// Length in blocks.
         blocks: u32,
     },
-    /// Data that cannot be read, or is not what was written.
+    /// Data that is unreadable or wrong.
     #[error("{what}")]
     Data {
         /// The file.
         ino: u64,
-        /// Its block.
+        /// Block of the file.
         block: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
 
-/// Why data is not at the place that its row names.
+/// Reason why data cannot be at the place in its row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Absent {
-    /// There is no such zone.
+    /// The zone does not exist.
     NoZone,
-    /// It is not a zone for data.
+    /// The zone is not for data.
     Reserved,
-    /// Its written part ends before the data.
+    /// The data lies beyond the write pointer.
     BeyondPointer,
-    /// It is offline.
+    /// The zone is offline.
     Offline,
 }
 
@@ -339,15 +344,15 @@ impl std::fmt::Display for Absent {
         f.write_str(match self {
             Absent::NoZone => "does not exist",
             Absent::Reserved => "is not for data",
-            Absent::BeyondPointer => "is written only up to before them",
+            Absent::BeyondPointer => "is not written that far",
             Absent::Offline => "is offline",
         })
     }
 }
 
 impl Finding {
-    /// Whether a repair changes anything about it. A repair does not bring back what is lost. The collector moves data out
-    /// of read-only zones once the file system is mounted.
+    /// True if a repair fixes the finding. A repair cannot recover lost data. Data in read-only
+    /// zones is moved by garbage collection once the file system is mounted.
     pub fn can_be_mended(&self) -> bool {
         !matches!(
             self,
@@ -359,7 +364,7 @@ impl Finding {
         )
     }
 
-    /// The file whose data or attributes it is about, if it is about one.
+    /// The file concerned, if the finding is about the data or attributes of one.
     pub fn file(&self) -> Option<u64> {
         match *self {
             Finding::Nowhere { ino, .. }
@@ -375,7 +380,7 @@ impl Finding {
         }
     }
 
-    /// How bad it is.
+    /// Severity of the finding.
     pub fn severity(&self) -> Severity {
         match self {
             Finding::Account { .. }

@@ -1,4 +1,4 @@
-//! What is wrong.
+//! Checks of a file system.
 
 use super::{Absent, Finding};
 use crate::BLOCK_SECTORS;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use zonal_core::{ZoneCondition, ZoneDescriptor};
 
-/// What is looked at.
+/// Scope of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
@@ -32,11 +32,11 @@ pub struct Options {
 
 zonal_core::setters! {
     Options
-    /// Whether to read and verify all data.
+    /// True to read and verify all data.
     with_data data: bool;
 }
 
-/// A piece of a file at its place.
+/// An extent of a file.
 #[derive(Clone, Copy)]
 struct Held {
     ino: u64,
@@ -44,7 +44,7 @@ struct Held {
     extent: Extent,
 }
 
-/// Blocks of a file where their zone says they are.
+/// Blocks of a file, as recorded in the runs of a zone.
 struct Known {
     /// First block in the zone.
     place: u32,
@@ -64,13 +64,13 @@ impl Known {
     }
 }
 
-/// What a zone knows of a file, by place.
+/// Blocks of a file in one zone, sorted by place.
 ///
-/// A cut after the reset of a zone and before the next commit leaves runs of what the zone had before. They may lie among those of what
-/// was written later, also of the same file.
+/// A power cut after the reset of a zone and before the next commit leaves runs of the zone's
+/// previous contents. They can lie among the runs of newer data, even of the same file.
 struct KnownPieces {
     pieces: Vec<Known>,
-    /// Of each, where it and those before it end.
+    /// For each piece, the largest end of it and all pieces ahead of it.
     ends: Vec<u32>,
 }
 
@@ -85,7 +85,7 @@ impl KnownPieces {
         KnownPieces { ends: ends.collect(), pieces }
     }
 
-    /// Whether one of them holds a span.
+    /// True if one of the pieces contains `span`.
     fn hold(&self, span: &Known) -> bool {
         let before = self.pieces.partition_point(|piece| piece.place <= span.place);
         let may_hold = |at: &usize| self.ends[*at] >= span.place + span.blocks;
@@ -93,7 +93,7 @@ impl KnownPieces {
     }
 }
 
-/// Everything that the rows say, read once.
+/// Contents of all rows, read once.
 #[derive(Default)]
 struct Seen {
     files: BTreeMap<u64, Attributes>,
@@ -103,20 +103,20 @@ struct Seen {
     runs: Vec<(u32, u32, Run)>,
     accounts: BTreeMap<u32, Account>,
     orphans: BTreeSet<u64>,
-    /// Symbolic links with a target.
+    /// Symbolic links that have a target.
     links: BTreeSet<u64>,
-    /// Files with extended attributes.
+    /// Files that have extended attributes.
     attributed: BTreeSet<u64>,
     next: u64,
-    /// The opening of the file system that the counter of numbers knows of.
+    /// Last opening of the file system according to the sequence counter.
     opening: u32,
     findings: Vec<Finding>,
 }
 
-/// Checks a file system that is not mounted, and returns its findings in order.
+/// Checks a file system that is not mounted, and returns the findings in order.
 ///
 /// # Errors
-/// The database or the drive cannot be read at all.
+/// If the database or the drive cannot be read at all.
 pub fn check(
     rows: &Rows,
     superblock: &Superblock,
@@ -198,7 +198,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Reads a range of rows; a row that is not understood is a finding.
+    /// Reads a range of rows. A row that cannot be decoded is a finding.
     fn scan(
         &mut self,
         rows: &Rows,
@@ -206,7 +206,7 @@ impl Seen {
         take: impl Fn(&mut Seen, &[u8], &[u8]) -> Option<()>,
     ) -> Result<(), FsError> {
         rows.scan(&from, &end, |key, value| {
-            // No search for a row finds a key of another length.
+            // A row whose key has the wrong length is never found by a lookup.
             let is_sound = Row::of(key, value).kind() != RowKind::Damaged;
             if !is_sound || take(self, key, value).is_none() {
                 self.findings.push(Finding::DamagedRow { key: key.to_vec() });
@@ -220,7 +220,7 @@ impl Seen {
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         let mut below: BTreeMap<u64, u32> = BTreeMap::new();
         let is_directory = |ino| self.files.get(&ino).is_some_and(|file| file.kind == FileKind::Directory);
-        // A repair replaces a root that is no directory, and the new root keeps its names.
+        // A repair replaces a root that is not a directory, and the new root keeps its names.
         if !is_directory(ROOT) {
             self.findings.push(Finding::NoName { ino: ROOT });
         }
@@ -253,7 +253,7 @@ impl Seen {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
-        // The next opening deletes the attributes that a file that is gone has left.
+        // The next opening deletes the attributes of an orphan.
         let attributed = self.attributed.difference(&self.orphans).copied().collect();
         let is_nothing = |ino: &&u64| !self.files.contains_key(ino);
         let nothing: Vec<u64> = self.links.union(&attributed).filter(is_nothing).copied().collect();
@@ -272,7 +272,7 @@ impl Seen {
         }
     }
 
-    /// Each name has its position, each position its name, and the next position of a directory is above all.
+    /// Compares names with positions, and the next position of each directory with those in use.
     fn check_positions(&mut self) {
         let mut largest: BTreeMap<u64, Position> = BTreeMap::new();
         for ((parent, position), name) in &self.positions {
@@ -286,7 +286,7 @@ impl Seen {
         for (parent, name, Entry { ino, position, .. }) in &self.entries {
             let is_directory = *parent == ROOT
                 || self.files.get(parent).is_some_and(|file| file.kind == FileKind::Directory);
-            // A name of nothing, or in no directory, is removed.
+            // A name without a file, or outside a directory, is removed by the repair.
             let stays = is_directory && self.files.contains_key(ino);
             if stays && self.positions.get(&(*parent, *position)) != Some(name) {
                 let (parent, position, name) = (*parent, position.0, name.clone());
@@ -305,7 +305,7 @@ impl Seen {
         }
     }
 
-    /// Files whose count of blocks is not that of their extents.
+    /// Compares the block count of each file with its extents.
     fn check_blocks(&mut self) {
         let mut found: BTreeMap<u64, u64> = BTreeMap::new();
         for Held { ino, extent, .. } in &self.held {
@@ -319,8 +319,8 @@ impl Seen {
         }
     }
 
-    /// Extents whose file or place does not exist. Later checks skip extents and runs without a place: their length may be
-    /// any number.
+    /// Checks that the file and the place of each extent exist. Extents and runs without a place
+    /// are dropped, because their length may be any number and later checks rely on it.
     fn check_places(&mut self, superblock: &Superblock, report: &[ZoneDescriptor]) {
         let mut previous: Option<Held> = None;
         for held in &self.held {
@@ -331,7 +331,7 @@ impl Seen {
             }
             previous = Some(*held);
             match self.files.get(&ino) {
-                // The next opening frees what a file that is gone has left.
+                // The next opening frees the data of an orphan.
                 None if self.orphans.contains(&ino) => {}
                 None => self.findings.push(Finding::NoAttributes { ino }),
                 Some(file) if file.kind != FileKind::File => self.findings.push(Finding::NoFile { ino }),
@@ -352,7 +352,7 @@ impl Seen {
         });
     }
 
-    /// Places that several pieces have.
+    /// Finds blocks used by several extents.
     fn check_shared(&mut self) {
         let mut spans: Vec<(u32, u32, u32, u64, u64)> = Vec::new();
         for Held { ino, block, extent } in &self.held {
@@ -369,7 +369,7 @@ impl Seen {
         }
     }
 
-    /// Pieces that their zones do not know.
+    /// Finds extents that are missing from the runs of their zones.
     fn check_runs(&mut self) {
         let known = self.known();
         for Held { ino, block, extent } in &self.held {
@@ -384,8 +384,8 @@ impl Seen {
         }
     }
 
-    /// What zones know of each file, by place. Pieces that continue each other are joined: an extent of a file may consist
-    /// of several.
+    /// Collects the pieces of each file in each zone from the runs. Adjacent pieces are joined,
+    /// because an extent may span several.
     fn known(&self) -> BTreeMap<(u64, u32), KnownPieces> {
         let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
@@ -426,7 +426,8 @@ impl Seen {
         }
     }
 
-    /// Whether the count of files, if the last commit kept it, is that of their rows. A repair of anything else counts again.
+    /// Compares the count of files with the number of their rows, if the last commit maintained it.
+    /// A repair of any other finding recounts anyway.
     fn check_count(&mut self, rows: &Rows) -> Result<(), FsError> {
         let counter = |name| {
             let row = rows.get(&key::counter(name))?;
@@ -440,9 +441,9 @@ impl Seen {
         Ok(())
     }
 
-    /// What would keep a mount from changing the file system.
+    /// Finds reasons why a mount could not change the file system.
     fn check_writers(&mut self, rows: &Rows, drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) {
-        // Rows that are not in the drive's store say nothing of that.
+        // Rows outside the drive's store are not affected.
         let Some(log) = rows.backend().log() else { return };
         self.findings.extend(log.stop().map(|why| Finding::NoChanges { why }));
         let Ok(found) = superblocks::find(drive, waiter) else { return };
@@ -452,7 +453,7 @@ impl Seen {
         }
     }
 
-    /// Reads and verifies all data that is at its place.
+    /// Reads and verifies all data that has a valid place.
     fn check_data(
         &mut self,
         superblock: &Superblock,
@@ -479,7 +480,7 @@ impl Seen {
     }
 }
 
-/// Why data cannot be where an extent says.
+/// Returns the reason why the data of an extent cannot be at its place.
 fn absent(extent: &Extent, superblock: &Superblock, report: &[ZoneDescriptor]) -> Option<Absent> {
     let Some(zone) = report.get(extent.zone as usize) else { return Some(Absent::NoZone) };
     if zone.zone.0 < superblock.first_zone {

@@ -1,4 +1,4 @@
-//! The repair.
+//! Repairs of findings.
 
 use super::Finding;
 use crate::BLOCK_BYTES;
@@ -14,19 +14,19 @@ use crate::store::Rows;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// Directory for files that have lost their names.
+/// Directory for files without names.
 pub(crate) const FOUND: &[u8] = b"lost+found";
 
-/// Repairs what `findings` say, and makes that durable; the caller checks again for what is left. What is lost stays lost:
-/// a read of data without a place is an error, until its blocks are written again.
+/// Repairs `findings` and commits; the caller checks again for what is left. Lost data stays lost:
+/// reading it is an error until the blocks are rewritten.
 ///
 /// # Errors
-/// The database's; nothing was changed then.
+/// Those of the database. Nothing was changed then.
 pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     for finding in findings {
         mend(rows, finding)?;
     }
-    // Rows that were removed count no more.
+    // Removed rows no longer count.
     recount(rows)?;
     let sealed = rows.seal().expect("nothing else has the rows");
     rows.settled(sealed.commit()?);
@@ -37,7 +37,8 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
     match finding {
         Finding::DamagedRow { key } => take_away(rows, key)?,
         Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
-            // The extent that holds the block begins there or before it, if another finding has not taken it away.
+            // The block lies in the extent that starts at or before it, unless the repair of
+            // another finding has removed that extent.
             if let Some((key, extent)) = extent_at(rows, *ino, *block)? {
                 rows.put(key, Extent::lost(extent.blocks).encode());
             }
@@ -68,7 +69,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
                 Some(Entry { position, .. }) if rows.get(&key::inode(*ino))?.is_none() => {
                     put_file_back(rows, *ino, *parent, position, 0)?;
                 }
-                // Another name has brought it back.
+                // The file was already restored under another name.
                 Some(_) => {}
                 None => strike(rows, *parent, name)?,
             }
@@ -90,7 +91,8 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             }
         }
         Finding::NextPosition { parent, .. } => {
-            // After the positions that are left: a name that claimed a larger one has a new one by now.
+            // The next position goes behind those still in use. A name that claimed a larger
+            // position has a new one by now.
             let next = last_position(rows, *parent)?.map_or(Position::FIRST, Position::next);
             change(rows, *parent, |directory| directory.next_position = directory.next_position.max(next))?;
         }
@@ -112,24 +114,25 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         Finding::NextFile { largest, .. } => {
             rows.put(key::counter("ino"), (largest + 1).to_le_bytes().to_vec());
         }
-        // Recounted at the end.
+        // Accounts are recounted at the end, but that keeps `begun`.
         Finding::Beginning { zone, units, .. } => {
             let key = key::zone(*zone);
             let account = rows.get(&key)?.and_then(|value| Account::decode(&key, &value).ok());
             rows.put(key, Account { begun: *units, ..account.unwrap_or_default() }.encode());
         }
         Finding::Account { .. } | Finding::Blocks { .. } | Finding::Files { .. } => {}
-        // The collector moves the data once the file system is mounted.
+        // Garbage collection moves the data once the file system is mounted.
         Finding::ReadOnlyZone { .. } => {}
-        // No row is wrong: the drive takes no changes, or a copy on it is damaged.
+        // No row is wrong: the drive refuses changes, or a copy of the superblock on it is damaged.
         Finding::NoChanges { .. } | Finding::Superblock { .. } => {}
-        // What was written is gone: a read of it is an error, and does not return zeroes.
+        // The data is gone. Reads fail and must not return zeroes.
         Finding::Data { .. } | Finding::Gone { .. } | Finding::NoTarget { .. } => {}
     }
     Ok(())
 }
 
-/// Makes a file of what is left of its data, and of a lost block after it: how long it was is not known. It is root's.
+/// Restores a file from its extents, owned by root. Its length is unknown, so one lost block
+/// follows its data.
 pub(super) fn put_file_back(
     rows: &mut Rows,
     ino: u64,
@@ -145,7 +148,7 @@ pub(super) fn put_file_back(
     Ok(())
 }
 
-/// Where the last extent of a file that begins before `block` ends; 0 without one.
+/// End of the last extent of a file that starts before `block`; 0 without one.
 pub(super) fn end_of_last(rows: &Rows, ino: u64, block: u64) -> Result<u64, FsError> {
     let last = rows.last(&key::extent(ino, 0), &key::extent(ino, block))?;
     Ok(last.map_or(0, |(key, value)| {
@@ -154,7 +157,7 @@ pub(super) fn end_of_last(rows: &Rows, ino: u64, block: u64) -> Result<u64, FsEr
     }))
 }
 
-/// The extent that has a block of a file, and its row's key.
+/// The extent that contains a block of a file, and the key of its row.
 fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Extent)>, FsError> {
     let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
         return Ok(None);
@@ -164,7 +167,8 @@ fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Exten
     Ok(extent.map(|extent| (key, extent)))
 }
 
-/// Removes a row that cannot be read. If it was an extent, its file loses the blocks up to the next extent, or to its end.
+/// Removes a row that cannot be decoded. If it was an extent, the blocks up to the next extent or
+/// the end of the file become lost.
 fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
     rows.delete(key.to_vec());
     let (ino, block) = key::extent_parts(key);
@@ -185,8 +189,8 @@ fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Of two extents of a file that overlap, the first keeps its blocks. The blocks that only the second has are lost: the
-/// rows do not say which of the two is right.
+/// Resolves an overlap of two extents: the first keeps its blocks, and the blocks that only the
+/// second has become lost. The rows do not show which of the two is right.
 fn part(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
     let end =
         |at: u64| Ok::<_, FsError>(extent_at(rows, ino, at)?.map_or(at, |(_, e)| at + u64::from(e.blocks)));
@@ -217,12 +221,12 @@ fn keys(rows: &Rows, from: Vec<u8>, end: Vec<u8>) -> Result<Vec<Vec<u8>>, FsErro
     Ok(keys)
 }
 
-/// A directory for files that have lost their names, or the root.
+/// Attributes of `lost+found` or of the root.
 pub(crate) fn directory(parent: u64, position: Position) -> Attributes {
     Attributes::new(FileKind::Directory, 0o700, parent, position, 0)
 }
 
-/// Deletes a name, and its position if that is the name's.
+/// Deletes a name, and its position if the position refers to that name.
 fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
     let key = key::entry(parent, name);
     let entry = rows.get(&key)?.and_then(|value| Entry::decode(&key, &value).ok());
@@ -236,14 +240,14 @@ fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Gives a file a name at the next position of a directory, and returns the position.
+/// Enters a file in a directory at the next position, and returns the position.
 fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: FileKind) -> Result<Position, FsError> {
     let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
     if !position.is_of_name() {
         return Err(FsError::Exhausted("no position is left for another name in the directory"));
     }
     change(rows, parent, |directory| {
-        // No directory gets to the end of its positions: a row that says so is wrong.
+        // No directory can exhaust its positions, so a row that says so is wrong.
         if directory.next_position.is_of_name() {
             position = position.max(directory.next_position);
         }
@@ -254,25 +258,25 @@ fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: FileKind) ->
     Ok(position)
 }
 
-/// The last position of a directory.
+/// The last position in use in a directory.
 fn last_position(rows: &Rows, directory: u64) -> Result<Option<Position>, FsError> {
     let (from, to) = (key::position(directory, Position::FIRST), key::position(directory, Position::END));
     Ok(rows.last(&from, &to)?.map(|(key, _)| key::position_parts(&key).1))
 }
 
-/// Counts an opening after `least` and after all earlier ones, and returns its generation.
+/// Starts a new opening after `least` and all earlier ones, and returns its generation.
 fn count_opening(rows: &mut Rows, least: u32) -> Result<u32, FsError> {
     let key = key::counter("sequence");
     let counted = rows.get(&key)?.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
     let number = counted.max(u64::from(least) << 32).saturating_add(NUMBERS_PASSED);
-    // A counter that is at its end stays: with a later one the file system would not open.
+    // A counter at its end is left alone: with a larger one the file system would not open.
     if number < NUMBERS_END {
         rows.put(key, number.to_le_bytes().to_vec());
     }
     Ok(generation(number))
 }
 
-/// The number of a file that a repair makes.
+/// Allocates a number for a file made by a repair.
 fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
     let next = rows.get(&key::counter("ino"))?;
     let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
@@ -284,19 +288,21 @@ fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
         rows.put(key::counter("ino"), (number + 1).to_le_bytes().to_vec());
         return Ok(number);
     }
-    // A row has the last number that a file can have. The generation tells the new file from earlier ones of its number.
+    // The last possible number is in use. The generation distinguishes the new file from earlier
+    // ones of its number.
     let free = (ROOT + 1..FILES_END).find(|number| taken.binary_search(number).is_err());
     free.ok_or(FsError::Exhausted("no number is left for another file"))
 }
 
-/// Gives a file without a name its number as a name, in a directory for such files.
+/// Enters a file without a name in `lost+found`, under its number.
 fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let key = key::entry(ROOT, FOUND);
     let found = match rows.get(&key)? {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
             let made = take_number(rows)?;
-            // An opening that was cut may have given the number: the directory gets a generation of its own.
+            // An interrupted opening may have allocated the number, so the directory gets its own
+            // generation.
             let generation = count_opening(rows, 0)?;
             let born = generation as u16;
             let position = enter(rows, ROOT, FOUND, made, FileKind::Directory)?;
@@ -322,9 +328,9 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Notes in a zone's run that the zone has blocks of a file. What the run says of other blocks of the unit stays.
+/// Records blocks of a file in a run of their zone. Entries for other blocks of the unit are kept.
 fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
-    // The repair of another finding may have removed it.
+    // The repair of another finding may have removed the extent.
     let Some((key, extent)) = extent_at(rows, ino, block)?.filter(|(_, extent)| !extent.is_lost()) else {
         return Ok(());
     };
@@ -344,13 +350,14 @@ fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), Fs
     Ok(())
 }
 
-/// The owner of a block of a unit: a file, and the number of the block in it.
+/// Owner of a block in a unit: file number, and block number in the file.
 type Owner = (u64, u64);
 
-/// Stands for the owner of a block that no file has.
+/// Owner of a block that belongs to no file.
 const NO_OWNER: Owner = (0, 0);
 
-/// The owners of the blocks of a run's first unit. The other units become a run of their own.
+/// Returns the owners of the blocks of a run's first unit, and makes a separate run of the other
+/// units.
 fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
     let per = u32::from(run.unit_blocks);
     let mut rest = Vec::new();
@@ -370,14 +377,14 @@ fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
     unit
 }
 
-/// The blocks of a unit as pieces.
+/// Converts the owners of a unit's blocks to pieces.
 fn pieces(unit: &[Owner]) -> Vec<RunPiece> {
     let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NO_OWNER || a.1 + 1 == b.1);
     let piece = |part: &[Owner]| RunPiece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
     unit.chunk_by(follows).map(piece).collect()
 }
 
-/// Counts the blocks of zones and files again, and files.
+/// Recounts the blocks of zones and files, and the files.
 fn recount(rows: &mut Rows) -> Result<(), FsError> {
     let sequence = rows.get(&key::counter("sequence"))?;
     let sequence = sequence.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -404,7 +411,7 @@ fn recount(rows: &mut Rows) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Puts the counted blocks into the rows of files that say otherwise.
+/// Corrects the block counts of files.
 fn recount_files(rows: &mut Rows, blocks: &BTreeMap<u64, u64>) -> Result<(), FsError> {
     let mut wrong = Vec::new();
     let (from, end) = key::inodes();

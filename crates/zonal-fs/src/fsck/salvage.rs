@@ -1,16 +1,19 @@
-//! Metadata of which some pages are lost: everything else is kept as it is.
+//! Salvage of metadata with some lost pages.
 //!
-//! All rows that can be read go into a database in memory. A lost row that the others tell is put back. A reader of any other
-//! lost row is told an error. The caller checks and repairs the rows there. Then [`Salvaged::put_back`] writes them in place of
-//! the damaged ones, in one batch. After a cut at any time the metadata are what they were, or what they became.
+//! All readable rows are copied into a database in memory. Lost rows are restored if other rows
+//! determine them. Reading any other lost row is an error. The caller checks and repairs the rows
+//! there. Then [`Salvaged::put_back`] writes them over the damaged ones in one batch. A power cut
+//! at any time leaves either the old metadata or the new.
 //!
-//! # What is put back
-//! - A name without its position, and a file's first name without its entry: each is in another row.
-//! - A file or directory of which only the name is left, as a new one of that kind which belongs to root. Data in extents stay,
-//!   and a block that is lost follows them: how long the file was is not known.
-//! - Where extents may be missing, lost blocks.
+//! # Restored rows
+//! - The position of a name, and the entry of a file's first name: each can be derived from another
+//!   row.
+//! - A file or directory of which only the name is left, as a new one of that type, owned by root.
+//!   Data in extents is kept. One lost block follows it, because the length of the file is unknown.
+//! - Lost blocks, where extents may be missing.
 //!
-//! Other names of a file, extended attributes and targets of symbolic links are nowhere else.
+//! Other names of a file, extended attributes and targets of symbolic links are stored only once
+//! and cannot be restored.
 
 use super::repair::{directory, end_of_last, put_file_back};
 use crate::BLOCK_BYTES;
@@ -29,63 +32,63 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// Rows that become durable in the copy together.
+/// Number of rows committed to the copy at a time.
 const CHANGES_MAX: usize = 50_000;
 
-/// Bytes of the copy that are written at once.
+/// Bytes of the copy written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Bytes of cache for the database in memory.
+/// Cache of the database in memory, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// The rows that were left, in memory.
+/// Salvaged rows, in memory.
 #[derive(Debug)]
 pub struct Salvaged {
-    /// Where the rows are.
+    /// Storage of the rows.
     memory: Memory,
-    /// What was lost.
+    /// Losses, sorted.
     pub losses: Vec<Loss>,
 }
 
-/// What was lost with damaged pages.
+/// Loss caused by damaged pages.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Loss {
-    /// All that was known of a file but its name.
-    #[error("file {ino}: its attributes are lost; it belongs to root now, and how long it was is not known")]
+    /// All attributes of a file, which has only a name or data left.
+    #[error("file {ino}: attributes lost; now owned by root, size unknown")]
     Attributes {
         /// The file.
         ino: u64,
     },
-    /// Data that may have been there.
-    #[error("file {ino}, block {block}: where {blocks} blocks lie is lost")]
+    /// Location of data that the file may have had.
+    #[error("file {ino}, block {block}: location of {blocks} blocks lost")]
     Extents {
         /// The file.
         ino: u64,
-        /// First of its blocks.
+        /// First of the blocks.
         block: u64,
-        /// How many.
+        /// Length in blocks.
         blocks: u64,
     },
-    /// Rows of a kind, some of which may have been others than those that were put back.
+    /// Rows of a kind, some of which may not have been restored.
     #[error("{what} {first} to {} may be lost", last_of(*.last))]
     Rows {
-        /// What the rows say, and of what.
+        /// Contents and owners of the rows.
         what: &'static str,
-        /// First file or directory of which there may be any.
+        /// First file or directory that may be affected.
         first: u64,
-        /// The last one.
+        /// Last file or directory that may be affected.
         last: u64,
     },
 }
 
-/// The last file or directory of a range.
+/// Formats the last file or directory of a range.
 fn last_of(last: u64) -> String {
     if last == u64::MAX { "the last".to_owned() } else { last.to_string() }
 }
 
 impl Loss {
-    /// The file that it is about, if it is about one.
+    /// The file concerned, if there is just one.
     pub fn file(&self) -> Option<u64> {
         match *self {
             Loss::Attributes { ino } | Loss::Extents { ino, .. } => Some(ino),
@@ -94,10 +97,11 @@ impl Loss {
     }
 }
 
-/// Reads what is left of the metadata of a file system. Nothing is changed.
+/// Reads the remaining metadata of a file system. Nothing is changed.
 ///
 /// # Errors
-/// [`MakeError`]: they cannot be reached, or what is lost is not in single rows, so that a rebuild is all that helps.
+/// [`MakeError`] if the metadata cannot be reached, or if the loss is not limited to single rows,
+/// so that only a rebuild helps.
 pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) -> Result<Salvaged, MakeError> {
     let found = superblocks::find(drive, &*waiters())?;
     let store = make::look_at_store(drive, waiters, beside, &found)?;
@@ -109,7 +113,7 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     })?;
     let of_the_whole = key::counter("");
     if gaps.iter().any(|gap| gap.kind == of_the_whole[0]) {
-        return Err(FsError::Invalid("the rows of the file system as a whole are lost").into());
+        return Err(FsError::Invalid("the global rows of the file system are lost").into());
     }
     let losses = complete(&mut rows, &gaps, waiters().wall())?;
     commit(&mut rows)?;
@@ -118,18 +122,18 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
 }
 
 impl Salvaged {
-    /// The rows, to be checked and repaired. They have to be closed before they are opened again.
+    /// Opens the rows for checks and repairs. They have to be closed before they are opened again.
     ///
     /// # Errors
-    /// The database's.
+    /// Those of the database.
     pub fn rows(&self) -> Result<Rows, MakeError> {
         Ok(Rows::open(self.memory.clone(), CACHE_BYTES)?)
     }
 
-    /// Writes the rows in place of those that the file system has, all of them in one batch.
+    /// Replaces the rows of the file system, all in one batch.
     ///
     /// # Errors
-    /// [`MakeError`]; then the metadata are what they were, damaged as they are.
+    /// [`MakeError`]. The metadata are then unchanged, with their damage.
     pub fn put_back(
         &self,
         drive: &Arc<Drive>,
@@ -149,7 +153,7 @@ impl Salvaged {
         for at in (0..len).step_by(CHUNK) {
             let bytes = &mut bytes[..CHUNK.min((len - at) as usize)];
             self.memory.read(at, bytes)?;
-            // Pages that were never written are zeroes, and take no room.
+            // Pages that were never written are zeroes and take no space.
             let mut page_at = at;
             for page in bytes.chunks(BLOCK_BYTES as usize) {
                 if page.iter().any(|byte| *byte != 0) {
@@ -172,7 +176,7 @@ fn commit(rows: &mut Rows) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts back what is known of the rows in `gaps`; what is not.
+/// Restores rows in `gaps` as far as possible, and returns the losses.
 fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsError> {
     let lost = Lost(gaps);
     put_entries_back(rows, &lost)?;
@@ -186,7 +190,7 @@ fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsErro
     Ok(losses.into_iter().collect())
 }
 
-/// The gaps.
+/// Gaps in the keys.
 struct Lost<'a>(&'a [Gap]);
 
 impl Lost<'_> {
@@ -203,7 +207,7 @@ impl Lost<'_> {
         self.of_kind(key).next().is_some()
     }
 
-    /// A gap as the loss that it may be, where nothing else tells of what was in it.
+    /// The potential loss of a gap in rows that no other rows determine.
     fn told(gap: &Gap) -> Option<Loss> {
         let what = [
             (key::all_entries().0, "names in directories"),
@@ -215,7 +219,7 @@ impl Lost<'_> {
     }
 }
 
-/// Rows of a kind as `read` sees them, those left out that it does not understand.
+/// Decodes rows of a kind with `read`, and skips those that it rejects.
 fn all_of<T>(
     rows: &Rows,
     (from, end): (Vec<u8>, Vec<u8>),
@@ -229,7 +233,7 @@ fn all_of<T>(
     Ok(all)
 }
 
-/// First names of files, whose positions have them.
+/// Restores entries of first names from their positions.
 fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     if !lost.has_kind(&key::all_entries().0) {
         return Ok(());
@@ -249,7 +253,7 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Whether each file has as many names as it says.
+/// True if each file has as many names as its link count.
 fn has_all_names(rows: &Rows) -> Result<bool, FsError> {
     let mut names: BTreeMap<u64, u32> = BTreeMap::new();
     let entries = key::all_entries();
@@ -267,7 +271,7 @@ fn has_all_names(rows: &Rows) -> Result<bool, FsError> {
     Ok(missing.is_empty())
 }
 
-/// Positions of names.
+/// Restores positions from the names.
 fn put_positions_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     if !lost.has_kind(&key::all_positions().0) {
         return Ok(());
@@ -286,7 +290,7 @@ fn put_positions_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Files of which a name or data is left; which they are.
+/// Restores files that have a name or data left, and returns their numbers.
 fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet<u64>, FsError> {
     let mut found = BTreeSet::new();
     if !lost.has_kind(&key::inodes().0) {
@@ -294,7 +298,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
     }
     let names = all_of(rows, key::all_entries(), |key, value| {
         let Entry { ino, kind, position } = Entry::decode(key, value).ok()?;
-        // Which device it was is not known.
+        // The device number of a device file is lost.
         let is_known = !matches!(kind, FileKind::Character | FileKind::Block);
         (is_known && lost.may_hold(&key::inode(ino))).then(|| (ino, kind, key::parts(key).0, position))
     })?;
@@ -332,8 +336,9 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
     Ok(found)
 }
 
-/// Where extents of a file may be missing, it has lost blocks. A file whose extents have as many blocks as it says has lost
-/// none; those in `found` do not say it, and end with a lost block.
+/// Adds lost blocks where extents of a file may be missing. A file with as many blocks in its
+/// extents as in its attributes has lost none. Files in `found` have no such count, and end with a
+/// lost block.
 fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) -> Result<Vec<Loss>, FsError> {
     let mut losses = Vec::new();
     if !lost.has_kind(&key::all_extents().0) {
@@ -367,7 +372,7 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
     Ok(losses)
 }
 
-/// The blocks of a file of `blocks` blocks whose extents may have been in `gap`.
+/// Blocks of a file of `blocks` blocks with extents that may have been in `gap`.
 fn holes(rows: &Rows, ino: u64, blocks: u64, gap: &Gap) -> Result<Option<Range<u64>>, FsError> {
     let place = |key: &Option<Vec<u8>>| key.as_deref().map(key::extent_parts);
     let start = match place(&gap.after) {
@@ -391,7 +396,7 @@ mod tests {
         Gap { kind, after, before }
     }
 
-    /// Lost blocks of a file, as it has them.
+    /// Lost blocks of a file according to its extents.
     fn lost_blocks(rows: &Rows, ino: u64) -> Vec<Range<u64>> {
         let extents = all_of(rows, (key::extent(ino, 0), key::extent(ino + 1, 0)), |key, value| {
             let extent = Extent::decode(key, value).ok().filter(Extent::is_lost)?;
