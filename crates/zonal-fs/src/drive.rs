@@ -1,7 +1,7 @@
-//! A volume with calls that wait for their answer.
+//! Synchronous calls to a volume.
 //!
-//! For metadata, for rare requests, and for callers with nothing else to do meanwhile. The data path submits its own
-//! requests.
+//! They serve metadata, rare requests, and callers that have nothing else to do meanwhile. The data
+//! path submits its own requests.
 
 use crate::waiter::Wait;
 use crate::{STRIPES, stripe};
@@ -17,7 +17,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request, Volume};
 
-/// The lasting condition that an answer gives its zone: the drive will not write it any more, or not even read it.
+/// The permanent condition of a zone that an error reports: read-only or offline.
 pub(crate) fn lasting_condition(error: &RequestError) -> Option<ZoneCondition> {
     match error {
         RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
@@ -30,13 +30,14 @@ pub(crate) fn lasting_condition(error: &RequestError) -> Option<ZoneCondition> {
     }
 }
 
-/// Whether an answer to a read says that the bytes are not there any more. After any other answer the drive may give them the
-/// next time.
+/// True if the error of a read means that the data is gone. After any other error the drive may
+/// return it the next time.
 pub(crate) fn is_lost(answer: &RequestError) -> bool {
     matches!(answer, RequestError::Device(DeviceError::Medium | DeviceError::Zone(_)))
 }
 
-/// Whether an answer says that the drive has no open or active zone to spare: nothing is wrong with the zone that was asked for.
+/// True if the error means that the drive has no open or active zone to spare. The zone itself is
+/// fine.
 pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
     let is_resource = |error: &DeviceError| {
         matches!(error, DeviceError::Zone(ZoneError::TooManyActive | ZoneError::TooManyOpen))
@@ -48,29 +49,30 @@ pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
     }
 }
 
-/// Zones that one report asks for.
+/// Number of zones per report command.
 const REPORT_ZONES: u32 = 8192;
 
-/// Zones tried until one of them can be read.
+/// Maximum number of zones tried until one can be read.
 const PROBED_ZONES_MAX: u32 = 64;
 
-/// A volume, and a channel for calls that wait.
+/// A volume with a pool of channels for synchronous calls.
 pub struct Drive {
     volume: Arc<Volume>,
-    /// An owner has the metadata on it: a [`Claim`] lives.
+    /// True while a [`Claim`] on the metadata exists.
     is_claimed: AtomicBool,
-    /// Those that no thread uses now, in parts that threads keep to. To open a channel for each call costs more than a small read.
+    /// Idle channels, striped by thread. Opening a channel for each call costs more than a small
+    /// read.
     callers: [CachePadded<Mutex<Vec<Caller>>>; STRIPES],
 }
 
-/// A channel, and where it puts the answers to one thread's calls.
+/// A channel, and the inbox for answers to one thread's calls.
 struct Caller {
     channel: Channel,
-    /// Each with its request's number.
+    /// Answers, each with the number of its request.
     answers: Arc<Mutex<Vec<(u64, Answer)>>>,
 }
 
-/// The metadata on a drive are its owner's: there is no other claim while it lives.
+/// Exclusive ownership of the metadata on a drive.
 pub(crate) struct Claim(Arc<Drive>);
 
 impl Drop for Claim {
@@ -82,39 +84,41 @@ impl Drop for Claim {
 /// The result of a call, with its buffer.
 pub type Answer = (Result<Output, RequestError>, IoBuf);
 
-/// Those of several calls: most are one or two.
+/// Results of several calls, usually one or two.
 pub type Answers = SmallVec<[Answer; 2]>;
 
 impl Drive {
-    /// Calls to `volume`.
+    /// Wraps `volume`.
     pub fn new(volume: Arc<Volume>) -> Drive {
         Drive { volume, is_claimed: AtomicBool::new(false), callers: Default::default() }
     }
 
-    /// Claims the metadata on it, unless another owner has. Each of two writers would take the other's for garbage.
+    /// Claims the metadata, unless they are already claimed. Two writers would treat each other's
+    /// data as garbage.
     pub(crate) fn claim(self: &Arc<Drive>) -> Option<Claim> {
         let was_claimed = self.is_claimed.swap(true, Ordering::Acquire);
         (!was_claimed).then(|| Claim(self.clone()))
     }
 
-    /// The volume itself.
+    /// The underlying volume.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// Submits `request` and waits for its end.
+    /// Submits `request` and waits until it completes.
     pub fn call(&self, waiter: &dyn Wait, request: Request) -> Answer {
         self.calls(waiter, [request]).pop().expect("one request, one answer")
     }
 
-    /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
+    /// Submits `requests` in order, waits for all of them, and returns their results in the same
+    /// order.
     pub fn calls(&self, waiter: &dyn Wait, requests: impl IntoIterator<Item = Request>) -> Answers {
         let mut into = Answers::new();
         self.calls_into(waiter, requests, &mut into);
         into
     }
 
-    /// The same, and adds the answers to `into`.
+    /// Like `calls`, but appends the results to `into`.
     pub fn calls_into(
         &self,
         waiter: &dyn Wait,
@@ -144,7 +148,8 @@ impl Drive {
             waiter.wait(&self.volume);
         }
         waiter.done();
-        // A thread that panics while it waits gives nothing back: late answers would be taken for another's.
+        // A thread that panics while waiting does not return its caller: late completions would be
+        // taken for those of another call.
         callers.lock().push(caller);
     }
 
@@ -157,10 +162,10 @@ impl Drive {
         Caller { channel, answers }
     }
 
-    /// Whether reads fill their buffers. A device that keeps no data leaves them as they were.
+    /// True if reads fill their buffers. A device that keeps no data leaves them unchanged.
     ///
-    /// The read goes through the volume: another thread may poll it, and would get the answer to a request beside the
-    /// volume.
+    /// The read goes through the volume, because another thread may poll it and would get the
+    /// completion of a request that bypassed the volume.
     pub fn keeps_data(&self, waiter: &dyn Wait) -> bool {
         let info = self.volume.info();
         let is_touched = |zone: u32, canary: u8| {
@@ -170,16 +175,17 @@ impl Drive {
             let (result, buf) = self.call(waiter, Request::read(start, info.block_sectors, buf));
             result.ok().map(|_| buf.iter().any(|byte| *byte != canary))
         };
-        // Data that happens to be the one canary is not the other. An offline zone tells nothing.
+        // Data that happens to equal one canary differs from the other. An offline zone gives no
+        // answer.
         let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
         let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
         told.next().unwrap_or(true)
     }
 
-    /// Reads `sectors` from `sector`. On a device that keeps no data the bytes are zeroes.
+    /// Reads `sectors` from `sector`. On a device that keeps no data, the bytes are zeroes.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn read(&self, waiter: &dyn Wait, sector: Sector, sectors: u32) -> Result<IoBuf, RequestError> {
         let buf = IoBuf::zeroed(sectors * 512);
         let (result, buf) = self.call(waiter, Request::read(sector, sectors, buf));
@@ -189,16 +195,16 @@ impl Drive {
     /// Writes all of `buf` at `sector`.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn write(&self, waiter: &dyn Wait, sector: Sector, buf: IoBuf) -> Result<(), RequestError> {
         let sectors = (buf.len() / 512) as u32;
         self.call(waiter, Request::write(sector, sectors, buf)).0.map(drop)
     }
 
-    /// Appends all of `buf` to the zone that starts at `start`, and returns where it went.
+    /// Appends all of `buf` to the zone that starts at `start`, and returns its position.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn append(&self, waiter: &dyn Wait, start: Sector, buf: IoBuf) -> Result<Sector, RequestError> {
         let sectors = (buf.len() / 512) as u32;
         match self.call(waiter, Request::append(start, sectors, buf)).0? {
@@ -207,10 +213,10 @@ impl Drive {
         }
     }
 
-    /// Makes durable what was acknowledged.
+    /// Makes all acknowledged writes durable.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn flush(&self, waiter: &dyn Wait) -> Result<(), RequestError> {
         self.call(waiter, Request::flush()).0.map(drop)
     }
@@ -218,13 +224,13 @@ impl Drive {
     /// Resets, finishes, opens or closes a zone.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn zone(&self, waiter: &dyn Wait, op: Op, zone: ZoneIndex) -> Result<(), RequestError> {
         let start = self.volume.info().geometry.start_of(zone);
         self.call(waiter, Request::zone(op, start)).0.map(drop)
     }
 
-    /// What a zone is now, if the drive says so.
+    /// Current condition of a zone, if the drive reports it.
     pub fn condition(&self, waiter: &dyn Wait, zone: ZoneIndex) -> Option<ZoneCondition> {
         let start = self.volume.info().geometry.start_of(zone);
         match self.call(waiter, Request::report(start, 1)).0 {
@@ -233,10 +239,10 @@ impl Drive {
         }
     }
 
-    /// Describes all zones.
+    /// Reports all zones.
     ///
     /// # Errors
-    /// The request's.
+    /// Those of the request.
     pub fn report(&self, waiter: &dyn Wait) -> Result<Vec<ZoneDescriptor>, RequestError> {
         let geometry = &self.volume.info().geometry;
         let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);

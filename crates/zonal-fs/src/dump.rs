@@ -1,4 +1,4 @@
-//! What lies on a drive, sound or not, for people to look at. Nothing is ever written.
+//! Inspection of the contents of a drive, sound or not. Nothing is written.
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -17,37 +17,38 @@ use crate::waiter::Wait;
 use std::ops::ControlFlow;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 
-/// What is at a place that the metadata have.
+/// State of something that the metadata are expected to hold at a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept<T> {
-    /// What should be there.
+    /// Valid.
     Sound(T),
-    /// Something else.
+    /// Present but invalid.
     Damaged(Damage),
-    /// It cannot be read.
+    /// Cannot be read.
     Unreadable(RequestError),
 }
 
-/// Where metadata lie, and what says so there.
+/// Location of the metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// On the drive: the segments of the store, and how each segment that holds something begins.
+    /// On the drive: the segments of the store, and the first block of each segment in use.
     OnDrive(Vec<(SegmentId, Option<Kept<Begun>>)>),
     /// A file beside the drive.
     Beside,
 }
 
-/// Looks where the metadata lie.
+/// Locates the metadata.
 ///
 /// # Errors
-/// There is no superblock; the drive describes no zones.
+/// If there is no superblock, or the drive cannot report its zones.
 pub fn whereabouts(drive: &Drive, waiter: &dyn Wait) -> Result<Whereabouts, MakeError> {
     let SuperblockCopy { superblock, anchor } = superblocks::find(drive, waiter)?.copy;
     if superblock.metadata == Metadata::Beside {
         return Ok(Whereabouts::Beside);
     }
     let report = drive.report(waiter)?;
-    // A piece that was never begun has zeroes there, as the conventional zones of most drives have at first.
+    // A piece that was never used starts with zeroes, the initial contents of conventional zones on
+    // most drives.
     let first = |segment, at| match drive.read(waiter, at, BLOCK_SECTORS) {
         Ok(block) if block.iter().all(|byte| *byte == 0) => None,
         Ok(block) => Some(Kept::of(begun(&block, &superblock.uuid, segment))),
@@ -72,24 +73,24 @@ impl<T> Kept<T> {
     }
 }
 
-/// A row, taken apart.
+/// A decoded row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Row {
     /// A file's attributes.
     File(u64, Attributes),
     /// A name in a directory.
     Name(u64, Vec<u8>, Entry),
-    /// A position of a directory, and the name that has it.
+    /// A position of a directory, and its name.
     Position(u64, Position, Vec<u8>),
-    /// Blocks of a file, from this one on.
+    /// An extent of a file, with the first block.
     Extent(u64, u64, Extent),
-    /// What was written at a block of a zone.
+    /// A run at a block of a zone.
     Run(u32, u32, Run),
     /// A zone's account.
     Zone(u32, Account),
     /// An extended attribute of a file.
     Attribute(u64, Vec<u8>, Vec<u8>),
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     Target(u64, Vec<u8>),
     /// A file without a name.
     Orphan(u64),
@@ -97,7 +98,7 @@ pub enum Row {
     Counter(String, u64),
     /// The copy of the superblock.
     Superblock(Superblock),
-    /// A row that cannot be read: its key and its value.
+    /// A row that cannot be decoded, with its key and value.
     Damaged(Vec<u8>, Vec<u8>),
 }
 
@@ -110,9 +111,9 @@ pub enum RowKind {
     Name,
     /// Positions of names.
     Position,
-    /// Where files' blocks are.
+    /// Extents of files.
     Extent,
-    /// What was written where.
+    /// Runs of zones.
     Run,
     /// Accounts of zones.
     Zone,
@@ -124,7 +125,7 @@ pub enum RowKind {
     Orphan,
     /// Counters of the file system, and the copy of the superblock.
     Counter,
-    /// Rows that cannot be read.
+    /// Rows that cannot be decoded.
     Damaged,
 }
 
@@ -135,7 +136,7 @@ impl RowKind {
         [File, Name, Position, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
     };
 
-    /// What it is called.
+    /// Name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             RowKind::File => "file",
@@ -154,7 +155,7 @@ impl RowKind {
 }
 
 impl Row {
-    /// Takes a row apart.
+    /// Decodes a row.
     pub fn of(key: &[u8], value: &[u8]) -> Row {
         Row::sound(key, value).unwrap_or_else(|| Row::Damaged(key.to_vec(), value.to_vec()))
     }
@@ -191,7 +192,7 @@ impl Row {
         })
     }
 
-    /// Which kind it is.
+    /// Kind of the row.
     pub fn kind(&self) -> RowKind {
         match self {
             Row::File(..) => RowKind::File,
@@ -208,7 +209,7 @@ impl Row {
         }
     }
 
-    /// Whether it says anything of this file.
+    /// True if the row concerns this file.
     pub fn is_of(&self, ino: u64) -> bool {
         match self {
             Row::File(of, _)
@@ -225,10 +226,10 @@ impl Row {
     }
 }
 
-/// Shows all rows in order of their keys.
+/// Passes all rows to `show` in order of their keys.
 ///
 /// # Errors
-/// The database's.
+/// Those of the database.
 pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
     Ok(rows.scan(&[0], &[u8::MAX], |key, value| {
         show(Row::of(key, value));
@@ -236,10 +237,10 @@ pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
     })?)
 }
 
-/// How many blocks of each record of a unit its file still has there.
+/// Number of blocks of each record in a unit that are still live.
 ///
 /// # Errors
-/// The database's; a damaged row.
+/// Those of the database; a damaged row.
 pub fn live(rows: &Rows, zone: u32, unit: u32, header: &Header) -> Result<Vec<u32>, FsError> {
     let mut live = Vec::with_capacity(header.records.len());
     let mut skip = 0;

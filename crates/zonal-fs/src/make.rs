@@ -1,11 +1,12 @@
-//! File systems on drives: made, and found again.
+//! Makes and opens file systems on drives.
 //!
-//! # What lies where
-//! Where the drive has conventional zones, copies of the superblock take their first blocks, and pieces of the metadata store
-//! follow. Where it has none, zones 0 and 1 hold the copies in turn, and the store has zones of its own. In both cases the
-//! store is in a file beside the drive instead, if the caller asks for that. See [`superblocks`] for the copies.
+//! # Layout
+//! On a drive with conventional zones, copies of the superblock take the first blocks of these
+//! zones, and pieces of the metadata store follow. On other drives, zones 0 and 1 hold the copies
+//! in turn, and the store has its own zones. In both cases the caller can have the store in a file
+//! beside the drive instead. See [`superblocks`] for the copies.
 //!
-//! The superblock is written last: until then there is no file system.
+//! The superblock is written last. Until then there is no file system.
 
 use crate::drive::Drive;
 use crate::format::{Anchor, DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
@@ -29,74 +30,74 @@ use zonal_io::image::backing::Backing;
 use zonal_io::owner::{self, Owner};
 use zonal_io::volume::{Request, Volume, VolumeOptions};
 
-/// Why nothing is changed on a drive that is open for reading.
-const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
+/// Reason for refusing changes on a drive that is open for reading.
+const READ_ONLY: &str = "the drive is open for reading only, by request or because its file is not writable";
 
-/// Pages of metadata without which a file system is of no use.
+/// Minimum number of pages of metadata for a usable file system.
 const PAGES_MIN: u64 = 100;
 
-/// Most zones that the store of a new file system has.
+/// Maximum number of zones in the store of a new file system.
 const NEW_ZONES_MAX: u32 = 64;
 
-/// On a drive with fewer zones the store begins with the fewest that it can use.
+/// On a drive with fewer zones, the store starts with the minimum number of zones.
 const SMALL_DRIVE: u32 = 10;
 
-/// How a file system is to be made.
+/// Options for a new file system.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct MakeOptions {
-    /// Its name for people.
+    /// Label for people.
     pub label: String,
-    /// Bytes of the largest unit, its header included; `None`: what the drive takes, at most [`DATA_BLOCKS_MAX`] and the
-    /// header.
+    /// Size of the largest unit in bytes, header included. `None` for the drive's maximum, up to
+    /// [`DATA_BLOCKS_MAX`] and a header.
     pub unit_bytes: Option<u32>,
-    /// Keep the metadata in this file instead of on the drive.
+    /// File for the metadata, instead of the drive.
     pub beside: Option<PathBuf>,
     /// Write data without checksums.
     pub is_unsummed: bool,
-    /// Bytes that users never get, beside what collecting takes.
+    /// Bytes that users never get, in addition to the reserve for garbage collection.
     pub reserved_bytes: u64,
-    /// Zones that the metadata have at first, on a drive without conventional ones.
+    /// Initial number of metadata zones on a drive without conventional zones.
     pub log_zones: Option<u32>,
-    /// Make it although there is data on the drive.
+    /// Overwrite data on the drive.
     pub force: bool,
 }
 
 zonal_core::setters! {
     MakeOptions
-    /// Its name for people.
+    /// Label for people.
     with_label label: impl Into<String>;
-    /// Bytes of the largest unit, its header included; `None`: what the drive takes.
+    /// Size of the largest unit in bytes, header included. `None` for the drive's maximum.
     with_unit_bytes unit_bytes: impl Into<Option<u32>>;
-    /// The file that keeps the metadata, instead of the drive.
+    /// File for the metadata, instead of the drive.
     with_beside beside: impl Into<Option<PathBuf>>;
-    /// Whether data is written without checksums.
+    /// True to write data without checksums.
     with_is_unsummed is_unsummed: bool;
     /// Bytes that users never get.
     with_reserved_bytes reserved_bytes: u64;
-    /// Zones that the metadata have at first, on a drive without conventional ones.
+    /// Initial number of metadata zones on a drive without conventional zones.
     with_log_zones log_zones: impl Into<Option<u32>>;
-    /// Whether to make it although there is data on the drive.
+    /// True to overwrite data on the drive.
     with_force force: bool;
 }
 
-/// Why a file system cannot be made or found.
+/// Failure to make or open a file system.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum MakeError {
-    /// Data that is on the drive would be lost.
-    #[error("there is {what} on the drive; it is not overwritten unless that is asked for")]
+    /// The drive contains data.
+    #[error("the drive contains {what}; it is overwritten only on request")]
     InUse {
-        /// What is there.
+        /// Description of the data.
         what: String,
     },
-    /// The drive or an option does not suit.
+    /// The drive or an option is unsuitable.
     #[error("{0}")]
     Unfit(String),
-    /// The drive cannot be opened.
+    /// The drive cannot be opened as a volume.
     #[error(transparent)]
     Volume(zonal_io::volume::OpenError),
-    /// There is none.
+    /// There is no valid superblock.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
     /// A copy of the superblock that may be the newest is damaged.
@@ -107,26 +108,26 @@ pub enum MakeError {
         /// The block in it.
         block: u32,
     },
-    /// The metadata are in a file, which was not named.
-    #[error("the metadata are in a file beside the drive, which has to be named")]
+    /// The metadata are in a file that was not given.
+    #[error("the metadata are in a file beside the drive; name that file")]
     NeedsFile,
     /// The drive failed.
     #[error("the drive: {0}")]
     Drive(#[from] RequestError),
-    /// The place of the metadata.
+    /// The storage of the metadata failed.
     #[error("metadata: {0}")]
     Backend(#[from] BackendError),
-    /// The rows.
+    /// Reading or writing the rows failed.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// What is there cannot be opened.
+    /// A file system was found but cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
 impl MakeError {
-    /// Whether the file system is there and a repair may help: it may be possible to [`look`] at it. A drive that may answer otherwise the
-    /// next time needs none.
+    /// True if the file system exists and a repair may help: [`look`] may still work. Errors of the
+    /// drive that may be transient do not count.
     pub fn needs_repair(&self) -> bool {
         let is_of_metadata = matches!(
             self,
@@ -137,8 +138,8 @@ impl MakeError {
         is_of_metadata && self.passing().is_none()
     }
 
-    /// The drive's answer to a request for metadata, if it caused this error and may differ the next time. A zone that is
-    /// offline stays so.
+    /// The drive's error for a request for metadata, if it caused this error and may be transient.
+    /// An offline zone is not transient.
     pub fn passing(&self) -> Option<&RequestError> {
         let answer = match self {
             MakeError::Drive(answer) => Some(answer),
@@ -156,9 +157,9 @@ impl From<StoreError> for MakeError {
     }
 }
 
-/// A volume of its own on a device, and waiters in real time.
+/// Opens a volume on a device for one file system, with waiters in real time.
 pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiters), MakeError> {
-    // The file system keeps the drive's limits of open zones.
+    // The file system enforces the limit of open zones itself.
     let options = VolumeOptions::default().without_budget();
     let volume = Volume::open(device, options).map_err(MakeError::Volume)?;
     Ok((Arc::new(Drive::new(Arc::new(volume))), polling(Clock::start())))
@@ -167,17 +168,18 @@ pub(crate) fn for_threads(device: Arc<dyn Device>) -> Result<(Arc<Drive>, Waiter
 /// Finds the superblock.
 ///
 /// # Errors
-/// [`MakeError::Superblock`] if there is none, or none that counts; [`MakeError::DamagedSuperblock`].
+/// [`MakeError::Superblock`] if there is no valid one; [`MakeError::DamagedSuperblock`] if the
+/// newest one may be damaged.
 pub fn superblock(drive: &Drive, waiter: &dyn Wait) -> Result<Superblock, MakeError> {
     Ok(superblocks::find(drive, waiter)?.copy.superblock)
 }
 
-/// What holds the metadata of a file system that has them beside the drive.
+/// Storage of metadata beside the drive.
 #[derive(Clone)]
 pub enum Beside {
     /// A file.
     Path(PathBuf),
-    /// Bytes under a cache that no other owner has, for tests that cut the power.
+    /// Storage in memory with a single owner, for tests that cut the power.
     Backing(Arc<dyn Backing>),
 }
 
@@ -203,11 +205,11 @@ impl Beside {
     }
 }
 
-/// Makes a file system with this name for itself.
+/// Makes a file system with the identity `uuid`.
 ///
 /// # Errors
-/// [`MakeError`]. An error before the first change leaves the drive as it is; after a later one there is no file system on
-/// it.
+/// [`MakeError`]. If it fails before the first change, the drive is unchanged. After that, the
+/// drive has no file system.
 pub fn make(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -218,10 +220,10 @@ pub fn make(
     make_with(drive, waiters, uuid, options, beside.as_ref())
 }
 
-/// The same, with the metadata in `backing` instead of a file.
+/// Like [`make`], with the metadata in `backing` instead of a file.
 ///
 /// # Errors
-/// As [`make`].
+/// As for [`make`].
 pub fn make_in(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -249,7 +251,7 @@ fn make_with(
     let superblock = plan(drive, &report, uuid, options)?;
     if !drive.keeps_data(waiter) {
         return Err(unfit(
-            "it keeps no data, such as null: and sim: do; `zonal bench --target=fs` works with files on it",
+            "it keeps no data, like null: and sim:; for files on it, use `zonal bench --target=fs`",
         ));
     }
     if !options.force {
@@ -260,7 +262,7 @@ fn make_with(
         let writer = Writer::unmade(superblock.clone(), drive.volume(), anchor.clone());
         create_rows(drive, waiters, beside, &superblock, writer)
     };
-    // A file that cannot be made is an error before the drive is changed.
+    // If the file cannot be created, fail before the drive is changed.
     let there = beside.map(|beside| create().map(|rows| (beside, rows))).transpose()?;
     let (there, rows) = there.unzip();
     let made = clear(drive, waiter, &report).and_then(|()| {
@@ -281,8 +283,8 @@ fn fill(waiter: &dyn Wait, superblock: &Superblock, mut rows: Rows) -> Result<()
     Ok(backend.log().map_or(Ok(()), log::Log::make)?)
 }
 
-/// An empty database in place of a file system's, whatever is there; a file beside the drive has to be new. `writer` says
-/// where it lies.
+/// Creates an empty database, replacing that of any existing file system. A file beside the drive
+/// has to be new. `writer` determines the location.
 pub(crate) fn create_rows(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -299,11 +301,11 @@ pub(crate) fn create_rows(
     Ok(Rows::open(store, MountOptions::default().cache_bytes)?)
 }
 
-/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one. On a drive that was opened
-/// for reading it takes no changes, and says why: see [`look`].
+/// Opens the file system of a drive. `beside` names the file of its metadata, if they are in one.
+/// If the drive was opened for reading, the file system refuses changes as with [`look`].
 ///
 /// # Errors
-/// [`MakeError`]; nothing was changed.
+/// [`MakeError`]. Nothing was changed then.
 pub fn open(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -321,8 +323,9 @@ pub fn open(
     Ok(fs.with_waiters(waiters))
 }
 
-/// Opens the file system of a drive to look at it: it takes no changes. Nothing is written or flushed, neither on the drive
-/// nor in the file of the metadata. What needs a repair can be looked at, too, as far as it can be read and verified.
+/// Opens the file system of a drive read-only. Nothing is written or flushed, neither on the drive
+/// nor in the file of the metadata. A file system that needs a repair can be opened too, as far as
+/// its metadata can be read and verified.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -332,10 +335,10 @@ pub fn look(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
-    look_because("it is only looked at", drive, waiters, beside, options)
+    look_because("it is open for inspection only", drive, waiters, beside, options)
 }
 
-/// The same, and `why` it takes no changes: each attempt gets an error that says so.
+/// Like [`look`]. Changes are refused with an error that includes `why`.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -354,18 +357,18 @@ pub fn look_because(
     Ok(fs.with_waiters(waiters))
 }
 
-/// What the rows of a file system are opened for.
+/// Purpose for which the rows of a file system are opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// To be used and changed, once they are [let go](Rows::let_go): by opening the file system, or by the caller.
+    /// To read and change them, after a call of [`Rows::let_go`] by the file system or the caller.
     Use(&'a MountOptions),
-    /// To be looked at: changes to them stay in memory.
+    /// To read them: changes stay in memory.
     Look(&'a MountOptions),
-    /// The same, though they may be damaged: every page is verified first.
+    /// Like `Look` for rows that may be damaged: every page is verified first.
     Verify,
 }
 
-/// The rows of a file system.
+/// Opens the rows of a file system.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -383,7 +386,7 @@ pub fn open_rows(
     open_found(drive, waiters, beside.map(Beside::Path), &found, access)
 }
 
-/// The rows of a file system whose metadata are in `backing`.
+/// Opens the rows of a file system with its metadata in `backing`.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -397,7 +400,7 @@ pub fn open_rows_in(
     open_found(drive, waiters, Some(Beside::Backing(backing)), &found, access)
 }
 
-/// The rows that `found` names.
+/// Opens the rows named by `found`.
 pub(crate) fn open_found(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -419,7 +422,7 @@ pub(crate) fn open_found(
     })
 }
 
-/// The metadata store that `found` names, to be changed.
+/// Opens the metadata store named by `found` for changes.
 pub(crate) fn open_store(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -429,7 +432,7 @@ pub(crate) fn open_store(
     Ok(Store::open(reach(drive, waiters, beside, found, OpenMode::Writing)?, found)?)
 }
 
-/// The same, to be looked at: what is written to it stays in memory.
+/// Opens the metadata store named by `found` read-only: writes stay in memory.
 pub(crate) fn look_at_store(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -461,7 +464,7 @@ fn unfit(what: impl Into<String>) -> MakeError {
     MakeError::Unfit(what.into())
 }
 
-/// What the file system will be.
+/// Plans the superblock of a new file system.
 pub(crate) fn plan(
     drive: &Drive,
     report: &[ZoneDescriptor],
@@ -480,7 +483,7 @@ pub(crate) fn plan(
     let wanted = options.unit_bytes.map_or(largest, |bytes| bytes / BLOCK_BYTES);
     if !(2..=largest).contains(&wanted) {
         return Err(unfit(format!(
-            "appends of {wanted} blocks of 4 KiB, the last one whole; the drive takes 2 to {largest}"
+            "appends of {wanted} whole blocks of 4 KiB; the drive takes 2 to {largest}"
         )));
     }
     let is_conventional = geometry.conventional_zones() > 0;
@@ -515,7 +518,7 @@ pub(crate) fn plan(
     Ok(superblock)
 }
 
-/// Where the metadata of a new file system are.
+/// Plans the location of the metadata of a new file system.
 pub(crate) fn plan_anchor(
     drive: &Drive,
     report: &[ZoneDescriptor],
@@ -539,7 +542,7 @@ pub(crate) fn plan_anchor(
     Ok(Anchor { copy: 0, number: 0, batch: 0, homes, pieces, piece_blocks, zones })
 }
 
-/// How many pieces the store begins with, of `most` that there are: as many as a new file system takes.
+/// Number of pieces that the store of a new file system starts with, of `most` available ones.
 fn new_pieces(piece_blocks: u32, most: u64) -> Result<u32, MakeError> {
     let most = most.min(NEW_ZONES_MAX.into()) as u32;
     let pages = |pieces: u32| new_pages(pieces, piece_blocks.into());
@@ -547,13 +550,14 @@ fn new_pieces(piece_blocks: u32, most: u64) -> Result<u32, MakeError> {
     match enough.unwrap_or(most) {
         pieces if piece_blocks >= log::SEGMENT_BLOCKS_MIN && pages(pieces) >= PAGES_MIN => Ok(pieces),
         pieces => Err(unfit(format!(
-            "the conventional zones have room for {} pages of metadata; it takes {PAGES_MIN}",
+            "the conventional zones have room for {} pages of metadata; at least {PAGES_MIN} are needed",
             pages(pieces)
         ))),
     }
 }
 
-/// How many zones the store begins with: three, more if they are small, and two on the smallest drives.
+/// Number of zones that the store starts with: three, more if they are small, and two on the
+/// smallest drives.
 fn new_zones(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
     let geometry = &drive.volume().info().geometry;
     let blocks = geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS);
@@ -565,25 +569,26 @@ fn new_zones(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
     let zones = options.log_zones.unwrap_or(fewest);
     if !(fewest..=NEW_ZONES_MAX).contains(&zones) {
         return Err(unfit(format!(
-            "{zones} zones for metadata; on this drive a file system begins with {fewest} to {NEW_ZONES_MAX}"
+            "{zones} zones for metadata; a file system on this drive takes {fewest} to {NEW_ZONES_MAX}"
         )));
     }
     Ok(zones)
 }
 
-/// Blocks of the largest unit that a drive takes and a header has room for: the default size of units. A disk is fastest
-/// with large commands, and a file of a mebibyte or two is to fit one unit.
+/// Size in blocks of the largest unit that the drive accepts and a header can describe, which is
+/// the default. Disks are fastest with large commands, and a file of one or two MiB should fit in
+/// one unit.
 pub fn unit_blocks_max(volume: &Volume) -> u32 {
     let sectors = volume.append_sectors_max().min(volume.info().command_sectors_max);
     (sectors / BLOCK_SECTORS).min(DATA_BLOCKS_MAX + 1)
 }
 
-/// An error if there is anything on the drive.
+/// Fails if there is any data on the drive.
 fn check_unused(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if let Some(owner) = owner::find(&**drive.volume().device()) {
         return Err(MakeError::InUse { what: owner.to_string() });
     }
-    // The first zones of a file system may have failed: then its superblocks are elsewhere.
+    // The first zones of a file system may have failed. Its superblocks are elsewhere then.
     if let Ok(superblock) = superblock(drive, waiter) {
         return Err(MakeError::InUse { what: Owner::Zonal { label: superblock.label }.to_string() });
     }
@@ -596,7 +601,7 @@ fn check_unused(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> 
     }
 }
 
-/// Resets all zones, and overwrites the copies of a superblock in conventional ones.
+/// Resets all zones, and overwrites the copies of the superblock in conventional ones.
 fn clear(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if report[0].zone_type == ZoneType::Conventional {
         drive.write(waiter, Sector(0), IoBuf::zeroed(COPY_BLOCKS * BLOCK_BYTES))?;

@@ -1,12 +1,13 @@
-//! What lies in a zone for data, by the zone alone: units one after the other, and blocks of no unit.
+//! Scan of a data zone without the metadata: finds units, and blocks that belong to none.
 //!
-//! Only a header says where the next one is. A unit that a cut made short claims too many blocks, and later units lie among
-//! them. So a scan compares the last block of each unit with its checksum. That costs nothing: the block is read along with
-//! the header after it. Where it is wrong, the next unit begins at the first block that is not the unit's own, and is a
-//! header.
+//! Only a header tells where the next one is. A torn unit claims too many blocks, and later units
+//! lie among them. So a scan compares the last block of each unit with its checksum. That is free,
+//! because the block is read along with the next header. If it does not match, the next unit starts
+//! at the first block that does not belong to the unit and is a header.
 //!
-//! A scan never takes a block for a header if a sound header vouches for it. So a file with copies of units is only a file.
-//! Where headers are lost, or data has no checksums, each block counts for what it looks like.
+//! A block covered by the checksums of a valid header is never taken for a header itself. So a file
+//! that contains copies of units is just a file. Where headers are lost, or data has no checksums,
+//! each block is taken at face value.
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -14,15 +15,16 @@ use crate::format::{Header, UnitError, Uuid, crc32c};
 use crate::waiter::Wait;
 use zonal_core::{Sector, ZoneCondition, ZoneDescriptor};
 
-/// Blocks that are read together at most.
+/// Maximum number of blocks per read.
 const WINDOW_MAX: u32 = 64;
 
-/// Blocks of a read that does not begin where the last one ended: the end of a unit, and the header after it.
+/// Number of blocks in a read that does not continue the previous one: the end of a unit, and the
+/// next header.
 const WINDOW_MIN: u32 = 2;
 
 const BLOCK: usize = crate::BLOCK_BYTES as usize;
 
-/// What a scan looks at.
+/// Depth of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Depth {
     /// Headers, and the last block of each unit.
@@ -32,50 +34,50 @@ pub enum Depth {
     Data,
 }
 
-/// What is found, in order of blocks.
+/// Contents of a zone, in order of blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// A header, with what follows it.
+    /// A unit.
     Unit {
-        /// Its block in the zone.
+        /// Block of the header in the zone.
         block: u32,
-        /// What it says.
+        /// Contents of the header.
         header: Header,
-        /// Its checksum.
+        /// Checksum of the header.
         checksum: u32,
-        /// How its data is.
+        /// State of the data.
         state: UnitState,
     },
-    /// Blocks that no header vouches for.
+    /// Blocks that belong to no unit.
     Garbage {
-        /// The first.
+        /// First block.
         block: u32,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
-        /// Why the first is no header.
+        /// Reason why the first block is not a header.
         why: UnitError,
     },
     /// Blocks that cannot be read.
     Unreadable {
-        /// The first.
+        /// First block.
         block: u32,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
 }
 
-/// How the data of a unit is.
+/// State of a unit's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitState {
-    /// It is what the header says, as far as the scan looked.
+    /// Intact, as far as the scan looked.
     Sound,
-    /// It is all there, and this many of the blocks that the scan looked at are damaged.
+    /// Complete, but with this many damaged blocks among those that the scan looked at.
     Damaged(u32),
-    /// Only this many blocks are there: a cut or a failure ended the write.
+    /// Only this many blocks were written, because of a power cut or a failure.
     Torn(u32),
 }
 
-/// Blocks of a zone that have been written.
+/// Number of written blocks in a zone.
 pub fn written(zone: &ZoneDescriptor) -> u32 {
     let sectors = match zone.condition {
         ZoneCondition::Empty | ZoneCondition::NotWp | ZoneCondition::Offline => 0,
@@ -85,7 +87,7 @@ pub fn written(zone: &ZoneDescriptor) -> u32 {
     (sectors.min(zone.capacity.0) / u64::from(BLOCK_SECTORS)) as u32
 }
 
-/// Shows what lies in a zone of the file system `uuid`.
+/// Passes the contents of a zone of the file system `uuid` to `show`.
 pub fn zone(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -115,7 +117,7 @@ pub fn zone(
 }
 
 impl Found {
-    /// The block after it.
+    /// First block behind the item.
     fn end(&self) -> u32 {
         match self {
             Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_), .. } => {
@@ -126,7 +128,7 @@ impl Found {
         }
     }
 
-    /// Takes `next` in, which follows it, if both are gaps of one kind.
+    /// Absorbs `next`, which follows immediately, if both are gaps of the same kind.
     fn takes(&mut self, next: &Found) -> bool {
         match (self, next) {
             (Found::Garbage { blocks, .. }, Found::Garbage { blocks: more, .. })
@@ -159,7 +161,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The header at `block`, or why there is none; nothing if it cannot be read.
+    /// The header at `block`, or the reason why there is none; `None` if the block cannot be read.
     fn header(&mut self, block: u32) -> Option<Result<Header, UnitError>> {
         let header = Header::decode(self.window.block(block)?, self.uuid);
         Some(header.and_then(|h| if h.zone == self.zone { Ok(h) } else { Err(UnitError::Elsewhere) }))
@@ -174,7 +176,7 @@ impl Scan<'_> {
         let end = self.window.end;
         let is_right = match header.sums.last() {
             Some(sum) => next <= end && self.has(next - 1, *sum),
-            // Without checksums the header after it has to prove it.
+            // Without checksums, the unit is valid if a header or the end follows.
             None => next == end || next < end && self.is_header(next),
         };
         if is_right && (self.depth == Depth::Headers || header.sums.is_empty()) {
@@ -197,13 +199,13 @@ impl Scan<'_> {
         if wrong > 0 { UnitState::Damaged(wrong) } else { UnitState::Sound }
     }
 
-    /// Whether a block can be read and has this checksum.
+    /// True if the block can be read and has this checksum.
     fn has(&mut self, block: u32, sum: u32) -> bool {
         self.window.block(block).is_some_and(|bytes| crc32c(bytes) == sum)
     }
 }
 
-/// Blocks of a zone that were read together.
+/// Read-ahead window over the blocks of a zone.
 struct Window<'a> {
     drive: &'a Drive,
     waiter: &'a dyn Wait,
@@ -226,7 +228,7 @@ impl Window<'_> {
         self.blocks[(block - self.first) as usize].as_deref()
     }
 
-    /// Reads blocks; one by one where not all of them can be read.
+    /// Reads blocks, one by one if they cannot all be read at once.
     fn read(&self, first: u32, count: u32) -> Vec<Option<Box<[u8]>>> {
         let sector = Sector(self.start.0 + u64::from(first) * u64::from(BLOCK_SECTORS));
         match self.drive.read(self.waiter, sector, count * BLOCK_SECTORS) {

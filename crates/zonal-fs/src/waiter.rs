@@ -1,8 +1,9 @@
-//! Waiters: all that the file system knows of time and of other threads.
+//! Waiters: the file system's only source of time and of waiting.
 //!
-//! Nothing else in this crate reads a clock, sleeps or spins. The caller passes a [`Wait`], which tells the time and lets
-//! the write path continue until something may have changed. A thread polls and naps; a coroutine in virtual time leaves
-//! the processor. So the same code runs in both times.
+//! Nothing else in this crate reads a clock, sleeps or spins. The caller passes a [`Wait`], which
+//! returns the time and lets the write path make progress until something may have changed. A
+//! thread polls and naps; a coroutine in virtual time yields. So the same code runs in real and in
+//! virtual time.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::cell::Cell;
@@ -13,60 +14,62 @@ use zonal_io::clock::Clock;
 use zonal_io::sync::{Condvar, IS_MODEL, Mutex};
 use zonal_io::volume::{Backoff, Volume};
 
-/// Longest sleep of a thread: what only time changes is seen then. A hundred threads that look twice a second take less than a hundredth
-/// of a core.
+/// Longest sleep of a thread, after which it notices changes caused only by time. A hundred threads
+/// that wake twice a second take less than 1% of a core.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// A caller's way to wait. Not shared: each thread or coroutine has its own.
+/// A caller's way of waiting. Not shared: each thread or coroutine has its own.
 pub trait Wait {
-    /// The time now, from any beginning.
+    /// The current time, from an arbitrary origin.
     fn now(&self) -> Nanos;
 
-    /// Nanoseconds since 1970, below zero before, for files' times.
+    /// Nanoseconds since 1970, negative before, for file times.
     fn wall(&self) -> i64;
 
-    /// Lets `volume` work, and returns after something may have happened. The caller looks at what it waits for and calls
-    /// again; no lock may be held.
+    /// Lets `volume` make progress, and returns after something may have happened. The caller
+    /// checks its condition and calls again. It must not hold a lock.
     fn wait(&self, volume: &Volume);
 
-    /// What the caller waited for has come: the next wait is another one.
+    /// Ends the current wait, so that the next call of `wait` starts a new one.
     fn done(&self) {}
 
-    /// Whether the caller may sleep until another thread rings its bell. A coroutine may not: it has no thread of its own.
+    /// True if the caller may sleep until another thread rings its bell. A coroutine may not, as it
+    /// has no thread of its own.
     fn may_sleep(&self) -> bool {
         false
     }
 
-    /// Sleeps until `bell` is rung, or for a time that the caller chooses. Called only if it [may](Wait::may_sleep).
+    /// Sleeps until `bell` is rung or a time limit expires. Called only if [`Wait::may_sleep`] is
+    /// true.
     fn sleep(&self, bell: &Bell) {
         bell.wait(SLEEP_MAX);
     }
 }
 
-/// What wakes a thread that sleeps in the file system.
+/// Wakes a thread that sleeps in the file system.
 #[derive(Default)]
 pub struct Bell {
     woken: Mutex<Option<Woken>>,
     rung: Condvar,
 }
 
-/// How a sleeper was woken.
+/// Reason for a wake-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Woken {
-    /// What it waits for may have come.
+    /// The awaited event may have happened.
     Told,
-    /// It has the watch now.
+    /// The sleeper takes over the watch.
     WithWatch,
 }
 
 impl Bell {
-    /// Sleeps until the bell is rung, and no longer than `longest`.
+    /// Sleeps until the bell is rung, for at most `longest`.
     pub fn wait(&self, longest: Duration) {
         let mut woken = self.woken.lock();
         if woken.is_some() {
             return;
         }
-        // In a model no sleep ends by its time: a bell that is not rung would be missed.
+        // In a model, sleeps never time out, so that a missing ring is detected.
         if IS_MODEL {
             self.rung.wait(&mut woken);
         } else {
@@ -74,17 +77,17 @@ impl Bell {
         }
     }
 
-    /// The sleeper is to wake once the bell is rung.
+    /// Marks the sleeper as woken; [`Bell::ring`] follows.
     pub(crate) fn wake(&self, has_watch: bool) {
         *self.woken.lock() = Some(if has_watch { Woken::WithWatch } else { Woken::Told });
     }
 
-    /// Rings for a sleeper that was woken.
+    /// Rings for a sleeper that was marked as woken.
     pub(crate) fn ring(&self) {
         self.rung.notify_one();
     }
 
-    /// Whether the sleeper was woken with the watch.
+    /// True if the sleeper was woken to take over the watch.
     pub(crate) fn has_watch(&self) -> bool {
         *self.woken.lock() == Some(Woken::WithWatch)
     }
@@ -101,15 +104,16 @@ impl std::fmt::Debug for Bell {
 pub struct Polling {
     clock: Clock,
     backoff: Cell<Backoff>,
-    /// When the wait began that has not ended.
+    /// Start of the current wait.
     began: Cell<Option<Nanos>>,
 }
 
-/// After a wait that was longer, the next one sleeps at once: to spin for a disk takes as much of the processor as its work.
+/// After a wait longer than this, in nanoseconds, the next one sleeps at once: spinning for a disk
+/// costs as much CPU time as the work itself.
 const LONG: u64 = 1_000_000;
 
 impl Polling {
-    /// A waiter in the time of `clock`, which all callers of a volume have in common.
+    /// A waiter in the time of `clock`, which has to be shared by all callers of a volume.
     pub fn new(clock: Clock) -> Polling {
         Polling { clock, backoff: Cell::default(), began: Cell::default() }
     }
@@ -121,7 +125,8 @@ impl Wait for Polling {
     }
 
     fn wall(&self) -> i64 {
-        // The clock that the kernel stamps files with: of two changes, one of the kernel's and one of this, the later is never the older.
+        // The clock that the kernel uses for file times, so that changes by the kernel and by Zonal
+        // are stamped in order.
         nanos_since_1970(clock_gettime(ClockId::RealtimeCoarse))
     }
 
@@ -152,19 +157,19 @@ impl Wait for Polling {
 
     fn sleep(&self, bell: &Bell) {
         bell.wait(SLEEP_MAX);
-        // If it has the watch now, other threads have spun before it.
+        // If this thread takes over the watch, others have spun before it.
         let mut backoff = self.backoff.get();
         backoff.skip_to_sleep();
         self.backoff.set(backoff);
     }
 }
 
-/// Nanoseconds since 1970. Times beyond the years 1677 to 2262 give the nearest number.
+/// Nanoseconds since 1970, saturated outside the years 1677 to 2262.
 fn nanos_since_1970(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// Makes a waiter for each call that gets none: the database calls its storage without one.
+/// Makes a waiter where none is passed, since the database calls its storage without one.
 pub type Waiters = Arc<dyn Fn() -> Box<dyn Wait> + Send + Sync>;
 
 /// Makes waiters for threads in the time of `clock`.

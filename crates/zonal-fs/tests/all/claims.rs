@@ -67,7 +67,7 @@ fn file_system_is_made_where_a_thread_polls_the_volume() {
     }
 }
 
-const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
+const READ_ONLY: &str = "the drive is open for reading only, by request or because its file is not writable";
 
 #[test]
 fn drive_opened_for_reading_takes_no_changes_and_says_why() {
@@ -99,7 +99,7 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
         let (first, second) = (reading(), reading());
         let by_itself = open(&first, &waiters, beside.clone(), options).unwrap();
         let looked = look(&second, &waiters, beside.clone(), options).unwrap();
-        for (fs, why) in [(by_itself, READ_ONLY), (looked, "it is only looked at")] {
+        for (fs, why) in [(by_itself, READ_ONLY), (looked, "it is open for inspection only")] {
             assert!(common::read_all(&fs, ino).unwrap() == common::bytes(1, 9000));
             let handle = fs.open_file(ino).unwrap();
             let w = waiter();

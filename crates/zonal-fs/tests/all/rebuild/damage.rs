@@ -257,7 +257,7 @@ fn file_of_the_metadata_that_is_open_is_not_replaced() {
     drop(open);
     let without = RebuildOptions::default();
     let error = rebuild(&rig.drive(), &waiters(), &without).unwrap_err();
-    assert!(error.to_string().contains("has to be named"), "{error}");
+    assert!(error.to_string().contains("name that file"), "{error}");
 }
 
 #[test]
