@@ -1,15 +1,17 @@
-//! Builds the metadata from the zones alone, for a drive that has lost them.
+//! Rebuilds lost metadata from the zones alone.
 //!
-//! A rebuild reads the zones for data from header to header, and never writes them. Of each block of a file the newest data
-//! counts. The newest header that names a file gives its size and its path. The rebuild reads everything before it writes
-//! anything. Then an empty database replaces what was there, and gets all rows. The rows that make it the file system's
-//! come last, in one commit. So after a cut either the file system is complete, or its metadata do not open and the rebuild
-//! can run again.
+//! A rebuild reads the data zones from header to header, and never writes them. For each block of a
+//! file, the newest data wins; the newest header that names a file determines its size and path.
+//! Everything is read before anything is written. Then an empty database replaces the old metadata
+//! and gets all rows. The rows that make it a valid file system are written last, in one commit.
+//! After a power cut, either the file system is complete, or its metadata do not open and the
+//! rebuild can be repeated.
 //!
-//! # What cannot be known
-//! Headers tell of data that was written, and of nothing else. A deleted file comes back while its units are there, and a
-//! hole may show what was there before. A file has its name at the last write or copy; its other names are lost. Empty
-//! files and directories, symbolic links, permissions, owners, times and extended attributes are lost, too.
+//! # Limits
+//! Headers describe data that was written, and nothing else. A deleted file reappears while its
+//! units still exist, and a hole may show old data. A file gets the name it had at its last write
+//! or copy; other names are lost. Empty files and directories, symbolic links, permissions, owners,
+//! times and extended attributes are lost, too.
 
 mod overlay;
 mod superblock;
@@ -34,18 +36,19 @@ use std::sync::Arc;
 use superblock::Basis;
 pub use superblock::Origin;
 
-/// How to rebuild.
+/// Options of a rebuild.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct RebuildOptions {
     /// The file with the metadata, if they are beside the drive.
     pub beside: Option<PathBuf>,
-    /// Rebuild although the metadata are sound.
+    /// Rebuild even if the metadata are sound.
     pub force: bool,
-    /// How much data is read. A unit that lost its end is found in any case, damage inside a unit only with
+    /// Amount of data to read. Torn units are always found, but damage inside a unit only with
     /// [`Depth::Data`].
     pub depth: Depth,
-    /// What the file system was made with, as far as the units do not say it: of use only where the superblock is gone.
+    /// Parameters of the file system that the units do not record. Used only if the superblock is
+    /// lost.
     pub made_with: MakeOptions,
 }
 
@@ -53,71 +56,69 @@ zonal_core::setters! {
     RebuildOptions
     /// The file with the metadata, if they are beside the drive.
     with_beside beside: impl Into<Option<PathBuf>>;
-    /// Whether to rebuild although the metadata are sound.
+    /// True to rebuild even if the metadata are sound.
     with_force force: bool;
-    /// How much data is read.
+    /// Amount of data to read.
     with_depth depth: Depth;
-    /// What the file system was made with, as far as the units do not say it.
+    /// Parameters of the file system that the units do not record.
     with_made_with made_with: MakeOptions;
 }
 
-/// The result of a rebuild.
+/// Result of a rebuild.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebuilt {
-    /// Where the superblock is from.
+    /// Source of the superblock.
     pub superblock: Origin,
-    /// Units that count.
+    /// Number of valid units.
     pub units: u64,
-    /// Units that no commit knew when the file system was opened again after them.
+    /// Units that were in no commit at the next opening of the file system, and are ignored.
     pub uncommitted: u64,
-    /// Stale units: from before the last reset of their zone, where the drive has lost a write, or without live data when the zone was next
-    /// written.
+    /// Stale units: from before the last reset of their zone, where the drive has lost a write, or
+    /// in a zone that had no live data when it was next written.
     pub earlier: u64,
-    /// Units of which not all was written.
+    /// Torn units.
     pub torn: u64,
-    /// Units with data that is not what was written, as far as the scan read it. They count: a read of the data is an
-    /// error.
+    /// Units with damaged data among the blocks that were read. They are valid, but reading the
+    /// damaged data is an error.
     pub damaged: u64,
-    /// Blocks that no header vouches for.
+    /// Blocks that belong to no unit.
     pub garbage_blocks: u64,
-    /// Blocks that cannot be read.
+    /// Unreadable blocks.
     pub unreadable_blocks: u64,
-    /// Units of files whose number another file has had since.
+    /// Units of files with a number that another file has reused since.
     pub replaced: u64,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Files among these whose path is not known or taken.
+    /// Files among these with a path that is unknown or taken.
     pub lost_and_found: u64,
-    /// Bytes of all files.
+    /// Total size of all files, in bytes.
     pub bytes: u64,
 }
 
-/// Why a rebuild ended.
+/// Failure of a rebuild.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum RebuildError {
-    /// Nothing is lost.
-    #[error(
-        "the metadata open and nothing is lost; they are put together again only if that is asked for (--force)"
-    )]
+    /// The metadata are intact.
+    #[error("the metadata open and nothing is lost; use --force to rebuild them anyway")]
     Sound,
-    /// It was written by a later version.
+    /// Written by a different version of the format.
     #[error("{0}; nothing was changed")]
     Version(String),
-    /// Another process may have the file system open, or that cannot be known.
+    /// Another process may have the file system open, or the drive or options are unsuitable.
     #[error(transparent)]
     Make(#[from] MakeError),
-    /// The file of new metadata would replace something else.
-    #[error("{0}; it is not known to be metadata of this file system, and is not replaced")]
+    /// The new file of metadata would overwrite something else.
+    #[error("{0}; not replaced, because it may not be metadata of this file system")]
     NotReplaced(BackendError),
-    /// The drive's answer may differ the next time, and the metadata that it did not return may be sound.
-    #[error("{0}; the metadata may be sound, and are replaced only if that is asked for")]
+    /// The drive failed to return metadata that may be sound, and the error may be transient.
+    #[error("{0}; the metadata may be sound, and are replaced only on request")]
     Unread(MakeError),
-    /// There is neither a superblock nor a unit from which one can be made.
+    /// There is no superblock, and none can be derived from the units.
     #[error("there is no superblock, and {0}")]
     NoSuperblock(String),
-    /// There is nothing to begin with.
-    #[error("there is not one unit in the zones for data")]
+    /// There are no units.
+    #[error("no units in the data zones")]
     NoUnits,
     /// The rows cannot be written.
     #[error(transparent)]
@@ -127,15 +128,16 @@ pub enum RebuildError {
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Builds the metadata of a file system from its zones.
+/// Rebuilds the metadata of a file system from its zones.
 ///
 /// # Errors
-/// [`RebuildError`]. An error before the metadata are written changes nothing; after a later one the rebuild can run again.
+/// [`RebuildError`]. If it fails before the metadata are written, nothing has changed. After that
+/// the rebuild can be repeated.
 pub fn rebuild(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -163,7 +165,8 @@ pub fn rebuild(
     Ok(Rebuilt { superblock: basis.origin, ..rebuilt })
 }
 
-/// Looks at the metadata that are there. If only the superblock was lost, it is written again, and the rebuild ends.
+/// Checks the existing metadata. If only the superblock is lost, it is restored from them, and the
+/// rebuild is done.
 fn present(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -195,7 +198,8 @@ fn present(
     Ok(Some(Rebuilt { superblock: Origin::Metadata, ..Rebuilt::default() }))
 }
 
-/// Returns if the metadata do not open because they are lost. Any other reason is an error.
+/// Returns normally if the metadata do not open because they are lost. Any other reason is an
+/// error.
 fn judge(error: MakeError) -> Result<(), RebuildError> {
     match error {
         error if error.passing().is_some() => Err(RebuildError::Unread(error)),

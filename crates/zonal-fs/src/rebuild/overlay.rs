@@ -1,21 +1,21 @@
-//! One file, from all of its data that is still in the zones.
+//! Reconstruction of a file from all of its data in the zones.
 
 use super::units::Entry;
 use crate::BLOCK_BYTES;
 use crate::fs::map::{EXTENT_BLOCKS_MAX, Mapped};
 use std::collections::BTreeMap;
 
-/// What is known of a file.
+/// A reconstructed file.
 pub(super) struct File<'a> {
-    /// The newest header that names it.
+    /// The newest record that names the file.
     pub(super) newest: &'a Entry,
-    /// Its extents, in order.
+    /// Extents, in order.
     pub(super) extents: Vec<Mapped>,
-    /// Units of another file that had its number before.
+    /// Units of a previous file with this number.
     pub(super) replaced: u64,
 }
 
-/// The file of `entries`, which are all records with its number.
+/// Reconstructs the file of `entries`, the records with its number.
 pub(super) fn file(entries: &mut [Entry]) -> File<'_> {
     entries.sort_unstable_by_key(|entry| (entry.number, entry.sequence));
     let entries = &*entries;
@@ -32,12 +32,12 @@ pub(super) fn file(entries: &mut [Entry]) -> File<'_> {
     File { newest, extents: blocks.joined(), replaced }
 }
 
-/// Extents that do not overlap, by their first block.
+/// Disjoint extents, keyed by their first block.
 #[derive(Default)]
 struct Blocks(BTreeMap<u64, Mapped>);
 
 impl Blocks {
-    /// Lays `new` over what is there.
+    /// Adds `new`, replacing whatever it overlaps.
     fn lay(&mut self, new: Mapped) {
         while let Some((&from, &old)) = self.0.range(..new.end()).next_back() {
             if old.end() <= new.block {
@@ -53,7 +53,7 @@ impl Blocks {
         self.0.insert(new.block, new);
     }
 
-    /// All extents; neighbours that can be one extent are joined.
+    /// All extents, with mergeable neighbours merged.
     fn joined(self) -> Vec<Mapped> {
         let mut joined: Vec<Mapped> = Vec::with_capacity(self.0.len());
         for next in self.0.into_values() {

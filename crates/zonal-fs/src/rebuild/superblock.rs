@@ -1,4 +1,4 @@
-//! The superblock, or what it must have been.
+//! Finds or reconstructs the superblock.
 
 use super::{RebuildError, RebuildOptions};
 use crate::drive::Drive;
@@ -13,40 +13,40 @@ use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
 use zonal_core::{ZoneCondition, ZoneDescriptor, ZoneIndex};
 
-/// Where a superblock is from.
+/// Source of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Origin {
-    /// It was there.
+    /// The copies on the drive.
     #[default]
     Drive,
-    /// From the copy among the metadata.
+    /// The copy in the metadata.
     Metadata,
-    /// From an older copy, or from the units and the options that the file system was made with.
+    /// An older copy, or the units and the given options.
     Units,
 }
 
-/// Numbers of the store that a rebuild passes over at least.
+/// Minimum gap between the store numbers before and after a rebuild.
 const NUMBERS_PASSED: u64 = 1 << 32;
 
-/// What is known of a file system before its metadata are read.
+/// The file system, as known before its metadata are read.
 pub(super) struct Basis {
     pub(super) superblock: Superblock,
     pub(super) origin: Origin,
-    /// Where its metadata are, as far as that can be found.
+    /// Location of the metadata, if it was found.
     pub(super) found: Option<Found>,
 }
 
-/// What the first units of the zones tell of a superblock.
+/// Parameters collected from the first units of the zones.
 #[derive(Default)]
 struct Told {
     uuids: BTreeSet<[u8; 16]>,
     unit_blocks: u32,
     is_unsummed: bool,
-    /// Zones that begin with a unit.
+    /// Zones that start with a unit.
     zones: BTreeSet<u32>,
 }
 
-/// The superblock that is there, or else what it must have been.
+/// Finds the superblock, or reconstructs it.
 pub(super) fn find(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -64,7 +64,7 @@ pub(super) fn find(
         Err(error) if error.passing().is_some() && !options.force => return Err(RebuildError::Unread(error)),
         Err(_) => {}
     }
-    // A copy that is not the newest still says what the file system was made with.
+    // An older copy has the same parameters.
     let copies = superblocks::candidates(drive, waiter, report).into_iter();
     let older: Option<SuperblockCopy> = copies.filter_map(|candidate| candidate.found.ok()).next();
     let superblock = match older {
@@ -73,9 +73,9 @@ pub(super) fn find(
     };
     let found = superblocks::search(drive, waiter, report, &superblock.uuid);
     let planned = || make::plan_anchor(drive, report, &superblock, &options.made_with);
-    // A store begins with several segments, and a search finds only the segments that it has written.
+    // A store starts with several segments, but a search finds only those that have been written.
     let anchor = match (superblock.metadata, found) {
-        // Its pieces are in the file.
+        // The pieces are in the file.
         (Metadata::Beside, _) => Some(planned()?),
         (_, None) => None,
         (Metadata::Conventional, Some(found)) => {
@@ -88,7 +88,7 @@ pub(super) fn find(
     Ok(Basis { superblock, origin: Origin::Units, found })
 }
 
-/// The zones that a store had not begun were empty: any empty zones replace them.
+/// Adds empty zones for those that the store had not written yet; any empty ones will do.
 fn with_empty_zones(mut anchor: Anchor, wanted: usize, report: &[ZoneDescriptor]) -> Anchor {
     let is_free =
         |zone: &&ZoneDescriptor| zone.condition == ZoneCondition::Empty && !anchor.homes.contains(&zone.zone);
@@ -102,8 +102,9 @@ fn is_lost(zone: &ZoneDescriptor) -> bool {
     matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
 }
 
-/// Where new metadata go, in zones without data. The old store may have left numbers there that are not known. So the new
-/// store's numbers begin with the time, which is above all of them: numbers rise by less than one in a nanosecond.
+/// Chooses zones without data for the new metadata. The old store may have left behind unknown
+/// store numbers. The new ones start with the current time in nanoseconds, which is above all of
+/// them because numbers grow by less than one per nanosecond.
 pub(super) fn place(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -113,7 +114,7 @@ pub(super) fn place(
 ) -> Result<Writer, RebuildError> {
     let is_logged = basis.superblock.metadata == Metadata::Logged;
     let with_zones = |mut anchor: Anchor| -> Result<Anchor, RebuildError> {
-        // The new store counts its batches from the first.
+        // The new store counts its batches from the beginning.
         anchor.batch = 0;
         if is_logged {
             let wanted = anchor.zones.len().max(SEGMENTS_MIN);
@@ -137,12 +138,12 @@ pub(super) fn place(
     Ok(writer)
 }
 
-/// The superblock as the metadata have it.
+/// The superblock stored in the metadata.
 pub(super) fn own(rows: &Rows) -> Option<Superblock> {
     Superblock::decode(&rows.get(&key::counter("superblock")).ok()??).ok()
 }
 
-/// Writes the superblock that names the metadata which were found.
+/// Writes a superblock for the metadata that were found.
 pub(super) fn put_back(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -154,7 +155,8 @@ pub(super) fn put_back(
 }
 
 impl Told {
-    /// The zones that the store had, and others that do not begin with a unit, until `wanted` of them take writes.
+    /// Returns the zones that the store had, plus others that do not start with a unit, until
+    /// `wanted` of them are writable.
     fn zones_without_data(
         &self,
         report: &[ZoneDescriptor],
@@ -205,8 +207,8 @@ impl Told {
         let no = |why: String| Err(RebuildError::NoSuperblock(why));
         let uuid = match self.uuids.len() {
             1 => *self.uuids.first().expect("there is one"),
-            0 => return no("no zone begins with a unit".into()),
-            several => return no(format!("there are units of {several} file systems")),
+            0 => return no("no zone starts with a unit".into()),
+            several => return no(format!("there are units of {several} different file systems")),
         };
         let mut with = MakeOptions {
             beside: options.beside.clone(),

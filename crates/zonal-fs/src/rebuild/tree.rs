@@ -1,7 +1,8 @@
 //! Names: each file gets the path in its newest header, unless a newer file has it.
 //!
-//! Positions follow the order in which names are made here: no zone has the old ones. File handles from before the rebuild
-//! are stale: all files have the rebuild's generation.
+//! Positions follow the order in which names are made here, since the zones do not record the old
+//! ones. File handles from before the rebuild are stale, because all files get the rebuild's
+//! generation.
 
 use crate::format::{Attributes, Entry, FileKind, Position, key};
 use crate::fs::ROOT;
@@ -10,17 +11,17 @@ use crate::fsck::repair::{FOUND, directory};
 use crate::store::Row;
 use std::collections::{BTreeMap, HashMap};
 
-/// Permissions of a rebuilt file: its owner is not known.
+/// Permissions of a rebuilt file. The owner is unknown, so nobody else gets access.
 const MODE: u16 = 0o600;
 
-/// A file that is to get a name.
+/// A file that needs a name.
 pub(super) struct Nameless<'a> {
     pub(super) ino: u64,
     pub(super) born: u16,
     pub(super) size: u64,
-    /// Blocks of its extents.
+    /// Number of blocks in its extents.
     pub(super) blocks: u64,
-    /// The newest header that names it.
+    /// Sequence of the newest header that names it.
     pub(super) sequence: u64,
     pub(super) path: &'a [u8],
 }
@@ -30,20 +31,20 @@ struct Directory {
     name: Vec<u8>,
 }
 
-/// The tree, as it grows.
+/// The directory tree under construction.
 pub(super) struct Tree {
     names: HashMap<(u64, Vec<u8>), Entry>,
     directories: BTreeMap<u64, Directory>,
-    /// The next number of a file.
+    /// Next file number.
     next: u64,
-    /// The opening of the file system that the rebuild counts for.
+    /// Generation of the opening that the rebuild counts as.
     generation: u32,
     now: i64,
     pub(super) lost_and_found: u64,
 }
 
 impl Tree {
-    /// A tree with a root. `next` is above all files' numbers.
+    /// A tree with a root. `next` has to be above all numbers of files.
     pub(super) fn new(next: u64, generation: u32, now: i64) -> Tree {
         let (names, directories) = (HashMap::new(), BTreeMap::new());
         let mut tree = Tree { names, directories, next, generation, now, lost_and_found: 0 };
@@ -52,17 +53,17 @@ impl Tree {
         tree
     }
 
-    /// The next number of a file.
+    /// Next file number.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// How many directories it has.
+    /// Number of directories.
     pub(super) fn directories_count(&self) -> u64 {
         self.directories.len() as u64
     }
 
-    /// Gives a file its name, or a name among the lost files, and returns its rows.
+    /// Enters a file under its path, or in `lost+found`, and returns its rows.
     pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));
         let entry = self.take_name(parent, &name, file.ino, FileKind::File);
@@ -77,7 +78,7 @@ impl Tree {
         [(key::inode(file.ino), attributes.encode()), entry, position]
     }
 
-    /// Gives a file a name at the next position of a directory.
+    /// Adds a name at the next position of a directory.
     fn take_name(&mut self, parent: u64, name: &[u8], ino: u64, kind: FileKind) -> Entry {
         let parent_of = self.directories.get_mut(&parent).expect("a parent is a directory of the tree");
         let directory = &mut parent_of.attributes;
@@ -87,7 +88,7 @@ impl Tree {
         entry
     }
 
-    /// The rows of all directories.
+    /// Rows of all directories.
     pub(super) fn directories(&self) -> impl Iterator<Item = Row> {
         self.directories.iter().flat_map(|(&ino, Directory { attributes, name })| {
             let parent = attributes.parent;
@@ -97,7 +98,7 @@ impl Tree {
         })
     }
 
-    /// The directory and name of a path, if it is valid and no file has it. Makes its directories.
+    /// Directory and name of a path, if it is valid and not taken. Creates missing directories.
     fn place(&mut self, path: &[u8]) -> Option<(u64, Vec<u8>)> {
         let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
         if names.iter().any(|name| check_name(name).is_err()) {
@@ -110,7 +111,7 @@ impl Tree {
         is_free.then(|| (parent, name.to_vec()))
     }
 
-    /// The directory of this name, which is made if there is none; `None` if a file has the name.
+    /// Looks up a directory by name, or creates it. `None` if the name belongs to a file.
     fn enter(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         if let Some(Entry { ino, kind, .. }) = self.names.get(&(parent, name.to_vec())) {
             return (*kind == FileKind::Directory).then_some(*ino);
@@ -125,10 +126,10 @@ impl Tree {
         Some(ino)
     }
 
-    /// A name among the lost files, for a file whose path is not known or taken.
+    /// A name in `lost+found`, for a file with an unknown or taken path.
     fn lost(&mut self, ino: u64) -> (u64, Vec<u8>) {
         self.lost_and_found += 1;
-        // No file gets this name, so that it is a directory's.
+        // No file can take this name, because `place` reserves it.
         let found = self.enter(ROOT, FOUND).expect("no file is called so");
         let numbered = (0u32..).map(|n| if n == 0 { format!("{ino}") } else { format!("{ino}.{n}") });
         let mut free =

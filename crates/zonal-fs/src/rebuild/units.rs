@@ -1,4 +1,4 @@
-//! The units in the zones.
+//! Collects the units in the zones.
 
 use super::Rebuilt;
 use crate::drive::Drive;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::size_of;
 use zonal_core::{ZoneDescriptor, ZoneType};
 
-/// A record of a unit that is not torn.
+/// A record of a complete unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) ino: u64,
@@ -20,46 +20,46 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     pub(super) zone: u32,
     pub(super) unit: u32,
-    /// Index of its path.
+    /// Index in `FoundUnits::paths`.
     path: u32,
     /// Data blocks of the unit.
     unit_blocks: u16,
-    /// Data blocks of the unit before it.
+    /// Data blocks of the unit ahead of the record's.
     skip: u16,
     pub(super) blocks: u16,
     pub(super) born: u16,
 }
 
-// There is one for each piece on the drive.
+// Kept small, as there is one for each piece on the drive.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// All that was found.
+/// Everything found in the zones.
 #[derive(Default)]
 pub(super) struct FoundUnits {
     /// Records, by zone and block.
     pub(super) entries: Vec<Entry>,
     paths: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u32>,
-    /// What the counter of numbers was at each opening of which a unit is left.
+    /// `Header::since` of all headers: the counter at each opening that left a unit.
     openings: BTreeSet<u64>,
     /// Highest number in any header.
     pub(super) last_number: u64,
     /// Zone, block and header checksum of each unit, ascending.
     headers: Vec<(u32, u32, u32)>,
-    /// Highest beginning among the units of each zone.
+    /// Highest `Header::begun` of each zone.
     begun: BTreeMap<u32, u64>,
     pub(super) counts: Rebuilt,
 }
 
 impl Entry {
-    /// Its blocks, and where they lie.
+    /// The blocks, and their location.
     pub(super) fn mapped(&self) -> Mapped {
         let Entry { block, zone, unit, unit_blocks, skip, blocks, .. } = *self;
         Mapped { block, extent: Extent { zone, unit, unit_blocks, skip, blocks: blocks.into() } }
     }
 }
 
-/// Reads all zones for data.
+/// Reads all data zones.
 pub(super) fn read_all(
     drive: &Drive,
     waiter: &dyn Wait,
@@ -84,18 +84,18 @@ impl FoundUnits {
         self.entries.is_empty()
     }
 
-    /// Where a record's file was, if it said so.
+    /// Path of a record's file; empty if its header has none.
     pub(super) fn path(&self, entry: &Entry) -> &[u8] {
         &self.paths[entry.path as usize]
     }
 
-    /// Checksum of the header of a unit; 0 if there is none.
+    /// Header checksum of a unit; 0 if there is none.
     pub(super) fn header(&self, zone: u32, unit: u32) -> u32 {
         let place = self.headers.binary_search_by_key(&(zone, unit), |(zone, unit, _)| (*zone, *unit));
         place.map_or(0, |place| self.headers[place].2)
     }
 
-    /// Beginning of a zone; 0 without units.
+    /// First sequence of a zone since its last reset; 0 without units.
     pub(super) fn begun(&self, zone: u32) -> u64 {
         self.begun.get(&zone).copied().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl FoundUnits {
         }
     }
 
-    /// What a header says of the file system, whether or not its data is there.
+    /// Records the numbers in a header, whether or not its data is intact.
     fn note(&mut self, header: &Header) {
         self.openings.insert(header.since);
         let numbers = header.records.iter().map(|record| record.number).chain([header.sequence]);
@@ -176,7 +176,7 @@ impl FoundUnits {
         number
     }
 
-    /// Removes what was in no commit when the file system was opened next.
+    /// Removes units that were in no commit at the next opening of the file system.
     pub(super) fn drop_uncommitted(&mut self) {
         let openings = std::mem::take(&mut self.openings);
         let is_known = |entry: &Entry| {

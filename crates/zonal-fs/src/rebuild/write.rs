@@ -1,4 +1,4 @@
-//! Writes what was found as rows of an empty database.
+//! Writes the results as rows of an empty database.
 
 use super::overlay;
 use super::tree::{Nameless, Tree};
@@ -20,13 +20,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most rows that wait in memory for a commit.
+/// Maximum number of rows held in memory before a commit.
 const CHANGES_MAX: usize = 50_000;
 
-/// What follows the name of a file beside the drive until it is complete.
+/// Suffix of a file beside the drive until it is complete.
 const UNFINISHED: &str = ".rebuild";
 
-/// Makes an empty database where the metadata belong, and writes all rows to it.
+/// Creates an empty database in place of the metadata, and writes all rows to it.
 pub(super) fn write(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -55,7 +55,7 @@ struct Writer {
 impl Writer {
     fn all(&mut self, found: &mut FoundUnits, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
         self.runs(found)?;
-        // The loop takes them file by file, and reads paths of `found` meanwhile.
+        // Taken out, because the loop sorts them by file while it borrows paths from `found`.
         let mut entries = std::mem::take(&mut found.entries);
         entries.retain(|entry| entry.ino > ROOT);
         entries.sort_unstable_by_key(|entry| entry.ino);
@@ -88,7 +88,7 @@ impl Writer {
         Ok(counts)
     }
 
-    /// Writes the runs: what was written where.
+    /// Writes the runs of all zones.
     fn runs(&mut self, found: &FoundUnits) -> Result<(), FsError> {
         let mut tails = Tails::default();
         for unit in found.entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
@@ -101,7 +101,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the names, of newer files first.
+    /// Enters the files, newest first.
     fn names(&mut self, mut files: Vec<Nameless<'_>>, mut tree: Tree) -> Result<Tree, FsError> {
         files.sort_unstable_by_key(|file| (std::cmp::Reverse(file.sequence), file.ino));
         for file in &files {
@@ -115,7 +115,7 @@ impl Writer {
         Ok(tree)
     }
 
-    /// Writes the rows that make the database a file system's.
+    /// Writes the rows that make the database a valid file system.
     fn last(&mut self, tree: &Tree, number: u64, superblock: &Superblock) -> Result<(), FsError> {
         self.commit()?;
         self.rows.put(key::counter("ino"), tree.next().to_le_bytes().to_vec());
@@ -140,19 +140,19 @@ impl Writer {
     }
 }
 
-/// A file beside the drive that replaces what is there once it is complete.
+/// A file beside the drive that replaces an existing one once it is complete.
 pub(super) struct Beside {
     path: PathBuf,
     unfinished: PathBuf,
-    /// What is there, locked until it was replaced.
+    /// The existing file, locked until it is replaced.
     _replaced: Option<File>,
 }
 
 impl Beside {
-    /// Locks the file that the new metadata replace. It has to hold metadata of the file system `uuid`.
+    /// Locks the existing file. It has to hold metadata of the file system `uuid`.
     ///
     /// # Errors
-    /// The file is something else, is in use, or cannot be read. Nothing was changed then.
+    /// If the file is something else, in use, or unreadable. Nothing was changed then.
     pub(super) fn new(path: &Path, uuid: &Uuid) -> Result<Beside, RebuildError> {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let refused = |error| match error {
@@ -167,7 +167,7 @@ impl Beside {
             path,
         };
         let failed = |source| RebuildError::File { path: place.unfinished.clone(), source };
-        // A rebuild that was killed may have left such a file.
+        // May be left over from a killed rebuild.
         if lock_to_replace(&place.unfinished, uuid).map_err(refused)?.is_some() {
             std::fs::remove_file(&place.unfinished).map_err(failed)?;
         }

@@ -218,7 +218,7 @@ fn nothing_to_go_by_is_one_clear_error() {
     rig.lose_metadata();
     assert!(matches!(rig.rebuild(), Err(RebuildError::NoUnits)));
     rig.lose_superblock();
-    assert!(rig.rebuild().unwrap_err().to_string().contains("no zone begins with a unit"));
+    assert!(rig.rebuild().unwrap_err().to_string().contains("no zone starts with a unit"));
     let rig = one_file(20);
     append(&rig, 9, &unit(900, 2, |header| (header.uuid, header.zone) = ([1; 16], 9)));
     rig.lose_metadata();
