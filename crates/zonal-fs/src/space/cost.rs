@@ -1,4 +1,4 @@
-//! What writes need: data, and data with their headers.
+//! Space requirements of writes.
 
 use std::ops::Sub;
 
@@ -7,12 +7,12 @@ use std::ops::Sub;
 pub struct Need {
     /// Data blocks.
     pub extents: u64,
-    /// Blocks to be written, headers included.
+    /// Blocks to write, headers included.
     pub available: u64,
 }
 
 impl Need {
-    /// What is left without `other`, if there is that much.
+    /// Subtracts `other`; `None` if it is larger.
     pub fn checked_sub(self, other: Need) -> Option<Need> {
         Some(Need {
             extents: self.extents.checked_sub(other.extents)?,
@@ -28,17 +28,18 @@ impl Sub for Need {
     }
 }
 
-/// What data cost with their headers.
+/// Space cost of data, headers included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Blocks of the largest unit, its header included; at least 2.
+    /// Size of the largest unit in blocks, header included; at least 2.
     pub unit_blocks: u32,
-    /// Blocks that a write may need beyond full units: headers of pieces, tails of zones too short for a unit.
+    /// Blocks that a write may need beyond full units: headers of pieces, zone tails too short for
+    /// a unit.
     pub slack: u32,
 }
 
 impl Cost {
-    /// What `data` blocks need.
+    /// Space needed for `data` blocks.
     pub fn of(&self, data: u64) -> Need {
         let headers = data.div_ceil(u64::from(self.unit_blocks) - 1);
         Need { extents: data, available: data + headers + u64::from(self.slack) }

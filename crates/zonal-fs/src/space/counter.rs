@@ -1,9 +1,10 @@
-//! One of the two counters of space: what users may take, and a pool that is the collector's.
+//! One of the two counters of space, divided into the users' part and the collector's pool.
 //!
-//! Space that comes back fills the pool first, then is the users'. Space that is lost is taken from users, then from the
-//! pool; what neither has is owed, and paid by what comes back next.
+//! Returned space refills the pool first; the rest goes to users. Lost space is taken from users
+//! first, then from the pool. If both are exhausted, the rest is owed, and deducted from space that
+//! is returned later.
 
-/// The owner of a part of a counter.
+/// Part of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     User,
@@ -17,16 +18,16 @@ pub(super) struct Counter {
     pub user: u64,
     /// Free for the collector.
     pub pool: u64,
-    /// What the pool is filled up to.
+    /// Limit of the pool.
     pub pool_max: u64,
-    /// Reserved and not spent.
+    /// Reserved but not yet spent.
     pub out: u64,
-    /// Lost while it was reserved.
+    /// Lost while everything was reserved; to be deducted later.
     pub owed: u64,
 }
 
 impl Counter {
-    /// `total` blocks, of which the pool gets up to `pool_max`.
+    /// A counter of `total` blocks, up to `pool_max` of which go to the pool.
     pub fn new(total: u64, pool_max: u64) -> Counter {
         let mut counter = Counter { user: 0, pool: 0, pool_max, out: 0, owed: 0 };
         counter.add(total);
@@ -40,7 +41,7 @@ impl Counter {
         }
     }
 
-    /// Whether `part` has `blocks`.
+    /// True if `part` has `blocks`.
     pub fn has(&self, part: Part, blocks: u64) -> bool {
         match part {
             Part::User => self.user >= blocks,
@@ -48,19 +49,19 @@ impl Counter {
         }
     }
 
-    /// Reserves `blocks`, which `part` has.
+    /// Reserves `blocks` of `part`, which has to have them.
     pub fn reserve(&mut self, part: Part, blocks: u64) {
         assert!(self.has(part, blocks), "reserved without looking");
         *self.free(part) -= blocks;
         self.out += blocks;
     }
 
-    /// `blocks` that were reserved are spent.
+    /// Spends reserved `blocks`.
     pub fn spend(&mut self, blocks: u64) {
         self.out = self.out.checked_sub(blocks).expect("spent without a reservation");
     }
 
-    /// `blocks` that were reserved come back to `part`.
+    /// Returns reserved `blocks` to `part`.
     pub fn give_back(&mut self, part: Part, blocks: u64) {
         self.spend(blocks);
         match part {
@@ -69,7 +70,7 @@ impl Counter {
         }
     }
 
-    /// `blocks` more.
+    /// Adds `blocks`.
     pub fn add(&mut self, blocks: u64) {
         let blocks = self.pay(blocks);
         let refill = blocks.min(self.pool_max - self.pool);
@@ -77,14 +78,14 @@ impl Counter {
         self.user += blocks - refill;
     }
 
-    /// What the pool lacks comes from users, as far as they have it.
+    /// Refills the pool from the users' part, as far as possible.
     pub fn refill(&mut self) {
         let blocks = self.user.min(self.pool_max - self.pool);
         self.user -= blocks;
         self.pool += blocks;
     }
 
-    /// `blocks` fewer.
+    /// Removes `blocks`.
     pub fn lose(&mut self, blocks: u64) {
         let mut left = blocks;
         for part in [Part::User, Part::Pool] {
@@ -95,14 +96,14 @@ impl Counter {
         self.owed += left;
     }
 
-    /// What is left of `blocks` after the debt.
+    /// Deducts the debt from `blocks` and returns the rest.
     fn pay(&mut self, blocks: u64) -> u64 {
         let paid = blocks.min(self.owed);
         self.owed -= paid;
         blocks - paid
     }
 
-    /// All that there is, reserved or not.
+    /// Total space, reserved or not.
     pub fn total(&self) -> u64 {
         (self.user + self.pool + self.out).saturating_sub(self.owed)
     }

@@ -1,35 +1,40 @@
-//! Space as writers see it: reserved before anything is written, so that no write fails for want of space once it began.
+//! Space reservations of writers: reserved ahead of the write, so that no write runs out of space
+//! once it has begun.
 //!
-//! Owns two counters. `extents` is what files may ever fill: data blocks that are free, or can be freed by collecting.
-//! `available` is what can be written right now: blocks of free zones and tails of open ones, headers included. Freed blocks
-//! return to `extents` at once, to `available` when their zone is reset. A writer reserves in both. Short of `extents` it
-//! gets an error, short of `available` it waits in line for the collector.
+//! Owns two counters. `extents` is the space that files can fill in total: data blocks that are
+//! free or can be freed by garbage collection. `available` is the space that can be written now:
+//! blocks of free zones and tails of open ones, headers included. Freed blocks return to `extents`
+//! at once, and to `available` when their zone is reset. A writer reserves in both. If `extents` is
+//! too small it gets an error; if `available` is too small it waits in line for the collector.
 //!
 //! # Invariants
-//! - The line is strict: space goes to the first writer while it fits. No later writer gets space before. A newcomer goes
-//!   to the end of a line that is there, however little it wants.
-//! - The collector takes from its pools and from nothing else, and does not wait in line.
-//! - While the collector works and little is left, users get what is `available` at the collector's pace ([`super::pace`]).
-//! - A ticket is answered once: granted, or no space. No writer waits while the collector is idle and nothing can be
-//!   collected. So the caller that hands out a ticket lets the collector look again.
-//! - `user + pool + reserved` changes by what is spent, freed, made available or lost, and by nothing else.
+//! - The line is strictly first come, first served. A newcomer joins the end of an existing line,
+//!   however little it wants.
+//! - The collector uses only its pools, and does not wait in line.
+//! - While the collector works and space is low, users get `available` at the collector's pace
+//!   ([`super::pace`]).
+//! - A ticket is answered once: granted, or no space. No writer waits while the collector is idle
+//!   and nothing can be collected. So a caller that hands out a ticket has to trigger the
+//!   collector.
+//! - `user + pool + reserved` changes only when space is spent, freed, made available or lost.
 //!
-//! # Why the pools are the collector's alone
-//! It needs space before it makes any. If users could take the pools, they could fill the last zone, and nothing would ever
-//! be freed. If the collector could take users' blocks, a reservation would find them gone.
+//! # Why the pools are exclusive
+//! The collector needs space before it gains any. If users could take the pools, they could fill
+//! the last zone, and nothing would ever be freed. If the collector could take users' blocks, it
+//! would break reservations.
 
 use super::cost::{Cost, Need};
 use super::counter::{Counter, Part};
 use super::pace::{Earned, Pace};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Zones that are kept back of `extents`: those of the collector and one more.
+/// Zones held back from `extents`: those of the collector and one more.
 pub const RESERVED_ZONES: u64 = GC_ZONES + 1;
 
-/// Zones that are kept back of `available`.
+/// Zones held back from `available`.
 pub const GC_ZONES: u64 = 3;
 
-/// What is kept back from users.
+/// Space held back from users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reserve {
     /// Data blocks of `extents`.
@@ -38,24 +43,24 @@ pub struct Reserve {
     pub available: u64,
 }
 
-/// What a reserve is reckoned from.
+/// Inputs for the size of a reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drive {
-    /// Zones for data.
+    /// Number of data zones.
     pub zones: u64,
-    /// Blocks of a zone.
+    /// Zone capacity in blocks.
     pub zone_blocks: u32,
-    /// Data blocks that a zone holds in full units.
+    /// Data blocks that fit a zone in full units.
     pub zone_data: u32,
-    /// Data blocks to be kept back beyond what is needed.
+    /// Additional data blocks to hold back.
     pub option: u64,
 }
 
 impl Reserve {
-    /// Four zones and the option of `extents`, three zones of `available`.
+    /// Four zones and the option for `extents`, three zones for `available`.
     ///
-    /// Users always keep one zone of `extents` and two of `available`. So a drive of five zones has the full reserve, and
-    /// the option counts for nothing; on a smaller drive the reserve shrinks.
+    /// Users always keep one zone of `extents` and two of `available`. So a drive of five zones has
+    /// the full reserve but ignores the option, and a smaller drive has a smaller reserve.
     pub fn of(drive: Drive) -> Reserve {
         let zone_data = u64::from(drive.zone_data);
         let data = drive.zones.saturating_sub(1) * zone_data;
@@ -67,19 +72,19 @@ impl Reserve {
     }
 }
 
-/// How urgently a caller wants space.
+/// Urgency of a request for space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// Waits in line.
     Wait,
-    /// Would rather do without than wait.
+    /// The request fails rather than wait.
     NoWait,
-    /// The collector: from the pools.
+    /// The collector, which uses the pools.
     Gc,
 }
 
-/// Blocks that a caller has reserved. What is not spent has to be given back.
-#[must_use = "what is not spent has to be given back"]
+/// Blocks reserved by a caller. Unspent blocks have to be given back.
+#[must_use = "unspent blocks have to be given back"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Reservation {
     left: Need,
@@ -87,19 +92,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What is left of it.
+    /// Unspent blocks.
     pub fn left(&self) -> Need {
         self.left
     }
 
-    /// Takes in another one of the same part.
+    /// Merges another reservation of the same part.
     pub(crate) fn join(&mut self, other: Reservation) {
         debug_assert_eq!(self.part, other.part);
         self.left.extents += other.left.extents;
         self.left.available += other.left.available;
     }
 
-    /// Splits off a part of it, if that much is left.
+    /// Splits off a part, if enough is left.
     pub fn split(&mut self, need: Need) -> Option<Reservation> {
         self.left = self.left.checked_sub(need)?;
         Some(Reservation { left: need, part: self.part })
@@ -107,30 +112,30 @@ impl Reservation {
 }
 
 /// A place in line.
-#[must_use = "a ticket is looked at until it is answered, or abandoned"]
+#[must_use = "a ticket has to be checked until it is answered, or abandoned"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// Its number, which no other ticket has.
+    /// Unique number of the ticket.
     pub fn number(&self) -> u64 {
         self.0
     }
 }
 
-/// Why nothing was reserved.
+/// Reason why nothing was reserved.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is none and there will be none, whatever is collected.
+    /// No space, and garbage collection cannot gain any.
     NoSpace,
-    /// Not now.
+    /// No space at the moment.
     WouldWait,
-    /// In line.
+    /// The caller is in line.
     Queued(Ticket),
 }
 
-/// What a ticket's holder is told.
+/// State of a ticket.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
 pub enum Answer {
@@ -138,16 +143,16 @@ pub enum Answer {
     Granted(Reservation),
     /// Still in line.
     Waiting(Ticket),
-    /// There is none and there will be none.
+    /// No space, and garbage collection cannot gain any.
     NoSpace,
 }
 
-/// What the collector said last.
+/// Last known state of the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Collector {
-    /// It works, or has not looked since something was freed.
+    /// Working, or has not checked since blocks were freed.
     MayHelp,
-    /// It looked and found nothing.
+    /// Checked and found nothing to collect.
     Helpless,
 }
 
@@ -157,7 +162,7 @@ pub struct Credits {
     extents: Counter,
     available: Counter,
     line: VecDeque<(u64, Need)>,
-    /// Answers that no holder of a ticket has looked at; `None` is no space.
+    /// Answers not yet seen by their ticket holders; `None` means no space.
     answers: BTreeMap<u64, Option<Need>>,
     tickets: u64,
     collector: Collector,
@@ -165,7 +170,7 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Counters of a drive with `total` blocks, users' and reserve together.
+    /// Counters for a drive with `total` blocks, reserve included.
     pub fn new(total: Need, reserve: Reserve) -> Credits {
         Credits {
             extents: Counter::new(total.extents, reserve.extents),
@@ -178,32 +183,32 @@ impl Credits {
         }
     }
 
-    /// What users can reserve.
+    /// Space that users can reserve.
     pub fn user(&self) -> Need {
         Need { extents: self.extents.user, available: self.available.user }
     }
 
-    /// What the collector can reserve.
+    /// Space that the collector can reserve.
     pub fn pool(&self) -> Need {
         Need { extents: self.extents.pool, available: self.available.pool }
     }
 
-    /// All that there is: users', the pools', and what is reserved and not spent, less what is owed.
+    /// Total space: free for users and the collector, or reserved and not spent, minus debts.
     pub fn total(&self) -> Need {
         Need { extents: self.extents.total(), available: self.available.total() }
     }
 
-    /// Data blocks that users have free or have reserved and not spent.
+    /// Data blocks of users, free or reserved and not spent.
     pub fn of_users(&self) -> u64 {
         self.extents.total().saturating_sub(self.extents.pool_max)
     }
 
-    /// How many wait.
+    /// Number of waiting writers.
     pub fn waiting(&self) -> u32 {
         self.line.len() as u32
     }
 
-    /// What the first in line wants of `available`, 0 if the line is empty.
+    /// `available` blocks wanted by the first writer in line, 0 if the line is empty.
     pub fn wanted(&self) -> u64 {
         self.line.front().map_or(0, |(_, need)| need.available)
     }
@@ -211,7 +216,7 @@ impl Credits {
     /// Reserves `need`.
     ///
     /// # Errors
-    /// [`Refusal`]; a ticket has to be looked at or abandoned.
+    /// [`Refusal`]. A ticket has to be checked until it is answered, or abandoned.
     pub fn reserve(&mut self, need: Need, urgency: Urgency) -> Result<Reservation, Refusal> {
         match urgency {
             Urgency::Gc => self.reserve_for_gc(need),
@@ -219,10 +224,10 @@ impl Credits {
         }
     }
 
-    /// Reserves for `data` blocks, or for as many as there may ever be, if that is at least one.
+    /// Reserves space for `data` blocks, or for as many as possible if that is at least one.
     ///
     /// # Errors
-    /// As [`Credits::reserve`].
+    /// As for [`Credits::reserve`].
     pub fn reserve_greedily(
         &mut self,
         data: u64,
@@ -264,7 +269,7 @@ impl Credits {
         }
     }
 
-    /// At the end of the line, with its `extents` reserved.
+    /// Joins the end of the line, with `extents` already reserved.
     fn queue(&mut self, need: Need) -> Ticket {
         self.extents.reserve(Part::User, need.extents);
         let ticket = self.tickets;
@@ -273,7 +278,7 @@ impl Credits {
         Ticket(ticket)
     }
 
-    /// What became of a ticket. A ticket that still waits is given back.
+    /// State of a ticket. If it still waits, the ticket is returned.
     pub fn state(&mut self, ticket: Ticket) -> Answer {
         match self.answers.remove(&ticket.0) {
             Some(Some(left)) => Answer::Granted(Reservation { left, part: Part::User }),
@@ -282,17 +287,17 @@ impl Credits {
         }
     }
 
-    /// Whether there are answers that no holder of a ticket has looked at.
+    /// True if there are answers that no ticket holder has seen.
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Whether the ticket with this number is answered, and its holder has not looked.
+    /// True if the ticket with this number has an answer that its holder has not seen.
     pub fn is_answered(&self, ticket: u64) -> bool {
         self.answers.contains_key(&ticket)
     }
 
-    /// The holder of a ticket does not want it any more: it leaves the line, or gives back what it was granted.
+    /// Abandons a ticket: leaves the line, or gives back a granted reservation.
     pub fn abandon(&mut self, ticket: Ticket) {
         match self.state(ticket) {
             Answer::Granted(reservation) => self.give_back(reservation),
@@ -306,10 +311,11 @@ impl Credits {
         }
     }
 
-    /// A part of a reservation is used up: blocks handed out of a zone, data that files refer to from now on.
+    /// Spends a part of a reservation: blocks allocated in a zone, or data that files refer to from
+    /// now on.
     ///
     /// # Errors
-    /// Less is left; nothing was spent.
+    /// If less is left; nothing was spent.
     pub fn spend(&mut self, reservation: &mut Reservation, need: Need) -> Result<(), Overspent> {
         let left = reservation.left;
         reservation.left = left.checked_sub(need).ok_or(Overspent { left, need })?;
@@ -318,7 +324,7 @@ impl Credits {
         Ok(())
     }
 
-    /// What is left of a reservation is free again.
+    /// Gives back the rest of a reservation.
     pub fn give_back(&mut self, reservation: Reservation) {
         let Reservation { left, part } = reservation;
         self.extents.give_back(part, left.extents);
@@ -326,40 +332,42 @@ impl Credits {
         self.grant();
     }
 
-    /// Files refer to `extents` data blocks no more. The collector may find something now.
+    /// Returns `extents` data blocks that files no longer refer to. There may be something to
+    /// collect now.
     pub fn freed(&mut self, extents: u64) {
         self.extents.add(extents);
         self.collector = Collector::MayHelp;
     }
 
-    /// A reset made `blocks` available.
+    /// Adds `blocks` that became available by a reset.
     pub fn made_available(&mut self, blocks: u64) {
         self.available.add(blocks);
         self.collector = Collector::MayHelp;
         self.grant();
     }
 
-    /// Blocks are gone that were neither spent nor reserved: the tail of a zone that was closed early, a zone that the device
-    /// took away.
+    /// Removes blocks that were lost without being reserved: the tail of a zone closed early, or a
+    /// zone that became read-only or offline.
     pub fn lost(&mut self, need: Need) {
         self.extents.lose(need.extents);
         self.available.lose(need.available);
     }
 
-    /// The collector has spent blocks without a gain: its pool is filled up from users' blocks.
+    /// Refills the collector's pool from users' blocks, after the collector spent blocks without a
+    /// gain.
     pub fn refill(&mut self) {
         self.available.refill();
     }
 
-    /// The collector begins to work: writers may wait for it, and get space at its pace once fewer than `mark` blocks are
-    /// left.
+    /// The collector starts: writers may wait for it, and are paced once fewer than `mark` blocks
+    /// are left.
     pub fn gc_runs(&mut self, mark: u64) {
         self.collector = Collector::MayHelp;
         self.pace.get_or_insert_default().mark = mark;
         self.grant();
     }
 
-    /// The collector is about to do work for which blocks will come free.
+    /// The collector is about to do work that gains blocks.
     pub fn earned(&mut self, earned: Earned) {
         if let Some(pace) = &mut self.pace {
             pace.earned(earned, self.available.user);
@@ -367,13 +375,14 @@ impl Credits {
         }
     }
 
-    /// How many blocks of users may be in flight, of `most` while the collector is idle.
+    /// Maximum number of users' blocks in flight; `most` while the collector is idle.
     pub fn share_in_flight(&self, most: u64) -> u64 {
         self.pace.map_or(most, |pace| pace.share_in_flight(most, self.available.user))
     }
 
-    /// The collector has nothing to do, and holds no writer up. If nothing is `reclaimable` either, no writer waits any
-    /// longer. Writers get space in order while there is enough, and the others get an error.
+    /// The collector is idle, and pacing ends. If nothing is `reclaimable` either, nobody keeps
+    /// waiting: writers in line get space in order as long as there is enough, and the others an
+    /// error.
     pub fn gc_is_idle(&mut self, reclaimable: bool) {
         self.pace = None;
         self.grant();
@@ -388,7 +397,7 @@ impl Credits {
         }
     }
 
-    /// Space for the first in line, while there is enough.
+    /// Grants space to writers in line, in order, while there is enough.
     fn grant(&mut self) {
         while let Some((ticket, need)) = self.line.front().copied() {
             if !self.fits(need.available) {
@@ -400,13 +409,13 @@ impl Credits {
         }
     }
 
-    /// Whether users can have `blocks` right now.
+    /// True if users can have `blocks` now.
     fn fits(&self, blocks: u64) -> bool {
         let pace = || self.pace.is_none_or(|pace| pace.allows(blocks, self.available.user));
         self.available.has(Part::User, blocks) && pace()
     }
 
-    /// Users get `blocks`, which fit.
+    /// Reserves `blocks` for users. They have to fit.
     fn take(&mut self, blocks: u64) {
         if let Some(pace) = &mut self.pace {
             pace.spent(blocks, self.available.user);
@@ -414,10 +423,10 @@ impl Credits {
         self.available.reserve(Part::User, blocks);
     }
 
-    /// Compares the line with the rules.
+    /// Checks the invariants.
     ///
     /// # Panics
-    /// If it breaks them: a bug.
+    /// If one is violated: a bug.
     pub fn check(&self) {
         for counter in [&self.extents, &self.available] {
             assert!(counter.pool <= counter.pool_max, "{counter:?}");
@@ -429,13 +438,13 @@ impl Credits {
     }
 }
 
-/// More was spent than had been reserved: a bug of the caller's reckoning.
+/// More was spent than reserved: an accounting bug of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{need:?} spent of {left:?} reserved")]
 pub struct Overspent {
-    /// What was left.
+    /// Blocks left.
     pub left: Need,
-    /// What was to be spent.
+    /// Blocks to be spent.
     pub need: Need,
 }
 

@@ -1,42 +1,42 @@
-//! What is wrong with an account: a caller's mistake, or metadata that contradict each other.
+//! Accounting errors: a caller's mistake, or contradictory metadata.
 
 use super::zone::ZoneState;
 use thiserror::Error;
 use zonal_core::ZoneIndex;
 
-/// A transition that the book refused. The zone is as it was before.
+/// A transition refused by the book. The zone is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum BookError {
     /// The drive has no such zone.
-    #[error("zone {zone}: there is no such zone")]
+    #[error("zone {zone} does not exist")]
     NoZone {
         /// The zone.
         zone: ZoneIndex,
     },
-    /// The state does not allow it.
+    /// Not possible in this state.
     #[error("zone {zone}: {wanted} is not possible while it is {state}")]
     State {
         /// The zone.
         zone: ZoneIndex,
-        /// Its state.
+        /// State of the zone.
         state: ZoneState,
-        /// What was asked for.
+        /// The requested transition.
         wanted: &'static str,
     },
-    /// More blocks than the zone has left.
-    #[error("zone {zone}: {blocks} blocks handed out with {allocated} of {capacity} gone")]
+    /// More blocks allocated than the zone has left.
+    #[error("zone {zone}: {blocks} blocks allocated with {allocated} of {capacity} in use")]
     Overallocated {
         /// The zone.
         zone: ZoneIndex,
-        /// Blocks handed out before.
+        /// Blocks allocated before.
         allocated: u32,
-        /// Blocks asked for.
+        /// Blocks requested.
         blocks: u32,
-        /// Blocks of the zone.
+        /// Capacity of the zone.
         capacity: u32,
     },
-    /// More blocks ended than were handed out.
+    /// More blocks ended than allocated.
     #[error("zone {zone}: {blocks} blocks ended with {written} of {allocated} ended before")]
     Overwritten {
         /// The zone.
@@ -45,23 +45,23 @@ pub enum BookError {
         written: u32,
         /// Blocks that ended.
         blocks: u32,
-        /// Blocks handed out.
+        /// Blocks allocated.
         allocated: u32,
     },
-    /// More live blocks than are written.
-    #[error("zone {zone}: {blocks} blocks come to life with {used} live and {written} written")]
+    /// More live blocks than written ones.
+    #[error("zone {zone}: {blocks} blocks become live with {used} live and {written} written")]
     Overused {
         /// The zone.
         zone: ZoneIndex,
         /// Live blocks before.
         used: u32,
-        /// Blocks that come to life.
+        /// Blocks that become live.
         blocks: u32,
         /// Blocks written.
         written: u32,
     },
     /// More blocks freed than are live.
-    #[error("zone {zone}: {blocks} blocks freed of {used} that are live")]
+    #[error("zone {zone}: {blocks} blocks freed with {used} live")]
     Underused {
         /// The zone.
         zone: ZoneIndex,
@@ -70,14 +70,14 @@ pub enum BookError {
         /// Blocks freed.
         blocks: u32,
     },
-    /// A pin taken away that was not there, or one more than can be counted.
-    #[error("zone {zone}: its pins do not add up")]
+    /// A pin removed that does not exist, or one more than can be counted.
+    #[error("zone {zone}: pin count out of range")]
     Pins {
         /// The zone.
         zone: ZoneIndex,
     },
     /// A reset while reads or copies are in flight.
-    #[error("zone {zone}: reset under {reads} reads and {copies} copies")]
+    #[error("zone {zone}: reset with {reads} reads and {copies} copies in flight")]
     Pinned {
         /// The zone.
         zone: ZoneIndex,
@@ -86,32 +86,34 @@ pub enum BookError {
         /// Copies in flight.
         copies: u16,
     },
-    /// A reset while what is durable still refers to the zone.
-    #[error("zone {zone}: reset with commit {committed} durable, its last blocks were freed by {freed_at}")]
+    /// A reset while the durable metadata still refer to the zone.
+    #[error(
+        "zone {zone}: reset after commit {committed}, but its last blocks are freed by commit {freed_at}"
+    )]
     Referred {
         /// The zone.
         zone: ZoneIndex,
-        /// Number of the last commit that is durable.
+        /// Number of the last durable commit.
         committed: u64,
-        /// Number of the commit that frees its last blocks.
+        /// Number of the commit that frees the last blocks.
         freed_at: u64,
     },
 }
 
-/// What a mount finds wrong with a zone: the device and the metadata contradict each other.
+/// A contradiction between device and metadata, found at mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The zone.
     pub zone: ZoneIndex,
-    /// What is wrong.
+    /// The contradiction.
     pub fault: Fault,
 }
 
-/// How a zone and its account contradict each other. All counts are blocks.
+/// A contradiction between a zone and its account. All counts are blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The zone has no write pointer, so it cannot hold data.
+    /// A conventional zone, which cannot hold data.
     #[error("a conventional zone holds data")]
     Conventional,
     /// The write pointer lies beyond the capacity.
@@ -130,7 +132,7 @@ pub enum Fault {
         /// Capacity.
         capacity: u32,
     },
-    /// More live blocks than are written.
+    /// More live blocks than written ones.
     #[error("{used} live blocks below write pointer {pointer}")]
     UsedBeyondPointer {
         /// Live blocks.

@@ -1,8 +1,9 @@
-//! Zones that became read-only: their data are moved while they can be read.
+//! Evacuation of zones that became read-only, while they can still be read.
 //!
-//! Such a zone is never reset, so that moving its data takes space and gives none. It takes users' space: they had it in
-//! that zone. The collector does it while that leaves users a zone to write to, and not while it has to make space. Until
-//! then the data stay where they are, and the status counts them.
+//! Such a zone is never reset, so evacuating it costs space and gains none. It uses users' space,
+//! because that is where its data was accounted. The collector evacuates while users still have a
+//! zone to write to, and not while it has to gain space. Until then the data stays in place, and
+//! the status reports it.
 
 use super::cost::Need;
 use super::credits::Credits;
@@ -11,18 +12,19 @@ use super::zone::Zone;
 use super::zones::ZoneBook;
 use zonal_core::ZoneIndex;
 
-/// The zone to collect next, and why, if there is a `reason` to, or a zone became read-only.
+/// The next zone to collect, and why, if there is a `reason` to collect or a read-only zone to
+/// evacuate.
 pub fn to_collect(book: &ZoneBook, credits: &Credits, reason: Option<Reason>) -> Option<(ZoneIndex, Reason)> {
     let evacuee = || evacuee(book, credits).map(|zone| (zone, Reason::ReadOnlyZone));
     let victim = reason.and_then(|reason| Some((book.victim()?, reason)));
     match reason {
-        // A call without need gets what is most urgent.
+        // If there is no need for space, evacuation is more urgent.
         None | Some(Reason::Forced) => evacuee().or(victim),
         Some(_) => victim.or_else(evacuee),
     }
 }
 
-/// A read-only zone whose data have room elsewhere.
+/// A read-only zone with data that fits elsewhere.
 fn evacuee(book: &ZoneBook, credits: &Credits) -> Option<ZoneIndex> {
     let has_room = |account: &Zone| {
         let Need { extents, available } = credits.user();
@@ -42,7 +44,7 @@ mod tests {
 
     const LOW: Reason = Reason::Low { available: 0, wanted: 1 };
 
-    /// Zones of 100 blocks, each with a condition and live blocks.
+    /// A book of zones of 100 blocks, each with a condition and live blocks.
     fn book(zones: &[(ZoneCondition, u32)]) -> ZoneBook {
         let found = |&(condition, used)| Found::Data { capacity: 100, pointer: 100, condition, used };
         ZoneBook::load(8, zones.iter().map(found)).unwrap()

@@ -1,41 +1,42 @@
-//! The book at mount: what the device says of each zone against what the metadata say.
+//! Loading the book at mount: the device's zone report is compared with the metadata.
 //!
-//! Data written after the last commit lie below the write pointer, and no file refers to them. They are garbage, which
-//! counts as written and not as used. Nothing is replayed.
+//! Data written after the last commit lies below the write pointer, but no file refers to it. It is
+//! garbage: written, but not used. Nothing is replayed.
 
 use super::error::{Fault, Finding};
 use super::zone::{Zone, ZoneState};
 use super::zones::ZoneBook;
 use zonal_core::{ZoneCondition, ZoneIndex};
 
-/// What a mount finds of one zone. All counts are blocks.
+/// State of a zone at mount. All counts are blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Superblock, metadata or a zone that is not ours.
+    /// Superblock, metadata, or not part of the file system.
     Reserved,
     /// A zone for data.
     Data {
-        /// Blocks that can be written.
+        /// Capacity.
         capacity: u32,
-        /// Blocks below the write pointer, a broken one counted as whole. Of a zone that is empty, full, read-only or
-        /// offline the condition says it.
+        /// Blocks below the write pointer, rounded up. Ignored for zones that are empty, full,
+        /// read-only or offline.
         pointer: u32,
         /// Condition.
         condition: ZoneCondition,
-        /// Live data blocks by the metadata.
+        /// Live data blocks according to the metadata.
         used: u32,
     },
 }
 
 impl ZoneBook {
-    /// The book of a drive whose zones are `found`, from zone 0.
+    /// Loads the book of a drive from the state of its zones, starting with zone 0.
     ///
-    /// `unit_blocks` is the length of a unit with its header if its data are as scattered as can be. Then the header's
-    /// records are the limit, not the unit's length. It decides what is promised to files: fewer data than fit if they are
-    /// in order, but never more than the collector can keep.
+    /// `unit_blocks` is the length of a unit, header included, with maximally scattered data, when
+    /// the records that fit the header are the limit and not the unit's length. It determines how
+    /// much data is promised to files: less than fits if they are in order, but never more than the
+    /// collector can keep.
     ///
     /// # Errors
-    /// Everything that contradicts itself, in order of zones.
+    /// All contradictions, in order of zones.
     ///
     /// # Panics
     /// If a unit has no room for data, or there are more zones than indexes.
@@ -44,10 +45,11 @@ impl ZoneBook {
         if findings.is_empty() { Ok(book) } else { Err(findings) }
     }
 
-    /// The same, to be read only: a zone that contradicts its account counts as read-only and full.
+    /// Like [`ZoneBook::load`], for read-only use: a zone that contradicts its account is treated
+    /// as read-only and full.
     ///
     /// # Panics
-    /// As [`ZoneBook::load`].
+    /// As for [`ZoneBook::load`].
     pub fn load_to_look(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> ZoneBook {
         load(unit_blocks, found).0
     }
@@ -66,7 +68,7 @@ fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> (ZoneBook, 
     (book, findings)
 }
 
-/// The account of a zone that contradicts what is known of it: there may be something to read.
+/// Account of a contradictory zone, which may still contain readable data.
 fn unsure(found: Found) -> Zone {
     let Found::Data { capacity, used, .. } = found else { return Zone::new(0, ZoneState::Reserved) };
     let used = used.min(capacity);

@@ -1,22 +1,25 @@
-//! Where data go: zones and their accounts, open zones, victims, credits. Pure decisions.
+//! Space management: zones and their accounts, open zones, victims, credits. Pure decisions.
 //!
-//! Owns what the file system decides about space, as values and `&mut self` state machines; the caller holds one lock around
-//! them. Owns no device, no file, no map from files to zones, and no clock.
+//! Owns all decisions about space, as values and `&mut self` state machines. The caller holds one
+//! lock around them. Owns no device, no file, no map from files to zones, and no clock.
 //!
-//! - [`zones`]: every [`zone`]'s state and account; which are free, dead, victims ([`load`]: at mount).
-//! - [`open`]: which open zone a writer gets.
-//! - [`victims`]: which zone is collected, and when there is need.
-//! - [`credits`]: which writer may write how much, and which one waits; at what [`pace`].
-//! - [`evacuation`]: which zone is collected although it gives no space.
+//! - [`zones`]: state and account of every [`zone`]; free and dead zones, victims ([`load`]: at
+//!   mount).
+//! - [`open`]: selection of an open zone for a writer.
+//! - [`victims`]: when to collect, and which zone.
+//! - [`credits`]: space that writers may use, and the line of those that wait; at what [`pace`].
+//! - [`evacuation`]: zones that are collected although that gains no space.
 //!
-//! # How they go together
-//! A writer reserves credits. It chooses an open zone, or opens one, allocates from it, and spends credits. It writes, ends
-//! the write in the book, and frees there and in the credits what it overwrote. The collector does the same with its pools.
-//! A dead zone is reset when the commit that freed it is durable, and makes its capacity available. [`check`] says what
-//! holds between the parts at any time.
+//! # Interaction
+//! A writer reserves credits, chooses or opens a zone, allocates from it, and spends the credits.
+//! After the write it ends the write in the book, and frees the blocks that it overwrote in the
+//! book and in the credits. The collector does the same with its pools. A dead zone is reset once
+//! the commit that freed it is durable, and its capacity becomes available. [`check`] verifies the
+//! invariants between the parts.
 //!
 //! # Units
-//! Blocks of 4 KiB. The book and `available` count headers of units, `extents` and `used` are data alone.
+//! Blocks of 4 KiB. The book and `available` include the headers of units, `extents` and `used`
+//! only data.
 
 pub mod cost;
 mod counter;
@@ -46,54 +49,54 @@ pub use error::{BookError, Finding};
 pub use open::{Choice, Lifetime, Opened, Owner};
 pub use zones::ZoneOrder;
 
-/// An open zone, to be shown.
+/// An open zone, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenView {
-    /// What the list says of it.
+    /// Entry in the list of open zones.
     pub open: OpenZone,
-    /// Blocks that can be written.
+    /// Capacity of the zone in blocks.
     pub capacity: u32,
-    /// Blocks handed out: the write pointer, once all writes have ended.
+    /// Allocated blocks: the write pointer, once all writes have ended.
     pub allocated: u32,
-    /// Blocks whose write ended.
+    /// Blocks with ended writes.
     pub written: u32,
     /// Live data blocks.
     pub used: u32,
 }
 
-/// Everything about space that is shown. All counts are blocks or zones.
+/// Statistics about space, for display. All counts are blocks or zones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statistics {
-    /// What users can reserve.
+    /// Space that users can reserve.
     pub user: Need,
-    /// What the collector can reserve.
+    /// Space that the collector can reserve.
     pub pool: Need,
-    /// Writers in line.
+    /// Number of writers in line.
     pub waiting: u32,
-    /// Whether the collector has to run, and why.
+    /// Reason for garbage collection, if it has to run.
     pub gc: Option<Reason>,
-    /// Zones for data that are not lost.
+    /// Data zones, except lost ones.
     pub zones: u32,
-    /// Free ones.
+    /// Free zones.
     pub free: u32,
-    /// Zones that wait for their reset, or that the device is resetting.
+    /// Zones waiting for their reset or being reset.
     pub dead: u32,
-    /// Zones that the device will not write any more.
+    /// Zones that are read-only or offline.
     pub lost: u32,
-    /// Zones that may be open, the collector's included.
+    /// Maximum number of open zones, the collector's included.
     pub open_max: u32,
     /// Open zones.
     pub open: Vec<OpenView>,
-    /// Fully written zones by tenths of live data, and zones with nothing to gain.
+    /// Histogram of fully written zones by tenths of live data, and zones with nothing to gain.
     pub histogram: Histogram,
-    /// Zones by how often they were reset: the most, and its zone.
+    /// The most often reset zone, and its number of resets.
     pub resets_max: Option<(ZoneIndex, u32)>,
-    /// Resets of all zones.
+    /// Total number of resets.
     pub resets: u64,
 }
 
 impl Statistics {
-    /// What the parts say; `low_space` is the option, in percent.
+    /// Collects the statistics. `low_space` is the option, in percent.
     pub fn of(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space: u8) -> Statistics {
         let resets = || book.iter().map(|(zone, _)| (zone, book.resets(zone)));
         let lost = book.count(ZoneState::ReadOnly) + book.count(ZoneState::Offline);
@@ -126,7 +129,7 @@ fn view(book: &ZoneBook, open: &OpenZone) -> OpenView {
     }
 }
 
-/// What decides now whether the collector runs.
+/// Inputs of the decision whether to collect.
 pub fn pressure(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space: u8) -> Pressure {
     let user = credits.user();
     Pressure {
@@ -140,16 +143,17 @@ pub fn pressure(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space:
     }
 }
 
-/// Fewer writable blocks than this, and writers go at the pace of the collector.
+/// Number of writable blocks below which writers are paced by the collector.
 pub fn pace_mark(book: &ZoneBook, open: &OpenZones, credits: &Credits) -> u64 {
     victims::pace_mark(pressure(book, open, credits, 0))
 }
 
-/// Checks each part, and what holds between them. The list has exactly the zones that are open in the book, or full with
-/// writes in flight. The credits have what the book has, less data in flight.
+/// Checks each part, and the invariants between them. The list contains exactly the zones that are
+/// open in the book, or full with writes in flight. The credits equal the totals of the book minus
+/// data in flight.
 ///
 /// # Panics
-/// If it does not hold: a bug.
+/// If an invariant is violated: a bug.
 pub fn check(book: &ZoneBook, open: &OpenZones, credits: &Credits) {
     book.check();
     open.check();
@@ -163,6 +167,6 @@ pub fn check(book: &ZoneBook, open: &OpenZones, credits: &Credits) {
     }
     let (credits, book) = (credits.total(), book.totals());
     assert_eq!(credits.available, book.available, "credits and book differ");
-    // Data in flight are spent and not live yet.
+    // Data in flight is spent but not live yet.
     assert!(credits.extents <= book.extents, "{credits:?} of {book:?}");
 }

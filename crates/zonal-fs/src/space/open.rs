@@ -1,50 +1,53 @@
-//! The zones that blocks are handed out of, and which one a writer gets.
+//! Open zones, and the choice of one for a writer.
 //!
-//! Owns the list of open zones in order of use. Each has the lifetime of its data, its owner, and the number of files that
-//! come back to it. Owns no account: whether a zone has room it is told ([`OpenZones::filled`]).
+//! Owns the list of open zones in order of use. Each has the lifetime of its data, an owner, and
+//! the number of files assigned to it. Owns no accounts: the caller reports when a zone is full
+//! ([`OpenZones::filled`]).
 //!
 //! # Invariants
-//! - At most `max - 1` zones are the users', at most one is the collector's: it can always have one.
-//! - A zone counts as open until all its writes have ended, because until then it holds the device's resources.
-//! - A user never gets the collector's zone: what was copied has proved to live long, and the collector does not wait for
-//!   users.
+//! - At most `max - 1` zones belong to users and at most one to the collector, so it can always
+//!   have one.
+//! - A zone counts as open until all its writes have ended, because until then it holds resources
+//!   of the device.
+//! - Users never get the collector's zone: copied data has proved long-lived, and the collector
+//!   does not wait for users.
 //!
 //! # Why a handle and not the zone's index
-//! A file remembers the zone that it wrote to last. By the time it writes again the zone may have been filled, reset and
-//! opened for others; the serial number of the opening tells.
+//! A file remembers the zone of its last write. By its next write, that zone may have been filled,
+//! reset and opened for others. The serial number of the opening shows that.
 
 use zonal_core::ZoneIndex;
 
-/// Open zones if neither an option nor the device says how many.
+/// Maximum number of open zones, unless limited by an option or the device.
 pub const OPEN_DEFAULT: u32 = 128;
 
-/// Open zones that a file system needs: one for users, one for the collector.
+/// Minimum number of open zones: one for users, one for the collector.
 pub const OPEN_MIN: u32 = 2;
 
-/// Open zones of the collector.
+/// Number of open zones of the collector.
 pub const OPEN_GC: u32 = 1;
 
-/// Data zones that a file system needs.
+/// Minimum number of data zones.
 pub const ZONES_MIN: u32 = 5;
 
-/// Zones for copies of the superblock, on a drive without conventional zones.
+/// Number of zones for copies of the superblock, on a drive without conventional zones.
 pub const HOMES: u32 = 2;
 
-/// Active zones that a file system needs without conventional zones: those for data, one of the store, and two homes of the superblock
-/// while an update goes from one to the other.
+/// Minimum number of active zones on a drive without conventional zones: those for data, one of the
+/// store, and two homes of the superblock while an update moves from one to the other.
 pub const ACTIVE_MIN: u32 = OPEN_MIN + 1 + HOMES;
 
-/// Free zones at least for a user to open one: the last is the collector's.
+/// Minimum number of free zones for a user to open one. The last free zone is the collector's.
 const FREE_MIN: u32 = 2;
 
-/// How long data are said to live, as with `fcntl(F_SET_RW_HINT)` and by its numbers.
+/// Expected lifetime of data, numbered as in `fcntl(F_SET_RW_HINT)`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Lifetime {
-    /// The file has no hint.
+    /// No hint was set.
     #[default]
     NotSet,
-    /// It is known that nothing is known.
+    /// Explicitly set to unknown.
     None,
     /// Short.
     Short,
@@ -57,7 +60,7 @@ pub enum Lifetime {
 }
 
 impl Lifetime {
-    /// Every lifetime, by number.
+    /// All lifetimes, by number.
     pub const ALL: [Lifetime; 6] = [
         Lifetime::NotSet,
         Lifetime::None,
@@ -68,7 +71,7 @@ impl Lifetime {
     ];
 }
 
-/// How well a file's data go into a zone.
+/// Suitability of a zone for a file's data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Score {
     Any,
@@ -76,7 +79,7 @@ enum Score {
     Good,
 }
 
-/// The score of a zone of `zone`'s lifetime for data of `file`'s.
+/// Score of a zone with lifetime `zone` for data with lifetime `file`.
 fn score(zone: Lifetime, file: Lifetime) -> Score {
     use Lifetime::{Extreme, Long, Medium, None, NotSet, Short};
     match (zone, file) {
@@ -86,36 +89,36 @@ fn score(zone: Lifetime, file: Lifetime) -> Score {
     }
 }
 
-/// Limits of a drive that are too low for a file system.
+/// A limit of the drive that is too low for a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// The drive is too small.
+    /// Too few data zones.
     #[error("{zones} data zones; a file system needs {ZONES_MIN}")]
     Zones {
         /// Data zones.
         zones: u32,
     },
-    /// The drive's limit of open or of active zones is too low.
+    /// The limit of open or active zones is too low.
     #[error(
-        "the drive lets {limit} zones be open or active at once; a file system there needs {needed}; use a drive with a higher limit"
+        "the drive allows {limit} open or active zones, but a file system needs {needed}; use a drive with a higher limit"
     )]
     Active {
-        /// The lower one of the drive's two limits.
+        /// The lower of the drive's two limits.
         limit: u32,
-        /// Active zones for data, the metadata store and the copies of the superblock.
+        /// Zones needed for data, the metadata store and the copies of the superblock.
         needed: u32,
     },
-    /// The copies of the superblock lack zones.
+    /// Too few zones for the copies of the superblock.
     #[error(
-        "the copies of the superblock have {homes} zones, and need {HOMES}; make the file system anew, on a drive of {} zones or more",
+        "the copies of the superblock have {homes} zones and need {HOMES}; make a new file system on a drive of {} zones or more",
         ZONES_MIN + HOMES
     )]
     Homes {
-        /// Zones before those for data.
+        /// Zones ahead of the data zones.
         homes: u32,
     },
-    /// One zone for users and one for the collector is the least.
+    /// Fewer than one open zone for users and one for the collector.
     #[error("{limit} open zones; a file system needs {OPEN_MIN}")]
     Open {
         /// The limit.
@@ -123,21 +126,21 @@ pub enum LimitError {
     },
 }
 
-/// What limits the open zones.
+/// Inputs for the limit of open zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenLimits {
-    /// The user's wish.
+    /// Limit set by the user.
     pub option: Option<u32>,
-    /// The device's limit, less what else is kept open on it.
+    /// Limit of the device, minus zones that are open for other purposes.
     pub device: Option<u32>,
     /// Data zones.
     pub zones: u32,
 }
 
-/// How many zones may be open, the collector's included.
+/// Maximum number of open zones, the collector's included.
 ///
 /// # Errors
-/// Fewer than two, or the drive is too small for any.
+/// If that is fewer than two, or the drive is too small.
 pub fn open_limit(limits: OpenLimits) -> Result<u32, LimitError> {
     let OpenLimits { option, device, zones } = limits;
     if zones < ZONES_MIN {
@@ -171,28 +174,28 @@ pub struct Opened {
 /// An open zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenZone {
-    /// Which one, and which time.
+    /// Handle of the opening.
     pub opened: Opened,
     /// Lifetime of its data.
     pub hint: Lifetime,
     /// Its owner.
     pub owner: Owner,
-    /// Files that come back to it.
+    /// Number of files assigned to the zone.
     pub users: u32,
-    /// Whether blocks can be handed out of it.
+    /// True if blocks can be allocated in it.
     pub has_room: bool,
 }
 
-/// What is known of the file to be written.
+/// Placement request of a writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// A user's.
+    /// A file of a user.
     User {
-        /// The zone that it wrote to last.
+        /// Zone of the file's last write.
         cached: Option<Opened>,
-        /// Lifetime.
+        /// Expected lifetime.
         hint: Lifetime,
-        /// How it is placed.
+        /// Placement policy.
         packing: Packing,
     },
     /// Live data of a victim.
@@ -200,45 +203,48 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// That of short pieces of several files.
+    /// Request for short pieces of several files.
     pub fn of_many(hint: Lifetime) -> Wish {
         Wish::User { cached: None, hint, packing: Packing::Tight }
     }
 }
 
-/// How a file is placed among others.
+/// Placement of a file among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Packing {
-    /// Away from others, as far as open zones go.
+    /// Apart from other files, as far as open zones allow.
     #[default]
     Spread,
-    /// With the file written before: it is done, is not only appended to, and is smaller than a zone.
+    /// Next to the file written before, for a complete file smaller than a zone that was not only
+    /// appended to.
     Tight,
 }
 
-/// Where a writer may go.
+/// Result of a placement request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// To this zone.
+    /// Use this zone.
     Zone(Opened),
-    /// To a zone that the caller opens: [`super::zones::ZoneBook::take_free`], then [`OpenZones::open`].
+    /// Open a new zone: the caller calls [`super::zones::ZoneBook::take_free`], then
+    /// [`OpenZones::open`].
     OpenNew,
-    /// Nowhere, before an open zone has ended its writes or a free one has come.
+    /// Wait until the writes of an open zone have ended or a zone becomes free.
     Wait,
 }
 
-/// What a mount does with partly written zones.
+/// Treatment of partly written zones at mount.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MountPlan {
-    /// To be finished, because there are more than may be open.
+    /// Zones to finish, because there are more than may be open.
     pub finish: Vec<ZoneIndex>,
-    /// To be the collector's, because it could not open one.
+    /// Zone to give to the collector, because it could not open one otherwise.
     pub steal: Option<ZoneIndex>,
 }
 
-/// What becomes of the partly written zones `partial`, each with its blocks handed out, where `max` may be open and `free`
-/// zones are free. The fullest are finished until the rest fits. If then no zone is free, or none may be opened, the
-/// collector gets the zone with the most room.
+/// Plans the treatment of partly written zones. `partial` lists them with their allocated blocks,
+/// `max` zones may be open, and `free` zones are free. The fullest are finished until the rest
+/// fits. If no zone is free then, or none can be opened, the collector gets the zone with the most
+/// room.
 pub fn plan_mount(partial: impl IntoIterator<Item = (ZoneIndex, u32)>, max: u32, free: u32) -> MountPlan {
     let mut zones: Vec<(u32, ZoneIndex)> = partial.into_iter().map(|(zone, blocks)| (blocks, zone)).collect();
     zones.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -253,13 +259,13 @@ pub fn plan_mount(partial: impl IntoIterator<Item = (ZoneIndex, u32)>, max: u32,
 #[derive(Clone, Debug)]
 pub struct OpenZones {
     max: u32,
-    /// The zone that was given to a file the longest ago comes first.
+    /// Least recently assigned first.
     zones: Vec<OpenZone>,
     serial: u64,
 }
 
 impl OpenZones {
-    /// None, and at most `max`, as [`open_limit`] says.
+    /// An empty list with the limit from [`open_limit`].
     ///
     /// # Panics
     /// If `max` is below [`OPEN_MIN`].
@@ -268,31 +274,33 @@ impl OpenZones {
         OpenZones { max, zones: Vec::with_capacity(max as usize), serial: 0 }
     }
 
-    /// Zones that may be open.
+    /// Maximum number of open zones.
     pub fn max(&self) -> u32 {
         self.max
     }
 
-    /// The open zones; the zone that was given to a file the longest ago comes first.
+    /// The open zones, least recently assigned first.
     pub fn iter(&self) -> impl Iterator<Item = &OpenZone> {
         self.zones.iter()
     }
 
-    /// How many zones of `owner` are open.
+    /// Number of open zones of `owner`.
     pub fn count(&self, owner: Owner) -> u32 {
         self.zones.iter().filter(|z| z.owner == owner).count() as u32
     }
 
-    /// The opening of `zone`, if it is open.
+    /// The entry of `zone`, if it is open.
     pub fn get(&self, zone: ZoneIndex) -> Option<&OpenZone> {
         self.zones.iter().find(|z| z.opened.zone == zone)
     }
 
-    /// Where a writer goes, while `free` zones are free. A zone that is found moves to the end of the order, and takes on
-    /// the file's lifetime if it has none. A file that comes back to its zone changes nothing.
+    /// Chooses a zone for a writer, while `free` zones are free. A newly assigned zone becomes the
+    /// most recent, and adopts the file's lifetime if it has none. A file that returns to its zone
+    /// changes nothing.
     ///
-    /// The order is the policy. A file's own zone comes first, then a zone of the same lifetime, then for files that are
-    /// done the zone used last, if it fits. A new zone, a zone that fits and any zone follow.
+    /// The order is the policy: the file's own zone, then a zone with the same lifetime, then (for
+    /// complete files) the most recent zone if it is suitable, then a new zone, a suitable zone,
+    /// and finally any zone.
     pub fn choose(&mut self, wish: Wish, free: u32) -> Choice {
         match wish {
             Wish::User { cached, hint, packing } => self.choose_for_user(cached, hint, packing, free),
@@ -324,7 +332,7 @@ impl OpenZones {
         }
     }
 
-    /// The collector's zone, or a new one once all writes to the one before have ended.
+    /// The collector's zone, or a new one once all writes to the previous one have ended.
     fn choose_for_gc(&self, free: u32) -> Choice {
         match self.zones.iter().find(|z| z.owner == Owner::Gc) {
             Some(zone) if zone.has_room => Choice::Zone(zone.opened),
@@ -354,10 +362,10 @@ impl OpenZones {
         zone.opened
     }
 
-    /// `zone` is open for `owner`, with data of `hint` to come.
+    /// Opens `zone` for `owner` and data of lifetime `hint`.
     ///
     /// # Panics
-    /// If it is open already, or `owner` may have no more.
+    /// If the zone is already open, or `owner` has reached its limit.
     pub fn open(&mut self, zone: ZoneIndex, hint: Lifetime, owner: Owner) -> Opened {
         assert!(self.get(zone).is_none(), "zone {zone} is open already");
         let max = match owner {
@@ -371,7 +379,7 @@ impl OpenZones {
         opened
     }
 
-    /// The zones that a mount found partly written and keeps, as [`plan_mount`] said.
+    /// Opens the partly written zones that [`plan_mount`] decided to keep.
     ///
     /// # Panics
     /// If there are more than may be open.
@@ -382,14 +390,14 @@ impl OpenZones {
         }
     }
 
-    /// A file comes back to this zone from now on.
+    /// Assigns a file to this zone.
     pub fn join(&mut self, opened: Opened) {
         if let Some(zone) = self.find(opened) {
             zone.users += 1;
         }
     }
 
-    /// A file comes back to it no more. An opening that has ended has no count.
+    /// Ends the assignment of a file. No-op if the opening has ended.
     pub fn leave(&mut self, opened: Opened) {
         if let Some(zone) = self.find(opened) {
             zone.users = zone.users.checked_sub(1).expect("a file leaves a zone that it joined");
@@ -400,24 +408,26 @@ impl OpenZones {
         self.zones.iter_mut().find(|z| z.opened == opened)
     }
 
-    /// The last block of `zone` is handed out, or it was closed early: it stays open at the device until its writes end.
+    /// Marks `zone` as full, because its last block was allocated or it was closed early. It stays
+    /// open at the device until its writes end.
     pub fn filled(&mut self, zone: ZoneIndex) {
         if let Some(zone) = self.zones.iter_mut().find(|z| z.opened.zone == zone) {
             zone.has_room = false;
         }
     }
 
-    /// All writes to `zone` have ended, or the device took it away: it is not open any more. Returns whether it was.
+    /// Removes `zone`, because all its writes have ended or the device made it unwritable. Returns
+    /// true if it was open.
     pub fn remove(&mut self, zone: ZoneIndex) -> bool {
         let before = self.zones.len();
         self.zones.retain(|z| z.opened.zone != zone);
         self.zones.len() < before
     }
 
-    /// Compares the list with its limits.
+    /// Checks the limits.
     ///
     /// # Panics
-    /// If it breaks them: a bug.
+    /// If one is violated: a bug.
     pub fn check(&self) {
         assert!(self.count(Owner::User) <= self.max - OPEN_GC);
         assert!(self.count(Owner::Gc) <= OPEN_GC);

@@ -1,59 +1,64 @@
-//! The pace of writers while the collector works and little is left.
+//! Pace of writers while the collector works and space is low.
 //!
-//! Without a pace they would take all there is at the rate of the drive. Then they would wait for seconds, until a whole
-//! zone has been collected. With it each waits a little: what a zone will gain is handed out bit by bit, before each step
-//! of the work on it. The less is left, the less is handed out for the same work, and the other way round. So what is left
-//! finds its level.
+//! Without pacing, writers would use up all space at the speed of the drive, and then wait for
+//! seconds until a whole zone has been collected. With pacing, each waits a little: the gain of a
+//! victim is handed out in small portions, ahead of each step of the work on it. The less space is
+//! left, the less is handed out for the same work, and vice versa, so the level of free space
+//! stabilises.
 //!
 //! # Why the pace is even
-//! What is left falls while a victim's gain is handed out, and rises by all of that with the reset. If the pace followed, writers
-//! would be fast after a reset and slow before the next, and with many writers some would wait for seconds. So the pace is
-//! reckoned from the middle of that rise and fall. Little is kept for the commit and the reset, which take little time: it would
-//! come to all writers at once.
+//! Free space falls while the gain of a victim is handed out, and rises by all of it with the
+//! reset. If the pace followed that, writers would be fast after a reset and slow before the next
+//! one, and with many writers some would wait for seconds. So the pace is computed from the middle
+//! of this rise and fall. Only a small share is withheld for the commit and the reset, which take
+//! little time, because it reaches all writers at once.
 //!
 //! # Data in flight
-//! Writers send as much as may be in flight while nothing holds them up. The collector's batches would queue after all of that, and
-//! writers after the batches. So less and less may be in flight before their pace is held.
+//! Unpaced writers fill the allowed number of blocks in flight. The collector's batches would queue
+//! behind all of these, and writers behind the batches. So the allowance shrinks before pacing
+//! starts.
 //!
 //! All counts are blocks.
 
-/// One part in this many of a victim's gain is handed out when its copies are done, for the commit and the reset.
+/// Inverse of the share of a victim's gain that is handed out only after its copies are done, for
+/// the commit and the reset.
 const END_PART: u64 = 16;
 
-/// What one victim gains, and how much of that has been handed out.
+/// Gain of a victim, and the share of it that has been handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     gain: u64,
-    /// Blocks to be read and to be written, and a few for the commit and the reset.
+    /// Blocks to read and to write, plus a few for the commit and the reset.
     work: u64,
     done: u64,
     earned: u64,
 }
 
-/// What work on a victim brings to writers.
+/// Blocks that work on a victim earns for writers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Earned {
     /// Blocks of the victim's gain.
     pub blocks: u64,
-    /// How much more of the gain was handed out before than half of it.
+    /// Blocks of the gain handed out before this, minus half the gain.
     pub ahead: i64,
 }
 
 impl Progress {
-    /// Of a victim of `capacity` with `used` live blocks.
+    /// Progress for a victim of `capacity` with `used` live blocks.
     pub fn new(capacity: u32, used: u32) -> Progress {
         let copies = 2 * u64::from(used);
         let work = copies + copies / (END_PART - 1);
         Progress { gain: u64::from(capacity - used), work, done: 0, earned: 0 }
     }
 
-    /// This many more blocks are about to be read or written. Returns what that brings.
+    /// Called ahead of reading or writing `blocks` more. Returns the blocks earned.
     pub fn continues(&mut self, blocks: u32) -> Earned {
         self.done = (self.done + u64::from(blocks)).min(self.work);
         self.pay((self.gain * self.done).checked_div(self.work).unwrap_or(self.gain))
     }
 
-    /// All blocks are done: returns the rest of the gain, also for blocks that were freed meanwhile.
+    /// Called when all blocks are done. Returns the rest of the gain, including that of blocks
+    /// freed meanwhile.
     pub fn ends(&mut self) -> Earned {
         self.pay(self.gain)
     }
@@ -66,29 +71,30 @@ impl Progress {
     }
 }
 
-/// How much writers may take.
+/// Allowance of writers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pace {
-    /// With more than this left no writer is held up.
+    /// Writers are paced only if less than this is left.
     pub mark: u64,
-    /// What was earned and not taken; below zero after a writer took more than was left of it.
+    /// Earned and not yet used; negative after a writer took more than was left.
     tokens: i64,
 }
 
 impl Pace {
-    /// Whether a writer may take `blocks` of `left`.
+    /// True if a writer may take `blocks` of `left`.
     pub fn allows(&self, blocks: u64, left: u64) -> bool {
         left.saturating_sub(blocks) >= self.mark || self.tokens > 0
     }
 
-    /// A writer takes `blocks` of `left`.
+    /// Records that a writer takes `blocks` of `left`.
     pub fn spent(&mut self, blocks: u64, left: u64) {
         if left.saturating_sub(blocks) < self.mark {
             self.tokens -= blocks as i64;
         }
     }
 
-    /// How many blocks may be in flight: all of `most` with twice the mark left, a quarter at the mark and below.
+    /// Maximum number of blocks in flight: `most` if twice the mark is left, falling to a quarter
+    /// at the mark and below.
     pub fn share_in_flight(&self, most: u64, left: u64) -> u64 {
         let mark = self.mark.max(1);
         let above = left.saturating_sub(mark).min(mark);
@@ -96,9 +102,10 @@ impl Pace {
         quarter + ((most - quarter) as u128 * u128::from(above) / u128::from(mark)) as u64
     }
 
-    /// The collector brings blocks, with `left` there, which counts as if half of the victim's gain were handed out. If nothing is left,
-    /// writers get half of them. At some four tenths of the mark they get as much as it brings, and at the mark four times as much. What
-    /// no writer takes adds up to a sixteenth of the mark.
+    /// Credits blocks earned by the collector. `left` is corrected as if half of the victim's gain
+    /// were handed out. If nothing is left, writers get half of the blocks; at about 0.4 of the
+    /// mark they get as many as were earned, and at the mark four times as many. Unused tokens are
+    /// capped at a sixteenth of the mark.
     pub fn earned(&mut self, earned: Earned, left: u64) {
         let (blocks, mark) = (u128::from(earned.blocks), u128::from(self.mark.max(1)));
         let left = u128::from(left.saturating_add_signed(earned.ahead)).min(mark);
@@ -124,7 +131,7 @@ mod tests {
         assert_eq!(Progress::new(10, 0).continues(0).blocks, 10);
     }
 
-    /// Blocks of a victim of which half is handed out.
+    /// Earnings from a victim with half of its gain handed out.
     fn brings(blocks: u64) -> Earned {
         Earned { blocks, ahead: 0 }
     }
@@ -152,8 +159,8 @@ mod tests {
         assert_eq!(Pace::default().share_in_flight(64, 0), 16);
     }
 
-    /// Writers that always want more, a drive of four zones above the pools: what is left stays between nothing and the
-    /// mark.
+    /// With greedy writers and four zones above the pools, the space left stays between zero and
+    /// the mark.
     #[test]
     fn level_finds_itself_and_never_ends() {
         for (used, zone) in [(100, 1000), (500, 1000), (700, 1000), (900, 1000u32)] {
@@ -178,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Writers that always want more get as much in the last quarter of a victim's copies as in the first.
+    /// Greedy writers get as much in the last quarter of a victim's copies as in the first.
     #[test]
     fn pace_is_even_between_two_resets() {
         for used in [10_000, 50_000, 70_000] {
@@ -200,7 +207,7 @@ mod tests {
                 left += u64::from(100_000 - used);
             }
             let quarter = taken.len() / 4;
-            // The first step has what came with the end of the victim before.
+            // The first step includes the earnings at the end of the previous victim.
             let first: u64 = taken[1..=quarter].iter().sum();
             let last: u64 = taken[taken.len() - quarter..].iter().sum();
             assert!(first * 10 < last * 11 && last * 10 < first * 11, "{used}: {first} and {last}");

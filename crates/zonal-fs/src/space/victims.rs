@@ -1,31 +1,34 @@
-//! Which zone to collect next: fully written zones by how much of them is live.
+//! Selection of the next zone to collect, by the number of live blocks.
 //!
-//! Owns an index over the zones that the book calls settled: closed for allocation, all writes ended, some blocks live. The
-//! book puts them in, moves them when blocks are freed, and takes them out when nothing is live any more.
+//! Owns an index of the settled zones in the book: closed for allocation, all writes ended, some
+//! blocks live. The book adds zones, moves them when blocks are freed, and removes them when
+//! nothing is live any more.
 //!
-//! A zone whose reset would bring no more than the copies of its live data take is no victim. A collector that moves such
-//! zones around never ends, and its waiters wait for ever. In a file system without headers only zones without garbage are
-//! such zones; here a full one may have garbage that is not worth it.
+//! A zone is not a victim if resetting it would gain no more blocks than copying its live data
+//! needs. A collector that moves such zones around never ends, and its waiters wait for ever. In a
+//! file system without headers, only zones without garbage are like that; here a full zone may
+//! contain garbage that is not worth collecting.
 //!
-//! There are ten buckets, by tenths of the live blocks from which on nothing is gained. In a bucket the zones are in order
-//! of live blocks, then of index. So the choice looks at one zone, and at one more for each zone that is being copied. XFS,
-//! whose buckets have no order, scans the lowest one and stops at the first zone below one percent; here the first is the
-//! least.
+//! There are ten buckets, by tenths of the number of live blocks at which nothing is gained. Within
+//! a bucket, zones are sorted by live blocks, then by index. So the search looks at one zone, plus
+//! one for each zone that is being copied. XFS has unsorted buckets, scans the lowest one, and
+//! stops at the first zone below one percent; here the first is the minimum.
 
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
 
-/// Buckets: tenths of the live blocks from which on nothing is gained.
+/// Number of buckets, by tenths of the number of live blocks at which nothing is gained.
 pub const BUCKETS: usize = 10;
 
-/// Zones by live blocks: ten buckets, and zones with nothing to gain.
+/// Number of zones in each of the ten buckets, and of zones with nothing to gain.
 pub type Histogram = [u32; BUCKETS + 1];
 
-/// What copies of a zone's live blocks may take beyond data and headers of full units, and one block that is gained. The
-/// target zone may end within a unit, which takes a header more. Its last block is lost if only a header fits there.
+/// Maximum number of blocks that copying a zone needs beyond data and headers of full units, plus
+/// one block of gain. The target zone may end within a unit, which takes another header. Its last
+/// block is wasted if only a header fits there.
 pub(super) const COPY_WASTE: u32 = 3;
 
-/// Live blocks of a zone, and how many are too many to gain anything.
+/// Live blocks of a zone, and the threshold at which nothing is gained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fill {
     pub used: u32,
@@ -33,7 +36,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The bucket, or [`BUCKETS`] if collecting the zone gains nothing.
+    /// Bucket of the zone, or [`BUCKETS`] if collecting it gains nothing.
     fn bucket(self) -> usize {
         if self.used >= self.gains_below {
             return BUCKETS;
@@ -42,7 +45,7 @@ impl Fill {
     }
 }
 
-/// The index.
+/// Index of victims.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Victims {
     buckets: [BTreeSet<(u32, ZoneIndex)>; BUCKETS],
@@ -65,7 +68,7 @@ impl Victims {
         }
     }
 
-    /// The zone with the fewest live blocks in the lowest bucket that has one, of zones that are not `busy`.
+    /// The zone with the fewest live blocks in the lowest non-empty bucket, except `busy` ones.
     pub fn least(&self, busy: impl Fn(ZoneIndex) -> bool) -> Option<ZoneIndex> {
         self.buckets.iter().flatten().map(|&(_, zone)| zone).find(|&zone| !busy(zone))
     }
@@ -79,69 +82,71 @@ impl Victims {
     }
 }
 
-/// Why the collector runs.
+/// Reason for garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Fewer blocks can be written right now than all open zones may want, or than the first waiter wants.
+    /// Fewer blocks are writable than all open zones, or the first waiter, may need.
     Low {
-        /// Blocks that users can write right now.
+        /// Blocks that users can write now.
         available: u64,
-        /// Blocks that there should be.
+        /// Target for that number.
         wanted: u64,
     },
-    /// Fewer blocks can be written right now than the wanted share of what is free or can be freed.
+    /// Fewer blocks are writable than the configured share of those free or reclaimable.
     Percent {
-        /// Blocks that users can write right now.
+        /// Blocks that users can write now.
         available: u64,
-        /// Blocks free or to be freed.
+        /// Blocks that are free or can be freed.
         free: u64,
-        /// The share, of 100.
+        /// The share, in percent.
         percent: u8,
     },
-    /// A caller asked for it.
+    /// Requested by a caller.
     Forced,
     /// A zone became read-only, and may be lost next.
     ReadOnlyZone,
 }
 
-/// What decides whether the collector runs. All counts are blocks.
+/// Inputs of the decision whether to collect. All counts are blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pressure {
-    /// Whether there is a zone that collecting gains anything from.
+    /// True if collecting some zone gains anything.
     pub reclaimable: bool,
-    /// What users can write right now.
+    /// Blocks that users can write now.
     pub available: u64,
-    /// What users could write in the end: free or to be freed.
+    /// Blocks that users could write in the end: free or reclaimable.
     pub free: u64,
     /// Capacity of a zone.
     pub zone_blocks: u32,
-    /// Open zones allowed, the collector's included.
+    /// Maximum number of open zones, the collector's included.
     pub open_max: u32,
-    /// What the first waiter wants, 0 if there is none.
+    /// Blocks wanted by the first waiter, 0 without one.
     pub waiting: u64,
     /// The option `low_space`, 0 to 100; 0 is off.
     pub low_space: u8,
 }
 
-/// The collector wants at most one part in this many of what is free, or can be freed, to be writable. The fuller the
-/// drive, the more live data victims have. To keep in hand all zones that writers might open would copy without end.
+/// Inverse of the maximum share of free and reclaimable blocks that the collector keeps writable.
+/// The fuller the drive, the more live data victims have. Keeping enough space for all zones that
+/// writers might open would lead to endless copying.
 const FREE_PARTS: u64 = 3;
 
-/// Blocks that should be writable.
+/// Target for the number of writable blocks.
 fn wanted(p: Pressure) -> u64 {
     let zones = u64::from(p.open_max.saturating_sub(1)) * u64::from(p.zone_blocks);
     zones.min(p.free / FREE_PARTS)
 }
 
-/// With fewer writable blocks than this, writers go at the pace of the collector. It is half of what there should be, so
-/// that the collector begins before it holds writers up.
+/// Number of writable blocks below which writers are paced by the collector: half the target, so
+/// that the collector starts before it slows writers down.
 pub fn pace_mark(p: Pressure) -> u64 {
     wanted(p) / 2
 }
 
-/// Whether the collector has to run, and why.
+/// Decides whether to collect, and returns the reason.
 ///
-/// A waiter counts, too: it may want more than all open zones, and nothing else would show that it waits.
+/// A waiter counts, too: it may want more than all open zones, and nothing else would show that it
+/// waits.
 pub fn needs_gc(p: Pressure) -> Option<Reason> {
     if !p.reclaimable {
         return None;
@@ -158,7 +163,7 @@ pub fn needs_gc(p: Pressure) -> Option<Reason> {
     })
 }
 
-/// `percent` of `free`, whole hundreds only, but all of it for 100.
+/// `percent` of `free`, rounded down to whole hundreds, except for 100 percent.
 fn share(free: u64, percent: u8) -> u64 {
     if percent >= 100 { free } else { free / 100 * u64::from(percent) }
 }

@@ -1,6 +1,7 @@
-//! All parts of space together, under a file system and a drive of a few lines. It has files of numbered blocks, writes
-//! that end in any order, commits, a collector, and power cuts. After every step the parts agree, every block that is live
-//! or committed lies in its zone, and a writer that waits is answered.
+//! All parts of space management together, with a minimal file system and drive: files of numbered
+//! blocks, writes that end in any order, commits, a collector, and power cuts. After every step the
+//! parts are consistent, every live or committed block is in its zone, and no writer waits for
+//! ever.
 
 use super::cost::Need;
 use super::credits::{Answer, Credits, Drive, Refusal, Reservation, Reserve, Ticket, Urgency};
@@ -13,20 +14,20 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use zonal_core::{ZoneCondition, ZoneIndex};
 
-/// Blocks of a unit with its header.
+/// Size of a unit in blocks, header included.
 const UNIT: u32 = 5;
 
-/// Steps of the collector after which a writer has waited too long.
+/// Maximum number of collector steps that a writer may wait.
 const PATIENCE: u32 = 10_000;
 
-/// Where a file's block lies, and which of all blocks ever written it is.
+/// Location of a file's block, with a unique number of the written version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BlockAt {
     zone: ZoneIndex,
     id: u64,
 }
 
-/// Files' blocks by file and number.
+/// Blocks of all files, by file and block number.
 type Map = BTreeMap<(u8, u64), BlockAt>;
 
 /// A block in flight to a zone.
@@ -34,7 +35,7 @@ type Map = BTreeMap<(u8, u64), BlockAt>;
 struct Carried {
     at: (u8, u64),
     id: u64,
-    /// What it is a copy of.
+    /// Source, if this is a copy.
     copy: Option<BlockAt>,
 }
 
@@ -51,7 +52,7 @@ struct SpaceModel {
     map: Map,
     durable: Map,
     committed: u64,
-    /// Blocks that can be read in each zone.
+    /// Readable blocks of each zone.
     contents: Vec<BTreeSet<u64>>,
     flights: Vec<UnitWrite>,
     ids: u64,
@@ -153,7 +154,7 @@ impl SpaceModel {
         self.ids
     }
 
-    /// A unit goes to the device, or fails there at once.
+    /// Sends a unit to the device, or lets it fail at once.
     fn fly(&mut self, zone: ZoneIndex, carried: Vec<Carried>, fails: bool) {
         if !fails {
             self.flights.push(UnitWrite { zone, carried });
@@ -177,7 +178,7 @@ impl SpaceModel {
         }
     }
 
-    /// Waits in line, collecting meanwhile.
+    /// Waits in line, and collects meanwhile.
     fn wait(&mut self, mut ticket: Ticket) -> Option<Reservation> {
         for _ in 0..PATIENCE {
             match self.credits.state(ticket) {
@@ -201,7 +202,7 @@ impl SpaceModel {
         panic!("there is credit and no room for {wish:?}");
     }
 
-    /// A zone and how many data blocks of a unit go there.
+    /// Chooses a zone, and allocates there as many of `blocks` data blocks as fit one unit.
     fn place(&mut self, wish: Wish, blocks: u32) -> Option<(ZoneIndex, u32)> {
         loop {
             let zone = match self.open.choose(wish, self.book.count(ZoneState::Free)) {
@@ -248,7 +249,7 @@ impl SpaceModel {
         }
     }
 
-    /// The write at a place of the list in flight ends. Returns whether there is one.
+    /// Ends a write in flight by its index. Returns false if there is none.
     fn end(&mut self, place: usize) -> bool {
         if place >= self.flights.len() {
             return false;
@@ -256,7 +257,7 @@ impl SpaceModel {
         let UnitWrite { zone, carried } = self.flights.remove(place);
         self.contents[zone.0 as usize].extend(carried.iter().map(|c| c.id));
         let blocks = carried.len() as u32 + 1;
-        // A later write of the block may have ended before: the newest one counts.
+        // A later write of the block may have ended earlier. The newest one is valid.
         let counts = |c: &&Carried| match c.copy {
             Some(from) => self.map.get(&c.at) == Some(&from),
             None => self.map.get(&c.at).is_none_or(|there| there.id < c.id),
@@ -280,7 +281,7 @@ impl SpaceModel {
         self.committed += 1;
     }
 
-    /// One step of the collector. Returns whether there was anything to do.
+    /// One step of the collector. Returns false if there was nothing to do.
     fn background_step(&mut self) -> bool {
         let due = self.book.dead_zones(self.committed).next();
         if let Some(zone) = due {
@@ -309,10 +310,11 @@ impl SpaceModel {
         true
     }
 
-    /// Sends copies of all that is live in `victim`.
+    /// Copies all live blocks of `victim`.
     fn collect(&mut self, victim: ZoneIndex) {
         let live: Vec<_> = self.map.iter().filter(|(_, p)| p.zone == victim).map(|(a, p)| (*a, *p)).collect();
-        // Held until all copies are sent: a victim whose last blocks are freed meanwhile is not reset.
+        // Held until all copies are sent, so that the victim is not reset if its last blocks are
+        // freed meanwhile.
         self.book.pin(victim, Pin::Copy).expect("it is full");
         let mut left = &live[..];
         while !left.is_empty() {
@@ -332,7 +334,8 @@ impl SpaceModel {
         self.book.unpin(victim, Pin::Copy).expect("it was pinned");
     }
 
-    /// What was in flight is lost, its room with it; what was not committed is forgotten.
+    /// Power cut: writes in flight are lost, with the space they took, and so are uncommitted
+    /// changes.
     fn power_cut(&mut self) {
         self.flights.clear();
         self.map = self.durable.clone();

@@ -1,32 +1,33 @@
-//! One zone: its state and its counts.
+//! State and counters of a zone.
 
 use super::error::BookError;
 use zonal_core::ZoneIndex;
 
-/// What a zone is to the allocator.
+/// State of a zone for the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneState {
-    /// Superblock or metadata: not ours.
+    /// Superblock or metadata: not managed here.
     Reserved,
     /// Empty.
     Free,
-    /// Blocks are handed out of it.
+    /// Open for allocation.
     Open,
-    /// Closed for allocation: nothing left, or given up early. Writes may still be in flight.
+    /// Closed for allocation, because it is used up or was abandoned. Writes may still be in
+    /// flight.
     Full,
-    /// All writes ended and nothing is live: waits for its reset.
+    /// All writes have ended and nothing is live. Waiting for its reset.
     Dead,
-    /// The device is resetting it.
+    /// Being reset by the device.
     Resetting,
-    /// Can be read only; final.
+    /// Read-only; final.
     ReadOnly,
-    /// Lost; final.
+    /// Offline; final.
     Offline,
 }
 
 impl ZoneState {
-    /// Every state.
+    /// All states.
     pub const ALL: [ZoneState; 8] = [
         ZoneState::Reserved,
         ZoneState::Free,
@@ -54,32 +55,32 @@ impl std::fmt::Display for ZoneState {
     }
 }
 
-/// What keeps a zone from a reset.
+/// Reason why a zone must not be reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pin {
     /// A read in flight.
     Read,
-    /// A copy of the collector in flight: the zone is not picked again meanwhile.
+    /// A copy by the collector in flight. Also keeps the zone from being chosen again.
     Copy,
 }
 
-/// What the device says of a zone that will not be written any more.
+/// Condition of a zone that can no longer be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// It can be read.
+    /// Readable.
     ReadOnly,
-    /// Nothing of it can be read.
+    /// Unreadable.
     Offline,
 }
 
-/// One zone's account, in blocks.
+/// Account of a zone, in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Zone {
-    /// Blocks that can be written.
+    /// Capacity.
     pub capacity: u32,
-    /// Blocks handed out, headers included.
+    /// Allocated blocks, headers included.
     pub allocated: u32,
-    /// Blocks of these whose write ended, well or ill.
+    /// Allocated blocks with ended writes, successful or not.
     pub written: u32,
     /// Live data blocks.
     pub used: u32,
@@ -91,7 +92,7 @@ pub struct Zone {
     pub state: ZoneState,
 }
 
-// A drive of 26 TB has 112,000 zones; this is what most calls touch.
+// A drive of 26 TB has 112,000 zones, and most calls touch this.
 const _: () = assert!(size_of::<Zone>() <= 24);
 
 impl Zone {
@@ -99,7 +100,7 @@ impl Zone {
         Zone { capacity, allocated: 0, written: 0, used: 0, reads: 0, copies: 0, state }
     }
 
-    /// Blocks that can be handed out before a reset.
+    /// Blocks that can be allocated before a reset.
     pub const fn available(&self) -> u32 {
         match self.state {
             ZoneState::Free => self.capacity,
@@ -108,7 +109,7 @@ impl Zone {
         }
     }
 
-    /// Blocks that are neither live nor available: garbage, headers, and what was given up.
+    /// Blocks that are neither live nor available: garbage, headers, and abandoned blocks.
     pub const fn reclaimable(&self) -> u32 {
         match self.state {
             ZoneState::Open => self.allocated - self.used,
@@ -117,17 +118,17 @@ impl Zone {
         }
     }
 
-    /// Whether it can be written, now or after a reset.
+    /// True if the zone can be written, now or after a reset.
     pub const fn is_writable(&self) -> bool {
         !matches!(self.state, ZoneState::Reserved | ZoneState::ReadOnly | ZoneState::Offline)
     }
 
-    /// Whether it is closed and all its writes have ended.
+    /// True if the zone is closed and all its writes have ended.
     pub const fn is_settled(&self) -> bool {
         matches!(self.state, ZoneState::Full) && self.written == self.allocated
     }
 
-    /// Moves on to the state that follows from the counts.
+    /// Changes to the state that follows from the counters.
     pub(super) fn settle(&mut self) {
         if self.state == ZoneState::Open && self.allocated == self.capacity {
             self.state = ZoneState::Full;

@@ -1,24 +1,30 @@
-//! The book of zones: the state and the account of every zone of a drive.
+//! The book of zones: state and account of every zone of a drive.
 //!
-//! Owns these counts of each zone: blocks handed out (headers included), blocks whose write ended, live data blocks, reads
-//! and copies in flight. It also owns what follows from these: the free zones, the victims, the dead zones, the sums. It
-//! knows no file, no extent and no device.
+//! Owns the counters of each zone: allocated blocks (headers included), blocks with ended writes,
+//! live data blocks, reads and copies in flight. Also owns everything derived from them: free
+//! zones, victims, dead zones, sums. Independent of files, extents and the device.
 //!
 //! # States
-//! `Free` -> `Open` ([`ZoneBook::take_free`]) -> `Full` (the last block handed out, or [`ZoneBook::close`]) -> `Dead` (all
-//! that was handed out has ended, and nothing is live) -> `Resetting` -> `Free`. The device says `ReadOnly` and `Offline`,
-//! which are final; `Reserved` is not ours.
+//! `Free` -> `Open` ([`ZoneBook::take_free`]) -> `Full` (last block allocated, or
+//! [`ZoneBook::close`]) -> `Dead` (all writes ended, nothing live) -> `Resetting` -> `Free`.
+//! `ReadOnly` and `Offline` are reported by the device and final. `Reserved` zones are not managed
+//! here.
 //!
 //! # Invariants
-//! - `used <= written <= allocated <= capacity`; a call that would break this errs and changes nothing.
-//! - A zone becomes a victim, or dead, only once it is full and all its writes have ended. Blocks freed in an open zone are
-//!   accounted when it turns full.
-//! - A zone is a victim only if its capacity is more than copies of its live data take, with what they waste.
-//! - A zone that became read-only is never a victim: it gives no space, and is in another list while it has live blocks.
-//! - A zone is reset only when the commit that freed its last block is durable, and no reads or copies are in flight.
+//! - `used <= written <= allocated <= capacity`; a call that would violate this fails and changes
+//!   nothing.
+//! - A zone becomes a victim or dead only once it is full and all its writes have ended. Blocks
+//!   freed in an open zone are taken into account when it becomes full.
+//! - A zone is a victim only if its capacity exceeds the blocks needed to copy its live data, waste
+//!   included.
+//! - A read-only zone is never a victim, because collecting it gains no space. It is in a separate
+//!   list while it has live blocks.
+//! - A zone is reset only after the commit that freed its last block is durable, and with no reads
+//!   or copies in flight.
 //!
-//! # Why the end of a write and the life of its blocks are one call
-//! Between the two the zone's last blocks would be written and not live: the zone would be dead, and reset under a file.
+//! # Why ending a write and making its blocks live is one call
+//! In between, the zone's last blocks would be written but not live. The zone would be dead, and
+//! could be reset while a file is about to refer to it.
 
 use super::cost::Need;
 use super::error::BookError;
@@ -27,17 +33,17 @@ use super::zone::{Lost, Pin, Zone, ZoneState};
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
 
-/// Which free zone is opened.
+/// Order in which free zones are opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZoneOrder {
-    /// The zone with the lowest index: the outer, faster tracks of a disk.
+    /// Lowest index first: the outer, faster tracks of a disk.
     #[default]
     LowestIndex,
-    /// The next after the one before. The place is forgotten at unmount.
+    /// The next one after the last. The position is not kept across mounts.
     RoundRobin,
 }
 
-/// Where a zone stands in the book's indexes.
+/// Membership of a zone in the book's indexes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Listed {
     Nowhere,
@@ -47,20 +53,20 @@ enum Listed {
     ReadOnly,
 }
 
-/// Sums over all zones, in blocks.
+/// Totals of all zones, in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sums {
-    /// Free zones and the tails of open ones.
+    /// Free zones and tails of open zones.
     pub available: u64,
     /// Live data.
     pub used: u64,
-    /// Neither: garbage, headers, what was given up.
+    /// Neither live nor available: garbage, headers, abandoned blocks.
     pub reclaimable: u64,
-    /// Data blocks that fit into zones which are not lost.
+    /// Data blocks that fit into writable zones.
     pub data: u64,
-    /// Live data in these.
+    /// Live data in writable zones.
     pub kept: u64,
-    /// Handed out, and not ended.
+    /// Allocated, but not ended.
     pub in_flight: u64,
 }
 
@@ -75,23 +81,23 @@ impl Sums {
     }
 }
 
-/// The book.
+/// The book of zones.
 #[derive(Clone, Debug)]
 pub struct ZoneBook {
     zones: Vec<Zone>,
-    /// Commit that freed a zone's last block; 0 if all that is known is durable.
+    /// Commit that freed a zone's last block; 0 if everything is durable.
     freed_at: Vec<u64>,
-    /// Resets of each zone, which are only told.
+    /// Resets of each zone, for statistics only.
     resets: Vec<u32>,
-    /// Blocks of a unit, its header included, whose data are as scattered as can be.
+    /// Size of a unit in blocks, header included, with maximally scattered data.
     unit_blocks: u32,
     /// Capacity of the largest zone.
     zone_blocks: u32,
     free: BTreeSet<ZoneIndex>,
     victims: Victims,
-    /// Dead zones by the commit that has to be durable.
+    /// Dead zones, by the commit that has to be durable.
     dead: BTreeSet<(u64, ZoneIndex)>,
-    /// Zones that became read-only and still have live blocks.
+    /// Read-only zones with live blocks.
     read_only: BTreeSet<ZoneIndex>,
     counts: [u32; ZoneState::ALL.len()],
     sums: Sums,
@@ -99,7 +105,7 @@ pub struct ZoneBook {
 }
 
 impl ZoneBook {
-    /// A book without zones; for `unit_blocks` see [`ZoneBook::load`].
+    /// A book without zones. For `unit_blocks` see [`ZoneBook::load`].
     ///
     /// # Panics
     /// If a unit has no room for data.
@@ -133,48 +139,48 @@ impl ZoneBook {
         self.list(index, self.listed(&zone));
     }
 
-    /// How many zones there are.
+    /// Number of zones.
     pub fn len(&self) -> u32 {
         self.zones.len() as u32
     }
 
-    /// Whether there is none.
+    /// True if there are no zones.
     pub fn is_empty(&self) -> bool {
         self.zones.is_empty()
     }
 
-    /// A zone's account.
+    /// Account of a zone.
     ///
     /// # Errors
-    /// There is no such zone.
+    /// If the zone does not exist.
     pub fn zone(&self, zone: ZoneIndex) -> Result<&Zone, BookError> {
         self.zones.get(zone.0 as usize).ok_or(BookError::NoZone { zone })
     }
 
-    /// All zones with their accounts, by index.
+    /// All zones and their accounts, by index.
     pub fn iter(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
         self.zones.iter().enumerate().map(|(index, zone)| (ZoneIndex(index as u32), zone))
     }
 
-    /// Zones in `state`.
+    /// Number of zones in `state`.
     pub fn count(&self, state: ZoneState) -> u32 {
         self.counts[state as usize]
     }
 
-    /// Sums over all zones.
+    /// Totals of all zones.
     pub fn sums(&self) -> Sums {
         self.sums
     }
 
-    /// Resets of `zone`: those since the mount, and those that the mount knew of.
+    /// Resets of `zone`, including those before the mount.
     pub fn resets(&self, zone: ZoneIndex) -> u32 {
         self.resets.get(zone.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The mount knows that `zone` was reset this often.
+    /// Sets the number of resets of `zone` at mount.
     ///
     /// # Errors
-    /// There is no such zone.
+    /// If the zone does not exist.
     pub fn set_resets(&mut self, zone: ZoneIndex, resets: u32) -> Result<(), BookError> {
         self.zone(zone)?;
         self.resets[zone.0 as usize] = resets;
@@ -186,31 +192,31 @@ impl ZoneBook {
         self.zone_blocks
     }
 
-    /// Data blocks that fit into `capacity` blocks, however scattered they are.
+    /// Data blocks that fit into `capacity` blocks, however scattered.
     pub fn data_blocks(&self, capacity: u32) -> u32 {
         capacity - capacity.div_ceil(self.unit_blocks)
     }
 
-    /// Blocks that `data` take with their headers, however scattered they are.
+    /// Blocks needed for `data` blocks and their headers, however scattered.
     pub(super) fn blocks_for(&self, data: u32) -> u32 {
         data + data.div_ceil(self.unit_blocks - 1)
     }
 
-    /// Live blocks from which on collecting a zone of `capacity` blocks gains nothing.
+    /// Number of live blocks at which collecting a zone of `capacity` blocks gains nothing.
     fn gains_below(&self, capacity: u32) -> u32 {
         self.data_blocks(capacity.saturating_sub(COPY_WASTE)) + 1
     }
 
-    /// Whether an open zone without writes under way would be worth collecting if it were closed.
+    /// True if closing an open zone without writes in flight would make it worth collecting.
     pub fn gains_once_closed(&self, zone: ZoneIndex) -> bool {
         self.zone(zone).is_ok_and(|account| {
             let is_at_rest = account.state == ZoneState::Open && account.written == account.allocated;
-            // More than what is lost until its reset.
+            // The gain has to exceed the blocks that are lost until its reset.
             is_at_rest && account.used + account.available() < self.gains_below(account.capacity)
         })
     }
 
-    /// What there is for files and the collector together: what the credits begin with.
+    /// Total space for files and the collector: the initial credits.
     pub fn totals(&self) -> Need {
         let Sums { available, data, kept, .. } = self.sums;
         Need { extents: data.saturating_sub(kept), available }
@@ -234,10 +240,10 @@ impl ZoneBook {
         Some(zone)
     }
 
-    /// Hands out `blocks` of an open zone, headers included. With the last one the zone is full.
+    /// Allocates `blocks` of an open zone, headers included. The last block makes the zone full.
     ///
     /// # Errors
-    /// The zone is not open or has less left.
+    /// If the zone is not open or has less left.
     pub fn allocate(&mut self, zone: ZoneIndex, blocks: u32) -> Result<Zone, BookError> {
         self.change(zone, |z| {
             z.expect(zone, &[ZoneState::Open], "allocation")?;
@@ -250,11 +256,11 @@ impl ZoneBook {
         })
     }
 
-    /// The write of `blocks` ended; `live` of them are data that files refer to from now on. A write that failed has none,
-    /// and a copy that came too late has none.
+    /// Ends the write of `blocks`, `live` of which are data that files refer to from now on. A
+    /// failed write has none, and neither has a copy that was overtaken.
     ///
     /// # Errors
-    /// More blocks ended than were handed out, or more live than ended.
+    /// If more blocks end than are allocated, or more become live than have ended.
     pub fn end(&mut self, zone: ZoneIndex, blocks: u32, live: u32) -> Result<Zone, BookError> {
         self.change(zone, |z| {
             z.expect(
@@ -275,11 +281,11 @@ impl ZoneBook {
         })
     }
 
-    /// Frees `blocks` live blocks; the commit with number `commit` is the first that does not refer to them. The blocks of
-    /// a lost zone do not come back: ask [`Zone::is_writable`] of what is returned.
+    /// Frees `blocks` live blocks. `commit` is the number of the first commit that does not refer
+    /// to them. Blocks of a lost zone are not regained: check [`Zone::is_writable`] of the result.
     ///
     /// # Errors
-    /// Fewer are live: the metadata are corrupt.
+    /// If fewer are live: the metadata are corrupt.
     pub fn free(&mut self, zone: ZoneIndex, blocks: u32, commit: u64) -> Result<Zone, BookError> {
         let used = self.zone(zone)?.used;
         if blocks > used {
@@ -288,7 +294,8 @@ impl ZoneBook {
         if blocks == 0 {
             return self.zone(zone).copied();
         }
-        // Before the change: a zone that dies of it is listed by this number. A dead zone does not come here.
+        // Set before the change, because a zone that dies is listed under this number. A dead zone
+        // has no live blocks and does not get here.
         let freed_at = &mut self.freed_at[zone.0 as usize];
         *freed_at = commit.max(*freed_at);
         self.change(zone, |z| {
@@ -297,10 +304,11 @@ impl ZoneBook {
         })
     }
 
-    /// Closes an open zone early. What it has left is lost until its reset. Returns that, for the credits.
+    /// Closes an open zone early. The rest of it is lost until its reset. Returns the loss, for the
+    /// credits.
     ///
     /// # Errors
-    /// The zone is not open.
+    /// If the zone is not open.
     pub fn close(&mut self, zone: ZoneIndex) -> Result<Need, BookError> {
         self.shrink(zone, |z| {
             z.expect(zone, &[ZoneState::Open], "closing")?;
@@ -309,10 +317,10 @@ impl ZoneBook {
         })
     }
 
-    /// The device says that the zone will not be written any more, whatever it was. Returns what is lost, for the credits.
+    /// Makes a zone read-only or offline, in any state. Returns the loss, for the credits.
     ///
     /// # Errors
-    /// There is no such zone, or it is not ours.
+    /// If the zone does not exist or is reserved.
     pub fn lose(&mut self, zone: ZoneIndex, how: Lost) -> Result<Need, BookError> {
         self.shrink(zone, |z| {
             if z.state == ZoneState::Reserved {
@@ -331,10 +339,10 @@ impl ZoneBook {
         self.free.first().copied()
     }
 
-    /// Gives a free zone to the metadata store. Returns what is gone, for the credits.
+    /// Gives a free zone to the metadata store. Returns the loss, for the credits.
     ///
     /// # Errors
-    /// It is not free.
+    /// If the zone is not free.
     pub fn lend(&mut self, zone: ZoneIndex) -> Result<Need, BookError> {
         self.shrink(zone, |z| {
             z.expect(zone, &[ZoneState::Free], "the metadata store")?;
@@ -343,10 +351,11 @@ impl ZoneBook {
         })
     }
 
-    /// The metadata store gives an empty zone of `capacity` blocks back: it is free. Returns what came, for the credits.
+    /// Takes an empty zone of `capacity` blocks back from the metadata store, as a free zone.
+    /// Returns the gain, for the credits.
     ///
     /// # Errors
-    /// The store did not have it.
+    /// If the store did not have it.
     pub fn take_back(&mut self, zone: ZoneIndex, capacity: u32) -> Result<Need, BookError> {
         let before = self.totals();
         self.change(zone, |z| {
@@ -358,7 +367,7 @@ impl ZoneBook {
         Ok(Need { extents: extents - before.extents, available: available - before.available })
     }
 
-    /// Applies `rule`, and returns how much less there is.
+    /// Applies `rule`, and returns the decrease of the totals.
     fn shrink(
         &mut self,
         zone: ZoneIndex,
@@ -370,10 +379,10 @@ impl ZoneBook {
         Ok(Need { extents: before.extents.saturating_sub(extents), available: before.available - available })
     }
 
-    /// Keeps the zone from being reset.
+    /// Pins the zone, so that it is not reset.
     ///
     /// # Errors
-    /// The zone has nothing to read.
+    /// If the zone has nothing to read.
     pub fn pin(&mut self, zone: ZoneIndex, pin: Pin) -> Result<(), BookError> {
         let readable = [ZoneState::Open, ZoneState::Full, ZoneState::Dead, ZoneState::ReadOnly];
         self.change(zone, |z| {
@@ -390,7 +399,7 @@ impl ZoneBook {
     /// Removes a pin.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn unpin(&mut self, zone: ZoneIndex, pin: Pin) -> Result<(), BookError> {
         self.change(zone, |z| {
             let pins = match pin {
@@ -402,35 +411,35 @@ impl ZoneBook {
         .map(drop)
     }
 
-    /// The zone to collect next: fully written, not being collected, with the fewest live blocks.
+    /// The next zone to collect: full, settled, not being collected, with the fewest live blocks.
     pub fn victim(&self) -> Option<ZoneIndex> {
         self.victims.least(|zone| self.zones[zone.0 as usize].copies > 0)
     }
 
-    /// Zones that became read-only and have live blocks, with no writes and no copies in flight.
+    /// Read-only zones with live blocks, and no writes or copies in flight.
     pub fn evacuees(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
         let zones = self.read_only.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
         zones.filter(|(_, account)| account.copies == 0)
     }
 
-    /// Whether there is a victim now.
+    /// True if there is a victim.
     pub fn has_victim(&self) -> bool {
         self.victim().is_some()
     }
 
-    /// Whether blocks can become available without a change by users. That is by a collection, by a reset that is due, or
-    /// by writes in flight, whose end frees what they overwrote.
+    /// True if blocks can become available without changes by users: by a collection, by a pending
+    /// reset, or by writes in flight, which free what they overwrote when they end.
     pub fn is_reclaimable(&self) -> bool {
         let is_dying = !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0;
         self.has_victim() || is_dying || self.sums.in_flight > 0
     }
 
-    /// Fully written zones by live blocks.
+    /// Histogram of settled zones by live blocks.
     pub fn histogram(&self) -> Histogram {
         self.victims.histogram()
     }
 
-    /// Dead zones that may be reset when commit number `committed` is durable.
+    /// Dead zones that may be reset once commit `committed` is durable.
     pub fn dead_zones(&self, committed: u64) -> impl Iterator<Item = ZoneIndex> {
         let due = self.dead.range(..=(committed, ZoneIndex(u32::MAX)));
         due.map(|&(_, zone)| zone).filter(|zone| {
@@ -439,15 +448,15 @@ impl ZoneBook {
         })
     }
 
-    /// The lowest commit that lets a dead zone be reset, if the zone waits only for it.
+    /// The lowest commit that a dead zone is waiting for.
     pub fn commit_wanted(&self) -> Option<u64> {
         self.dead.first().map(|&(commit, _)| commit)
     }
 
-    /// The reset of a dead zone goes to the device.
+    /// Starts the reset of a dead zone.
     ///
     /// # Errors
-    /// The zone is not dead, a read or copy is in flight, or what is durable refers to it.
+    /// If the zone is not dead, a read or copy is in flight, or the durable metadata refer to it.
     pub fn begin_reset(&mut self, zone: ZoneIndex, committed: u64) -> Result<(), BookError> {
         let freed_at = self.zone(zone).map(|_| self.freed_at[zone.0 as usize])?;
         self.change(zone, |z| {
@@ -464,10 +473,11 @@ impl ZoneBook {
         .map(drop)
     }
 
-    /// The reset succeeded: the zone is free. Returns how many blocks became available.
+    /// Ends a successful reset: the zone is free. Returns the number of blocks that became
+    /// available.
     ///
     /// # Errors
-    /// It is not being reset.
+    /// If the zone is not being reset.
     pub fn end_reset(&mut self, zone: ZoneIndex) -> Result<u32, BookError> {
         let free = self.change(zone, |z| {
             z.expect(zone, &[ZoneState::Resetting], "the end of a reset")?;
@@ -480,10 +490,10 @@ impl ZoneBook {
         Ok(free.capacity)
     }
 
-    /// The reset failed: the zone is dead as before.
+    /// Ends a failed reset: the zone is dead again.
     ///
     /// # Errors
-    /// It is not being reset.
+    /// If the zone is not being reset.
     pub fn fail_reset(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         self.change(zone, |z| {
             z.expect(zone, &[ZoneState::Resetting], "the failure of a reset")?;
@@ -493,7 +503,7 @@ impl ZoneBook {
         .map(drop)
     }
 
-    /// Applies `rule` to a zone, moves it on, and keeps indexes and sums in step; all or nothing.
+    /// Applies `rule` to a zone, settles its state, and updates indexes and sums; all or nothing.
     fn change(
         &mut self,
         zone: ZoneIndex,
@@ -570,7 +580,7 @@ impl ZoneBook {
         }
     }
 
-    /// Compares the indexes and sums with the zones.
+    /// Compares indexes and sums with the zones.
     ///
     /// # Panics
     /// If they differ: a bug.

@@ -187,7 +187,7 @@ fn superblock_that_lies_is_refused_with_what_does_not_fit() {
 fn file_system_with_one_zone_for_its_superblock_is_refused() {
     let drive = drive_with(|copy| copy.superblock.first_zone = 1, 0);
     let opened = zonal_fs::make::open(&drive, &polling(Clock::start()), None, MountOptions::default());
-    let expected = "the copies of the superblock have 1 zones, and need 2; make the file system anew, on a drive of 7 zones or more";
+    let expected = "the copies of the superblock have 1 zones and need 2; make a new file system on a drive of 7 zones or more";
     assert_eq!(opened.err().unwrap().to_string(), expected);
 }
 

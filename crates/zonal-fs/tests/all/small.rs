@@ -206,7 +206,7 @@ fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
 
 fn too_few_active(limit: u32, needed: u32) -> String {
     format!(
-        "the drive lets {limit} zones be open or active at once; a file system there needs {needed}; use a drive with a higher \
+        "the drive allows {limit} open or active zones, but a file system needs {needed}; use a drive with a higher \
          limit"
     )
 }

@@ -1,4 +1,4 @@
-//! Random writers, a collector and a device against what must hold after each of them.
+//! Random writers, a collector and a device, with the invariants checked after each call.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,14 +9,14 @@ enum Call {
         need: Need,
         urgency: Urgency,
     },
-    /// Spends a part of the reservation at a place.
+    /// Spends a part of a reservation, by index.
     Spend {
         place: usize,
         need: Need,
     },
-    /// Gives back the reservation at a place.
+    /// Gives back a reservation, by index.
     GiveBack(usize),
-    /// Splits the reservation at a place.
+    /// Splits a reservation, by index.
     Split {
         place: usize,
         need: Need,
@@ -53,19 +53,19 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// A writer in line, as its holder sees it.
+/// A writer in line.
 struct QueuedWriter {
     ticket: Ticket,
     need: Need,
 }
 
-/// The counters and all that use them.
+/// The counters and all their users.
 struct CreditsModel {
     credits: Credits,
     reserved: Vec<Reservation>,
     /// In order of arrival.
     waiters: Vec<QueuedWriter>,
-    /// What there should be.
+    /// Expected total.
     total: Need,
 }
 
@@ -145,7 +145,7 @@ impl CreditsModel {
     fn spend(&mut self, place: usize, need: Need) {
         let Some(reservation) = self.reserved.get_mut(place) else { return };
         let before = reservation.left();
-        // Blocks that were lost while they were reserved cannot be handed out.
+        // Blocks lost while they were reserved cannot be allocated.
         if self.total.checked_sub(need).is_none() {
             return;
         }
@@ -168,7 +168,7 @@ impl CreditsModel {
         }
     }
 
-    /// Blocks that are there and not spent are lost, reserved or not.
+    /// Loses blocks that exist and are not spent, reserved or not.
     fn lose(&mut self, need: Need) {
         if let Some(left) = self.total.checked_sub(need) {
             self.credits.lost(need);
@@ -196,7 +196,7 @@ impl CreditsModel {
         );
     }
 
-    /// All users go: what is there must be all that there is.
+    /// All users give everything back. Free space then has to equal the total.
     fn close(mut self) {
         for reservation in std::mem::take(&mut self.reserved) {
             self.credits.give_back(reservation);

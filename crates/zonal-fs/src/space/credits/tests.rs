@@ -4,7 +4,7 @@ fn need(extents: u64, available: u64) -> Need {
     Need { extents, available }
 }
 
-/// Users have this much of both, the collector 10.
+/// Credits with this much of both for users, and 10 for the collector.
 fn credits(extents: u64, available: u64) -> Credits {
     Credits::new(need(extents + 10, available + 10), Reserve { extents: 10, available: 10 })
 }

@@ -1,11 +1,11 @@
-//! Random writers against the rules of the choice, each rule checked alone.
+//! Random writers, compared with the rules of the choice, each checked on its own.
 
 use super::*;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Call {
-    /// A user's write with the zone of an earlier one, by place, if there was such.
+    /// A write of a user, with the zone of an earlier write, by index, if there was one.
     User {
         earlier: usize,
         hint: Lifetime,
@@ -15,9 +15,9 @@ enum Call {
     Gc {
         free: u32,
     },
-    /// The zone at a place of the list has no room any more.
+    /// The zone at this index of the list has no room any more.
     Fill(usize),
-    /// The writes to the zone at a place of the list have ended.
+    /// The writes to the zone at this index of the list have ended.
     Remove(usize),
 }
 
@@ -33,7 +33,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a user is to get: the first line of the list that applies.
+/// Expected choice for a user: the first rule that applies.
 fn expected(
     zones: &[OpenZone],
     max: u32,
@@ -99,7 +99,8 @@ proptest! {
                     prop_assert_eq!(&open.zones, &used(before, cached, hint, choice));
                     match choice {
                         Choice::Zone(opened) => earlier.push(opened),
-                        // Nine indexes, so that openings of one zone have to be told apart.
+                        // Only nine indexes, so that zones are reused and openings have to be
+                        // distinguished.
                         Choice::OpenNew => {
                             while open.get(ZoneIndex(fresh % 9)).is_some() {
                                 fresh += 1;

@@ -10,7 +10,7 @@ fn tight(hint: Lifetime) -> Wish {
     Wish::User { cached: None, hint, packing: Packing::Tight }
 }
 
-/// At most `max`, with zones of these lifetimes, by index, open for users.
+/// A list with the limit `max`, and open zones of users with these lifetimes, by index.
 fn opened(max: u32, hints: &[Lifetime]) -> OpenZones {
     let mut open = OpenZones::new(max);
     for (zone, &hint) in hints.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Random calls against a book that looks at every zone every time.
+//! Random calls, compared with a book that looks at every zone each time.
 
 use super::super::load::Found;
 use super::*;
@@ -7,7 +7,7 @@ use zonal_core::ZoneCondition;
 
 const UNIT: u32 = 4;
 
-/// A zone's account with its last freeing, and nothing that is derived.
+/// Account of a zone with its last freeing, without derived data.
 #[derive(Clone, Copy, Debug)]
 struct Naive {
     capacity: u32,
@@ -40,7 +40,7 @@ impl Naive {
         !matches!(self.state, ZoneState::ReadOnly | ZoneState::Offline)
     }
 
-    /// The state by the counts.
+    /// State according to the counters.
     fn now(&self) -> ZoneState {
         let has_ended = self.is_closed && self.written == self.allocated;
         match self.state {
@@ -51,11 +51,12 @@ impl Naive {
     }
 
     fn data(&self) -> u32 {
-        // Header by header, not by a formula.
+        // Counted header by header, not by a formula.
         (0..self.capacity).filter(|block| !block.is_multiple_of(UNIT)).count() as u32
     }
 
-    /// What copies of the live blocks take: data, headers, a header and a block more where the target zone ends.
+    /// Blocks needed to copy the live blocks: data, headers, and one more header and block where
+    /// the target zone ends.
     fn copies(&self) -> u32 {
         self.used + self.used.div_ceil(UNIT - 1) + 2
     }
@@ -64,7 +65,7 @@ impl Naive {
         self.state == ZoneState::Full && self.written == self.allocated && self.copies() < self.capacity
     }
 
-    /// The least live blocks with which it is no victim.
+    /// Smallest number of live blocks with which the zone is not a victim.
     fn gains_below(&self) -> u32 {
         (0..)
             .find(|&used| Naive { used, ..*self }.copies() >= self.capacity)
@@ -104,7 +105,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// The naive book: what a call does to a zone, or `None` if it is refused.
+/// The naive book: the effect of a call on a zone, or `None` if it is refused.
 fn apply(zone: Naive, call: &Call) -> Option<Naive> {
     use ZoneState::{Dead, Free, Full, Offline, Open, ReadOnly, Resetting};
     let mut z = zone;
@@ -169,7 +170,7 @@ fn count(zone: &mut Naive, pin: Pin) -> &mut u32 {
     }
 }
 
-/// The book's answer to a call: whether it was refused.
+/// Makes the same call on the real book.
 fn ask(book: &mut ZoneBook, zone: ZoneIndex, call: &Call) -> Result<(), BookError> {
     match *call {
         Call::Open(_) => unreachable!("it names no zone"),
@@ -201,7 +202,7 @@ fn next_free(zones: &[Naive], order: ZoneOrder, cursor: u32) -> Option<ZoneIndex
     }
 }
 
-/// Everything that the book says, against what can be seen in the zones.
+/// Compares the book with the naive zones.
 fn compare(book: &ZoneBook, zones: &[Naive], committed: u64) {
     book.check();
     for ((_, zone), naive) in book.iter().zip(zones) {
@@ -210,7 +211,8 @@ fn compare(book: &ZoneBook, zones: &[Naive], committed: u64) {
         assert_eq!(seen, expected);
     }
     let victims = numbered(zones).filter(|z| z.1.is_victim() && z.1.copies == 0);
-    // All zones but the last have one capacity, and the last may have more live blocks in a lower bucket.
+    // All zones have the same capacity except the last one, which may have more live blocks in a
+    // lower bucket.
     let least = victims.min_by_key(|(zone, z)| (10 * z.used / z.gains_below(), z.used, *zone)).map(|v| v.0);
     assert_eq!(book.victim(), least);
     let due = |z: &Naive| z.state == ZoneState::Dead && z.freed_at <= committed && z.reads + z.copies == 0;

@@ -3,10 +3,10 @@ use super::super::load::Found;
 use super::*;
 use zonal_core::ZoneCondition;
 
-/// Blocks of a zone here.
+/// Zone capacity in these tests, in blocks.
 const CAPACITY: u32 = 100;
 
-/// Blocks of a unit here: ten units a zone, ninety data blocks.
+/// Size of a unit in these tests: ten units and ninety data blocks per zone.
 const UNIT: u32 = 10;
 
 fn data(condition: ZoneCondition, pointer: u32, used: u32) -> Found {
@@ -22,7 +22,7 @@ fn state(book: &ZoneBook, zone: u32) -> ZoneState {
     book.zone(ZoneIndex(zone)).unwrap().state
 }
 
-/// Opens the lowest free zone and fills it, `used` of its blocks live.
+/// Opens the lowest free zone and fills it, with `used` live blocks.
 fn fill(book: &mut ZoneBook, used: u32) -> ZoneIndex {
     let zone = book.take_free(ZoneOrder::LowestIndex).unwrap();
     book.allocate(zone, CAPACITY).unwrap();
@@ -113,7 +113,8 @@ fn victim_is_the_zone_with_the_fewest_live_blocks() {
 fn h71_zone_whose_copies_take_all_that_it_has_is_not_collected() {
     let mut book = empty(1);
     let zone = fill(&mut book, 90);
-    // Of 88 blocks copies take 88, ten headers, and two blocks where a target zone ends.
+    // For 88 live blocks, the copies need 88 blocks, ten headers, and two blocks where a target
+    // zone ends.
     book.free(zone, 2, 1).unwrap();
     assert_eq!((book.victim(), book.has_victim(), book.is_reclaimable()), (None, false, false));
     book.free(zone, 1, 1).unwrap();
