@@ -1,8 +1,10 @@
-//! Power cuts at any step of the drive, metadata included: what was synced is there, and no file has another's data.
+//! Power cuts at any step of the drive, metadata included: synced data survives, and no file has
+//! another's data.
 //!
-//! A case does random things to a file system on a drive whose power goes at some call of its backing. What is left is
-//! opened and compared with what the file system may be: the names of some moment since the last sync, and in each file,
-//! block by block, what it had at some moment since it was synced last. Then it continues with what is left.
+//! A case makes random calls to a file system on a drive that loses power at some call of its
+//! backing. The remaining file system is opened and compared with the permissible states: the names
+//! of some moment since the last sync, and in each file, block by block, the contents of some
+//! moment since it was last synced. Then the case continues with it.
 
 use crate::common;
 use crate::common::expected::Expected;
@@ -25,30 +27,30 @@ use zonal_io::volume::{Volume, VolumeOptions};
 const UUID: [u8; 16] = *b"crashes a lot...";
 const BLOCK: usize = 4096;
 
-/// Steps of a cycle.
+/// Steps per cycle.
 const STEPS: u32 = 80;
 
-/// What a drive is like.
+/// Properties of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     zones: u64,
     conventional: u32,
     open: u32,
     is_beside: bool,
-    /// Blocks of the largest unit: from, and below.
+    /// Range of the size of the largest unit, in blocks.
     unit_blocks: (u32, u32),
 }
 
 /// Units of a few blocks.
 const FEW: (u32, u32) = (2, 12);
 
-/// Drives whose place for metadata is small enough to be full.
+/// Drives with so little room for metadata that it fills up.
 const FULL: [Shape; 2] = [
     Shape { zones: 9, conventional: 3, open: 0, is_beside: false, unit_blocks: FEW },
     Shape { zones: 13, conventional: 0, open: 5, is_beside: false, unit_blocks: FEW },
 ];
 
-/// Drives with their metadata in a file beside.
+/// Drives with their metadata in a file beside them.
 const BESIDE: [Shape; 2] = [
     Shape { zones: 8, conventional: 0, open: 0, is_beside: true, unit_blocks: FEW },
     Shape { zones: 12, conventional: 0, open: 5, is_beside: true, unit_blocks: FEW },
@@ -79,7 +81,8 @@ fn format(shape: Shape, backing: &CutBacking) {
     options.format(backing).unwrap();
 }
 
-/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets independently of the other.
+/// The devices that lose power: a drive, and a file beside it if that holds the metadata. Each
+/// loses unsynced data independently.
 struct Power {
     drive: Arc<CutBacking>,
     beside: Option<Arc<CutBacking>>,
@@ -103,7 +106,7 @@ impl Power {
         self.all().for_each(|backing| backing.cut());
     }
 
-    /// Cuts the power at some call, of the drive's or of the file's.
+    /// Cuts the power at a random call to the drive or the file.
     fn cut_at_some_call(&self, random: &mut Pcg64Mcg) {
         let calls = random.random_range(1..600);
         let backing = self.beside.as_ref().filter(|_| random.random_bool(0.3)).unwrap_or(&self.drive);
@@ -152,7 +155,7 @@ impl Power {
     }
 }
 
-/// A step on a file system whose metadata fill their place.
+/// A step for a file system with full metadata.
 fn full_step(random: &mut Pcg64Mcg) -> FsStep {
     match random.random_range(0..10) {
         0..6 => FsStep::Load(random.random_range(0..120)),
@@ -175,7 +178,7 @@ fn many_step(random: &mut Pcg64Mcg) -> FsStep {
     }
 }
 
-/// Whether the attributes that are there are what was set.
+/// Checks the values of all attributes present.
 fn check_loads(fs: &FileSystem) -> Result<(), String> {
     for name in fs.xattrs(ROOT).map_err(|e| e.to_string())? {
         let n = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
@@ -186,7 +189,7 @@ fn check_loads(fs: &FileSystem) -> Result<(), String> {
     Ok(())
 }
 
-/// What the cases of a run did, so that a run that did nothing is seen.
+/// Statistics of a run, to detect a run that did nothing.
 #[derive(Default, Debug)]
 struct Done {
     cuts: u64,
@@ -194,16 +197,16 @@ struct Done {
     victims: u64,
     resets: u64,
     refused: u64,
-    /// Of those, for want of room for metadata.
+    /// Refused for lack of room for metadata.
     full: u64,
     /// The database found no room.
     died: u64,
-    /// Units with several pieces, and these pieces.
+    /// Units with several pieces, and the number of their pieces.
     combined_units: u64,
     combined_pieces: u64,
 }
 
-/// Does steps until the power goes, or a number are done.
+/// Executes steps until the power is cut, or up to a number.
 fn run(
     fs: &FileSystem,
     expected: &mut Expected,
@@ -224,7 +227,7 @@ fn run(
             }
             Err(error) => {
                 done.died += u64::from(matches!(&error, FsError::ReadOnly(why) if why.contains("no room")));
-                // It may have been done or not, or in part.
+                // It may have been executed, or not, or in part.
                 expected.interrupted(&step, seed);
                 break;
             }
@@ -257,7 +260,7 @@ fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(),
         }
         power.cut_at_some_call(&mut random);
         run(&fs, &mut expected, &mut random, steps, done);
-        // What is cut at a call of its own takes the other along.
+        // A cut at a call of one device cuts the other as well.
         power.cut();
         done.cuts += 1;
         expected.close_all();
@@ -268,7 +271,7 @@ fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(),
         check_loads(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
         settle(&fs);
         fs.check();
-        // What is taken for true from here on has to be true after the next cut, too.
+        // The state that the next cycle starts from has to survive the next cut.
         fs.sync(&common::waiter()).map_err(|e: FsError| format!("cycle {cycle}: {e}"))?;
     }
     Ok(())
@@ -284,7 +287,7 @@ fn campaign(shapes: &[Shape], first: u64, cases: u64, cycles: u32) -> Done {
     done
 }
 
-/// How many cases, and the first one's seed.
+/// Number of cases, and the seed of the first.
 fn asked(usual: u64) -> (u64, u64) {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
     (number("ZONAL_CASES").unwrap_or(usual), number("ZONAL_SEED").unwrap_or(1))
@@ -327,7 +330,7 @@ fn units_of_many_files_survive_a_cut_anywhere() {
     let done = campaign(&MANY, first, cases, 4);
     println!("{done:?}");
     if cases >= 40 {
-        // About one a cut: the time between two cuts is at random, too.
+        // About one per cut, as the time between two cuts is random, too.
         assert!(4 * done.combined_units > 3 * done.cuts, "{done:?}");
         assert!(done.combined_pieces > 3 * done.combined_units, "{done:?}");
         assert!(done.victims > 0 && done.resets > 0, "{done:?}");

@@ -1,4 +1,4 @@
-//! What a reader sees of a file system, and whether it is something that was synced.
+//! Observations of a file system by a reader, and their comparison with synced states.
 
 use crate::common::impatient;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,15 +6,16 @@ use std::ops::ControlFlow;
 use zonal_fs::format::Position;
 use zonal_fs::{FileSystem, FsError, ROOT, Target};
 
-/// The file that the later command writes. Worlds leave it out.
+/// File written by the later command. States do not include it.
 pub const LATER: &[u8] = b"later";
 
 const BLOCK: u64 = 4096;
 
-/// Answers by question. A question is a facet and a path; an answer is bytes, or the error that the reader was told.
+/// Answers by question. A question is a facet and a path; an answer is bytes, or the error that was
+/// returned.
 pub type Answers = BTreeMap<String, Result<Vec<u8>, String>>;
 
-/// That there is no such name, file or attribute is an answer, too.
+/// The absence of a name, file or attribute is an answer, too.
 fn answer(result: Result<Vec<u8>, FsError>) -> Result<Vec<u8>, String> {
     match result {
         Err(FsError::NotFound | FsError::NoAttribute) => Ok(b"none".to_vec()),
@@ -22,7 +23,7 @@ fn answer(result: Result<Vec<u8>, FsError>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Asks `fs` everything that can be asked about `paths`, and about all names that its directories list.
+/// Asks `fs` all possible questions about `paths`, and about all names listed in its directories.
 pub fn answers(fs: &FileSystem, paths: &BTreeSet<String>) -> Answers {
     let mut answers = Answers::new();
     let mut listed: Vec<(u64, String)> = vec![(ROOT, String::new())];
@@ -66,7 +67,7 @@ pub fn answers(fs: &FileSystem, paths: &BTreeSet<String>) -> Answers {
     answers
 }
 
-/// The error again: it has no clone.
+/// Copies the error, which cannot be cloned.
 fn copy(error: &FsError) -> FsError {
     match error {
         FsError::NotFound => FsError::NotFound,
@@ -101,8 +102,8 @@ fn file(fs: &FileSystem, ino: u64, path: &str, answers: &mut Answers) {
     answers.insert(format!("xattrs:{path}"), answer(names.map(|names| names.concat())));
 }
 
-/// Why `seen` cannot be what `synced` is: an answer that differs. Errors are no answers. A question that was never asked
-/// follows from an error at a name before it.
+/// Returns an answer in `seen` that contradicts `synced`. Errors are not answers. A question that
+/// was never asked follows from an error at a name above it.
 pub fn difference(seen: &Answers, synced: &Answers) -> Option<String> {
     seen.iter().find_map(|(question, answer)| {
         let answer = answer.as_ref().ok()?;
@@ -114,7 +115,7 @@ pub fn difference(seen: &Answers, synced: &Answers) -> Option<String> {
     })
 }
 
-/// Errors that readers were told.
+/// Errors returned to the reader.
 pub fn errors(seen: &Answers) -> impl Iterator<Item = (&String, &String)> {
     seen.iter().filter_map(|(question, answer)| Some((question, answer.as_ref().err()?)))
 }
@@ -125,29 +126,29 @@ fn brief(bytes: &[u8]) -> String {
     if is_text { text } else { format!("{} bytes, {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)]) }
 }
 
-/// The synced states that all observations of a case agree with.
+/// The synced states that are consistent with all observations of a case.
 pub struct Judge<'a> {
     states: &'a [Answers],
     first: usize,
     left: BTreeSet<usize>,
 }
 
-/// What is wrong with an observation.
+/// Defect of an observation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It is no state that was synced.
+    /// Not a state that was synced.
     Silent(String),
-    /// It is one, and an earlier observation was another one.
+    /// A synced state, but not the one of an earlier observation.
     Permanent(String),
 }
 
 impl<'a> Judge<'a> {
-    /// All of `states` from `first` on may be seen.
+    /// Accepts all of `states` from `first` on.
     pub fn new(states: &'a [Answers], first: usize) -> Judge<'a> {
         Judge { states, first, left: (first..states.len()).collect() }
     }
 
-    /// Takes an observation in.
+    /// Adds an observation.
     pub fn observe(&mut self, seen: &Answers, when: &str) -> Result<(), Fault> {
         let agrees = |state: &usize| difference(seen, &self.states[*state]).is_none();
         let now: BTreeSet<usize> = self.left.iter().copied().filter(agrees).collect();
@@ -164,28 +165,28 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// The states that agree with all that was seen.
+    /// The states that are consistent with all observations.
     pub fn left(&self) -> impl Iterator<Item = &Answers> {
         self.left.iter().map(|state| &self.states[*state])
     }
 
-    /// The newest state that may be what was seen is the last one.
+    /// True if the observations are consistent with the newest state.
     pub fn is_newest(&self) -> bool {
         self.left.contains(&(self.states.len() - 1))
     }
 }
 
-/// What a repair said that a file has lost.
+/// Losses of a file as reported by a repair.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct LostOf {
     pub attributes: bool,
-    /// Of a symbolic link, where it leads.
+    /// For a symbolic link, the target.
     pub extents: bool,
-    /// Perhaps some.
+    /// Possibly some.
     pub xattrs: bool,
 }
 
-/// Fields of attributes that follow from other rows than the file's own, and are counted again.
+/// Fields of attributes that are derived from other rows and recounted.
 const COUNTED: [&str; 5] = ["links", "blocks", "parent", "position", "next_position"];
 
 fn own_fields(attributes: &[u8]) -> String {
@@ -194,8 +195,8 @@ fn own_fields(attributes: &[u8]) -> String {
     text.split(", ").filter(|field| !is_counted(field)).collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with `seen` after a repair of metadata that had lost pages, where `synced` is what they were: an answer that is
-/// neither the same, nor an error, nor told to be lost.
+/// Returns an answer in `seen` that is wrong after a repair of lost pages: neither equal to that in
+/// `synced`, nor an error, nor reported as lost.
 pub fn salvage_difference(
     seen: &Answers,
     synced: &Answers,
@@ -220,7 +221,7 @@ pub fn salvage_difference(
         let is_right = match facet {
             _ if answer == value => true,
             "attributes" => lost.attributes || own_fields(answer) == own_fields(value),
-            // Lines of names, some of which may be gone; the directory of those that have none may have come.
+            // Lists of names. Some may be missing, and `lost+found` may have been added.
             "names" | "positions" => {
                 let lines = String::from_utf8_lossy(value);
                 let lines: BTreeSet<&str> = lines.lines().collect();
@@ -234,7 +235,7 @@ pub fn salvage_difference(
             "data" => {
                 lost.attributes && answer.starts_with(value) && answer[value.len()..].iter().all(|b| *b == 0)
             }
-            // A file whose name is gone is not there, and nothing else of it is asked.
+            // A file without its name cannot be found, and no other questions about it are asked.
             "ino" => answer == b"none" && are_names_lost,
             "xattr" => answer == b"none" && lost.xattrs,
             "xattrs" => lost.xattrs,

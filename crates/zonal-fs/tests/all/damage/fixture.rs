@@ -1,4 +1,4 @@
-//! A file system whose metadata are damaged: its history, where its metadata lie, and the damage.
+//! A file system with damaged metadata: its history, the location of its metadata, and the damage.
 
 use crate::common::{bytes, impatient, waiter};
 use crate::damage::answers::{Answers, answers, difference};
@@ -30,16 +30,16 @@ use zonal_io::volume::{Volume, VolumeOptions};
 const UUID: [u8; 16] = *b"damaged metadata";
 const BLOCK: usize = 4096;
 const CONVENTIONAL: u32 = 16;
-/// Where sector 0 lies in an image of this size.
+/// Offset of sector 0 in an image of this size.
 const DATA: u64 = 1 << 20;
-/// Openings for writing.
+/// Number of openings for writing.
 const OPENINGS: usize = 7;
-/// Syncs of each.
+/// Number of syncs in each opening.
 const SYNCS: usize = 26;
-/// Every how many states the bytes are kept.
+/// Interval at which the bytes are kept, in states.
 const KEPT_EVERY: usize = 4;
 
-/// Where the metadata are.
+/// Location of the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Where {
     Conventional,
@@ -47,11 +47,11 @@ pub enum Where {
     Beside,
 }
 
-/// A drive, and where its metadata lie.
+/// A drive, and the location of its metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     pub place: Where,
-    /// Largest number of active zones; 0 is no limit.
+    /// Maximum number of active zones; 0 for no limit.
     active_max: u32,
     zones: u64,
     zone_bytes: u64,
@@ -63,11 +63,11 @@ impl Shape {
     pub const BESIDE: Shape = Shape::usual(Where::Beside);
     /// A drive with the lowest limit.
     pub const FEWEST_ACTIVE: Shape = Shape { active_max: ACTIVE_MIN, ..Shape::LOGGED };
-    /// The smallest drive, with larger zones: five of them have to hold the data.
+    /// The smallest drive, with larger zones because five of them have to hold the data.
     pub const SMALLEST: Shape =
         Shape { zones: 7, zone_bytes: 4 << 20, active_max: ACTIVE_MIN, ..Shape::BESIDE };
 
-    /// Tells the drives apart, except the usual ones.
+    /// Distinguishes the drives, except the usual ones.
     fn salt(self) -> u64 {
         u64::from(self.active_max) << 8 | (Shape::LOGGED.zones - self.zones)
     }
@@ -77,9 +77,9 @@ impl Shape {
     }
 }
 
-/// How the last opening ended, all of it synced. Closing writes batches that change no answer. They are the last ones, and
-/// hide what a loss of batches costs. After a cut the database reads all of itself when it is opened, and a damaged page in it
-/// keeps it from being opened.
+/// End of the last opening, after which everything is synced. Closing writes batches that change no
+/// answer. They are the last ones, and hide the consequences of losing batches. After a power cut,
+/// the database reads all of itself when it is opened, and a damaged page keeps it from opening.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     Closed,
@@ -119,7 +119,7 @@ impl Disk {
         disk
     }
 
-    /// The same bytes once more.
+    /// Copies the disk.
     pub fn copy(&self) -> Disk {
         let file = self.file.as_ref().map(|file| Arc::new(file.restart(1)));
         Disk { shape: self.shape, image: Arc::new(self.image.restart(1)), file }
@@ -136,7 +136,7 @@ impl Disk {
         MountOptions::default().with_cache_bytes(1 << 20)
     }
 
-    /// The file system, to be used or to be looked at.
+    /// Opens the file system, for use or read-only.
     pub fn open(&self, is_used: bool) -> Result<FileSystem, MakeError> {
         let (drive, waiters) = (self.drive(), waiters());
         let Some(file) = &self.file else {
@@ -164,7 +164,8 @@ impl Disk {
         }
     }
 
-    /// Mends lost pages of the metadata as the command does; what was lost, and what is left to find.
+    /// Repairs lost pages of the metadata in the same way as the command. Returns the losses, and
+    /// the findings that are left.
     pub fn salvage(&self, rounds_max: u32) -> Result<(Vec<Loss>, Vec<Finding>), MakeError> {
         let (drive, waiters) = (self.drive(), waiters());
         let beside = || self.file.clone().map(|file| Beside::Backing(file));
@@ -216,7 +217,7 @@ enum Side {
     File,
 }
 
-/// Blocks with metadata that belong together: a segment, or where copies of the superblock lie.
+/// A contiguous area of metadata: a segment, or the copies of the superblock.
 #[derive(Clone, Debug)]
 struct Area {
     side: Side,
@@ -232,7 +233,7 @@ pub struct Spot {
     block: u64,
 }
 
-/// What happens to the metadata.
+/// Damage to the metadata.
 #[derive(Clone, Debug)]
 pub enum Damage {
     Bits(Vec<(Spot, u32)>),
@@ -243,18 +244,19 @@ pub enum Damage {
         blocks: u64,
     },
     Swapped(Spot, Spot),
-    /// A segment as it was at a moment.
+    /// Restores a segment to an earlier moment.
     Segment {
         area: usize,
         moment: usize,
     },
-    /// All segments as they were, and the file beside. Copies of the superblock on the drive stay.
+    /// Restores all segments, and the file beside, to an earlier moment. Copies of the superblock
+    /// on the drive are kept.
     Place {
         moment: usize,
     },
 }
 
-/// Metadata at a moment: bytes of each area.
+/// Metadata at a moment, as the bytes of each area.
 struct Moment {
     state: usize,
     areas: Vec<Vec<u8>>,
@@ -263,19 +265,20 @@ struct Moment {
 pub struct Fixture {
     pub disk: Disk,
     pub paths: BTreeSet<String>,
-    /// What was synced, in order.
+    /// Synced states, in order.
     pub states: Vec<Answers>,
-    /// The first state that a store which lost its last batches may have: the superblock knows of no later beginning.
+    /// First permissible state of a store that has lost its last batches: the superblock names no
+    /// later beginning.
     pub first: usize,
     areas: Vec<Area>,
     moments: Vec<Moment>,
-    /// Blocks in use: of copies, of the newest segment, and all.
+    /// Blocks in use: copies of the superblock, blocks of the newest segment, and all of them.
     copies: Vec<Spot>,
     newest: Vec<Spot>,
     all: Vec<Spot>,
 }
 
-/// What a file is known to have.
+/// Known contents of files.
 type Known = Vec<(String, Vec<u8>)>;
 
 struct Builder {
@@ -286,7 +289,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// One change, of those that a file system takes.
+    /// Makes one change of those that a file system allows.
     fn step(&mut self, fs: &FileSystem, n: usize) {
         let waiter = impatient();
         let new = |kind| NewFile { uid: n as u32, gid: 7, ..NewFile::new(kind, 0o640) };
@@ -361,24 +364,27 @@ impl Builder {
     }
 }
 
-/// The first state that a store may have which was put back unnoticed: the superblock's number is `known`. `stores` are
-/// the store's own numbers after each sync, with its batches that have such a number.
+/// First permissible state of a store that was restored without detection: `known` is the number in
+/// the superblock. `stores` has the store's own number after each sync, with the number of its
+/// batches that have it.
 fn first_state(known: u64, stores: &[(u64, usize)]) -> usize {
     let Some(first) = stores.iter().position(|(number, _)| *number >= known) else {
         // Closing wrote batches, which change no answer, and an update.
         return stores.len() - 1;
     };
-    // A sync is several batches. Only the last one has what the sync is for: an earlier one is as it was one sync before.
+    // A sync is several batches. Only the last one contains the synced changes; the earlier ones
+    // leave the state as it was.
     first.saturating_sub(usize::from(stores[first].1 > 1))
 }
 
-/// `numbers` are the superblock's after each sync, and are those of the store, or of its batch before.
+/// Checks that `numbers`, those of the superblock after each sync, are the store's, or those of its
+/// previous batch.
 fn check_numbers(numbers: &[u64], stores: &[(u64, usize)]) {
     let is_behind = numbers.iter().zip(stores).filter(|(number, (store, _))| *number < store).count();
     assert!(is_behind * 10 < numbers.len(), "{is_behind}");
 }
 
-/// What `fs` has is what was written.
+/// Checks that `seen` equals what was written.
 fn agrees(seen: &Answers, known: &Known) {
     for (path, data) in known {
         let read: Vec<u8> = (0..data.len().div_ceil(BLOCK))
@@ -389,7 +395,7 @@ fn agrees(seen: &Answers, known: &Known) {
     assert!(seen.values().all(Result::is_ok));
 }
 
-/// How far the parts in `bytes` say that the store has come, and how many batches say that.
+/// Highest store number in the parts in `bytes`, and the number of batches with it.
 fn come(bytes: &[u8]) -> (u64, usize) {
     const PART: u32 = 2;
     let u64_at = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
@@ -402,11 +408,11 @@ fn come(bytes: &[u8]) -> (u64, usize) {
 }
 
 impl Fixture {
-    /// That of a drive, which all tests share.
+    /// The fixture of a drive, shared by all tests.
     pub fn of(shape: Shape, end: End) -> &'static Fixture {
         type Cell = OnceLock<Fixture>;
         static ALL: LazyLock<Mutex<HashMap<(Shape, End), &'static Cell>>> = LazyLock::new(Mutex::default);
-        // The lock is not held while a fixture is made, so that two are made at the same time.
+        // The lock is not held while a fixture is built, so that two can be built in parallel.
         let cell = *ALL.lock().entry((shape, end)).or_insert_with(|| Box::leak(Box::default()));
         cell.get_or_init(|| Fixture::new(shape, end))
     }
@@ -420,7 +426,7 @@ impl Fixture {
             next: 0,
         };
         let (mut states, mut numbers, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        // The store's number after each sync, and its batches with this number.
+        // Number of the store after each sync, and its batches with this number.
         let mut stores = Vec::new();
         let mut cut = None;
         for opening in 0..OPENINGS {
@@ -455,7 +461,7 @@ impl Fixture {
                 disk.copy()
             }
         };
-        // Paths that were not there yet are asked for as well: the answer is that there is none.
+        // Also ask for paths that did not exist yet. The answer is that there is none.
         let paths = builder.paths;
         let states: Vec<Answers> = states
             .into_iter()
@@ -515,7 +521,7 @@ impl Fixture {
             }
         }
         let begun = beginnings.iter().filter(|beginning| **beginning > 0).count();
-        // Segments turned over: more beginnings than segments.
+        // All segments were reused: more beginnings than segments.
         assert!(newest > self.areas.len() as u64 && begun >= 2, "{beginnings:?}");
         assert!(!self.copies.is_empty() && self.newest.len() > 5 && self.all.len() > 100);
     }
@@ -529,9 +535,9 @@ impl Fixture {
         from[random.random_range(0..from.len())]
     }
 
-    /// The damage of a case.
+    /// Random damage for a case.
     pub fn draw(&self, seed: u64) -> Damage {
-        // Others on each drive: the files beside are alike.
+        // Different on each drive, because the files beside them are alike.
         let random = &mut Pcg64Mcg::seed_from_u64(seed ^ self.disk.shape.salt() << 32);
         let bit = |random: &mut Pcg64Mcg| (self.spot(random), random.random_range(0..BLOCK as u32 * 8));
         match random.random_range(0..16) {
@@ -553,7 +559,7 @@ impl Fixture {
         }
     }
 
-    /// A damaged copy.
+    /// A copy of the disk with the damage.
     pub fn damaged(&self, damage: &Damage) -> Disk {
         let disk = self.disk.copy();
         let at = |spot: &Spot| self.areas[spot.area].at + spot.block * BLOCK as u64;
@@ -596,12 +602,12 @@ impl Fixture {
         disk.write(side, at, &self.moments[moment].areas[area]);
     }
 
-    /// The state that a moment had; the damage of a whole place put back to it.
+    /// State of a moment, and the damage that restores all metadata to it.
     pub fn put_back_to(&self, moment: usize) -> (usize, Damage) {
         (self.moments[moment].state, Damage::Place { moment })
     }
 
-    /// Whether a copy of the superblock is left.
+    /// True if a copy of the superblock is left.
     pub fn has_copy(&self, disk: &Disk) -> bool {
         self.areas.iter().filter(|area| area.segment.is_none()).any(|area| {
             let bytes = disk.read(area.side, area.at, area.blocks);
@@ -609,8 +615,8 @@ impl Fixture {
         })
     }
 
-    /// Losses of copies of the superblock that leave some: each update in conventional blocks, or the first eight blocks of a
-    /// home.
+    /// Damage that destroys some copies of the superblock: each update in conventional blocks, or
+    /// the first eight blocks of a home.
     pub fn lost_copies(&self) -> Vec<Damage> {
         let area = self.areas.iter().position(|area| area.segment.is_none()).unwrap();
         let zeroed = |block, blocks| Damage::Zeroed(Spot { area, block }, blocks);
@@ -625,7 +631,7 @@ impl Fixture {
     }
 }
 
-/// The segments that `anchor` names, each in its whole length.
+/// The segments named by `anchor`, in full length.
 fn segments(shape: Shape, anchor: &Anchor) -> Vec<Area> {
     let piece = |piece: u32| {
         let (side, begin, segment) = match shape.place {
@@ -645,7 +651,7 @@ fn zone_area(shape: Shape, zone: ZoneIndex) -> Area {
     Area { side: Side::Drive, at, blocks: shape.zone_bytes / BLOCK as u64, segment: None }
 }
 
-/// Where the metadata lie, as the superblock and the geometry say: below write pointers where there are some.
+/// Areas of metadata according to superblock and geometry, up to the write pointer if there is one.
 fn areas(disk: &Disk) -> Vec<Area> {
     let drive = disk.drive();
     let anchor = superblocks::find(&drive, &waiter()).unwrap().copy.anchor;

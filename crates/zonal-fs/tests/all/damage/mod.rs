@@ -1,8 +1,10 @@
-//! Damaged metadata: bits, blocks and segments that are not what the store wrote, and stores that were put back.
+//! Damaged metadata: bits, blocks and segments that the store did not write, and stores that were
+//! restored to an earlier state.
 //!
-//! After each damage the file system is looked at, checked, used, used by a later command, looked at again, and repaired.
-//! Every answer that it gives has to be one of a single state that was synced: the last one, or where only the last batches
-//! of the newest segment are gone, the one before them. What cannot be answered is an error.
+//! After each damage, the file system is opened read-only, checked, used, used by a later command,
+//! opened read-only again, and repaired. All its answers have to come from one synced state: the
+//! last one, or, if only the last batches of the newest segment are lost, the one before. If there
+//! is no answer, the result is an error.
 
 mod answers;
 mod fixture;
@@ -22,19 +24,19 @@ use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
 use zonal_fs::make::{Access, MakeError, superblock};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
-/// Longest that a case may take. A case that takes longer hangs, and ends the test.
+/// Time limit for a case. A case that exceeds it hangs, and ends the test.
 const CASE_MAX: Duration = Duration::from_secs(60);
 
-/// Rounds of a repair, as the command does them.
+/// Rounds of a repair, as in the command.
 const ROUNDS_MAX: u32 = 4;
 
-/// Cases of a drive: with `ZONAL_WHOLE`, and in the ordinary test.
+/// Cases per drive: with `ZONAL_WHOLE`, and in the ordinary test.
 const USUAL: (u64, u64) = (500, 100);
 
-/// Damage on the smallest drives.
+/// Cases for the smallest drives.
 const USUAL_FEW: (u64, u64) = (40, 10);
 
-/// What a case came to.
+/// Result of a case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
     Sound,
@@ -45,10 +47,10 @@ enum Outcome {
     LastBatchesLost,
 }
 
-/// The cases that run, and since when.
+/// Running cases, with their start times.
 static RUNNING: LazyLock<Mutex<HashMap<ThreadId, (Instant, String)>>> = LazyLock::new(Mutex::default);
 
-/// Ends the process where a case hangs: no caller can catch that.
+/// Ends the process if a case hangs, because nothing can catch that.
 fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -76,14 +78,14 @@ fn guarded<R>(what: String, case: impl FnOnce() -> Result<R, String>) -> Result<
     result.unwrap_or_else(panicked).map_err(|why| format!("{what}: {why}"))
 }
 
-/// What fsck finds, or why it stops.
+/// Findings of fsck, or its error.
 fn findings(disk: &Disk) -> Result<Vec<Finding>, MakeError> {
     let drive = disk.drive();
     let rows = disk.rows(&drive, Access::Verify)?;
     Ok(check(&rows, &superblock(&drive, &waiter())?, &drive, &waiter(), Options::default().with_data(true))?)
 }
 
-/// Mends as the command does; what is left.
+/// Repairs in the same way as the command. Returns the findings that are left.
 fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeError> {
     let drive = disk.drive();
     let superblock = superblock(&drive, &waiter())?;
@@ -100,14 +102,14 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
     Ok(found)
 }
 
-/// Writes a file of its own.
+/// Writes a separate file.
 fn later(fs: &FileSystem, data: &[u8]) -> Result<(), FsError> {
     let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(FileKind::File, 0o600))?;
     fs.write(&impatient(), ino, 0, Payload::Bytes(data))?;
     fs.sync(&impatient())
 }
 
-/// The later file is there if its command succeeded, and is never something else.
+/// Checks that the later file exists if its command succeeded, and that its contents are right.
 fn check_later(fs: &FileSystem, is_synced: bool, data: &[u8]) -> Result<(), String> {
     match fs.resolve(LATER) {
         Err(FsError::NotFound) if is_synced => Err("permanent: the later file is gone".to_owned()),
@@ -119,7 +121,7 @@ fn check_later(fs: &FileSystem, is_synced: bool, data: &[u8]) -> Result<(), Stri
     }
 }
 
-/// A refusal names a place, unless all copies of the superblock are gone.
+/// Checks that a refusal names a place, unless all copies of the superblock are lost.
 fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
     let places = ["zone ", "piece ", "block ", "superblock", "beside the drive"];
     match !has_copy || places.iter().any(|place| error.contains(place)) {
@@ -128,8 +130,8 @@ fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
     }
 }
 
-/// After a repair of metadata with lost pages the file system opens and takes files, fsck finds no more than it said, and each
-/// answer is right, told to be lost, or an error.
+/// After a repair of lost pages, the file system opens and accepts files, fsck finds no more than
+/// was reported, and each answer is right, reported as lost, or an error.
 fn check_salvage(
     fixture: &Fixture,
     disk: &Disk,
@@ -247,7 +249,8 @@ fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Plays the cases of a drive, which it calls `name`: one of these numbers if no other is asked for.
+/// Plays the cases of the drive `name`: a number of them depending on the mode, unless another is
+/// requested.
 fn campaign(name: &str, shape: Shape, (whole, sample): (u64, u64)) {
     let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(whole, sample)));
     let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));
@@ -264,7 +267,7 @@ fn campaign(name: &str, shape: Shape, (whole, sample): (u64, u64)) {
     println!("damage: {name} {cases} cases, {outcomes:?}, {} defects", defects.len());
     let shown: Vec<&String> = defects.iter().take(10).collect();
     assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
-    // The campaign reaches what it is for.
+    // The campaign covers its purpose.
     let outcomes_needed = [Outcome::Sound, Outcome::Refused, Outcome::Mended];
     let is_varied = outcomes_needed.iter().all(|outcome| outcomes.contains_key(outcome));
     assert!(cases < USUAL.1 || is_varied, "{outcomes:?}");
@@ -323,7 +326,7 @@ fn lost_copies_of_the_superblock_leave_the_others() {
     }
 }
 
-/// What the judge says of a change that no sync of the history made, though every sum is right.
+/// Verdict on a change that was made outside of the history, with correct checksums.
 fn planted(fixture: &Fixture, change: impl FnOnce(&FileSystem)) -> Result<Outcome, String> {
     let disk = fixture.damaged(&Damage::Bits(Vec::new()));
     let fs = disk.open(true).unwrap();

@@ -1,12 +1,15 @@
-//! Writes of a file system at work that the drive loses or misdirects, of data, metadata and superblocks.
+//! Writes of a running file system that are lost or misdirected by the drive: data, metadata and
+//! superblocks.
 //!
-//! Every read returns what was written last, or an error: at once, after the file system is opened again on a drive that is sound by then, and
-//! after more writes and the garbage collection of all zones.
+//! Every read returns the last written data or an error: immediately, after the file system is
+//! reopened on a drive that no longer fails, and after more writes and garbage collection of all
+//! zones.
 //!
-//! # A loss that cannot be known
-//! If a drive loses the last batches of metadata, or overwrites them, and also loses every update of the superblock that names them, nothing
-//! on it is newer than the batch before. It is as if the power had failed then, and so the files may be as after that batch. A file that was
-//! changed between the last sync and that batch may have any part of the change.
+//! # An undetectable loss
+//! If a drive loses or overwrites the last batches of metadata, and also loses every superblock
+//! update that names them, nothing on it is newer than the previous batch. That is equivalent to a
+//! power failure at that time, so the files may be in the state of that batch. A file changed
+//! between the last sync and that batch may have any part of the change.
 
 use super::{FILES, History, Outcome, Where, all_of, check_file, write};
 use crate::common::{bytes, impatient, read_all, waiter};
@@ -28,19 +31,19 @@ use zonal_io::device::{Command, Context, Device, Landing, Submitted, Wrapper};
 use zonal_io::fault::{Fault, Plan};
 use zonal_io::owner::ZONAL_MAGIC;
 
-/// Counts commands with metadata.
+/// Counts commands that write metadata.
 struct Metadata {
     inner: Arc<dyn Device>,
-    /// Those with a head of the log, and in place.
+    /// Commands with a head of the log that were executed in place.
     stored: AtomicU64,
     misplaced: AtomicU64,
-    /// The last one, if it was an update of the superblock and in place.
+    /// The last command, if it was a superblock update and in place.
     superblock: Mutex<Option<u64>>,
     /// Blocks stored together with heads since the last [`Session::note`].
     blocks: Mutex<Vec<u64>>,
 }
 
-/// Stands for the contents of a block.
+/// Hash of a block's contents.
 fn hash(block: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     block.hash(&mut hasher);
@@ -91,7 +94,7 @@ impl Wrapper for Metadata {
     }
 }
 
-/// A name, as the last calls left it.
+/// A name, after the last calls.
 #[derive(Clone, Debug)]
 enum State {
     File(Rc<Vec<u8>>),
@@ -124,15 +127,16 @@ struct Session<'a> {
     random: Pcg64Mcg,
     metadata: Arc<Metadata>,
     states: States,
-    /// Names that were changed since the last sync.
+    /// Names changed since the last sync.
     changed: BTreeSet<String>,
     synced: States,
     batches: Vec<Batches>,
-    /// Counts when they were noted.
+    /// Counters at the last note.
     noted: (u64, u64),
 }
 
-/// States after a call that stored batches of metadata, and the count of misplaced commands before and after it.
+/// States after a call that stored batches of metadata, and the number of misplaced commands before
+/// and after it.
 struct Batches {
     states: States,
     misplaced: [u64; 2],
@@ -169,7 +173,7 @@ impl Session<'_> {
         }
     }
 
-    /// Notes the batches since the last note.
+    /// Records the batches since the last note.
     fn note(&mut self) {
         let now = self.metadata.counts();
         let (stored, misplaced) = std::mem::replace(&mut self.noted, now);
@@ -192,7 +196,8 @@ impl Session<'_> {
             self.states.extend(doubtful);
             return;
         }
-        // With a part of the last batch misplaced, the one before may have any part of the changes.
+        // If a part of the last batch was misplaced, the previous one may contain any part of the
+        // changes.
         if self.metadata.counts().1 != self.noted.1 {
             self.note();
         }
@@ -202,7 +207,7 @@ impl Session<'_> {
     }
 }
 
-/// Rules for a place of the drive, or for all of it.
+/// Rules for one place on the drive, or for all of it.
 fn plan(place: Where, random: &mut Pcg64Mcg) -> String {
     let mut plan = format!("seed = {}\n", random.random_range(0..1 << 20));
     for _ in 0..random.random_range(1..3) {
@@ -273,7 +278,7 @@ fn play(history: &History, rig: &Rig, plan: &str, seed: u64) -> Result<Outcome, 
     let fired: u64 = fault.fired_each().iter().sum();
     drop(fault);
 
-    // The drive is sound from here on.
+    // The drive no longer fails from here on.
     let reach = || open(&rig.drive(), &waiters(), rig.beside(), MountOptions::default());
     let Ok(fs) = reach() else { return Ok(Outcome::Refused) };
     let mut outcome = if fired == 0 { Outcome::Spared } else { Outcome::Sound };
@@ -284,7 +289,8 @@ fn play(history: &History, rig: &Rig, plan: &str, seed: u64) -> Result<Outcome, 
             if metadata.superblock.lock().is_some_and(|superblock| there.contains(&superblock)) {
                 return Err(format!("{wrong}, though the superblock was stored last"));
             }
-            // In a file beside the drive no batch is lost. A batch counts unless a part of it was misplaced or overwritten.
+            // In a file beside the drive no batch is lost. A batch is valid unless a part of it was
+            // misplaced or overwritten.
             let mut unnoticeable = batches.into_iter().rev().take_while(|batches| {
                 let is_last = misplaced > batches.misplaced[0] && rig.beside().is_none();
                 let is_whole = batches.misplaced[0] == batches.misplaced[1]
@@ -336,7 +342,7 @@ pub fn campaign(history: &History) {
     super::count("faults", history, |seed| case(history, seed));
 }
 
-/// A canary: without checksums no header is compared, and the campaign has to find wrong bytes.
+/// A canary: without checksums headers are not compared, and the campaign has to find wrong bytes.
 #[test]
 fn campaign_finds_wrong_bytes_of_a_file_system_without_checksums() {
     let options = MakeOptions::default().with_is_unsummed(true);

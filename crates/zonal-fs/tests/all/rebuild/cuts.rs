@@ -1,4 +1,4 @@
-//! The power goes: before the metadata were lost, and while they are put together.
+//! Power cuts before metadata were lost, and during a rebuild.
 
 use crate::common::{bytes, waiter};
 use crate::rebuild::rig::{BLOCK, Rig, Where, waiters};
@@ -21,7 +21,7 @@ fn rebuild_that_a_cut_ends_can_be_done_again() {
         rig.lose_metadata();
         rig.backing.sync().unwrap();
         let (mut cuts, mut after) = (0, 1);
-        // Up to the first rebuild that comes to its end.
+        // Up to the first rebuild that completes.
         loop {
             rig.backing.cut_at(rig.backing.calls() + after);
             let ended = rig.reach().map_err(|e| e.to_string()).and_then(|drive| {
@@ -32,7 +32,7 @@ fn rebuild_that_a_cut_ends_can_be_done_again() {
             rig.cut(41 + after);
             match ended {
                 Ok(_) => break,
-                // The cut came after all that counts.
+                // The cut was after everything relevant.
                 Err(error) if error.contains("nothing is lost") && after > 1 => break,
                 Err(error) => assert!(was_cut, "{place:?}, {after} calls: {error}"),
             }
@@ -54,7 +54,7 @@ fn file_beside_that_was_not_finished_is_made_anew() {
     let path = rig.beside().unwrap();
     let unfinished = path.with_file_name("rows.rebuild");
     let whole = std::fs::read(&path).unwrap();
-    // What a rebuild leaves that is killed at its very beginning, and later.
+    // Left by a rebuild that was killed at the very beginning, or later.
     for half in [&b""[..], &whole[..whole.len() / 2]] {
         std::fs::write(&unfinished, half).unwrap();
         lose_and_rebuild(&rig);
@@ -68,7 +68,7 @@ fn what_no_commit_knew_counts_no_more_once_it_was_opened_again() {
     let fs = rig.open();
     let kept = file(&fs, "kept", &bytes(1, 10 * BLOCK));
     fs.sync(&waiter()).unwrap();
-    // Neither is ever synced: the second file's number is given again.
+    // Neither is ever synced, and the number of the second file is reused.
     write(&fs, kept, 2 * BLOCK, &bytes(2, 3 * BLOCK));
     let lost = file(&fs, "lost", &bytes(3, 12 * BLOCK));
     crate::common::settle(&fs);
@@ -85,7 +85,7 @@ fn what_no_commit_knew_counts_no_more_once_it_was_opened_again() {
         &zonal_fs::NewFile::new(zonal_fs::format::FileKind::File, 0o644),
     );
     assert_eq!(again.unwrap(), lost);
-    // With a hole where the other one had data.
+    // With a hole where the other file had data.
     write(&fs, lost, 8 * BLOCK, &bytes(4, BLOCK));
     fs.sync(&waiter()).unwrap();
     drop(fs);
@@ -107,7 +107,7 @@ fn number_of_a_file_that_was_given_again_shows_nothing_of_its_first_owner() {
     rig.drive_flush(&fs);
     drop(fs);
     rig.cut(61);
-    // What says that the first owner was in no commit is gone: an opening of which nothing is left.
+    // The opening that would show that the first owner was in no commit has left no units.
     let fs = rig.open();
     file(&fs, "between", &[]);
     fs.sync(&waiter()).unwrap();
@@ -125,7 +125,7 @@ fn number_of_a_file_that_was_given_again_shows_nothing_of_its_first_owner() {
     assert!(found["/between"] == expected["/between"]);
 }
 
-/// Openings without a commit in between give no number twice.
+/// Openings without a commit in between do not reuse numbers.
 #[test]
 fn numbers_of_an_opening_that_committed_nothing_are_not_given_again() {
     let mut rig = Rig::new(Where::Conventional, 70);
@@ -142,7 +142,7 @@ fn numbers_of_an_opening_that_committed_nothing_are_not_given_again() {
     fs.sync(&waiter()).unwrap();
     drop(fs);
     let rebuilt = lose_and_rebuild(&rig);
-    // The openings committed nothing, and the zone was written again after them.
+    // The openings committed nothing, and the zone was rewritten after them.
     assert_eq!((rebuilt.files, rebuilt.uncommitted + rebuilt.earlier), (1, 3));
     assert_eq!(rig.contents()["/f"].as_ref(), Some(&bytes(9, 3 * BLOCK)));
 }

@@ -1,4 +1,4 @@
-//! Zones with what is no unit, or not all of one; a superblock that is gone; and what is refused.
+//! Zones with garbage or torn units; a lost superblock; and refusals.
 
 use crate::common::{bytes, read_all, waiter};
 use crate::rebuild::rig::{BLOCK, EVERYWHERE, Rig, UUID, Where, waiters};
@@ -14,10 +14,10 @@ use zonal_fs::{FsError, MountOptions};
 use zonal_io::buffer::IoBuf;
 use zonal_io::fault::{Fault, Plan};
 
-/// The first zone for data of a drive without conventional zones whose metadata are in a log.
+/// First data zone of a drive without conventional zones and with its metadata in a log.
 const DATA: u32 = 7;
 
-/// A unit of `blocks` blocks of a file of its own.
+/// A unit of `blocks` blocks of a separate file.
 fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let data = bytes(ino, blocks as usize * BLOCK);
     let mut header = Header {
@@ -37,7 +37,7 @@ fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     unit
 }
 
-/// Beginning of the first zone for data.
+/// First sequence in the first data zone.
 fn begun(rig: &Rig) -> u64 {
     let drive = rig.drive();
     let start = drive.volume().info().geometry.start_of(ZoneIndex(DATA));
@@ -51,7 +51,7 @@ fn append(rig: &Rig, zone: u32, data: &[u8]) {
     drive.flush(&waiter()).unwrap();
 }
 
-/// Writes a zone again, with something else in it.
+/// Rewrites a zone with changes.
 fn rewrite(rig: &Rig, zone: u32, change: impl FnOnce(&mut [u8])) {
     let drive = rig.drive();
     let report = drive.report(&waiter()).unwrap();
@@ -64,7 +64,7 @@ fn rewrite(rig: &Rig, zone: u32, change: impl FnOnce(&mut [u8])) {
     drive.flush(&waiter()).unwrap();
 }
 
-/// A drive with a file in its first zone for data.
+/// A drive with a file in its first data zone.
 fn one_file(seed: u64) -> Rig {
     let rig = Rig::new(Where::Logged, seed);
     let fs = rig.open();
@@ -74,7 +74,7 @@ fn one_file(seed: u64) -> Rig {
     rig
 }
 
-/// Writes another file after what there is in the first zone for data.
+/// Writes another file after the existing data in the first data zone.
 fn another(rig: &Rig, path: &str, data: &[u8]) {
     let fs = rig.open();
     file(&fs, path, data);
@@ -87,7 +87,7 @@ fn torn_unit_is_left_out_and_what_lies_behind_it_is_found() {
     for torn in [1, 3, 5] {
         let rig = one_file(10);
         append(&rig, DATA, &unit(900, 6, |header| header.begun = begun(&rig))[..torn * BLOCK]);
-        // Of the length that is missing, and longer.
+        // One exactly as long as the missing part, and a longer one.
         another(&rig, "g", &bytes(2, 6 * BLOCK));
         another(&rig, "h", &bytes(3, 3 * BLOCK));
         let expected = rig.contents();
@@ -131,7 +131,7 @@ fn unit_in_a_file_is_data_and_nothing_else() {
 fn damaged_data_is_told_to_its_readers_and_damaged_headers_cost_their_units() {
     let rig = one_file(14);
     another(&rig, "g", &bytes(2, 6 * BLOCK));
-    // Units of 8 blocks, the first of them with blocks 0 to 6 of the first file.
+    // Units of 8 blocks, the first with blocks 0 to 6 of the first file.
     rewrite(&rig, DATA, |data| {
         data[3 * BLOCK + 9] ^= 1;
         data[8 * BLOCK + 100] ^= 1;
@@ -298,7 +298,8 @@ fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
     fs.sync(&waiter()).unwrap();
     drop(fs);
     std::fs::remove_file(&rows).unwrap();
-    // The second unit's header, in zone 2: what it vouched for is garbage, and what follows is found.
+    // The header of the second unit, in zone 2: its data becomes garbage, and the following units
+    // are found.
     let sector = 2 * 64 * 8 + 8 * 8;
     device.change_bad_blocks(format!("+{sector}-{}", sector + 7).parse().unwrap());
     let options = RebuildOptions::default().with_beside(rows.clone());

@@ -1,4 +1,4 @@
-//! Metadata that are lost are put together from the zones.
+//! Lost metadata are rebuilt from the zones.
 
 mod cuts;
 mod damage;
@@ -15,7 +15,7 @@ use zonal_fs::fsck::Finding;
 use zonal_fs::rebuild::Rebuilt;
 use zonal_fs::{FileSystem, NewFile, Payload, ROOT};
 
-/// Makes a file at a path of the root, or of a directory in it, with these bytes.
+/// Creates a file with these bytes at a path in the root, or in a directory of it.
 fn file(fs: &FileSystem, path: &str, data: &[u8]) -> u64 {
     let waiter = waiter();
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -35,7 +35,7 @@ fn write(fs: &FileSystem, ino: u64, offset: usize, data: &[u8]) {
     assert_eq!(written, data.len() as u64);
 }
 
-/// Loses the metadata, puts them together, and finds nothing wrong with them.
+/// Loses the metadata, rebuilds them, and expects no findings.
 fn lose_and_rebuild(rig: &Rig) -> Rebuilt {
     assert_eq!(rig.findings(), [], "{:?}", rig.place);
     rig.lose_metadata();
@@ -45,7 +45,7 @@ fn lose_and_rebuild(rig: &Rig) -> Rebuilt {
     rebuilt
 }
 
-/// All files of `expected` are where they were, with their bytes.
+/// Checks that all files of `expected` are in place, with their bytes.
 fn has_all(found: &Contents, expected: &Contents) {
     for (path, data) in expected {
         let there = found.get(path).unwrap_or_else(|| panic!("{path} is missing: {:?}", found.keys()));
@@ -53,7 +53,8 @@ fn has_all(found: &Contents, expected: &Contents) {
     }
 }
 
-/// Files of many kinds with a history: written over, cut short, replaced, deleted, and moved by the collector.
+/// Files of many kinds with a history: overwritten, truncated, replaced, deleted, and moved by
+/// garbage collection.
 fn with_history(fs: &FileSystem) {
     let waiter = waiter();
     let files: Vec<u64> = (0..60u64)
@@ -63,7 +64,8 @@ fn with_history(fs: &FileSystem) {
         write(fs, files[n], n * 777, &bytes(100 + n as u64, 9000));
     }
     for n in (0..60usize).step_by(7) {
-        // In the midst of a block: zeroes tell of it. At a block's end nothing does, until it is written again.
+        // Within a block, zeroes record the truncation. At a block's end nothing does until the
+        // block is rewritten.
         fs.truncate(&waiter, files[n], (n * 2999 / 2) as u64).unwrap();
         fs.truncate(&waiter, files[n], (n * 2999 / 3 / BLOCK * BLOCK) as u64).unwrap();
         write(fs, files[n], n * 2999 / 3 / BLOCK * BLOCK, b"the end");
@@ -76,7 +78,7 @@ fn with_history(fs: &FileSystem) {
         )
         .unwrap();
     }
-    // Until the collector has been everywhere.
+    // Until all zones have been collected.
     for round in 0..30u64 {
         let ino = file(fs, &format!("round-{round}"), &bytes(1000 + round, 400_000));
         fs.sync(&waiter).unwrap();
@@ -107,7 +109,7 @@ fn metadata_lost_are_put_together_with_every_file_and_its_bytes() {
         has_all(&found, &expected);
         let count = |contents: &Contents| contents.values().flatten().count() as u64;
         assert_eq!((rebuilt.files, rebuilt.torn, rebuilt.damaged), (count(&found), 0, 0), "{place:?}");
-        // It is a file system like any other, and can be lost again.
+        // It is a normal file system, and its metadata can be lost again.
         let fs = rig.open();
         with_more(&fs);
         let expected = common::contents(&fs).unwrap();
@@ -117,7 +119,7 @@ fn metadata_lost_are_put_together_with_every_file_and_its_bytes() {
     }
 }
 
-/// The work that the test does on a file system after it was put together.
+/// Work of the test on a rebuilt file system.
 fn with_more(fs: &FileSystem) {
     let waiter = waiter();
     for n in 0..10 {
@@ -129,7 +131,7 @@ fn with_more(fs: &FileSystem) {
     fs.sync(&waiter).unwrap();
 }
 
-/// Pointers of the zones for data.
+/// Write pointers of the data zones.
 fn zones(rig: &Rig) -> Vec<u64> {
     let first = if rig.place == Where::Conventional { 16 } else { 7 };
     let report = rig.drive().report(&waiter()).unwrap();
@@ -228,7 +230,7 @@ fn handles_from_before_a_rebuild_name_no_file_after_it() {
         fs.sync(&waiter()).unwrap();
         let mut before = handles(&fs);
         drop(fs);
-        // Openings that leave no unit: a rebuild knows nothing of them.
+        // Openings that leave no unit are invisible to a rebuild.
         for round in 0..3 {
             let fs = rig.open();
             for n in 0..30 {

@@ -1,4 +1,4 @@
-//! Random histories: what was synced is there after the metadata were lost, each file under some name.
+//! Random histories: synced data survives the loss of the metadata, each file under some name.
 
 use crate::common::interleaved::Interleaved;
 use crate::common::{FsStep, Model, apply, contents, name, read_all, waiter};
@@ -44,7 +44,7 @@ fn case(seed: u64) -> u64 {
         }
         fs.sync(&waiter()).unwrap();
         victims += fs.statistics().gc_victims;
-        // What comes now is lost, and may not be seen again.
+        // Changes from here on are lost, and must not be visible again.
         let mut lost = model.clone();
         for _ in 0..10 {
             let step = FsStep::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
@@ -59,14 +59,14 @@ fn case(seed: u64) -> u64 {
         for (n, file) in &model.names {
             let ino = fs.lookup(ROOT, &name(*n)).unwrap();
             let found = read_all(&fs, ino).unwrap();
-            // All of it may have been in a commit that another call asked for.
+            // All of it may have been in a commit requested by another call.
             if found != model.files[file] {
                 model.files.insert(*file, found.clone());
             }
             expected.insert(ino, found);
             touched.insert(*file);
         }
-        // A unit of this opening tells what was in no commit before it.
+        // A unit of this opening shows that earlier units were in no commit.
         let mark = fs.create(&waiter(), ROOT, b"mark", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), mark, 0, Payload::Bytes(b"mark")).unwrap();
         fs.sync(&waiter()).unwrap();
@@ -80,7 +80,7 @@ fn case(seed: u64) -> u64 {
             assert!(found.contains(data), "seed {seed}: file {ino} of {} bytes is not there", data.len());
         }
         drop(fs);
-        // Other names, and what was deleted: the next round begins with nothing.
+        // Names may differ and deleted files may be back, so the next round starts from scratch.
         rig = Rig::new(rig.place, seed + 1);
         model = Model::default();
     }
@@ -95,7 +95,7 @@ fn whatever_happened_all_files_are_there_with_their_bytes() {
     assert!(victims > cases, "{victims} victims");
 }
 
-/// Copies that go out after a write of the same blocks, which they know nothing of.
+/// Copies that are sent after a write of the same blocks, which they do not contain.
 #[test]
 fn copy_that_is_later_than_what_took_its_place_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
     }
 }
 
-/// Metadata that are damaged anywhere: they open, or are told to be damaged, or are put together again.
+/// Metadata damaged anywhere: they open, are reported as damaged, or are rebuilt.
 #[test]
 fn metadata_damaged_anywhere_are_mended_or_made_anew() {
     let mut rebuilt = 0;

@@ -1,4 +1,5 @@
-//! A file system on a drive over a twin that forgets, and how its metadata are lost.
+//! A file system on a drive with a backing that forgets unsynced data, and the loss of its
+//! metadata.
 
 use crate::common::{contents, waiter};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub const UUID: [u8; 16] = *b"lost its metadat";
 pub const BLOCK: usize = 4096;
 pub const ZONE_BYTES: u64 = 512 << 10;
 
-/// Where the metadata are.
+/// Location of the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Where {
     Conventional,
@@ -49,7 +50,8 @@ pub fn waiters() -> Waiters {
 }
 
 impl Rig {
-    /// A drive of 40 zones, 16 of them conventional if the metadata go there, with an empty file system.
+    /// A drive of 40 zones with an empty file system. 16 zones are conventional if the metadata are
+    /// in conventional zones.
     pub fn new(place: Where, seed: u64) -> Rig {
         Rig::with(place, seed, MakeOptions::default())
     }
@@ -82,7 +84,7 @@ impl Rig {
         self.reach_through(|device| device)
     }
 
-    /// Reaches the drive through a wrapper.
+    /// Opens the drive through a wrapper.
     pub fn reach_through(
         &self,
         wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
@@ -103,7 +105,7 @@ impl Rig {
         contents(&self.open()).unwrap()
     }
 
-    /// The power goes and comes back.
+    /// Cuts the power and restores it.
     pub fn cut(&mut self, seed: u64) {
         if self.backing.is_on() {
             self.backing.cut();
@@ -117,7 +119,7 @@ impl Rig {
         self
     }
 
-    /// Writes over blocks of zone 0, or of the conventional zones.
+    /// Overwrites blocks of zone 0, or of the conventional zones.
     pub fn scribble(&self, block: u64, blocks: u32) {
         let mut buf = IoBuf::zeroed(blocks * BLOCK as u32);
         buf.fill(0x5A);
@@ -126,7 +128,7 @@ impl Rig {
         drive.flush(&waiter()).unwrap();
     }
 
-    /// What has landed becomes durable, though no commit knows of it.
+    /// Makes everything on the drive durable, without a commit.
     pub fn drive_flush(&self, fs: &FileSystem) {
         Drive::new(fs.volume().clone()).flush(&waiter()).unwrap();
     }
@@ -137,7 +139,7 @@ impl Rig {
         drive.flush(&waiter()).unwrap();
     }
 
-    /// The metadata are gone.
+    /// Destroys the metadata.
     pub fn lose_metadata(&self) {
         match self.place {
             Where::Conventional => (0..16).for_each(|zone| self.scribble(4 + zone * 100, 100)),
@@ -149,7 +151,7 @@ impl Rig {
         }
     }
 
-    /// All copies of the superblock are gone.
+    /// Destroys all copies of the superblock.
     pub fn lose_superblock(&self) {
         match self.place {
             Where::Conventional => self.scribble(0, 4),
@@ -165,7 +167,7 @@ impl Rig {
         rebuild(&self.drive(), &waiters(), &options.with_beside(self.beside()))
     }
 
-    /// What fsck finds, with all data read.
+    /// Findings of fsck, with all data read.
     pub fn findings(&self) -> Vec<Finding> {
         self.try_findings().unwrap()
     }
@@ -178,7 +180,7 @@ impl Rig {
         Ok(check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?)
     }
 
-    /// Creates a drive of this kind with these bytes, and with these in the file beside it.
+    /// A drive of this kind with these bytes, and the given bytes in the file beside it.
     pub fn copied(&self, drive: &[u8], file: &[u8]) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let copy = Rig { place: self.place, backing: Arc::new(CutBacking::with_bytes(drive, 1)), directory };
