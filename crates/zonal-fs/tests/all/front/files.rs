@@ -1,4 +1,4 @@
-//! How many files there are.
+//! The count of files.
 
 use super::{file, new_file};
 use crate::common::{bytes, waiter};
@@ -62,7 +62,7 @@ fn count_is_in_a_row_and_is_not_made_again() {
     }
     fs.sync(&waiter()).unwrap();
     drop(fs);
-    // What the row says is taken, as it was written by the last commit.
+    // The row is trusted, because it was written by the last commit.
     made.change(|rows| rows.put(key::counter("files"), 100u64.to_le_bytes().to_vec()));
     assert_eq!(used(&made.open()), 100);
 }
@@ -74,7 +74,7 @@ fn files_are_counted_after_a_commit_without_a_count() {
     fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 5000))).unwrap();
     fs.sync(&waiter()).unwrap();
     drop(fs);
-    // As a program leaves it that knows of no count: it removes a file, and counts its opening.
+    // As left by a program without the counter: it removes a file, and counts its opening.
     made.change(|rows| {
         rows.put(key::counter("files"), 100u64.to_le_bytes().to_vec());
         rows.put(key::counter("sequence"), (9u64 << 32).to_le_bytes().to_vec());
@@ -86,10 +86,10 @@ fn files_are_counted_after_a_commit_without_a_count() {
     fs.sync(&waiter()).unwrap();
     drop(fs);
     assert_eq!(made.findings(), []);
-    // A row that cannot be read is no reason to refuse the file system.
+    // A row that cannot be decoded is no reason to refuse the file system.
     made.change(|rows| rows.put(key::counter("files"), vec![1, 2, 3]));
     assert_eq!(used(&made.open()), 3);
-    // A row that is not there, as in a file system from before.
+    // No row, as in an older file system.
     made.change(|rows| {
         rows.delete(key::counter("files"));
         rows.delete(key::counter("files-as-of"));

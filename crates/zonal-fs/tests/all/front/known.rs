@@ -1,4 +1,4 @@
-//! Files that a kernel knows, and files that it opens as it makes them.
+//! Files known to a kernel, and files opened on creation.
 
 use super::{file, new_file};
 use crate::common::{bytes, settle, waiter};
@@ -29,7 +29,7 @@ fn known_file_without_a_name_goes_when_it_is_forgotten() {
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     assert_eq!(fs.attributes(ino).unwrap().links, 0);
     fs.forget(ino, 2).unwrap();
-    // Calls that use it meanwhile do not end it.
+    // Other calls that use the file do not end it.
     fill(&fs, ino);
     fs.truncate(&waiter(), ino, 9000).unwrap();
     fs.open_file(ino).unwrap().close(&waiter()).unwrap();
@@ -73,7 +73,7 @@ fn file_with_a_name_stays_when_it_is_forgotten() {
     let (_made, fs) = Made::new();
     let ino = file(&fs, b"f");
     fs.know(ino).unwrap();
-    // More often than it was told, and a number that was never told.
+    // More often than it was reported, and a number that was never reported.
     fs.forget(ino, 7).unwrap();
     fs.forget(ino + 1, 1).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().links, 1);
@@ -194,7 +194,7 @@ fn open_or_create_tells_what_is_in_the_way() {
     let ino = file(&fs, b"f");
     let below = fs.open_or_create(&waiter(), (ino, b"g"), &new_file(), IfThere::Open);
     assert!(matches!(below, Err(FsError::NotDirectory)));
-    // The new file's attributes say nothing about the file that is there.
+    // The attributes for a new file do not affect an existing one.
     let opened = open(b"f", &NewFile::new(FileKind::File, 0o600)).unwrap();
     assert_eq!((opened.file.ino(), opened.attributes.mode, opened.is_new), (ino, 0o644, false));
     fs.forbid_changes("it is to be looked at");

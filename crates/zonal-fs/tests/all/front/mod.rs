@@ -1,4 +1,4 @@
-//! What a front of a kernel asks for: calls that do in one step what several would do with gaps between them.
+//! Calls for a kernel front end: they combine steps that would leave gaps if made separately.
 
 mod files;
 mod known;

@@ -1,4 +1,4 @@
-//! Data and holes of a file while data waits in memory, and copies that cannot be done whole.
+//! Data and holes of a file with data in memory, and copies that cannot be completed.
 
 use super::file;
 use crate::common::{bytes, read_all, settle, waiter};
@@ -14,7 +14,7 @@ fn write(fs: &FileSystem, ino: u64, block: u64, blocks: u64) {
     assert_eq!(fs.write(&waiter(), ino, block * BLOCK, Payload::Bytes(&data)).unwrap(), blocks * BLOCK);
 }
 
-/// Ranges of data, in blocks.
+/// Data ranges, in blocks.
 fn data(fs: &FileSystem, ino: u64) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -33,12 +33,12 @@ fn data_in_memory_is_data_and_joins_what_is_on_the_drive() {
     fs.sync(&waiter()).unwrap();
     let open = fs.open_file(ino).unwrap();
     write(&fs, ino, 13, 1);
-    // It waits in the write buffer.
+    // Still in the write buffer.
     settle(&fs);
     assert_eq!(fs.attributes(ino).unwrap().blocks, 3);
     assert_eq!(data(&fs, ino), [(10, 14)]);
     assert_eq!(fs.seek(ino, 13 * BLOCK + 5, Seek::Data).unwrap(), 13 * BLOCK + 5);
-    // A write elsewhere sends it on, to wait for pieces of other files.
+    // A write elsewhere moves it on, to wait for pieces of other files.
     write(&fs, ino, 30, 1);
     settle(&fs);
     assert_eq!(fs.attributes(ino).unwrap().blocks, 3);
@@ -134,7 +134,7 @@ fn copy_keeps_holes_and_frees_what_they_replace() {
     let (from, to) = (read_all(&fs, source).unwrap(), read_all(&fs, target).unwrap());
     assert!(to[5 * 4096..307 * 4096] == from);
     assert_eq!(to.len(), 320 * 4096);
-    // A hole at the end of the source makes the target longer.
+    // A hole at the end of the source extends the target.
     fs.truncate(&waiter(), source, 400 * BLOCK).unwrap();
     let tail =
         fs.copy_range(&waiter(), (source, 300 * BLOCK + 7), (target, 320 * BLOCK), 1 << 40, SetIds::Keep);

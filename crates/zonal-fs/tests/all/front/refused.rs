@@ -1,4 +1,4 @@
-//! Calls that are refused: they say why, and change nothing.
+//! Refused calls return the reason, and change nothing.
 
 use super::{file, new_file};
 use crate::common::{bytes, waiter};
@@ -7,7 +7,7 @@ use zonal_fs::format::{FileKind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, Rename, Target};
 
-/// A call that ends the file `b`.
+/// A call that removes the file `b`.
 type Ends = fn(&FileSystem, u64) -> Result<(), FsError>;
 
 #[test]

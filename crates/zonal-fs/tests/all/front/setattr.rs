@@ -1,4 +1,4 @@
-//! Attributes that are changed together, and set-id bits.
+//! Changes of several attributes at once, and set-id bits.
 
 use super::file;
 use crate::common::{bytes, settle, waiter};
@@ -56,7 +56,7 @@ fn size_that_stays_leaves_the_time_of_the_data() {
     let same = resize(10_000, None);
     assert_eq!((same.mtime, same.ctime), (100, 200));
     at.wall.set(300);
-    // As ftruncate asks for.
+    // As requested by ftruncate.
     assert_eq!(resize(10_000, Some(SetTime::Now)).mtime, 300);
     at.wall.set(400);
     fs.truncate(&at, ino, 10_000).unwrap();

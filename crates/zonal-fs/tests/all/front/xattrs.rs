@@ -1,4 +1,4 @@
-//! Extended attributes that are to be there, or not to be there, before they are set.
+//! Setting extended attributes with the flags for create and replace.
 
 use super::file;
 use crate::common::waiter;

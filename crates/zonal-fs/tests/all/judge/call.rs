@@ -1,13 +1,13 @@
-//! The calls, and a random choice of them.
+//! The calls, and a random generator of them.
 
 use super::host::Host;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// The file that is a directory; the two before it are regular.
+/// Index of the file that is a directory. The two before it are regular.
 pub const DIRECTORY: usize = 2;
 
-/// Names of extended attributes; the last one is too long.
+/// Names of extended attributes. The last one is too long.
 pub const NAMES: [&str; 5] = [
     "user.a",
     "user.b",
@@ -18,7 +18,7 @@ pub const NAMES: [&str; 5] = [
     "user.mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm",
 ];
 
-/// When an attribute is set.
+/// Condition for setting an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Always,
@@ -33,7 +33,7 @@ pub struct Call {
     pub change: Change,
 }
 
-/// What is called. A privileged caller keeps set-id bits.
+/// The change made by a call. A privileged caller keeps set-id bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Write {
@@ -65,7 +65,7 @@ pub enum Change {
         uid: Option<u32>,
         gid: Option<u32>,
     },
-    /// `Some(None)`: now.
+    /// `Some(None)` is the current time.
     Times {
         atime: Option<Option<i64>>,
         mtime: Option<Option<i64>>,
@@ -81,9 +81,9 @@ pub enum Change {
     GetXattr {
         name: usize,
     },
-    /// Opens the file here for the calls that follow, or closes it: it has a write buffer meanwhile.
+    /// Opens or closes the file in this file system only. While open, it has a write buffer.
     Toggle,
-    /// Makes all durable here.
+    /// Syncs this file system only.
     Sync,
 }
 

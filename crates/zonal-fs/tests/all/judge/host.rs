@@ -1,4 +1,4 @@
-//! A file system of the host, by its calls.
+//! A file system of the host, accessed by system calls.
 
 use super::call::{Call, Change, DIRECTORY, NAMES, When};
 use super::{FileState, MARK, Side};
@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Which file system it is.
+/// Kind of file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostKind {
     Ext4,
@@ -31,7 +31,7 @@ impl HostKind {
         }
     }
 
-    /// Its magic number in `statfs`.
+    /// Magic number in `statfs`.
     fn magic(self) -> u64 {
         match self {
             HostKind::Ext4 => 0xEF53,
@@ -54,7 +54,7 @@ fn capabilities() -> CapabilitySets {
     rustix::thread::capabilities(None).expect("a thread has capabilities")
 }
 
-/// Runs without the right to keep set-id bits.
+/// Runs without the privilege to keep set-id bits.
 fn without_privilege<R>(run: impl FnOnce() -> R) -> R {
     let usual = capabilities();
     let CapabilitySets { effective, permitted, inheritable } = usual;
@@ -75,7 +75,7 @@ fn timespec(nanos: i64) -> Timespec {
 }
 
 impl Host {
-    /// One of this kind, if it is mounted where a test may write.
+    /// A host file system of this kind, if one is mounted where tests may write.
     pub fn find(kind: HostKind) -> Option<Host> {
         let temporary = std::env::temp_dir();
         let places = [
@@ -98,7 +98,8 @@ impl Host {
         };
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let other = 1234;
-        // S_ISGID goes with a group that the caller is not in: it is in both.
+        // S_ISGID is cleared if the caller is not in the file's group, so the caller is put into
+        // both.
         let groups = [gid, other].map(Gid::from_raw);
         let is_privileged = uid == 0
             && capabilities()
@@ -120,7 +121,7 @@ impl Host {
         self.kind
     }
 
-    /// Owners and groups that a file can be given.
+    /// Owners and groups that can be given to a file.
     pub fn owners(&self) -> (Vec<u32>, Vec<u32>) {
         self.owners.clone()
     }
@@ -142,7 +143,7 @@ impl Host {
         self.directory.path().join(format!("{file}"))
     }
 
-    /// New files in place of the old ones.
+    /// Replaces the files by new ones.
     pub fn begin(&mut self) {
         self.files.clear();
         for file in 0..=DIRECTORY {
@@ -176,7 +177,7 @@ impl Host {
         names.map(<[u8]>::to_vec).collect()
     }
 
-    /// Waits until the clock of files shows another time than the file's last change.
+    /// Waits until the file clock has advanced past the file's last change.
     fn wait_for_clock(&self, file: usize) {
         let changed = self.files[file].metadata().unwrap();
         let changed = (changed.ctime(), changed.ctime_nsec());
@@ -197,12 +198,14 @@ impl Host {
         to_offset: u64,
         length: u64,
     ) -> Result<u64, Errno> {
-        // One call ends where the source ended when it began. A second one would see what the first has added to the same file.
+        // A single call ends at the end that the source had when it began. A second one would see
+        // data added to the same file by the first.
         let end = from.metadata().map_or(0, |found| found.size());
         let most = length.min(end.saturating_sub(from_offset)) as usize;
         let (mut from_offset, mut to_offset, mut done) = (from_offset, to_offset, 0);
         loop {
-            // The kernel looks for overlaps in what is left of the source, also with nothing to copy.
+            // The kernel checks the rest of the source for overlaps even if there is nothing to
+            // copy.
             let left = if done == 0 { length as usize } else { most - done };
             match rustix::fs::copy_file_range(from, Some(&mut from_offset), to, Some(&mut to_offset), left) {
                 Ok(copied) => done += copied,

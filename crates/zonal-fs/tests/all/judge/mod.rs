@@ -1,8 +1,9 @@
-//! Calls on attributes and ranges, compared one by one with file systems of the host: ext4 and tmpfs.
+//! Calls on attributes and ranges, compared one by one with host file systems: ext4 and tmpfs.
 //!
-//! Each seed gives a sequence of calls. After each call both sides have the same result, an error number included, and show the same
-//! files: bytes, holes, modes, owners, times, extended attributes. `ZONAL_CASES` and `ZONAL_SEED` make it longer. Where a difference is
-//! meant, [`DIFFERENCES`] has it with its reason.
+//! Each seed gives a sequence of calls. After each call both sides have the same result, error
+//! numbers included, and the same files: bytes, holes, modes, owners, times, extended attributes.
+//! `ZONAL_CASES` and `ZONAL_SEED` extend the test. Intended differences are listed in
+//! [`DIFFERENCES`] with their reasons.
 
 mod call;
 mod host;
@@ -18,7 +19,7 @@ use zonal_fs::ATTRIBUTE_MAX;
 
 const BLOCK: u64 = 4096;
 
-/// What is meant to differ, and why. The tests name each where they let it pass.
+/// Intended differences, and their reasons. The tests refer to them by name.
 const DIFFERENCES: [(&str, &str); 7] = [
     (COPIED_HOLES, "the host copies zeroes where the source has a hole; here the target has the hole, too"),
     (
@@ -46,25 +47,25 @@ const ATTRIBUTE_ROOM: &str = "room for attributes";
 const SAME_VALUE: &str = "attribute set to what it is";
 const GRANULARITY: &str = "granularity of times";
 
-/// One side: it takes calls and shows files.
+/// One of the two compared file systems.
 trait Side {
-    /// The result of a call, or its error number.
+    /// Result of the call, or its error number.
     fn call(&mut self, call: &Call, seed: u64) -> Result<u64, i32>;
 
-    /// What a file is.
+    /// State of a file.
     fn state(&mut self, file: usize) -> FileState;
 
-    /// Bytes of a file; nothing that waits in memory is sent for that.
+    /// Size of a file in bytes, without flushing data in memory.
     fn size(&mut self, file: usize) -> u64;
 
-    /// The first byte of that kind, or an error number.
+    /// First byte of that kind, or an error number.
     fn seek(&mut self, file: usize, offset: u64, is_data: bool) -> Result<u64, i32>;
 
-    /// Sets the time of the last change of data, so that a later change shows.
+    /// Sets the modification time, so that a later change is visible.
     fn mark(&mut self, file: usize);
 }
 
-/// A file as a program sees it.
+/// A file as seen by a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct FileState {
     bytes: Vec<u8>,
@@ -78,10 +79,10 @@ struct FileState {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What [`Side::mark`] sets, in nanoseconds since 1970.
+/// Time set by [`Side::mark`], in nanoseconds since 1970.
 const MARK: i64 = 1_000_000_000_000_000_000;
 
-/// Blocks of a file that are data, found by looking for data and holes from the start.
+/// Data blocks of a file, found by seeking for data and holes from the start.
 fn data(side: &mut dyn Side, file: usize, size: u64) -> BTreeSet<u64> {
     let mut data = BTreeSet::new();
     let mut at = 0;
@@ -94,7 +95,7 @@ fn data(side: &mut dyn Side, file: usize, size: u64) -> BTreeSet<u64> {
     data
 }
 
-/// What looking for data or a hole says of a file with this data.
+/// Expected result of seeking in a file with this data.
 fn expected_seek(data: &BTreeSet<u64>, size: u64, offset: u64, is_data: bool) -> Result<u64, i32> {
     let none = Err(rustix::io::Errno::NXIO.raw_os_error());
     if offset >= size {
@@ -108,11 +109,11 @@ fn expected_seek(data: &BTreeSet<u64>, size: u64, offset: u64, is_data: bool) ->
     }
 }
 
-/// Both sides, and what is let pass.
+/// Both sides, and the accepted differences.
 struct Judge<'a> {
     host: &'a mut Host,
     ours: Ours,
-    /// Blocks of each file that the host may have as data, with the difference that explains it.
+    /// Blocks of each file that may be data on the host, with the difference that explains it.
     excused: [BTreeMap<u64, &'static str>; 3],
 }
 
@@ -124,11 +125,11 @@ impl Judge<'_> {
         let before = [self.host.state(file), self.ours.state(file)];
         let results = [self.host.call(call, seed), self.ours.call(call, seed)];
         assert_eq!(results[0], results[1], "the host's result and this file system's");
-        // Before anything is read: what waits in a write buffer is data.
+        // Before any read, because data waiting in a write buffer counts as data.
         let found = self.data(file);
         let after = [self.host.state(file), self.ours.state(file)];
         let found_then = self.data(file);
-        // The host may have what was read of a range of zeroes as data: ZEROED_DATA.
+        // On the host, a range of zeroes may become data by reading it: ZEROED_DATA.
         assert_eq!(found[1], found_then[1], "data before and after it was read");
         self.excuse(call, &before[0], &after[0]);
         self.check_seeks(file, &found_then, seed);
@@ -138,7 +139,7 @@ impl Judge<'_> {
             matches!(call.change, Change::SetXattr { .. }) && before[0].attributes == after[0].attributes;
         let changed = |i: usize| {
             let (was, is): (&FileState, &FileState) = (&before[i], &after[i]);
-            // GRANULARITY: whether a time was set, not to what.
+            // GRANULARITY: compare whether a time was set, not its value.
             (was.mtime != is.mtime, was.ctime != is.ctime || is_same_value)
         };
         assert_eq!(changed(0), changed(1), "whether data and attributes have changed");
@@ -157,7 +158,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Notes the blocks of a call that may differ.
+    /// Records the blocks of a call that may differ.
     fn excuse(&mut self, call: &Call, before: &FileState, after: &FileState) {
         let excused = &mut self.excused[call.file()];
         if after.size < before.size {
@@ -178,7 +179,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Data of a file on both sides.
+    /// Data blocks of a file on both sides.
     fn data(&mut self, file: usize) -> [BTreeSet<u64>; 2] {
         if file == call::DIRECTORY {
             return [BTreeSet::new(), BTreeSet::new()];
@@ -223,7 +224,8 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Does something with each file system of the host that is there. With none there is nothing to compare with.
+/// Runs `compare` with each host file system available. Without any there is nothing to compare
+/// with.
 fn with_hosts(mut compare: impl FnMut(&mut Host)) {
     let mut count = 0;
     for kind in host::KINDS {

@@ -17,7 +17,7 @@ pub struct Ours {
     waiter: At,
     files: Vec<u64>,
     open: [Option<OpenFile>; DIRECTORY],
-    /// The host's callers without privilege lose set-id bits, and the others keep them.
+    /// Unprivileged callers on the host lose set-id bits; others keep them.
     can_keep_set_ids: bool,
 }
 
@@ -26,7 +26,7 @@ fn number<T>(result: Result<T, FsError>) -> Result<T, i32> {
 }
 
 impl Ours {
-    /// The same files as the host has.
+    /// Creates the same files as on the host.
     pub fn new(host: &Host) -> Ours {
         let device = device("ram:size=32M,zone_size=1M,blocksize=4096");
         let options = MountOptions::default().with_dirty_bytes(200_000);
@@ -80,7 +80,7 @@ impl Side for Ours {
                 let time = |set: Option<Option<i64>>| set.map(|at| at.map_or(SetTime::Now, SetTime::At));
                 let (atime, mtime) = (time(atime), time(mtime));
                 match (atime, mtime) {
-                    // The kernel makes no call of a change of nothing.
+                    // The kernel makes no call for an empty change.
                     (None, None) => Ok(0),
                     _ => self.set(ino, Changes { atime, mtime, ..Changes::default() }),
                 }
