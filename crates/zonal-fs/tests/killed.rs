@@ -1,11 +1,12 @@
-//! Processes that use the library are killed at random moments, over and over on the same image: what was synced is there, and
-//! no file has bytes that it never had.
+//! Processes that use the library are killed at random moments, again and again on the same image.
+//! Synced data must survive, and no file may have bytes that it never contained.
 //!
-//! The process that is killed is this program once more. Its threads do random steps, each in a directory of its own, and note
-//! each step that ended. This one kills it, does the same steps to file systems in memory, and compares.
+//! The killed process is this program itself. Its threads do random steps, each in its own
+//! directory, and log each completed step. The parent kills it, repeats the steps on file systems
+//! in memory, and compares.
 //!
-//! `ZONAL_KILLS` sets how many processes are killed, `ZONAL_KILL_SEED` where random numbers begin. When the kernel carries a
-//! kill out is not in the seed, so that a run is not repeated exactly.
+//! `ZONAL_KILLS` sets the number of kills, `ZONAL_KILL_SEED` the seed of the random numbers. The
+//! moment at which the kernel kills the process is not seeded, so a run cannot be repeated exactly.
 
 mod common;
 
@@ -31,16 +32,16 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::clock::Clock;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
-/// Threads of a process, and directories.
+/// Threads of a process, with a directory each.
 const THREADS: u64 = 3;
 
 /// Steps of a process that is not killed.
 const STEPS_MAX: u32 = 20_000;
 
-/// Most steps of a process before it is killed.
+/// Maximum number of steps before a kill.
 const STEPS: u64 = 400;
 
-/// Longest that a process may take to its next step.
+/// Time limit for one step of a process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn drive(image: &Path) -> Arc<Drive> {
@@ -53,12 +54,12 @@ fn reach(image: &Path) -> FileSystem {
     open(&drive(image), &polling(Clock::start()), None, options).unwrap()
 }
 
-/// The directory of a thread.
+/// Directory of a thread.
 fn directory(thread: u64) -> Vec<u8> {
     format!("d{thread}").into_bytes()
 }
 
-/// Steps of a thread in a process, and the seeds of their bytes.
+/// Steps of a thread in a process, with the seeds of their bytes.
 struct Steps(Pcg64Mcg);
 
 impl Steps {
@@ -71,7 +72,7 @@ impl Steps {
     }
 }
 
-/// What a directory has.
+/// Reads the contents of a directory as a model.
 fn model_of(fs: &FileSystem, directory: u64) -> Model {
     let mut model = Model { directory, ..Model::default() };
     fs.list(directory, None, |name, entry| {
@@ -86,7 +87,7 @@ fn model_of(fs: &FileSystem, directory: u64) -> Model {
     model
 }
 
-/// What the process that is killed does; only [`Campaign::life`] runs it.
+/// Body of the killed process; run only by [`Campaign::life`].
 #[test]
 #[ignore = "it is run to be killed"]
 fn process_that_is_killed() {
@@ -110,7 +111,7 @@ fn process_that_is_killed() {
     });
 }
 
-/// A file system in memory that has what `model` says.
+/// A file system in memory with the contents of `model`.
 fn twin(model: &Model) -> FileSystem {
     let fs = make(volume(device("ram:size=128m,zone_size=2m,blocksize=4096")), 64, MountOptions::default());
     let mut first = std::collections::BTreeMap::new();
@@ -127,7 +128,7 @@ fn twin(model: &Model) -> FileSystem {
     fs
 }
 
-/// The process that is killed; it does not outlive a test that fails.
+/// The killed process. It does not outlive a failed test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -143,7 +144,7 @@ struct Campaign {
     models: Vec<Model>,
     steps: u64,
     syncs: u64,
-    /// Processes that were killed before their first step.
+    /// Processes killed before their first step.
     early: u64,
 }
 
@@ -174,7 +175,7 @@ impl Campaign {
         self.dir.path().join("image")
     }
 
-    /// Runs a process and kills it. How many steps each thread had done by its notes.
+    /// Runs a process and kills it. Returns the number of logged steps of each thread.
     fn life(&mut self, life: u64) -> Vec<u64> {
         let log = self.dir.path().join("log");
         File::create(&log).unwrap();
@@ -190,7 +191,7 @@ impl Campaign {
             assert!(ended.is_none(), "life {life}: it ended without a kill: {ended:?}");
             std::thread::sleep(Duration::from_micros(100));
         }
-        // With no step to wait for, somewhere in its beginning.
+        // If there is no step to wait for, kill it while it starts.
         let range = if least == 0 { 0..10_000 } else { 0..2000 };
         std::thread::sleep(Duration::from_micros(self.random.random_range(range)));
         child.0.kill().unwrap();
@@ -203,7 +204,7 @@ impl Campaign {
             .collect()
     }
 
-    /// What thread `thread` may have left.
+    /// Permissible states of the directory of `thread`.
     fn expected(&mut self, life: u64, thread: u64, done: u64) -> Expected {
         let mut model = self.models[thread as usize].clone();
         let (fs, mut steps) = (twin(&model), Steps::new(life, thread));
@@ -215,7 +216,7 @@ impl Campaign {
             expected.done(&step, model.clone());
         }
         self.steps += done;
-        // The next one may have been done as a whole, too, without its note.
+        // The next step may have been executed completely without being logged.
         let (step, seed) = steps.next();
         expected.interrupted(&step, seed);
         apply(&fs, &mut model, &step, seed).unwrap();
@@ -235,7 +236,7 @@ impl Campaign {
                 found.map_err(|e| format!("life {life}, thread {thread}, {done:?} steps: {e}"))?;
         }
         fs.check();
-        // What is taken for true from here on is durable.
+        // The state that the next round starts from has to be durable.
         fs.sync(&waiter()).map_err(|e| e.to_string())
     }
 }

@@ -1,4 +1,5 @@
-//! Files of many extents: they end in pieces, and other threads' calls are served in between. One test runs at a time.
+//! Files of many extents are removed in portions, and calls of other threads are served in between.
+//! Tests run one at a time.
 
 mod common;
 
@@ -12,13 +13,14 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: u64 = 4096;
 
-/// Extents of the file: each is a block, and a hole follows it. There are enough for the other thread to see some states of them, also
-/// where it has half a processor.
+/// Number of extents of the file, each a block followed by a hole. Enough for the other thread to
+/// see intermediate states even with half a CPU.
 const EXTENTS: u64 = 200_000;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Makes a file of many extents, has it `end`, and looks at the space in use from another thread meanwhile.
+/// Makes a file of many extents, ends it with `end`, and watches the used space from another thread
+/// meanwhile.
 fn end_beside_another_thread(end: impl FnOnce(&FileSystem, u64)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let fs = make(volume(device("null:size=4G,zone_size=16M,blocksize=4096")), 256, MountOptions::default());

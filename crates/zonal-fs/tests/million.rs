@@ -1,7 +1,8 @@
-//! A million files: the file system is opened with few reads and in little time, and keeps no more of them in memory than its
-//! cache has room for.
+//! A million files: opening the file system takes few reads and little time, and memory use stays
+//! within the cache size.
 //!
-//! `ZONAL_FILES` sets how many files there are: a tenth of a million, unless `ZONAL_WHOLE` is set.
+//! `ZONAL_FILES` sets the number of files. The default is a million with `ZONAL_WHOLE`, and a tenth
+//! of that otherwise.
 
 mod common;
 
@@ -27,28 +28,28 @@ use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 /// Files in each directory.
 const PER_DIRECTORY: u64 = 1000;
 
-/// Reads of an opening that do not begin where the one before ended.
+/// Maximum number of non-sequential reads of an opening.
 const JUMPS_MAX: usize = 200;
 
-/// Processor time of an opening.
+/// Maximum CPU time of an opening.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of metadata in memory.
+/// Cache size for metadata, in bytes.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Other bytes that a file system has: buffers of units, small ones, the books of the zones.
+/// Other memory of a file system: buffers of units, small ones, the books of zones.
 const BESIDES_BYTES: usize = 4 << 20;
 
-/// The system's allocator, which counts what lives.
+/// The system's allocator with a counter of live bytes.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts and memory are of the process.
+/// The counters cover the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-// SAFETY: every call is handed on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -88,7 +89,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A drive with `conventional` zones and a file system.
+    /// A drive with `conventional` conventional zones, and a file system on it.
     fn new(conventional: u32) -> Bench {
         let backing = Arc::new(CutBacking::new(1));
         let options = ImageOptions::default()
@@ -129,7 +130,7 @@ impl Bench {
         fs.sync(&waiter).unwrap();
     }
 
-    /// Opens it, with few reads, and looks at all files, with little memory.
+    /// Opens the file system with few reads, and looks at all files with little memory.
     fn opens(&self, conventional: u32) {
         let device = self.device();
         let before = ALLOCATED.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl Bench {
                 seen += 1;
             }
         }
-        // What was noted of the device is not the file system's.
+        // Memory of the recorded commands does not belong to the file system.
         let noted = device.seen().capacity() * 2 * size_of::<common::watched::Seen>();
         let most = MOST.load(Ordering::Relaxed) - before;
         println!(
@@ -166,7 +167,7 @@ impl Bench {
     }
 }
 
-/// Reads so far, and those of them that do not begin where the one before ended.
+/// Number of reads so far, and of those that do not continue the previous one.
 fn reads(device: &Watched) -> (usize, usize) {
     let seen = device.seen();
     let reads: Vec<_> = seen.iter().filter(|command| command.op == Op::Read).collect();
@@ -182,7 +183,7 @@ fn million(conventional: u32) {
     Bench::make_files(&fs);
     drop(fs);
     bench.opens(conventional);
-    // And after the power was cut in the midst of the next files.
+    // Again after a power cut while more files are created.
     let fs = Bench::open(&bench.device());
     let waiter = waiter();
     for n in 0..10 * PER_DIRECTORY {

@@ -1,4 +1,5 @@
-//! Several threads at once: each does everything to files of its own and of others, and in the end nothing is held, lost or leaked.
+//! Many threads at once, each working on its own files and on those of others. In the end nothing
+//! is held, lost or leaked.
 
 mod common;
 
@@ -35,7 +36,7 @@ fn cases() -> u64 {
     std::env::var("ZONAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }
 
-/// A block that says which file it is of.
+/// Bytes that identify the file they belong to.
 fn marked(ino: u64, length: usize) -> Vec<u8> {
     ino.to_le_bytes().into_iter().cycle().take(length).collect()
 }
@@ -121,7 +122,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
                     known.push(found.ino);
                     if known.len() > 3 {
                         let ino = known.swap_remove(random.random_range(0..3));
-                        // It is there while it is known, with a name or without.
+                        // The file exists as long as it is known, with or without a name.
                         fs.attributes(ino).unwrap();
                         told("forget", fs.forget(ino, 1));
                     }
@@ -197,7 +198,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
         fs.check();
         assert_eq!((fs.usage().used, fs.usage().free), (0, blocks), "case {case}: {:?}", fs.status());
         assert_eq!(fs.files().unwrap().used, 1, "case {case}");
-        // All of it can be used again.
+        // All of the space can be reused.
         let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let chunk = bytes(1, 7 * BLOCK);
         let mut at = 0;
@@ -215,7 +216,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
     }
 }
 
-/// Steps that follow from a seed.
+/// Steps determined by a seed.
 fn steps(seed: u64, count: usize) -> Vec<FsStep> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -225,7 +226,8 @@ fn steps(seed: u64, count: usize) -> Vec<FsStep> {
     all.new_tree(&mut runner).unwrap().current()
 }
 
-/// Each thread has a directory and a naive file system for it. They share the drive, its space, its units and the collector.
+/// Each thread has a directory, and a naive file system for it. They share the drive, its space,
+/// its units and the collector.
 #[test]
 fn threads_at_random_do_what_a_naive_file_system_does() {
     let names = [
@@ -301,7 +303,7 @@ fn threads_on_a_failing_drive_lose_nothing_and_end() {
             }
         });
         fs.sync(&impatient()).unwrap_or_else(|e| panic!("case {case}: {e}"));
-        // Units of files that are gone have no owner: the thread that tends sees to what of them failed.
+        // Units of deleted files have no owner, so background steps handle their failures.
         let patience = impatient();
         while !fs.is_quiet() {
             fs.background_step(&patience).unwrap();
@@ -316,7 +318,7 @@ fn threads_on_a_failing_drive_lose_nothing_and_end() {
     }
 }
 
-/// The waiter of a collector. A user writes a unit when it waits for the first time with copies in flight.
+/// The waiter of a collector. When it first waits with copies in flight, a user writes a unit.
 struct Interrupted<'a> {
     fs: &'a FileSystem,
     ino: u64,
@@ -324,7 +326,7 @@ struct Interrupted<'a> {
     usual: Impatient,
 }
 
-/// The waiter of a write that finds room at once.
+/// The waiter of a write that must not have to wait.
 struct Unwilling(Impatient);
 
 impl Wait for Interrupted<'_> {
@@ -362,7 +364,7 @@ impl Wait for Unwilling {
 
 #[test]
 fn copies_take_no_room_of_what_users_may_have_in_flight() {
-    // A unit in flight is as much as users may have.
+    // One unit in flight uses up the users' limit.
     let options = MountOptions::default().with_dirty_bytes(8 * BLOCK as u64);
     let fs = make(volume(device("ram:size=4M,zone_size=256K,blocksize=4096,complete=poll")), 8, options);
     let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -378,8 +380,8 @@ fn copies_take_no_room_of_what_users_may_have_in_flight() {
     fs.check();
 }
 
-/// One thread overwrites the blocks of a file on a small drive, whose zones are collected and reset all the time. Each block says how
-/// often it was written.
+/// One thread overwrites the blocks of a file on a small drive, while zones are collected and reset
+/// all the time. Each block contains the number of times it was written.
 #[test]
 fn reader_beside_a_writer_sees_what_was_written_before() {
     const BLOCKS: usize = 24;
@@ -431,8 +433,8 @@ fn reader_beside_a_writer_sees_what_was_written_before() {
     fs.check();
 }
 
-/// One thread appends to a file. Another opens and closes it, so that its tail comes and goes, a third syncs it. What a reader finds
-/// before the end that the writer has reached is what was written.
+/// One thread appends to a file. Another opens and closes it, so that its tail comes and goes, and
+/// a third syncs it. A reader must find correct data up to the end that the writer has reached.
 #[test]
 fn reader_beside_appends_sees_all_that_was_written_before() {
     const LENGTH: u64 = 24 << 20;
@@ -488,8 +490,8 @@ fn reader_beside_appends_sees_all_that_was_written_before() {
     fs.check();
 }
 
-/// Each name is made by several threads at once, in a directory of all and in one of its own. Others move and remove names meanwhile, count
-/// the files, and commit.
+/// Several threads create the same names at once, in a common directory and in their own. Others
+/// move and remove names meanwhile, count the files, and commit.
 #[test]
 fn threads_that_make_the_same_names_make_each_once() {
     const NAMES: u64 = 3000;
@@ -525,7 +527,7 @@ fn threads_that_make_the_same_names_make_each_once() {
             let mut n = 0;
             while !ends.load(Ordering::Relaxed) {
                 fs.sync(&waiter()).unwrap();
-                // Names of others than those that are made, in the same directories.
+                // Other names in the same directories.
                 let made =
                     fs.create(&waiter(), common, b"other", &NewFile::new(FileKind::File, 0o644)).unwrap();
                 fs.rename(&waiter(), (common, b"other"), (moved, &name(n)), Rename::KeepOther).unwrap();

@@ -1,6 +1,8 @@
-//! A hundred threads that wait for one thing: they take little of the processor, and other callers are served meanwhile.
+//! A hundred threads waiting for one event use little CPU time, and other callers are served
+//! meanwhile.
 //!
-//! A device that answers late holds up what they wait for. Times are of the process, so one test runs at a time.
+//! A slow device delays the event. CPU times are measured for the process, so tests run one at a
+//! time.
 
 mod common;
 
@@ -18,24 +20,24 @@ use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 
 const BLOCK: usize = 4096;
 
-/// Threads that wait.
+/// Number of waiting threads.
 const THREADS: usize = 100;
 
-/// Blocks of a write: one unit.
+/// Size of a write in blocks: one unit.
 const UNIT: usize = 7;
 
-/// How long the processor's time is measured.
+/// Duration of the measurement of CPU time.
 const MEASURED: Duration = Duration::from_secs(4);
 
-/// How late the device answers: later than the measurement ends.
+/// Delay of the device: longer than the measurement.
 const LATE: Nanos = Nanos(8_000_000_000);
 
-/// Longest that preparations take.
+/// Time limit for preparations.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The share of a core that this process takes from now on.
+/// Measures the share of a core used by this process.
 fn share_of_a_core() -> f64 {
     let (begin, used) = (Instant::now(), processor_time());
     sleep(MEASURED);
@@ -51,7 +53,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A file system of 16 MiB with a file of a unit for each thread, and `fillers` files of a unit.
+    /// A file system of 16 MiB, with one unit-sized file for each thread and `fillers` more.
     fn new(dirty_bytes: u64, fillers: usize) -> Bench {
         let alone = ALONE.lock();
         let ram = device("ram:size=16M,zone_size=256K,blocksize=4096");
@@ -69,12 +71,12 @@ impl Bench {
         Bench { fault, fs, files, is_over: AtomicBool::new(false), _alone: alone }
     }
 
-    /// From now on the device answers commands of this kind late.
+    /// Delays commands of this kind from now on.
     fn answers_late(&self, op: Op) {
         self.fault.inject(Rule::new(Effect::Delay(LATE)).on(Ops::of(&[op])));
     }
 
-    /// A thread for each file that writes it over and over.
+    /// Starts a thread for each file that writes it again and again.
     fn overwrite<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         for (n, ino) in self.files.iter().take(THREADS).enumerate() {
             scope.spawn(move || {
@@ -86,14 +88,14 @@ impl Bench {
         }
     }
 
-    /// Ends the threads' loops; the device answers in time again.
+    /// Ends the loops of the threads. The device is no longer slow.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.fault.clear_rules();
     }
 }
 
-/// Ends a bench's threads also where a check fails: their scope waits for them.
+/// Ends the threads even if a check fails, because their scope waits for them.
 struct End<'a>(&'a Bench);
 
 impl Drop for End<'_> {
@@ -110,7 +112,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A full drive, whose resets are late: one writer resets zones, and all others wait for space.
+/// A full drive with slow resets: one writer resets zones, and all others wait for space.
 fn wait_for_space(meanwhile: impl FnOnce(&Bench)) {
     let bench = Bench::new(1 << 24, 270);
     std::thread::scope(|scope| {
@@ -185,7 +187,8 @@ fn hundred_writers_of_a_held_file_take_little_time() {
     bench.fs.check();
 }
 
-/// A thread that waits for space does steps, and looks after each whether its space is there.
+/// A thread that waits for space does background steps, and checks after each whether space is
+/// available.
 #[test]
 fn step_of_the_collector_copies_a_batch() {
     let options = MountOptions::default().with_low_space_percent(100);

@@ -1,5 +1,6 @@
-//! What a file system may be after things went wrong: the names of some moment since the last sync, and in each file, block by
-//! block, what it had at some moment since it was synced last.
+//! States that a file system may have after a failure: the names of some moment since the last
+//! sync, and in each file, block by block, the contents of some moment since the file was last
+//! synced.
 
 use super::{FsStep, Model, bytes, read_all};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +9,11 @@ use zonal_fs::{FileSystem, ROOT};
 
 const BLOCK: usize = 4096;
 
-/// What the file system may be after a cut.
+/// Permissible states of the file system after a power cut.
 pub struct Expected {
-    /// After each step, from the last one on that made the names durable.
+    /// State after each step, starting with the last one that made the names durable.
     pub moments: Vec<Model>,
-    /// First moment of each file that may be found.
+    /// For each file, the earliest moment that may be found.
     pub durable: BTreeMap<u64, usize>,
 }
 
@@ -26,12 +27,12 @@ impl Expected {
         self.moments.last().expect("there is one")
     }
 
-    /// The file system goes, and with it what is open: its handles would keep it.
+    /// Closes all open files when the file system goes away. Their handles would keep it alive.
     pub fn close_all(&self) {
         self.now().open.borrow_mut().clear();
     }
 
-    /// `step` ended well, and this is how things are.
+    /// Records a successful `step` and the resulting state.
     pub fn done(&mut self, step: &FsStep, model: Model) {
         self.moments.push(model);
         let last = self.moments.len() - 1;
@@ -46,7 +47,7 @@ impl Expected {
         }
     }
 
-    /// What file a block of a recovered one may be.
+    /// Checks whether the contents of a file can be explained by its recorded versions.
     pub fn explains(&self, file: u64, found: &[u8]) -> Result<(), String> {
         let first = self.durable.get(&file).copied().unwrap_or(0);
         let versions: Vec<&Vec<u8>> =
@@ -65,7 +66,7 @@ impl Expected {
             if !versions.iter().any(|version| is(&version)) && block.iter().any(|b| *b != 0) {
                 return Err(format!("block {i} is none that the file ever had"));
             }
-            // A hole: of a write beyond the end that has not landed, or of what was punched.
+            // A hole: from a write beyond the end that did not reach the drive, or from a punch.
             let may_be_hole =
                 || versions.iter().any(|v| v.len() <= i * BLOCK) || versions.iter().any(|v| is(&v));
             if block.iter().all(|b| *b == 0) && !may_be_hole() {
@@ -75,12 +76,12 @@ impl Expected {
         Ok(())
     }
 
-    /// Compares what is there; what it is taken to be from now on.
+    /// Checks the file system, and returns the state to continue with.
     pub fn check(&self, fs: &FileSystem) -> Result<Model, String> {
         self.check_in(fs, ROOT)
     }
 
-    /// The same in another directory.
+    /// Like `check`, for another directory.
     pub fn check_in(&self, fs: &FileSystem, directory: u64) -> Result<Model, String> {
         let mut names = BTreeMap::new();
         fs.list(directory, None, |name, entry| {
@@ -108,7 +109,7 @@ impl Expected {
         let mut inos = BTreeMap::new();
         for (name, ino) in names {
             let file = moment.names[name];
-            // Names of one file then are names of one file now, and no others are.
+            // Hard links must be preserved exactly.
             if *inos.entry(file).or_insert(*ino) != *ino {
                 return Err(format!("f{name} is another file than what it was linked to"));
             }
@@ -122,7 +123,7 @@ impl Expected {
         }
     }
 
-    /// A step that was interrupted may have been done, in whole or in part.
+    /// Records an interrupted step, which may have been executed in whole or in part.
     pub fn interrupted(&mut self, step: &FsStep, seed: u64) {
         let mut model = self.now().clone();
         let Some(file) = (match step {
@@ -142,7 +143,7 @@ impl Expected {
                 new[offset as usize..end].copy_from_slice(&bytes(seed, length as usize));
             }
             FsStep::Truncate(_, size) => {
-                // Its last block is zeroed before its size changes.
+                // The last block is zeroed before the size changes.
                 let mut zeroed = old.clone();
                 if (size as usize) < zeroed.len() {
                     zeroed[size as usize..].fill(0);

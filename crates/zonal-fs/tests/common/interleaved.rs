@@ -1,18 +1,18 @@
-//! A waiter that does something else to the file system in the midst of a call.
+//! A waiter that makes other calls to the file system in the middle of a call.
 
 use std::cell::Cell;
 use zonal_core::Nanos;
 use zonal_fs::waiter::{Polling, Wait};
 use zonal_io::volume::Volume;
 
-/// Waits that a call takes at most, whatever others do meanwhile.
+/// Maximum number of waits of one call, whatever others do meanwhile.
 const WAITS_MAX: u32 = 1000;
 
-/// When something is done.
+/// Trigger of the other calls.
 enum When {
-    /// Before it waits the next time, once it has so often.
+    /// Once, ahead of the next wait after this number of waits.
     Once(u32),
-    /// Each time that it has waited: a call that waits for all that others do never ends.
+    /// After every wait, to catch a call that never ends while others keep writing.
     Always,
 }
 
@@ -25,17 +25,17 @@ pub struct Interleaved<'a> {
 }
 
 impl<'a> Interleaved<'a> {
-    /// Does `what` when it has waited `turn` times.
+    /// Calls `what` after `turn` waits.
     pub fn new(turn: u32, what: &'a dyn Fn()) -> Interleaved<'a> {
         Interleaved { usual: super::waiter(), waits: Cell::new(0), when: When::Once(turn), what }
     }
 
-    /// Does `what` after each wait.
+    /// Calls `what` after each wait.
     pub fn streaming(what: &'a dyn Fn()) -> Interleaved<'a> {
         Interleaved { when: When::Always, ..Interleaved::new(0, what) }
     }
 
-    /// Whether it has done it.
+    /// True if the other call was made.
     pub fn has_come(&self) -> bool {
         match self.when {
             When::Once(turn) => self.waits.get() > turn,

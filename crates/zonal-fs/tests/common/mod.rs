@@ -1,4 +1,4 @@
-//! A small file system on a device of the registry, with its metadata in memory, and a naive one to compare it with.
+//! A small file system with its metadata in memory, and a naive one to compare it with.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod expected;
@@ -29,37 +29,37 @@ use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 
-/// A waiter of the test's own.
+/// A new waiter in real time.
 pub fn waiter() -> Polling {
     Polling::new(Clock::start())
 }
 
-/// Processor time of this process.
+/// CPU time of this process.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A number of cases: all with `ZONAL_WHOLE`, else a sample of them.
+/// Number of cases: all with `ZONAL_WHOLE`, a sample otherwise.
 pub fn cases_of(whole: u64, sample: u64) -> u64 {
     if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample }
 }
 
-/// Number in an environment variable, or `usual` without it.
+/// Number from an environment variable, or `usual` if it is not set.
 pub fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
-/// Longest that anything may wait: most cases take milliseconds.
+/// Limit for any wait. Most cases take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A waiter that does not wait for ever.
+/// A waiter with a time limit.
 pub struct Impatient {
     usual: Polling,
     begin: Instant,
 }
 
-/// A new one.
+/// A new impatient waiter.
 pub fn impatient() -> Impatient {
     Impatient { usual: waiter(), begin: Instant::now() }
 }
@@ -92,7 +92,8 @@ impl Wait for Impatient {
     }
 }
 
-/// Plays a scene on a thread of its own, and fails if it does not end: a call that does not return leaves nothing to count.
+/// Runs a scene on a separate thread, and fails if it does not end. Waits cannot be counted in a
+/// call that never returns.
 pub fn ends(scene: impl FnOnce() + Send + 'static) {
     let (over, end) = mpsc::channel();
     let player = std::thread::spawn(move || {
@@ -115,7 +116,7 @@ pub fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
     Arc::new(Volume::open(device, options).unwrap())
 }
 
-/// A superblock for a volume whose first `reserved` zones are not data's.
+/// A superblock for a volume with `reserved` zones ahead of the data zones.
 pub fn superblock(volume: &Volume, reserved: u32, unit_blocks: u32) -> Superblock {
     let uuid = *b"0123456789abcdef";
     Superblock::new(uuid, &volume.info().geometry, unit_blocks, Metadata::Beside, reserved)
@@ -148,7 +149,7 @@ pub fn reopen(
     FileSystem::open(volume, rows, superblock, options, true, &waiter())
 }
 
-/// Everything that is in a file system: paths, and the bytes of files.
+/// Complete contents of a file system: paths, and the bytes of files.
 pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, FsError> {
     let mut found = BTreeMap::new();
     let mut todo = vec![(ROOT, String::new())];
@@ -175,7 +176,7 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
     Ok(found)
 }
 
-/// By position a directory has the same names as by their bytes.
+/// Checks that listing a directory by position returns the same names as listing it by name.
 fn check_positions(fs: &FileSystem, directory: u64, entries: &[(String, Entry)]) -> Result<(), FsError> {
     let mut listed = Vec::new();
     fs.list_from(directory, Position::START, |position, name, entry| {
@@ -193,22 +194,22 @@ pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
     let size = fs.attributes(ino)?.size;
     let mut bytes = vec![0xEE; size as usize + 10];
     let read = fs.read(&impatient(), ino, 0, Target::Bytes(&mut bytes))?;
-    // What was in flight may have been lost while it was waited for.
+    // Data in flight may have been lost while `read` waited for it.
     assert_eq!(read, size.min(fs.attributes(ino)?.size));
     bytes.truncate(read as usize);
     Ok(bytes)
 }
 
-/// One thing that is done to a file system.
+/// A call on a file system.
 #[derive(Clone, Debug)]
 pub enum FsStep {
     Create(u8),
     Write(u8, u32, u32),
     Truncate(u8, u32),
     Punch(u8, u32, u32),
-    /// Zeroes that may make the file longer.
+    /// Writes zeroes, extending the file if necessary.
     Zero(u8, u32, u32),
-    /// From a file and an offset to another.
+    /// Copies from a file and offset to another file and offset.
     Copy(u8, u32, u8, u32, u32),
     Unlink(u8),
     Rename(u8, u8),
@@ -219,21 +220,21 @@ pub enum FsStep {
     Sync,
     Maintain,
     Collect,
-    /// An attribute of the root, which no model has: to fill the place of the metadata.
+    /// Sets an attribute of the root, which no model has, to use up space for metadata.
     Load(u8),
     Unload(u8),
 }
 
-/// A file system without zones, drive, or power cuts.
+/// A file system without zones, drive or power cuts.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The directory that all its names are in.
+    /// Directory that contains all names.
     pub directory: u64,
-    /// Which file has a name.
+    /// File number of each name.
     pub names: BTreeMap<u8, u64>,
     pub files: BTreeMap<u64, Vec<u8>>,
     pub next: u64,
-    /// Files that are open: the same ones for all clones, of which each is a moment of one file system.
+    /// Open files, shared by all clones, which are moments of one file system.
     pub open: Rc<RefCell<Vec<OpenFile>>>,
 }
 
@@ -264,7 +265,7 @@ pub fn name(n: u8) -> Vec<u8> {
     format!("f{n}").into_bytes()
 }
 
-/// Bytes that say where they belong.
+/// Pseudo-random bytes that identify their origin by the seed.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = || {
@@ -279,7 +280,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What has to be refused for one reason; any other is the caller's, such as that the power is gone.
+/// Expects an error of one kind. Any other error is returned, for example after a power cut.
 fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> bool) -> Result<(), FsError> {
     match result {
         Ok(_) => panic!("it was not refused"),
@@ -288,7 +289,8 @@ fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> boo
     }
 }
 
-/// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
+/// Applies `step` to both, and returns false if the file system had no space. In that case the
+/// model is updated to what was written.
 pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Result<bool, FsError> {
     let (waiter, root) = (impatient(), model.directory);
     let ino = |n: u8| fs.lookup(root, &name(n));
@@ -342,7 +344,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Re
                         file[range.start as usize..end].fill(0);
                     }
                 }
-                // A part may have been punched: it is not known which.
+                // An unknown part of the range may have been punched.
                 Err(error) if error.is_no_space() => {
                     *model.file(n).unwrap() = read_all(fs, ino(n)?)?;
                     return Ok(false);
@@ -384,7 +386,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Re
                 target[to_offset as usize..end].copy_from_slice(&source[..copied]);
             }
             if copied < source.len() {
-                // A hole that was made in part.
+                // A hole may have been made in part.
                 *model.file(to).unwrap() = read_all(fs, ino(to)?)?;
             }
             return Ok(copied == source.len());
@@ -444,7 +446,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Re
             if !open.is_empty() {
                 let place = usize::from(n) % open.len();
                 let file = open.swap_remove(place);
-                // Either way it is closed.
+                // Both ways close it.
                 if n % 2 == 0 { file.close(&waiter)? } else { drop(file) }
             }
         }
@@ -468,7 +470,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &FsStep, seed: u64) -> Re
     Ok(true)
 }
 
-/// Every byte that is not zero is in data, and all files of the model are counted.
+/// Checks that every non-zero byte is in a data range, and the count of files.
 pub fn check_ranges(fs: &FileSystem, model: &Model) {
     for (n, file) in &model.names {
         let (ino, bytes) = (fs.lookup(ROOT, &name(*n)).unwrap(), &model.files[file]);
@@ -480,13 +482,13 @@ pub fn check_ranges(fs: &FileSystem, model: &Model) {
         }
         assert_eq!(at, bytes.len() as u64);
     }
-    // The root, files with names, and files that are open.
+    // The root, files with names, and open files.
     let open: BTreeSet<u64> = model.open.borrow().iter().map(OpenFile::ino).collect();
     let named: BTreeSet<u64> = model.names.keys().map(|n| fs.lookup(ROOT, &name(*n)).unwrap()).collect();
     assert_eq!(fs.files().unwrap().used, 1 + open.union(&named).count() as u64);
 }
 
-/// What [`FsStep::Load`] sets.
+/// Value set by [`FsStep::Load`].
 pub fn load(n: u8) -> Vec<u8> {
     bytes(n.into(), 3000)
 }

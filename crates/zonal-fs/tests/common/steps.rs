@@ -1,15 +1,15 @@
-//! Any steps.
+//! Random steps.
 
 use super::FsStep;
 use proptest::prelude::*;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// A step with six files of some hundred kilobytes.
+/// A step on one of six files of some hundred kilobytes.
 pub fn step() -> impl Strategy<Value = FsStep> {
     let file = 0..6u8;
     let place = prop_oneof![0..300_000u32, (0..70u32).prop_map(|b| b * 4096)];
-    // In order for the most part, so that there is something to gather.
+    // Mostly in order, so that there is something to gather.
     let place = prop_oneof![1 => place, 2 => (0..60u32).prop_map(|n| n * 700)];
     let length = prop_oneof![3 => Just(700u32), 3 => 1..50_000u32, 1 => 50_000..400_000u32, 2 => (1..20u32).prop_map(|b| b * 4096)];
     prop_oneof![
@@ -29,7 +29,7 @@ pub fn step() -> impl Strategy<Value = FsStep> {
     ]
 }
 
-/// The same, and ranges of zeroes and copies.
+/// Like `step`, with ranges of zeroes and copies.
 pub fn step_of_ranges() -> impl Strategy<Value = FsStep> {
     let place = || prop_oneof![0..200_000u32, (0..50u32).prop_map(|b| b * 4096)];
     let length = || prop_oneof![1..30_000u32, (1..40u32).prop_map(|b| b * 4096)];
@@ -40,7 +40,7 @@ pub fn step_of_ranges() -> impl Strategy<Value = FsStep> {
     ]
 }
 
-/// A step with six files, from a random number generator of the caller's.
+/// A step on one of six files, from the caller's random number generator.
 pub fn any_step(random: &mut Pcg64Mcg) -> FsStep {
     let file = random.random_range(0..6u8);
     let other = random.random_range(0..6u8);

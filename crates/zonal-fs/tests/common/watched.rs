@@ -1,11 +1,11 @@
-//! A device that notes what it is asked to do.
+//! A device that records its commands.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper};
 
-/// A command that was noted.
+/// A recorded command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub op: Op,
@@ -13,7 +13,7 @@ pub struct Seen {
     pub sectors: u32,
 }
 
-/// See the module.
+/// A device that records its commands.
 pub struct Watched {
     inner: Arc<dyn Device>,
     seen: Mutex<Vec<Seen>>,
@@ -22,7 +22,7 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(inner: Arc<dyn Device>) -> Watched {
-        // Without a cache there would be no flush.
+        // Without a cache there would be no flushes.
         let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
         Watched { inner, seen: Mutex::default(), info }
     }
