@@ -1,7 +1,7 @@
 //! Power cuts at any step of transactions, on every kind of storage.
 //!
-//! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
-//! what was committed.
+//! A case runs cycles of random transactions, cuts the power in the middle of one, opens what is
+//! left, and compares it with the committed rows.
 
 use crate::common::number;
 use crate::store::rig::{
@@ -22,10 +22,10 @@ use zonal_io::image::backing::twin::CutBacking;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 
-/// Power cycles of a case: each begins with what the one before it has left.
+/// Power cycles of a case. Each continues with the result of the previous one.
 const CYCLES: u32 = 4;
 
-/// Keys that transactions play with: few, so that they are changed often.
+/// Number of keys. Few, so that they are changed often.
 const KEYS: u64 = 300;
 
 /// Without conventional zones: the superblock is in two zones in turn.
@@ -40,7 +40,7 @@ const PLAIN: Shape = Shape {
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// What loses power: a drive, and the file beside it.
+/// The devices that lose power: a drive, and the file beside it.
 #[derive(Clone)]
 struct Power {
     drive: Arc<CutBacking>,
@@ -53,7 +53,7 @@ impl Power {
         Power { drive: backing(random.random()), file: backing(random.random()) }
     }
 
-    /// Bytes of a file that another process would have made.
+    /// The file beside the drive, as if made by another process.
     fn store_file(&self) -> StoreFile {
         StoreFile::over(self.file.clone(), &UUID).unwrap()
     }
@@ -105,7 +105,7 @@ impl Power {
     }
 }
 
-/// A storage that the database has, and the test as well.
+/// A storage shared by the database and the test.
 #[derive(Clone, Debug)]
 struct Shared(Arc<Store>);
 
@@ -127,7 +127,7 @@ impl StorageBackend for Shared {
     }
 }
 
-/// What the cases of a run did, so that a run that did nothing is seen.
+/// Statistics of a run, to detect a run that did nothing.
 #[derive(Default, Debug)]
 struct Done {
     transactions: u64,
@@ -142,7 +142,7 @@ struct Case<'a> {
     random: Pcg64Mcg,
     power: Power,
     committed: Rows,
-    /// What the transaction in whose commit the power went wanted.
+    /// Rows of the transaction that was being committed at the power cut.
     wanted: Option<Rows>,
     done: &'a mut Done,
 }
@@ -166,12 +166,12 @@ impl<'a> Case<'a> {
 
     fn run(mut self) -> Result<(), String> {
         for _ in 0..CYCLES {
-            // A write of the drive is two calls: its data, and the zone's current state.
+            // A write to the drive is two calls: its data, and the zone's current state.
             let longest = [60, 300, 3000][self.random.random_range(0..3)];
             let in_file = self.place == StorePlace::File && self.random.random_bool(0.8);
             let backing = self.power.all()[usize::from(in_file)];
             backing.cut_at(backing.calls() + self.random.random_range(0..longest));
-            // The cut may fall into the opening.
+            // The cut may happen during the opening.
             let reached = self.power.reach(self.place);
             let opened = reached.and_then(|storage| Ok((storage.clone(), open(storage)?)));
             match opened {
@@ -192,7 +192,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Transactions until the power goes, or for a while.
+    /// Transactions until the power is cut, or a limited number.
     fn work(&mut self, database: &Database) {
         for _ in 0..self.random.random_range(1..250) {
             let mut next = self.committed.clone();
@@ -236,7 +236,7 @@ impl<'a> Case<'a> {
         Ok(change.commit()?)
     }
 
-    /// What was committed is there, and nothing of what was not.
+    /// Checks that all committed rows are there, and nothing uncommitted.
     fn judge(&mut self) -> Result<(), String> {
         let found = self.power.reach(self.place).and_then(open)?;
         let found = rows(&found).map_err(|e| e.to_string())?;

@@ -1,4 +1,5 @@
-//! The log: around its zones, full, with zones that fail, damaged, read while it is written.
+//! The log: running around its zones, full, with failing zones, damaged, and read while it is
+//! written.
 
 use crate::common::watched::Watched;
 use crate::store::rig::{SMALL, Shape, UUID, anchor, create, create_at, drive, image, made, open};
@@ -26,13 +27,13 @@ use zonal_io::volume::{Request, read_alone};
 
 const PAGE: usize = 4096;
 
-/// A drive in memory with two homes of the superblock, and `zones` zones of 64 blocks after them.
+/// A drive in memory with two homes of the superblock, followed by `zones` zones of 64 blocks.
 fn ram_with(zones: u32, options: &str) -> Arc<dyn Device> {
     let name = format!("ram:size={}k,zone_size=256k,blocksize=4096{options}", (2 + zones) * 256);
     Registry::default().open(&name).unwrap()
 }
 
-/// A store with two active zones: one for the log, one for a home.
+/// A drive with two active zones: one for the log, one for a home.
 fn ram(zones: u32) -> Arc<dyn Device> {
     ram_with(zones, ",zone_max_open=2,zone_max_active=2")
 }
@@ -55,7 +56,7 @@ fn content(storage: &dyn StorageBackend) -> Vec<u8> {
     bytes
 }
 
-/// Changes `storage` and `model` alike.
+/// Changes `storage` and `model` in the same way.
 fn change(storage: &dyn StorageBackend, model: &mut Vec<u8>, random: &mut impl Rng) {
     if random.random_bool(0.05) {
         let len = random.random_range(60 * PAGE..100 * PAGE);
@@ -147,7 +148,7 @@ fn batches_as_large_as_are_admitted_get_through_for_ever() {
     }
 }
 
-/// Writes pages until there is no room; how many there are.
+/// Writes pages until there is no room, and returns their number.
 fn fill_pages(log: &Store) -> u64 {
     log.set_len(1 << 40).unwrap();
     for page in 0.. {
@@ -198,7 +199,7 @@ fn log_takes_empty_zones_until_there_are_none() {
 
 const ROWS: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("rows");
 
-/// Fills a database on `storage` until it is full; how many rows were committed.
+/// Fills a database on `storage`, and returns the number of committed rows.
 fn fill(storage: Store) -> u64 {
     let database = redb::Database::builder().create_with_backend(storage).unwrap();
     for key in 0.. {
@@ -225,7 +226,7 @@ fn database_on_a_full_log_is_read_when_it_is_opened_again() {
     }
 }
 
-/// A log of six zones under the `fault` wrapper, with something in it.
+/// A log of six zones on a `fault` device, with some contents.
 fn faulty() -> (Arc<Fault>, Store, Vec<u8>) {
     let fault = Arc::new(Fault::new(ram(6), Plan::default()));
     let device: Arc<dyn Device> = fault.clone();
@@ -263,7 +264,7 @@ fn write_that_fails_goes_to_another_zone_and_its_zone_is_used_again() {
     }
 }
 
-/// Which of all beginnings of segments that of `zone` is; 0 if it is empty.
+/// Number of the beginning in `zone`; 0 if it is empty.
 fn beginning(fault: &Arc<Fault>, zone: ZoneIndex) -> u64 {
     let start = fault.info().geometry.start_of(zone);
     let (block, read) = read_alone(&**fault, start, IoBuf::zeroed(PAGE as u32));
@@ -307,7 +308,7 @@ fn smallest_log_outlives_any_number_of_failures_that_pass() {
     assert!(content(&opened(&device)) == model);
 }
 
-/// Rewrites three pages so often that the log runs around.
+/// Rewrites three pages until the log has run around its zones.
 fn rewrite(log: &Store, model: &mut [u8]) {
     for round in 0..200 {
         model[90 * PAGE..93 * PAGE].fill(round);
@@ -355,7 +356,7 @@ fn log_whose_newest_zone_went_offline_is_not_opened_as_it_was_before() {
     let log = created(&device, 6);
     log.set_len(2 * PAGE as u64).unwrap();
     log.write(PAGE as u64, &[1; PAGE]).unwrap();
-    // So few batches that nothing is moved: the zone before the newest is whole without it.
+    // Few enough batches that nothing is moved: the zone before the newest is complete without it.
     for round in 0..40 {
         log.write(0, &[round; PAGE]).unwrap();
         log.sync_data().unwrap();
@@ -408,7 +409,7 @@ fn reads_beside_writes_and_resets_find_a_version_that_was_written() {
     assert!(log.statistics().segments_emptied > 100);
 }
 
-/// Where the data of an image of this shape begins.
+/// Offset of the data in an image of this shape.
 const DATA: usize = 1 << 20;
 
 const TINY: Shape = Shape {
@@ -420,7 +421,7 @@ const TINY: Shape = Shape {
     active: 1,
 };
 
-/// The bytes of an image whose log was run around, and what each of its batches left.
+/// Bytes of an image with a log that has run around, and the state after each of its batches.
 fn well_used() -> (Vec<u8>, Vec<Vec<u8>>) {
     let (backing, mut random) = (Arc::new(CutBacking::new(1)), Pcg64Mcg::seed_from_u64(4));
     TINY.format(&backing);
@@ -434,13 +435,14 @@ fn well_used() -> (Vec<u8>, Vec<Vec<u8>>) {
         states.push(model.clone());
     }
     backing.sync().unwrap();
-    // Before it is closed: then the superblock names the last batch.
+    // Before it is closed, as closing names the last batch in the superblock.
     let bytes = backing.bytes();
     drop(log);
     (bytes, states)
 }
 
-/// What a log in these bytes is: an error, or nothing but pages of one of `states`, some of them unreadable perhaps.
+/// Opens the log in `bytes`. It has to be refused, or to contain only pages of one of `states`,
+/// some of them possibly unreadable.
 fn judge(bytes: &[u8], states: &[Vec<u8>]) -> Result<(), String> {
     let backing = Arc::new(CutBacking::with_bytes(bytes, 1));
     let Ok(log) = open(drive(Arc::new(image(&backing)))) else {
@@ -465,8 +467,8 @@ proptest! {
     ) {
         static USED: std::sync::LazyLock<(Vec<u8>, Vec<Vec<u8>>)> = std::sync::LazyLock::new(well_used);
         let (bytes, states) = &*USED;
-        // A block less can cost the last batch. Where all from one block on is gone, that is as a log looks that has not
-        // come further.
+        // One lost block can cost the last batch. If everything from one block on is lost, the log
+        // looks as if it had never got further.
         let loses_many = damages.iter().any(|(_, how, _)| *how == 2);
         let states = if loses_many { &states[..] } else { &states[states.len() - 1 - damages.len()..] };
         let mut bytes = bytes.clone();
@@ -489,7 +491,7 @@ proptest! {
     }
 }
 
-/// The zone that a well-used log stands in, and the blocks of its heads after the checkpoint, as offsets in the image.
+/// Offsets in the image of the heads in the current zone of a well-used log, except the checkpoint.
 fn heads(bytes: &[u8]) -> Vec<usize> {
     let zone = 256 << 10;
     let is_head = |at: &usize| bytes[*at..*at + 8] == *b"zonallog";
@@ -602,7 +604,7 @@ fn log_that_was_put_back_to_before_its_last_opening_is_refused() {
     log.write(0, &[1; PAGE]).unwrap();
     log.sync_data().unwrap();
     drop(log);
-    // The zones as they were: only the first one had anything.
+    // Restores the zones: only the first one had any contents.
     let there = drive(device.clone());
     let waiter = Polling::new(Clock::start());
     there.zone(&waiter, Op::ZoneReset, ZoneIndex(2)).unwrap();

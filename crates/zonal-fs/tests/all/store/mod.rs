@@ -1,4 +1,5 @@
-//! The database of rows on each kind of storage: what it keeps over power cuts, and what it does when it is full.
+//! The database of rows on each kind of storage: durability across power cuts, and behaviour when
+//! full.
 
 mod cuts;
 mod log;

@@ -1,4 +1,4 @@
-//! What stands in for a write pointer where a segment is a piece of the conventional zones.
+//! Substitutes for a write pointer if a segment is a piece of the conventional zones.
 
 use crate::store::rig::{SMALL, UUID, drive, image, made, open, waiters};
 use redb::StorageBackend;
@@ -18,7 +18,7 @@ use zonal_io::volume::read_alone;
 
 const PAGE: usize = 4096;
 
-/// Where the data of an image of [`SMALL`] begins.
+/// Offset of the data in an image of [`SMALL`].
 const DATA: usize = 1 << 20;
 
 /// A drive with a store in pieces.
@@ -33,7 +33,7 @@ fn opened(backing: &Arc<CutBacking>) -> Store {
     open(drive(Arc::new(image(backing)))).unwrap()
 }
 
-/// Writes one page, of `pages` in turn, as a batch of its own.
+/// Writes one page, of `pages` in turn, as a separate batch.
 fn batch(log: &Store, number: u64, pages: u64) -> std::io::Result<()> {
     let at = number % pages * PAGE as u64;
     log.set_len(log.len()?.max(at + PAGE as u64))?;
@@ -41,7 +41,7 @@ fn batch(log: &Store, number: u64, pages: u64) -> std::io::Result<()> {
     log.sync_data()
 }
 
-/// The beginning of each piece: what the first block of piece n says, if it is a sound head.
+/// The beginning of each piece, according to its first block if that is a valid head.
 fn beginnings(bytes: &[u8], piece_blocks: u32) -> Vec<Option<u64>> {
     let pieces = (0..8_u32).map(|n| {
         let at = DATA + (4 + (n * piece_blocks) as usize) * PAGE;
@@ -50,7 +50,7 @@ fn beginnings(bytes: &[u8], piece_blocks: u32) -> Vec<Option<u64>> {
     pieces.collect()
 }
 
-/// The beginnings that sound heads of this kind among `bytes` name, 1 for checkpoints and 2 for parts.
+/// Beginnings named by valid heads of this kind in `bytes`; kind 1 is a checkpoint, 2 a part.
 fn named(bytes: &[u8], kind: u8) -> BTreeSet<u64> {
     let number = |head: &[u8], at| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
     let is_sound = |head: &[u8]| number(head, 4088) >> 32 == u64::from(crc32c(&head[..4092]));
@@ -59,7 +59,7 @@ fn named(bytes: &[u8], kind: u8) -> BTreeSet<u64> {
     heads.map(|head| number(head, 32)).collect()
 }
 
-/// The highest number that any sound head among `bytes` says, whether it counts or not.
+/// The highest number in any valid head in `bytes`, whether or not it is current.
 fn highest(bytes: &[u8]) -> u64 {
     [1, 2].iter().filter_map(|kind| named(bytes, *kind).pop_last()).max().unwrap_or(0)
 }
@@ -68,7 +68,8 @@ fn highest(bytes: &[u8]) -> u64 {
 fn heads_of_earlier_beginnings_are_no_continuation_of_a_piece() {
     let (backing, mut number) = (formatted(), 0);
     let mut log = opened(&backing);
-    // Batches of one page each: those of earlier beginnings have their heads where the next ones will have theirs.
+    // Batches of one page each, so that heads of earlier beginnings are where the next ones will
+    // be.
     let mut write = |log: &Store| {
         number += 1;
         batch(log, number, 8).unwrap();
@@ -90,8 +91,8 @@ fn heads_of_earlier_beginnings_are_no_continuation_of_a_piece() {
     assert_eq!(begun, 0, "segments were begun by 40 batches of one page, one an opening");
 }
 
-/// The state of a drive just before a batch that does `change` to the log's statistics, and the number of that batch. The
-/// batches before it write one page each, of `pages` in turn.
+/// State of a drive just before the batch that increases the log's statistic `change`, and the
+/// number of that batch. The batches before it write one page each, of `pages` in turn.
 fn before(pages: u64, change: impl Fn(&Store) -> u64) -> (Vec<u8>, u64) {
     let run = |batches: u64| {
         let backing = formatted();
@@ -109,7 +110,7 @@ fn before(pages: u64, change: impl Fn(&Store) -> u64) -> (Vec<u8>, u64) {
     (run(last).0, last)
 }
 
-/// What a power cut at this call of the backing, counted from the beginning of batch `number`, leaves of `bytes`.
+/// Result of a power cut at this call of the backing, counted from the start of batch `number`.
 fn cut(bytes: &[u8], number: u64, pages: u64, call: u64, seed: u64) -> Arc<CutBacking> {
     let backing = Arc::new(CutBacking::with_bytes(bytes, seed));
     let log = opened(&backing);
@@ -120,7 +121,7 @@ fn cut(bytes: &[u8], number: u64, pages: u64, call: u64, seed: u64) -> Arc<CutBa
     Arc::new(backing.restart(seed))
 }
 
-/// Slow: it damages every head in turn.
+/// Slow: damages every head in turn.
 #[test]
 fn number_in_any_head_is_not_given_again() {
     let (bytes, number) = before(8, |log| log.statistics().segments_begun);
@@ -129,7 +130,8 @@ fn number_in_any_head_is_not_given_again() {
         let backing = cut(&bytes, number, 8, call, seed);
         let found = highest(&backing.bytes());
         torn += u32::from(found > highest(&bytes));
-        // Opening sees the checkpoints of all segments, but not the parts of a segment whose checkpoint is gone.
+        // Opening reads the checkpoints of all segments, but not the parts of a segment with a lost
+        // checkpoint.
         let (checkpoints, parts) = (named(&backing.bytes(), 1), named(&backing.bytes(), 2));
         let unseen: Vec<_> = parts.difference(&checkpoints).collect();
         assert!(unseen.is_empty(), "call {call}, seed {seed}: {unseen:?} in parts alone");
@@ -147,7 +149,7 @@ fn number_in_any_head_is_not_given_again() {
 #[test]
 fn piece_is_named_before_it_is_begun() {
     let (bytes, number) = before(u64::MAX, |log| log.statistics().segments_taken);
-    // Pieces that were begun, and those that the superblock names, after a cut.
+    // Pieces in use, and pieces named by the superblock, after a cut.
     let pieces = |call, seed| {
         let backing = cut(&bytes, number, u64::MAX, call, seed);
         let drive = drive(Arc::new(image(&backing)));
@@ -175,7 +177,7 @@ fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
     made(&drive(), None).unwrap();
     let anchor = superblocks::find(&drive(), &*waiters()()).unwrap().copy.anchor;
     let log = open(drive()).unwrap();
-    // Which of all beginnings of segments that of each piece is.
+    // Number of the beginning in each piece.
     let beginnings = || -> Vec<Option<u64>> {
         let beginning = |n| {
             let at = Sector((4 + u64::from(n * anchor.piece_blocks)) * 8);
@@ -185,7 +187,7 @@ fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
         };
         (0..anchor.pieces).map(beginning).collect()
     };
-    // In zone 1, which the drive will not settle, there is no copy of the superblock.
+    // Zone 1, which the drive will not settle, contains no copy of the superblock.
     let (mut number, late) = (0, 1);
     while beginnings().iter().max() != beginnings().get(late) {
         batch(&log, number, 8).unwrap();
@@ -196,7 +198,7 @@ fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
     for number in number..number + 3000 {
         batch(&log, number, 8).unwrap();
     }
-    // The end of piece 0 lies in the same zone, where nothing is written any more.
+    // The end of piece 0 is in the same zone, where nothing is written any more.
     assert_eq!((log.statistics().writes_failed, log.room().segments_bad), (2, 1));
     assert!(log.statistics().segments_begun > 20);
     assert_eq!(beginnings()[late], before[late], "a late write would lie over a segment in use");
@@ -204,7 +206,7 @@ fn piece_in_which_a_write_timed_out_is_left_until_the_next_opening() {
     assert_eq!(open(drive()).unwrap().room().segments_bad, 0);
 }
 
-/// A late write of an old update over a newer one would hide the segments that were taken since.
+/// A late write of an old update over a newer one would hide the segments taken since.
 #[test]
 fn updates_of_the_superblock_that_time_out_never_replace_newer_ones() {
     let ram = Registry::default().open("ram:size=13m,zone_size=1m,blocksize=4096,zone_nr_conv=8").unwrap();
@@ -224,7 +226,7 @@ fn updates_of_the_superblock_that_time_out_never_replace_newer_ones() {
     });
     assert_eq!(late.map(|rule| fault.fired(rule)), [1, 1]);
     drop(log);
-    // Late writes that were not settled are carried out after the report of this opening.
+    // Late writes that were not settled are executed after the report of this opening.
     assert_eq!(pieces(), before + 3);
     let (log, mut page) = (open(drive()).unwrap(), [0; PAGE]);
     log.read(last.unwrap() * PAGE as u64, &mut page).unwrap();

@@ -1,4 +1,4 @@
-//! A drive over a twin that forgets, and the storages on it.
+//! A drive on a backing that forgets unsynced data, and the storages on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use zonal_io::volume::{Volume, VolumeOptions};
 
 pub const UUID: [u8; 16] = *b"a file system id";
 
-/// What an image is like.
+/// Properties of an image.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub zone_bytes: u64,
@@ -26,11 +26,11 @@ pub struct Shape {
     pub zones: u64,
     pub conventional: u32,
     pub block_bytes: u32,
-    /// Zones that may be active, 0 for any number.
+    /// Maximum number of active zones, 0 for no limit.
     pub active: u32,
 }
 
-/// Eight conventional zones and five others, of 1 MiB.
+/// Eight conventional and five sequential zones of 1 MiB.
 pub const SMALL: Shape = Shape {
     zone_bytes: 1 << 20,
     capacity_bytes: 1 << 20,
@@ -40,7 +40,8 @@ pub const SMALL: Shape = Shape {
     active: 0,
 };
 
-/// Only three zones for a log, which end before the next one begins and in the midst of a block of 4 KiB.
+/// Only three zones for a log. Their capacity is smaller than their size, and ends in the middle of
+/// a block of 4 KiB.
 pub const TIGHT: Shape = Shape {
     zone_bytes: 2 << 20,
     capacity_bytes: (1 << 20) + 3 * 512,
@@ -51,7 +52,7 @@ pub const TIGHT: Shape = Shape {
 };
 
 impl Shape {
-    /// All zones but those that are conventional, or homes of the superblock.
+    /// All zones except conventional ones and homes of the superblock.
     pub fn log_zones(&self) -> Vec<ZoneIndex> {
         let first = if self.conventional > 0 { self.conventional } else { 2 };
         (first..self.zones as u32).map(ZoneIndex).collect()
@@ -85,7 +86,7 @@ pub fn waiters() -> Waiters {
     polling(Clock::start())
 }
 
-/// Where a store lies.
+/// Location of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StorePlace {
     File,
@@ -101,20 +102,20 @@ fn access(drive: Arc<Drive>, file: Option<StoreFile>) -> log::Access {
     log::Access { drive, waiters: waiters(), file }
 }
 
-/// The first segments that a store has in these zones.
+/// The first segments of a store in these zones.
 pub fn anchor(drive: &Drive, zones: Vec<ZoneIndex>) -> Anchor {
     let is_conventional = drive.volume().info().geometry.conventional_zones() > 0;
     let homes = if is_conventional { [ZoneIndex(0); 2] } else { [ZoneIndex(0), ZoneIndex(1)] };
     Anchor { homes, zones, ..Anchor::default() }
 }
 
-/// Makes a store in `zones`, and the superblock that names it.
+/// Creates a store in `zones`, and a superblock that names it.
 pub fn create(drive: Arc<Drive>, zones: Vec<ZoneIndex>) -> Result<Store, BackendError> {
     let anchor = anchor(&drive, zones);
     create_at(drive, anchor, Metadata::Logged, None)
 }
 
-/// Makes a store where `anchor` says.
+/// Creates a store at the location of `anchor`.
 pub fn create_at(
     drive: Arc<Drive>,
     anchor: Anchor,
@@ -128,13 +129,13 @@ pub fn create_at(
     Ok(store)
 }
 
-/// Opens the store that the superblock names.
+/// Opens the store named by the superblock.
 pub fn open(drive: Arc<Drive>) -> Result<Store, MakeError> {
     let found = superblocks::find(&drive, &*waiters()())?;
     Ok(Store::open(access(drive, None), &found)?)
 }
 
-/// Makes a file system, and opens its store.
+/// Makes a file system on the drive.
 pub fn made(drive: &Arc<Drive>, file: Option<Arc<dyn Backing>>) -> Result<(), MakeError> {
     let options = MakeOptions::default().with_unit_bytes(8 * 4096);
     match file {
