@@ -16,7 +16,7 @@ fn write(fs: &FileSystem, ino: u64, block: u64, blocks: usize) {
     fs.write(&waiter(), ino, block * BLOCK, Payload::Bytes(&bytes(ino, blocks * BLOCK as usize))).unwrap();
 }
 
-/// Blocks of a file once nothing of it is in flight.
+/// Block count of a file once nothing of it is in flight.
 fn blocks(fs: &FileSystem, ino: u64) -> u64 {
     settle(fs);
     fs.attributes(ino).unwrap().blocks
@@ -25,7 +25,7 @@ fn blocks(fs: &FileSystem, ino: u64) -> u64 {
 #[test]
 fn times_before_1970_come_back_as_they_were_set() {
     let (made, fs) = Made::new();
-    // 1901, and the ends of what there is.
+    // 1901, and the limits of the range.
     let long_ago = -2_147_483_648_000_000_001;
     let at = At::new(long_ago);
     let ino = fs.create(&at, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -73,13 +73,13 @@ fn time_of_birth_stays_whatever_is_done_to_a_file() {
 
 #[test]
 fn blocks_are_those_of_the_extents_after_any_change() {
-    // Small, so that the collector has work.
+    // A small drive, so that there is garbage to collect.
     let (made, fs) = Made::on("ram:size=8M,zone_size=512K,blocksize=4096");
     let ino = file(&fs, "f");
     assert_eq!(blocks(&fs, ino), 0);
     write(&fs, ino, 0, 40);
     assert_eq!(blocks(&fs, ino), 40);
-    // Over what is there, half over it, and far past it.
+    // Over existing data, half over it, and far beyond it.
     write(&fs, ino, 5, 10);
     assert_eq!(blocks(&fs, ino), 40);
     write(&fs, ino, 35, 10);
@@ -95,14 +95,14 @@ fn blocks_are_those_of_the_extents_after_any_change() {
     assert_eq!(blocks(&fs, ino), 23);
     fs.truncate(&waiter(), ino, 1 << 40).unwrap();
     assert_eq!(blocks(&fs, ino), 23);
-    // Until the zones that it lies in are full, and collected.
+    // Until the zones of the file are full and have been collected.
     let filler = file(&fs, "filler");
     write(&fs, filler, 0, 300);
     fs.sync(&waiter()).unwrap();
     while fs.collect(&waiter()).unwrap() && fs.statistics().gc_blocks < 500 {}
     assert!(fs.statistics().gc_blocks > 23, "{:?}", fs.statistics());
     assert_eq!(blocks(&fs, ino), 23);
-    // Of a file that is gone while a caller has it open, and of one without a name.
+    // A deleted file that is still open, and one without a name.
     let open = fs.open_file(ino).unwrap();
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     fs.truncate(&waiter(), ino, BLOCK).unwrap();
@@ -137,7 +137,7 @@ fn number_given_again_after_a_cut_has_another_generation() {
     let mut numbers = BTreeSet::from([note(&fs, file(&fs, "lost"))]);
     drop(fs);
     for _ in 0..3 {
-        // Nothing of what is made is made durable, and no data is written.
+        // Nothing is made durable, and no data is written.
         let fs = made.open();
         let waiter = waiter();
         assert_eq!(fs.attributes(kept).unwrap(), before);

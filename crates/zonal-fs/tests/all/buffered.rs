@@ -1,4 +1,5 @@
-//! Short writes to open files wait for more, of the same file or of others, and leave as whole units or when a caller needs them.
+//! Short writes to open files wait for more data of the same or other files. They are sent as whole
+//! units, or when a caller needs them.
 
 use crate::common;
 use crate::common::{bytes, device, make, read_all, settle, volume, waiter};
@@ -26,7 +27,7 @@ fn write(fs: &FileSystem, ino: u64, offset: u64, data: &[u8]) {
     assert_eq!(fs.write(&waiter(), ino, offset, Payload::Bytes(data)).unwrap(), data.len() as u64);
 }
 
-/// Units that have gone out.
+/// Number of units sent.
 fn units(fs: &FileSystem) -> u64 {
     settle(fs);
     fs.volume().statistics().commands
@@ -133,7 +134,7 @@ fn many_open_files_buffer_no_more_than_may_be_dirty() {
     let before = units(&fs);
     let files: Vec<OpenFile> = (0..40).map(|n| file(&fs, &format!("f{n}"))).collect();
     files.iter().for_each(|file| write(&fs, file.ino(), 0, b"a few bytes"));
-    // Four files may wait. The others' blocks leave, seven in a unit.
+    // Four files may wait. The blocks of the others are sent, seven per unit.
     assert_eq!(units(&fs) - before, 5);
     fs.sync(&waiter()).unwrap();
     assert_eq!(units(&fs) - before, 6);
@@ -208,7 +209,7 @@ fn full_drive_is_told_to_the_write_and_loses_nothing_that_went_in() {
     }
     fs.sync(&waiter()).unwrap();
     fs.check();
-    // A block and a header each; four zones are kept back.
+    // Each takes a block and a header; four zones are reserved.
     assert!(written.len() > 600, "{} files", written.len());
     for file in written {
         fs.fsync(&waiter(), file.ino()).unwrap();

@@ -1,4 +1,5 @@
-//! One drive, and several users of it: file systems that write, file systems that read, and a thread that polls.
+//! One drive with several users: file systems that write, file systems that read, and a thread that
+//! polls.
 
 use crate::common;
 use crate::common::{device, volume, waiter};
@@ -43,7 +44,7 @@ fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
     }
 }
 
-/// Far more than making a file system takes, on a machine with other work too.
+/// Far more than making a file system takes, even on a busy machine.
 const STUCK: Duration = Duration::from_secs(60);
 
 #[test]
@@ -87,7 +88,7 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&common::bytes(1, 9000))).unwrap();
         fs.sync(&waiter()).unwrap();
-        // A file without a name that was not closed: the next opening for writing takes it away.
+        // A file without a name that was not closed, to be deleted by the next opening for writing.
         let unnamed = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o644)).unwrap();
         fs.sync(&waiter()).unwrap();
         fs.forbid_changes("the power is cut");

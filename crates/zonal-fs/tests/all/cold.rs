@@ -1,4 +1,5 @@
-//! Rows that are not in memory: while a thread waits for the drive to read some, no other thread waits.
+//! Rows that are not in memory: while one thread waits for the drive to read some, no other thread
+//! waits.
 
 use crate::common::{device, make_with, reopen, settle, superblock, volume, waiter};
 use parking_lot::{Condvar, Mutex};
@@ -15,25 +16,25 @@ use zonal_fs::{
     Target, ZeroEnd,
 };
 
-/// How long a call may take that waits for nothing.
+/// Time limit of a call that does not have to wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Directories, and files in each: enough that a page of rows has only neighbours.
+/// Directories, and files per directory: enough that a page of rows contains only neighbours.
 const DIRECTORIES: u64 = 70;
 const FILES: u64 = 200;
 
-/// Whose reads wait, and for what.
+/// Controls which thread's read is held up.
 #[derive(Default, Debug)]
 enum Gate {
     #[default]
     Open,
-    /// The first read of this thread is to wait.
+    /// The next read of this thread is to be held up.
     Armed(ThreadId),
-    /// It waits.
+    /// A read is held up.
     Shut,
 }
 
-/// Bytes in memory, one read of which can be held up.
+/// A backend in memory that can hold up one read.
 #[derive(Clone, Default, Debug)]
 struct Slow(Arc<(Mutex<Gate>, Condvar)>, Memory);
 
@@ -43,7 +44,7 @@ impl Slow {
         self.0.1.notify_all();
     }
 
-    /// Returns once a read waits.
+    /// Waits until a read is held up.
     fn await_shut(&self) -> bool {
         let mut gate = self.0.0.lock();
         let is_shut = |gate: &mut Gate| !matches!(gate, Gate::Shut);
@@ -87,7 +88,7 @@ fn name(what: &str, number: u64) -> Vec<u8> {
     format!("{what}{number:04}{}", "n".repeat(200)).into_bytes()
 }
 
-/// A file system with many files, opened again so that no row is in memory.
+/// A file system with many files, reopened so that no row is in memory.
 fn cold() -> (Slow, FileSystem) {
     let volume = volume(device("ram:size=96M,zone_size=1M,blocksize=4096"));
     let (superblock, slow) = (superblock(&volume, 0, 8), Slow::default());
@@ -111,14 +112,14 @@ fn cold() -> (Slow, FileSystem) {
     (slow.clone(), reopen(volume, superblock, slow, MountOptions::default()).unwrap())
 }
 
-/// A directory whose rows are far from those of others, and its file of this number. Nothing is read for that: numbers of files
-/// follow from the order in which they were made.
+/// Numbers of directory `d` and of its file `n`. Its rows are far from those of other directories.
+/// Nothing is read, because numbers follow from the order of creation.
 fn place(d: u64, n: u64) -> (u64, u64) {
     let directory = 2 + d * (FILES + 3);
     (directory, directory + 1 + n)
 }
 
-/// Calls `call` in a thread whose first read of rows waits, and `others` meanwhile.
+/// Runs `call` in a thread with its first read of rows held up, and `others` meanwhile.
 fn while_it_reads(
     slow: &Slow,
     fs: &FileSystem,
@@ -153,7 +154,7 @@ type Call = (&'static str, fn(&FileSystem, u64, u64));
 fn call_that_reads_cold_rows_holds_up_no_other() {
     let (slow, fs) = cold();
     let w = waiter();
-    // What others use is in memory.
+    // Everything used by the others is in memory.
     let (own, own_file) = place(0, 0);
     let open = fs.open_file(own_file).unwrap();
     let others = || {
@@ -255,7 +256,7 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
     fs.sync(&w).unwrap();
 }
 
-/// The collector lists a zone's pieces and finds out whose they are without the lock.
+/// The collector lists a zone's pieces and looks up their owners without the lock.
 #[test]
 fn collector_that_reads_cold_rows_holds_up_no_other() {
     let (slow, fs) = cold();

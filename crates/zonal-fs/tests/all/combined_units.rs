@@ -1,4 +1,4 @@
-//! Units with short pieces of several files, or of several places in one.
+//! Units with short pieces of several files, or of several places in one file.
 
 use crate::common::{bytes, device, ends, make, read_all, settle, volume, waiter};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ fn on(device: Arc<dyn Device>, unit_blocks: u32) -> FileSystem {
     make(volume(device), unit_blocks, MountOptions::default())
 }
 
-/// Units of 64 blocks.
+/// A file system with units of 64 blocks.
 fn file_system() -> FileSystem {
     on(device("ram:size=64M,zone_size=1M,blocksize=4096"), 64)
 }
@@ -26,7 +26,7 @@ fn write(fs: &FileSystem, ino: u64, offset: u64, data: &[u8]) {
     assert_eq!(fs.write(&waiter(), ino, offset, Payload::Bytes(data)).unwrap(), data.len() as u64);
 }
 
-/// Units that have gone out, and blocks on the drive for those.
+/// Number of units sent, and of blocks written for them.
 fn sent(fs: &FileSystem) -> (u64, u64) {
     settle(fs);
     let statistics = fs.volume().statistics();
@@ -65,7 +65,7 @@ fn blocks_overwritten_at_random_share_headers_and_commands() {
     fs.fsync(&waiter(), ino).unwrap();
     let before = sent(&fs);
     for n in 0..3000u64 {
-        // Some blocks several times before they leave.
+        // Some blocks are rewritten several times before they are sent.
         let block = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % if n % 3 == 0 { 50 } else { 2000 };
         let new = bytes(n, BLOCK as usize);
         write(&fs, ino, block * BLOCK, &new);
@@ -120,7 +120,7 @@ fn piece_of_a_file_that_is_removed_is_left_out() {
     fs.check();
 }
 
-/// The newer of two pieces of a block may leave first.
+/// The newer of two pieces of a block may be sent first.
 #[test]
 fn block_that_waits_twice_is_what_was_written_last() {
     let fs = file_system();
@@ -128,7 +128,7 @@ fn block_that_waits_twice_is_what_was_written_last() {
     let ino = open.ino();
     write(&fs, ino, 0, &bytes(1, 3 * BLOCK as usize));
     write(&fs, ino, 100 * BLOCK, &bytes(2, BLOCK as usize));
-    // A long write does not wait for others: it leaves before the piece that it replaces.
+    // A long write does not wait for others: it is sent ahead of the piece that it replaces.
     let long = bytes(3, 70 * BLOCK as usize);
     write(&fs, ino, 0, &long);
     write(&fs, ino, 200 * BLOCK, &bytes(4, BLOCK as usize));
@@ -140,7 +140,7 @@ fn block_that_waits_twice_is_what_was_written_last() {
     fs.check();
 }
 
-/// Zones end in the midst of units, and in the midst of pieces.
+/// Zones end in the middle of units, and of pieces.
 #[test]
 fn unit_that_meets_the_end_of_a_zone_is_two() {
     let fs = on(device("ram:size=16M,zone_size=256K,zone_capacity=208K,blocksize=4096"), 32);
@@ -148,7 +148,7 @@ fn unit_that_meets_the_end_of_a_zone_is_two() {
     for n in 0..300u64 {
         let (open, data) = (file(&fs, &format!("f{n}")), bytes(n, 3 * BLOCK as usize - (n % 5000) as usize));
         write(&fs, open.ino(), 0, &data);
-        // A part of what waits is replaced.
+        // Replaces a part of the waiting data.
         let second = bytes(n + 1, BLOCK as usize);
         write(&fs, open.ino(), 9 * BLOCK, &second);
         write(&fs, open.ino(), BLOCK, &second);
@@ -171,7 +171,7 @@ fn unit_that_meets_the_end_of_a_zone_is_two() {
     }
 }
 
-/// Number of the first file that is made.
+/// Number of the first file created.
 fn expected_first() -> u64 {
     2
 }

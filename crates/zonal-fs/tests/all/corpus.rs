@@ -1,9 +1,9 @@
-//! Bytes that were interesting once, replayed. What a fuzzer finds goes here.
+//! Replays interesting inputs of the past. Findings of fuzzers are added here.
 
 use std::path::Path;
 use zonal_fs::format::{fuzz_header, fuzz_row, fuzz_superblock};
 
-/// Every file of a corpus, with whether it is to be accepted: its name says so.
+/// Passes each file of a corpus. The file's name says whether it has to be accepted.
 fn replay(kind: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! Calls at the edges of what is allowed, and beyond them.
+//! Calls at the limits of the permitted range, and beyond.
 
 use crate::common;
 use crate::common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
@@ -27,12 +27,12 @@ fn file(fs: &FileSystem, name: &[u8]) -> u64 {
     fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap()
 }
 
-/// Writes a file until no space is left; how many bytes.
+/// Writes a file until no space is left, and returns its length in bytes.
 fn fill(fs: &FileSystem, ino: u64) -> u64 {
     let chunk = bytes(1, 7 * BLOCK);
     let mut at = 0;
     loop {
-        // A thread that has all the time there is gives zones the time to end.
+        // Gives the writes to zones time to end.
         settle(fs);
         match fs.write(&impatient(), ino, at, Payload::Bytes(&chunk)) {
             Ok(written) => at += written,
@@ -53,7 +53,7 @@ fn read_at_the_end_of_a_file_keeps_no_zone_from_being_reset() {
     for at in [size, size + 1, size + 90, size + 5000, u64::MAX - 5] {
         assert_eq!(fs.read(&impatient(), ino, at, Target::Bytes(&mut byte)).unwrap(), 0);
     }
-    // A drive that is full of what is gone has to come free again.
+    // A drive full of garbage has to become free again.
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     for round in 0..4 {
         let filler = file(&fs, b"filler");
@@ -117,7 +117,7 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
     assert_eq!(fs.usage().used, 0);
 }
 
-/// A drive with `conventional` conventional zones, all of whose superblocks are `copy`.
+/// A drive with `conventional` conventional zones, and `copy` applied to all its superblocks.
 fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<Drive> {
     let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
     let drive = Arc::new(Drive::new(volume(device(&name))));
@@ -182,7 +182,7 @@ fn superblock_that_lies_is_refused_with_what_does_not_fit() {
     }
 }
 
-/// Earlier programs made file systems with one zone for the superblock, on drives of six zones.
+/// Older programs made file systems with one zone for the superblock, on drives of six zones.
 #[test]
 fn file_system_with_one_zone_for_its_superblock_is_refused() {
     let drive = drive_with(|copy| copy.superblock.first_zone = 1, 0);
@@ -265,7 +265,7 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
         let w = impatient();
         let files: Vec<u64> = (0..zones).map(|n| file(&fs, &[b'a' + n])).collect();
         let open: Vec<_> = files.iter().map(|ino| fs.open_file(*ino).unwrap()).collect();
-        // Each in a zone of its own, which has little left in the end.
+        // Each in a separate zone, which has little left in the end.
         for unit in 0..units {
             for ino in &files {
                 let data = bytes(*ino, 7 * BLOCK);
@@ -284,7 +284,7 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
         fs.sync(&w).unwrap();
         let blocks = fs.usage().free;
         let filler = file(&fs, b"filler");
-        // It is away from others while there are zones.
+        // Placed apart from others as long as there are zones.
         let _open = fs.open_file(filler).unwrap();
         let filled = fill(&fs, filler);
         assert!(
@@ -326,7 +326,7 @@ fn buffered_data_of_others_is_sent_before_no_space_is_told() {
         let _open = is_open.then(|| fs.open_file(filler).unwrap());
         fill(&fs, filler);
         fs.sync(&w).unwrap();
-        // Of a file that is open less than a unit is said to be too much.
+        // With an open file, the reported free space is too high by less than a unit.
         assert!(fs.usage().free < 7, "{is_open}: {:?}", fs.usage());
         fs.check();
     }
@@ -346,7 +346,7 @@ fn any_number_of_bytes_may_be_on_their_way() {
     }
 }
 
-/// The size that `df` shows stays while blocks are buffered, sent, overwritten and removed.
+/// The size shown by `df` hardly changes while blocks are buffered, sent, overwritten and removed.
 #[test]
 fn size_of_a_file_system_stays_while_it_is_written() {
     let fs = small();
@@ -358,7 +358,7 @@ fn size_of_a_file_system_stays_while_it_is_written() {
         let at = (round % 10 * 7 * BLOCK) as u64;
         fs.write(&waiter(), ino, at, Payload::Bytes(&unit)).unwrap();
         fs.write(&waiter(), ino, at + unit.len() as u64, Payload::Bytes(&piece)).unwrap();
-        // What a short unit gives up for its header comes back when its zone does.
+        // The space that a short unit wastes on its header is regained with its zone.
         let now = fs.usage().blocks;
         assert!(now <= size && now + size / 50 >= size, "{now} of {size} in round {round}");
         if round % 4 == 3 {

@@ -1,4 +1,5 @@
-//! Drives that misbehave by plan: what fails costs its place, and is told to the statistics alone.
+//! Drives that fail according to a plan: a failed append wastes its place, and only statistics
+//! report it.
 
 use crate::common;
 use crate::common::{FsStep, Model, apply, bytes, contents, make, read_all, volume, waiter};
@@ -11,7 +12,7 @@ use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
 
-/// A file system on a drive that does what `plan` says.
+/// A file system on a drive with the faults of `plan`.
 fn on(plan: &str, drive: &str) -> FileSystem {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), plan).unwrap();
@@ -44,7 +45,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
     let waiter = waiter();
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
-    // A caller that has it open is told the same as one later.
+    // A caller that has the file open gets the same error as a later one.
     let open = fs.open_file(ino).unwrap();
     let data = bytes(1, 14 * BLOCK);
     fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();

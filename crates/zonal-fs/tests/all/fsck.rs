@@ -1,4 +1,4 @@
-//! fsck finds each of a list of injected damages, exactly, and what it repairs it finds no more.
+//! fsck finds exactly the injected damage from a list, and no more of it after the repair.
 
 use crate::common;
 use crate::common::{bytes, device, make_with, reopen, superblock, volume, waiter};
@@ -16,14 +16,14 @@ use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
 
-/// A file system with two files, one of them in a directory, and a bit of history; no program has it open.
+/// A closed file system with two files, one of them in a directory, and some history.
 struct Made {
     volume: Arc<Volume>,
     superblock: Superblock,
     memory: Memory,
 }
 
-/// Numbers of what is in it.
+/// Numbers of the directory and the files.
 const DIRECTORY: u64 = 2;
 const FIRST: u64 = 3;
 const SECOND: u64 = 4;
@@ -62,7 +62,7 @@ impl Made {
         check(rows, &self.superblock, &drive, &waiter(), Options::default().with_data(true)).unwrap()
     }
 
-    /// Does damage to the rows; what is found then.
+    /// Damages the rows, and returns the findings.
     fn damaged(&self, damage: impl FnOnce(&mut Rows)) -> Vec<Finding> {
         let mut rows = self.rows();
         damage(&mut rows);
@@ -71,12 +71,12 @@ impl Made {
         self.findings(&rows)
     }
 
-    /// Repairs what is found, looks again, and opens it.
+    /// Repairs the findings, checks again, and opens the file system.
     fn repaired(&self, findings: &[Finding]) -> Vec<Finding> {
         let mut rows = self.rows();
         repair(&mut rows, findings).unwrap();
         let mut left = self.findings(&rows);
-        // Some damage shows what it hid once it is mended.
+        // Repairs may uncover further damage.
         for _ in 0..3 {
             if left.iter().any(Finding::can_be_mended) {
                 repair(&mut rows, &left).unwrap();
@@ -128,7 +128,7 @@ fn change_file(rows: &mut Rows, ino: u64, change: impl FnOnce(&mut Attributes)) 
     rows.put(key, file.encode());
 }
 
-/// Injects `damage`, expects exactly `expected`, and nothing after a repair.
+/// Injects `damage`, and expects exactly `expected`, and nothing after a repair.
 fn finds(damage: impl FnOnce(&mut Rows), expected: &[Finding]) {
     let made = Made::new();
     let found = made.damaged(damage);
@@ -197,7 +197,7 @@ fn resets_are_counted_over_mounts_and_repairs() {
         };
         fs.unlink(&waiter, parent, name).unwrap();
     }
-    // The zone is full once what is left of it is written, and dead once that is gone, too.
+    // The rest of the zone is written to make it full, and deleted to make it dead.
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 128 * BLOCK))).unwrap();
     fs.unlink(&waiter, ROOT, b"f").unwrap();
@@ -228,7 +228,7 @@ fn wrong_count_of_blocks_is_found_and_counted_again() {
         |rows| change_file(rows, FIRST, |file| file.blocks = 39),
         &[Finding::Blocks { ino: FIRST, blocks: 39, found: 40 }],
     );
-    // Blocks that are lost count: a repair that loses some changes no count.
+    // Lost blocks are counted, so a repair that marks blocks as lost does not change the count.
     let made = Made::new();
     let found = made.damaged(|rows| change_extent(rows, FIRST, 8, |extent| extent.zone = 99));
     assert_eq!(made.repaired(&found), [Finding::Gone { ino: FIRST, block: 8, blocks: 32 }]);
@@ -253,7 +253,7 @@ fn name_without_its_position_is_found_and_gets_a_new_one() {
     let first = Position::FIRST;
     let damages: [fn(&mut Rows); 2] = [
         |rows| rows.delete(key::position(ROOT, Position::FIRST)),
-        // Of two names with one position only one is listed.
+        // If two names have the same position, only one is listed.
         |rows| {
             let second = read_entry(rows, ROOT, b"second");
             take_name(rows, ROOT, b"second");
@@ -388,7 +388,7 @@ fn number_that_would_be_given_twice_is_found() {
 
 #[test]
 fn file_of_which_only_data_is_left_is_found_and_kept() {
-    // With its name, and without.
+    // With and without its name.
     for (is_named, name) in [(true, &b"second"[..]), (false, b"lost+found/4")] {
         let made = Made::new();
         let found = made.damaged(|rows| {
@@ -478,7 +478,7 @@ fn what_a_repair_finds_nowhere_is_told_to_who_reads_it_until_it_is_written_anew(
     };
     assert!(matches!(read(&fs, 20), Err(FsError::Gone { ino: FIRST, block: 20 })));
     assert!(read(&fs, 0).unwrap() == bytes(FIRST, BLOCK));
-    // Part of a block cannot be written without the rest of it; a whole one can.
+    // Part of a block cannot be written without the rest of it, but a whole block can.
     assert!(matches!(
         fs.write(&waiter, FIRST, 20 * block + 1, Payload::Bytes(b"x")),
         Err(FsError::Gone { ino: FIRST, block: 20 })
@@ -528,7 +528,8 @@ fn place_of_two_files_is_found() {
 #[test]
 fn repair_of_shared_places_leaves_extents_alone_that_share_nothing() {
     let made = Made::new();
-    // Two units of the first file, blocks 0 to 4 and 8 to 20, are said to be the second's, too, after a sound extent of it.
+    // Two units of the first file, blocks 0 to 4 and 8 to 20, are also claimed by the second file,
+    // after one of its own extents.
     let found = made.damaged(|rows| {
         let key = key::extent(FIRST, 8);
         let shared = Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
@@ -609,7 +610,8 @@ fn data_that_its_zone_does_not_know_is_found_and_survives_a_collection() {
     assert_eq!(made.repaired(&found), []);
 }
 
-/// A zone was reset, and the power was cut before the rows of what it had were gone. Then the same file was written there.
+/// A zone was reset, and the power was cut before the rows of its contents were deleted. Then the
+/// same file was written there.
 #[test]
 fn rows_of_what_a_zone_had_before_are_no_finding() {
     finds(
@@ -626,7 +628,7 @@ fn rows_of_what_a_zone_had_before_are_no_finding() {
             .unwrap();
             let (zone, at, run) = longest.unwrap();
             assert!(run.blocks() > 2 * u32::from(run.unit_blocks), "it has several units");
-            // In the midst of its first unit, and where its second one begins.
+            // In the middle of its first unit, and at the start of its second one.
             for old in [at + 2, at + 1 + u32::from(run.unit_blocks)] {
                 let piece = RunPiece { ino: run.pieces[0].ino, block: 7777, blocks: 2 };
                 rows.put(
@@ -650,7 +652,7 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 20 * BLOCK))).unwrap();
     fs.sync(&waiter).unwrap();
     drop(fs);
-    // The test writes the zone again without the file system: its headers are gone.
+    // The test rewrites the zone behind the file system's back, which destroys its headers.
     let drive = Drive::new(volume.clone());
     drive.zone(&waiter, zonal_core::Op::ZoneReset, ZoneIndex(0)).unwrap();
     let mut other = zonal_io::buffer::IoBuf::zeroed(30 * BLOCK as u32);
@@ -671,6 +673,6 @@ fn wrong_count_of_files_is_found_and_counted_again() {
         |rows| rows.put(key::counter("files"), 9u64.to_le_bytes().to_vec()),
         &[Finding::Files { files: 9, found: 4 }],
     );
-    // A count of another commit says nothing.
+    // A count from another commit is ignored.
     finds(|rows| rows.put(key::counter("files-as-of"), 9u64.to_le_bytes().to_vec()), &[]);
 }

@@ -1,7 +1,9 @@
-//! A file system of the version that is read: it has to open for ever, with all that is in it. Those of earlier versions are refused.
+//! A file system of the current version has to open for ever, with all its contents. Those of
+//! earlier versions are refused.
 //!
-//! A golden file has the blocks of 512 bytes of an image that are not zero, each after its number, compressed. It is made by the
-//! test with `ZONAL_BLESS=1`, which is done once a version: what is there already is not made again.
+//! A golden file contains the non-zero 512-byte blocks of an image, each after its number,
+//! compressed. The test creates it with `ZONAL_BLESS=1`, once per version. An existing file is not
+//! replaced.
 
 use crate::common::{bytes, contents, waiter};
 use flate2::Compression;
@@ -42,12 +44,12 @@ fn reach(drive: &Arc<Drive>) -> FileSystem {
     open(drive, &polling(Clock::start()), None, MountOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Words instead of noise: they take less room in the golden file.
+/// Words instead of noise, to keep the golden file small.
 fn text(n: u64, length: usize) -> Vec<u8> {
     format!("file {n} ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-/// The work that the test did on the golden image.
+/// The work that created the golden image.
 fn work(fs: &FileSystem) {
     let waiter = waiter();
     let put = |parent, name: &str, data: &[u8]| {
@@ -77,7 +79,7 @@ fn work(fs: &FileSystem) {
     fs.sync(&waiter).unwrap();
 }
 
-/// What is in it then.
+/// Expected contents of the golden image.
 fn expected() -> BTreeMap<String, Option<Vec<u8>>> {
     let mut changed = text(4, 50_000);
     changed[10_000..19_000].copy_from_slice(&text(5, 9_000));
@@ -118,7 +120,7 @@ fn create() -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// The image of a golden file.
+/// The image in a golden file.
 fn image(version: u32) -> Arc<CutBacking> {
     let mut bytes = Vec::new();
     GzDecoder::new(std::fs::File::open(golden(version)).unwrap()).read_to_end(&mut bytes).unwrap();
@@ -151,7 +153,7 @@ fn golden_image_opens_with_all_that_is_in_it() {
     assert_eq!(fs.superblock().label, "golden");
     let link = fs.resolve(b"link").unwrap();
     assert_eq!(fs.target(link).unwrap(), b"directory/long");
-    // Images from before the count was kept are counted.
+    // Images without a counter of files are counted.
     assert_eq!(fs.files().unwrap().used, 7);
     fs.unlink(&waiter(), ROOT, b"link").unwrap();
     assert!(contents(&fs).unwrap() == expected());

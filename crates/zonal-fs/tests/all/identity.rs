@@ -1,4 +1,5 @@
-//! Intact units in the place of others, after misdirected and lost writes that the drive has acknowledged.
+//! Intact units in the place of others, after misdirected and lost writes that the drive
+//! acknowledged.
 
 use crate::common::{bytes, read_all, waiter};
 use crate::rebuild::rig::{BLOCK, EVERYWHERE, Rig, UUID, Where, waiters};
@@ -12,7 +13,7 @@ use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Scrub,
 use zonal_io::image::backing::Backing;
 use zonal_io::volume::Volume;
 
-/// A file of four blocks, in a unit of its own.
+/// Creates a file of four blocks, in a separate unit.
 fn put(fs: &FileSystem, name: &[u8], seed: u64) -> u64 {
     let ino = fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap();
     fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(seed, 4 * BLOCK))).unwrap();
@@ -20,7 +21,7 @@ fn put(fs: &FileSystem, name: &[u8], seed: u64) -> u64 {
     ino
 }
 
-/// A drive with the files `a` and `b`, and where their units are in its image.
+/// A drive with the files `a` and `b`, and the offsets of their units in its image.
 fn two_files(seed: u64) -> (Rig, [u64; 2], [u64; 2]) {
     let rig = Rig::new(Where::Logged, seed);
     let fs = rig.open();
@@ -41,12 +42,12 @@ fn image(rig: &Rig) -> Vec<u8> {
     all
 }
 
-/// Writes a unit of four blocks beneath the drive.
+/// Writes a unit of four blocks directly to the image.
 fn place(rig: &Rig, at: u64, unit: &[u8]) {
     rig.backing.write_at(unit, at).unwrap();
 }
 
-/// The unit at a place of the image, with another header.
+/// The unit at an offset of the image, with a changed header.
 fn unit(rig: &Rig, at: u64, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let mut unit = image(rig)[at as usize..][..5 * BLOCK].to_vec();
     let mut header = Header::decode(&unit, &UUID).unwrap();
@@ -55,7 +56,7 @@ fn unit(rig: &Rig, at: u64, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     unit
 }
 
-/// An older version of a file's data, as sound as the one that is there.
+/// An older version of a file's data, as valid as the current one.
 fn older(rig: &Rig, at: u64, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let data = bytes(9, 4 * BLOCK);
     let mut unit = unit(rig, at, |header| {
@@ -66,7 +67,7 @@ fn older(rig: &Rig, at: u64, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     unit
 }
 
-/// Collects the zone of the two files, which has to be full for that.
+/// Collects the zone of the two files, after filling it.
 fn collect_all(fs: &FileSystem) {
     let ino = put(fs, b"c", 3);
     fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(4, 150 * BLOCK))).unwrap();
@@ -83,7 +84,7 @@ fn why(error: FsError) -> UnitError {
     }
 }
 
-/// Everybody who reads `b` finds it out, and `a` is as it was.
+/// Everybody who reads `b` detects the damage, and `a` is unchanged.
 fn assert_found_out(rig: &Rig, [a, b]: [u64; 2], expected: UnitError) {
     let findings = rig.findings();
     assert!(
@@ -96,7 +97,7 @@ fn assert_found_out(rig: &Rig, [a, b]: [u64; 2], expected: UnitError) {
         fs.scrub_step(&waiter(), &mut seen, |_| {}).unwrap();
     }
     assert_eq!(seen.damaged, 1, "{expected:?}");
-    // Headers may be remembered after the first round.
+    // Headers may be cached after the first round.
     for _ in 0..2 {
         let mut into = vec![7; 4 * BLOCK];
         let error = fs.read(&waiter(), b, 0, Target::Bytes(&mut into)).unwrap_err();
@@ -104,7 +105,7 @@ fn assert_found_out(rig: &Rig, [a, b]: [u64; 2], expected: UnitError) {
         assert!(into.iter().all(|byte| *byte == 0), "nothing of it is shown");
         assert!(read_all(&fs, a).unwrap() == bytes(1, 4 * BLOCK), "{expected:?}");
     }
-    // The collector leaves it where it is: under a new header it would be sound for ever.
+    // The collector leaves the unit in place. With a new header it would look valid for ever.
     collect_all(&fs);
     assert_eq!(why(read_all(&fs, b).unwrap_err()), expected, "after a collection");
     assert!(read_all(&fs, a).unwrap() == bytes(1, 4 * BLOCK), "{expected:?}");
@@ -124,7 +125,8 @@ fn unit_of_another_zone_is_found_out_by_every_reader() {
     assert_found_out(&rig, files, UnitError::Elsewhere);
 }
 
-/// Runs know the header of each unit, and extents do not: to others than the collector, a scrub and fsck only the zone's beginning tells.
+/// Runs record the header of each unit, and extents do not. Except for the collector, a scrub and
+/// fsck, only the first sequence of the zone reveals the stale unit.
 #[test]
 fn unit_from_before_the_reset_of_its_zone_is_not_shown() {
     let (rig, [a, b], [_, at]) = two_files(3);
@@ -164,7 +166,7 @@ fn header_that_is_not_the_one_that_was_written_is_found_out_by_a_scrub_and_the_c
     assert_eq!(fs.statistics().damaged_blocks, 4, "it was not copied");
 }
 
-/// A clock that the test turns on.
+/// A clock that the test advances.
 struct Later(Polling, Cell<u64>);
 
 impl Wait for Later {
@@ -185,7 +187,8 @@ impl Wait for Later {
     }
 }
 
-/// Makes zeroes of the last head of the metadata, and of all that follows it, as if the drive had lost the writes.
+/// Zeroes the last head of the metadata and everything behind it, as if the drive had lost the
+/// writes.
 fn lose_last_batch(rig: &Rig) {
     let file = rig.beside();
     let mut all = file.as_ref().map_or_else(|| image(rig), |path| std::fs::read(path).unwrap());
@@ -202,11 +205,12 @@ fn lose_last_batch(rig: &Rig) {
     }
 }
 
-/// The power goes an hour after the last sync, of a program that does its background steps, or right after it.
+/// The power is cut an hour after the last sync of a program that does background steps, or right
+/// after it.
 #[test]
 fn last_batch_that_is_lost_is_told_once_the_file_system_was_closed_or_idle() {
     for place in EVERYWHERE {
-        // How it ends, and how long it was idle.
+        // Kind of end, and idle time before it.
         let ends = [("closed", 0), ("finished", 0), ("cut", 1_100_000_000), ("cut", 900_000_000)];
         for (end, idle) in ends {
             let (is_closed, is_named) = (end == "closed", end != "cut" || idle > 1_000_000_000);

@@ -1,4 +1,4 @@
-//! Writes out of the caller's buffer, and reads that are shown where they were read to, mixed with all others.
+//! Writes from the caller's buffer, and zero-copy reads, mixed with all others.
 
 use crate::common::{bytes, device, make, read_all, settle, volume, waiter};
 use zonal_fs::format::{FileKind, HEADER_BYTES};
@@ -7,7 +7,7 @@ use zonal_io::buffer::BufferPool;
 
 const BLOCK: u64 = 4096;
 
-/// Blocks of the largest write.
+/// Size of the largest write, in blocks.
 const MOST: u64 = 255;
 
 struct Files {
@@ -16,7 +16,7 @@ struct Files {
 }
 
 impl Files {
-    /// Units of up to `unit_blocks`, header included, in zones of 4 MiB.
+    /// A file system with units of up to `unit_blocks`, header included, in zones of 4 MiB.
     fn on(name: &str, unit_blocks: u32) -> Files {
         let fs = make(volume(device(name)), unit_blocks, MountOptions::default());
         Files { fs, pool: BufferPool::new(HEADER_BYTES as u32 + (MOST * BLOCK) as u32, 4) }
@@ -26,7 +26,7 @@ impl Files {
         self.fs.create(&waiter(), ROOT, name, &NewFile::new(FileKind::File, 0o644)).unwrap()
     }
 
-    /// Writes `data` in place; whether the file system kept the buffer.
+    /// Writes `data` in place. Returns true if the file system kept the buffer.
     fn write(&self, ino: u64, at: u64, data: &[u8]) -> bool {
         let mut buf = self.pool.take();
         buf[HEADER_BYTES..][..data.len()].copy_from_slice(data);
@@ -49,7 +49,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
 
 #[test]
 fn writes_in_place_are_what_others_would_have_written() {
-    // Appends that fail now and then: a buffer that was given away is written elsewhere.
+    // Some appends fail: a buffer that was handed over is then written elsewhere.
     let failing = "fault:plan=tests/data/every-ninth-append.toml+ram:size=256M,zone_size=4M,blocksize=4096,complete=poll";
     for (name, unit_blocks) in [
         ("ram:size=256M,zone_size=4M,blocksize=4096,complete=poll", 256),
@@ -62,7 +62,7 @@ fn writes_in_place_are_what_others_would_have_written() {
         let mut model = vec![0; 0];
         let (mut state, mut kept) = (u64::from(unit_blocks), 0);
         for round in 0..300 {
-            // Whole blocks most of the time, and long ones.
+            // Mostly whole blocks, and long writes.
             let at = random(&mut state, 4 * MOST) * BLOCK + [0, 0, 0, 100][random(&mut state, 4) as usize];
             let blocks = [MOST, MOST, 128, 127, 1 + random(&mut state, MOST)][random(&mut state, 5) as usize];
             let length = (blocks * BLOCK - [0, 0, 0, 5][random(&mut state, 4) as usize]) as usize;

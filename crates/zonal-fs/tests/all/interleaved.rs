@@ -1,4 +1,4 @@
-//! What happens while a call waits: its waiter makes other calls in its midst.
+//! Other calls made by a waiter while a call waits.
 
 use crate::common;
 use crate::common::interleaved::Interleaved;
@@ -10,7 +10,8 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
 
-/// A file system with zones of 64 blocks, of which the first is half garbage, and the file that has the rest of it.
+/// A file system with zones of 64 blocks, the first of which is half garbage, and the file with the
+/// other half.
 fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
     let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
     let fs = make(volume(device), 8, MountOptions::default());
@@ -41,7 +42,7 @@ fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
         let interleaved = Interleaved::new(turn, &write);
         assert!(fs.collect(&interleaved).unwrap());
         if !interleaved.has_come() {
-            // It was over before its turn came.
+            // The call ended before its turn.
             write();
         }
         data[10 * BLOCK..30 * BLOCK].copy_from_slice(&new);
@@ -83,7 +84,8 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
     }
 }
 
-/// Makes files durable while another thread streams into one of them; the test's data is in the first unit of it.
+/// Makes files durable while another thread streams into one of them. The test's data is in the
+/// first unit of it.
 fn stream_meanwhile(durable: impl Fn(&FileSystem, &Interleaved<'_>, u64)) {
     let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
     let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());

@@ -1,4 +1,4 @@
-//! Checksums that are kept in memory: they save commands, and none outlives its unit.
+//! Cached checksums: they save commands, and do not outlive their units.
 
 use crate::common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ fn write(fs: &FileSystem, name: &[u8], data: &[u8]) -> u64 {
     ino
 }
 
-/// Reads the block at `at`, and returns how many commands that took.
+/// Reads the block at `at`, and returns the number of commands used.
 fn commands_of_read(fs: &FileSystem, ino: u64, at: u64, into: &mut [u8]) -> u64 {
     let before = fs.volume().statistics().commands;
     assert_eq!(fs.read(&waiter(), ino, at, Target::Bytes(into)).unwrap(), into.len() as u64);
     fs.volume().statistics().commands - before
 }
 
-/// How many commands reads of blocks at random take, of a file of `length` bytes that was read before.
+/// Number of commands for random reads of a file of `length` bytes that was read before.
 fn commands_of_warm_reads(length: u64, options: MountOptions) -> Vec<u64> {
     let fs = make(volume(device("ram:size=1792M,zone_size=64M,blocksize=4096")), 256, options);
     let piece = bytes(3, 1 << 20);
@@ -62,7 +62,8 @@ fn reads_without_kept_sums_fetch_headers() {
     assert!(two > 1500 && commands.iter().all(|commands| *commands <= 2), "{two} of {}", commands.len());
 }
 
-/// A few units' sums in each part: most reads find none, and are as right as the others.
+/// Room for the sums of a few units in each part, so most reads miss the cache, and must still be
+/// correct.
 #[test]
 fn reads_with_few_kept_sums_are_right() {
     let options = MountOptions::default().with_sums_bytes(64 * 2400);
@@ -71,12 +72,14 @@ fn reads_with_few_kept_sums_are_right() {
     assert!((100..1000).contains(&one), "{one} of {}", commands.len());
 }
 
-/// The same zones, written, read, and reset over and over: the units of each round lie where those of the last one lay.
+/// Zones are written, read, and reset again and again, so that each round's units replace those of
+/// the round before in place.
 #[test]
 fn reused_zones_are_verified_with_their_new_sums() {
     let fs = make(volume(device("ram:size=6M,zone_size=256K,blocksize=4096")), 8, MountOptions::default());
     for round in 0..12 {
-        // Units of other lengths as well: what is kept may have fewer sums than the next unit at its place.
+        // Units of other lengths as well, so that cached sums may be fewer than those of the next
+        // unit in that place.
         let data = bytes(round, (3 << 20) + (round as usize % 3) * 5000);
         let ino = write(&fs, b"f", &data);
         assert!(read_all(&fs, ino).unwrap() == data, "round {round}");
@@ -89,7 +92,7 @@ fn reused_zones_are_verified_with_their_new_sums() {
     fs.check();
 }
 
-/// Writes a zone again with one bit changed, which the file system does not see.
+/// Rewrites a zone with one bit changed, behind the file system's back.
 fn damage(fs: &FileSystem, zone: ZoneIndex, at: usize) {
     let drive = Drive::new(Arc::clone(fs.volume()));
     let geometry = fs.volume().info().geometry;

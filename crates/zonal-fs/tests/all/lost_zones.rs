@@ -1,4 +1,5 @@
-//! Zones that become read-only or go offline under a file system: the first are moved out of, the second are told of.
+//! Zones that become read-only or go offline under a file system: data is moved out of the first,
+//! and the second are reported.
 
 use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
 
-/// Blocks of a zone.
+/// Zone capacity in blocks.
 const ZONE: usize = 64;
 
-/// A drive of 24 zones that can fall, with a file system of ten files of forty blocks.
+/// A drive of 24 zones that can fail, and a file system with ten files of forty blocks.
 struct Made {
     fault: Arc<Fault>,
     superblock: Superblock,
@@ -153,7 +154,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
     };
     let lost: Vec<u64> = (0..10).filter(|n| is_told(read(&fs, *n))).collect();
     assert_eq!(lost, [1, 2]);
-    // It was found out by reading; from then on no read asks the drive.
+    // Detected by reading. From then on, reads do not ask the drive.
     assert_eq!((fs.usage().offline_zones, fs.usage().offline), (1, 55));
     assert!(is_told(read(&fs, 1)));
     maintain(&fs);

@@ -1,4 +1,4 @@
-//! A file system whose metadata is in memory, so that it can be closed, looked at and opened again.
+//! A file system with its metadata in memory, so that it can be closed, inspected and reopened.
 
 use crate::common::{Impatient, device, impatient, make_with, reopen, superblock, volume, waiter};
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_io::volume::Volume;
 
-/// A waiter whose wall clock is what the test says.
+/// A waiter with a wall clock set by the test.
 pub struct At {
     usual: Impatient,
     pub wall: Cell<i64>,
-    /// By how much each question moves it.
+    /// Step of the clock at each query.
     step: i64,
 }
 
@@ -26,7 +26,7 @@ impl At {
         At { usual: impatient(), wall: Cell::new(wall), step: 0 }
     }
 
-    /// Its first answer is after `wall`, and each is after the one before.
+    /// The first answer is later than `wall`, and each later than the previous one.
     pub fn ticking(wall: i64) -> At {
         At { step: 1, ..At::new(wall) }
     }
@@ -51,7 +51,7 @@ impl Wait for At {
     }
 }
 
-/// A drive in memory and the place of its metadata, which outlive the file system.
+/// A drive in memory and its metadata, which outlive the file system.
 pub struct Made {
     volume: Arc<Volume>,
     pub superblock: Superblock,
@@ -75,7 +75,7 @@ impl Made {
         reopen(volume, superblock, self.memory.clone(), MountOptions::default()).unwrap()
     }
 
-    /// What fsck finds while the file system is closed.
+    /// Findings of fsck while the file system is closed.
     pub fn findings(&self) -> Vec<Finding> {
         let rows = Rows::open(self.memory.clone(), 1 << 22).unwrap();
         let drive = Drive::new(self.volume.clone());

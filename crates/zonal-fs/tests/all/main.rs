@@ -1,4 +1,5 @@
-//! The tests of zonal-fs that share a process. `cargo test -p zonal-fs --test all MODULE::` runs one module.
+//! Tests of zonal-fs that share a process. `cargo test -p zonal-fs --test all MODULE::` runs one
+//! module.
 
 mod attributes;
 mod buffered;

@@ -1,4 +1,5 @@
-//! Very many files, on a drive with room for them: the metadata grow with the files and end with the drive.
+//! A very large number of files, on a drive with room for them: the metadata grow with the files up
+//! to the size of the drive.
 
 use crate::common;
 use crate::common::{cases_of, waiter};
@@ -19,13 +20,13 @@ use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
 const UUID: [u8; 16] = *b"very many files.";
 
-/// Files in each directory.
+/// Files per directory.
 const PER_DIRECTORY: u64 = 1000;
 
-/// Bytes of metadata that a file may take.
+/// Maximum metadata per file, in bytes.
 const BYTES_MAX: u64 = 350;
 
-/// An image of eight gibibytes in a file that takes what is written, with zones of 16 MiB.
+/// A sparse image of 8 GiB, with zones of 16 MiB.
 fn image(conventional: u32) -> Arc<dyn Device> {
     let file = tempfile::tempfile().unwrap();
     let backing = Arc::new(FileBacking::new(file));
@@ -87,7 +88,7 @@ fn fills_with_files(conventional: u32) {
     assert!(matches!(fs.lookup(ROOT, &name(files)), Err(FsError::NotFound)));
 }
 
-/// Zones of the metadata store, and pages that it keeps.
+/// Number of zones of the metadata store, and of pages in it.
 fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
     let drive = Drive::new(common::volume(device.clone()));
     let zones = superblocks::find(&drive, &waiter()).unwrap().copy.anchor.zones.len();
@@ -95,7 +96,7 @@ fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
     (zones, reach(device).usage().metadata.unwrap().pages)
 }
 
-/// Slow: it makes and removes files until the store has grown and shrunk.
+/// Slow: creates and removes files until the store has grown and shrunk.
 #[test]
 fn store_whose_files_were_removed_gives_its_zones_back() {
     let (device, waiter) = (image(0), waiter());
@@ -124,7 +125,7 @@ fn store_whose_files_were_removed_gives_its_zones_back() {
         "zones and pages: {new:?} new, {full:?} with {files} files, {left:?} with {}, closed in {took:?}",
         files / 100
     );
-    // What the last batches need stays until the next ones.
+    // Space needed by the last batches remains until the next ones.
     let is_smaller = left.0 < full.0 && left.0 <= new.0 + 2 && left.1 * 20 < full.1;
     assert!(full.0 > new.0 && is_smaller, "{new:?}, {full:?}, {left:?}");
     let fs = reach(&device);
@@ -134,7 +135,7 @@ fn store_whose_files_were_removed_gives_its_zones_back() {
     assert!(matches!(fs.lookup(ROOT, &name(1)), Err(FsError::NotFound)));
 }
 
-/// An image of 128 MiB whose power can be cut.
+/// An image of 128 MiB with a backing that can lose power.
 fn twin_of(backing: &Arc<CutBacking>) -> Arc<dyn Device> {
     let options = OpenOptions::default().with_threads(0);
     Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap())

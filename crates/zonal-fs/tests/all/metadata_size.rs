@@ -1,5 +1,6 @@
-//! Bytes of metadata that a file takes, with all pages of the database. `ZONAL_FILES=1000000` and `--nocapture` give the
-//! figures of docs/FS.md; the bound is one for each file, so that fewer files show the same.
+//! Metadata per file in bytes, including all pages of the database. `ZONAL_FILES=1000000` and
+//! `--nocapture` print the figures of docs/FS.md. The limit is per file, so fewer files show the
+//! same.
 
 use crate::common::{device, superblock, volume, waiter};
 use rand::SeedableRng;
@@ -10,13 +11,13 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
-/// Names in one directory.
+/// Names per directory.
 const DIRECTORY_FILES: u64 = 1000;
 
 /// Files between two commits.
 const COMMIT_FILES: u64 = 10_000;
 
-/// Most bytes that a file of one extent may take.
+/// Maximum metadata of a file of one extent, in bytes.
 const BYTES_MAX: u64 = 350;
 
 fn files() -> u64 {
@@ -24,7 +25,7 @@ fn files() -> u64 {
     wanted.unwrap_or(50_000)
 }
 
-/// Bytes that each of `files` files takes, whose names come in this order in each directory.
+/// Metadata per file for `files` files, with names created in this order in each directory.
 fn bytes_of_file(files: u64, order: &[u64]) -> u64 {
     let volume = volume(device("null:size=1T,zone_size=256M"));
     let (superblock, memory, waiter) = (superblock(&volume, 0, 256), Memory::new(), waiter());

@@ -1,8 +1,10 @@
-//! Lost and misdirected writes on an aged drive with reused zones: stale blocks, and intact blocks at the wrong address.
+//! Lost and misdirected writes on an aged drive with reused zones: stale blocks, and intact blocks
+//! at the wrong address.
 //!
-//! Every read returns the data of the last sync or an error, also after more writes and the garbage collection of all zones. Here the drive is
-//! damaged between two openings, with more than a few writes of one session can reach, and the file beside it too. In [`faults`] the drive
-//! misplaces the writes of a file system at work.
+//! Every read returns the data of the last sync or an error, also after more writes and the garbage
+//! collection of all zones. Here the drive, and the file beside it, are damaged between two
+//! openings, including writes from several sessions. In [`faults`] the drive misplaces the writes
+//! of a running file system.
 
 mod faults;
 
@@ -23,7 +25,7 @@ const WRITES: u64 = 40;
 /// Byte offset of sector 0 in an image of this size.
 const DATA: usize = 1 << 20;
 
-/// Most damaged blocks.
+/// Maximum number of damaged blocks.
 const BLOCKS_MAX: usize = 24;
 
 /// Bytes of the drive, and of the file beside it.
@@ -40,7 +42,8 @@ struct History {
     units: Vec<(usize, usize)>,
 }
 
-/// Damage to blocks of the drive or of the file: their contents at an earlier moment, or the contents of other blocks.
+/// Damage to blocks of the drive or of the file: their contents at an earlier moment, or the
+/// contents of other blocks.
 #[derive(Debug)]
 struct Damage {
     side: usize,
@@ -168,7 +171,7 @@ enum Outcome {
     Sound,
     Told,
     Refused,
-    /// As after the last metadata that were stored.
+    /// In the state of the last metadata stored.
     Earlier,
 }
 
@@ -201,7 +204,7 @@ fn play(history: &History, damage: &Damage) -> Result<Outcome, String> {
     Ok(if is_told { Outcome::Told } else { Outcome::Sound })
 }
 
-/// Plays the case of each seed, and prints how they ended.
+/// Plays the case of each seed, and prints a count of the outcomes.
 fn count(what: &str, history: &History, play: impl Fn(u64) -> Result<Outcome, String>) {
     let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", cases_of(3500, 15)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());

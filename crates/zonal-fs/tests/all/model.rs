@@ -1,11 +1,12 @@
-//! The file system against a naive one in memory: any sequence of calls gives the same files.
+//! Compares the file system with a naive one in memory: any sequence of calls results in the same
+//! files.
 
 use crate::common::steps::step_of_ranges;
 use crate::common::{Model, apply, check_ranges, contents, device, make, settle, volume};
 use proptest::prelude::*;
 use zonal_fs::{MountOptions, space::ZoneOrder};
 
-/// Devices: small zones, so that a few files fill them many times over.
+/// Devices with small zones, which a few files fill many times over.
 fn name() -> impl Strategy<Value = &'static str> {
     prop_oneof![
         Just("ram:size=4M,zone_size=512K,blocksize=4096"),

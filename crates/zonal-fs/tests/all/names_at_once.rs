@@ -1,4 +1,4 @@
-//! Names that threads change at once, while others open and list the directory.
+//! Threads change names concurrently, while others open and list the directory.
 
 use crate::common::{device, make_with, superblock, volume, waiter};
 use std::ops::ControlFlow;
@@ -14,13 +14,13 @@ use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, ROOT, Rename};
 use zonal_io::volume::Volume;
 
-/// How long threads run. What they are to find takes a second at most, mostly.
+/// Run time of the threads. A race, if there is one, usually shows within a second.
 const TIME: Duration = Duration::from_secs(3);
 
-/// Openers beside the thread that makes names.
+/// Number of openers, in addition to the thread that creates names.
 const OPENERS: usize = 4;
 
-/// Names that are made at most: a larger directory shows nothing else.
+/// Maximum number of names. A larger directory would show nothing new.
 const NAMES_MAX: u64 = 200_000;
 
 fn made() -> (Arc<Volume>, Superblock, Memory, FileSystem) {
@@ -30,7 +30,7 @@ fn made() -> (Arc<Volume>, Superblock, Memory, FileSystem) {
     (volume, superblock, memory, fs)
 }
 
-/// A directory that comes into memory while a name is made in it has that name, too.
+/// If a directory is loaded while a name is created in it, it has that name, too.
 fn directory_is_opened_while_names_are_made(kind: FileKind) {
     let (volume, superblock, memory, fs) = made();
     let (waiter, is_over) = (waiter(), AtomicBool::new(false));
@@ -70,7 +70,7 @@ fn directory_is_opened_while_names_are_made(kind: FileKind) {
     assert_eq!(found, []);
 }
 
-/// Slow: it repeats a race of two threads.
+/// Slow: repeats a race of two threads.
 #[test]
 fn directory_is_opened_while_names_are_made_in_it() {
     for kind in [FileKind::File, FileKind::Directory] {

@@ -1,7 +1,9 @@
-//! Faults of every kind under load: what was synced is there, what was lost is told, and no byte is ever wrong.
+//! Faults of every kind under load: synced data survives, losses are reported, and no byte is ever
+//! wrong.
 //!
-//! A case does random things to a file system on a drive that follows a plan. What is read meanwhile and afterwards is compared
-//! with what it may be; then the drive is well again, the file system is opened on it, compared again, and checked by fsck.
+//! A case makes random calls to a file system on a drive that follows a plan. Everything read
+//! meanwhile and afterwards is compared with the permissible states. Then the drive stops failing,
+//! and the file system is reopened, compared again, and checked by fsck.
 
 use crate::common;
 use crate::common::expected::Expected;
@@ -24,7 +26,8 @@ use zonal_io::volume::{Volume, VolumeOptions};
 const UUID: [u8; 16] = *b"plan after plan.";
 const BLOCK: u32 = 4096;
 
-/// Every kind of rule: an error of each name, and each other fault, on what it can happen to. `*` stands for how often.
+/// Every kind of rule: an error of each name, and each other fault, on the operations that it can
+/// affect. `*` is replaced by the frequency.
 const RULES: &[&str] = &[
     "on = \"writes\"\n*\nfault = \"refuse\"\nerror = \"boundary\"",
     "on = \"writes\"\n*\nfault = \"refuse\"\nerror = \"full\"",
@@ -72,7 +75,7 @@ const RULES: &[&str] = &[
     "*\nfault = \"reorder\"\nwhat = \"completion\"\nwindow = 3\nhold = \"100us\"",
 ];
 
-/// What stands in a plan beside its rules.
+/// Settings of a plan, in addition to its rules.
 const SETTINGS: &[&str] = &[
     "",
     "settle = \"100us\"\n",
@@ -95,7 +98,7 @@ fn waiters() -> Waiters {
     Arc::new(|| Box::new(common::impatient()))
 }
 
-/// An image in memory: a drive with a volatile cache, which has to be flushed.
+/// An image in memory: a drive with a volatile cache that has to be flushed.
 const CACHED: &str = "cached";
 
 fn device(name: &str) -> Arc<dyn Device> {
@@ -114,7 +117,7 @@ fn device(name: &str) -> Arc<dyn Device> {
     Arc::new(ImageDevice::open_backing(Path::new("twin"), backing, &options).unwrap())
 }
 
-/// Drives, and where their metadata lie.
+/// Drives, and the location of their metadata.
 const DRIVES: [&str; 5] = [
     CACHED,
     "ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv=4",
@@ -125,7 +128,8 @@ const DRIVES: [&str; 5] = [
 
 fn step(random: &mut impl Rng) -> FsStep {
     let (file, other) = (random.random_range(0..5u8), random.random_range(0..5u8));
-    // Whole blocks: a part of one, written over what is lost though no caller asked, would mix with what was before.
+    // Whole blocks only: part of a block written over lost data that nobody asked about would mix
+    // with older data.
     let place = random.random_range(0..60) * BLOCK;
     let length = [random.random_range(1..4) * BLOCK, random.random_range(1..70) * BLOCK];
     match random.random_range(0..100) {
@@ -143,15 +147,15 @@ fn step(random: &mut impl Rng) -> FsStep {
     }
 }
 
-/// What the cases of a run did.
+/// Statistics of a run.
 #[derive(Default, Debug)]
 struct Done {
     steps: u64,
     fired: u64,
     failed_units: u64,
-    /// Reads and writes that were told of an error.
+    /// Reads and writes that returned an error.
     told: u64,
-    /// File systems that took no changes any more.
+    /// File systems that no longer accepted changes.
     dead: u64,
     victims: u64,
     lost_zones: u64,
@@ -191,7 +195,7 @@ impl Case {
 
     fn run(mut self, steps: u32, done: &mut Done) -> Result<(), String> {
         let device: Arc<dyn Device> = self.fault.clone();
-        // A mount that fails has changed nothing.
+        // A failed mount has changed nothing.
         if let Ok(fs) = mount(device) {
             let worked = self.work(&fs, steps, done);
             self.expected.close_all();
@@ -212,7 +216,7 @@ impl Case {
         self.check_rows()
     }
 
-    /// Does steps until the file system takes none any more.
+    /// Executes steps until the file system accepts no more.
     fn work(&mut self, fs: &FileSystem, steps: u32, done: &mut Done) -> Result<(), String> {
         for n in 0..steps {
             let (step, seed) = (step(&mut self.random), self.random.next_u64());
@@ -239,8 +243,8 @@ impl Case {
         self.read(fs, done)
     }
 
-    /// Something was refused, or lost, of which one is told once: from now on files are what they are. Those that cannot be
-    /// read are removed.
+    /// After a refusal, or a loss that is reported only once, adopts the files as they are.
+    /// Unreadable ones are removed.
     fn adopt(&mut self, fs: &FileSystem) -> Result<(), String> {
         let mut model = self.expected.now().clone();
         for (name, file) in &self.expected.now().names {
@@ -258,7 +262,7 @@ impl Case {
         Ok(())
     }
 
-    /// What can be read is right.
+    /// Checks everything that can be read.
     fn read(&self, fs: &FileSystem, done: &mut Done) -> Result<(), String> {
         for (name, file) in &self.expected.now().names {
             let Ok(ino) = fs.lookup(ROOT, &common::name(*name)) else { continue };
@@ -279,7 +283,7 @@ impl Case {
         let options = fsck::Options::default().with_data(true);
         let found =
             check(&rows, &superblock, &drive, &common::waiter(), options).map_err(|e| e.to_string())?;
-        // Whatever fails, counts of blocks and positions are right.
+        // Counts of blocks and positions are right whatever fails.
         let is_wrong = |finding: &&fsck::Finding| {
             use fsck::Finding::*;
             let is_of_rows = matches!(
@@ -299,16 +303,17 @@ impl Case {
     }
 }
 
-/// A rule that happens so often, in zones of data and of metadata alike.
+/// A rule with this frequency, for zones of data and metadata alike.
 fn rule(rule: &str, often: &str) -> String {
-    // There are few of these.
+    // These operations are rare.
     let is_rare =
         ["management", "reset", "finish", "report"].iter().any(|on| rule.contains(&format!("\"{on}\"")));
     let often = if is_rare { "rate = \"1/2\"" } else { often };
     format!("[[rule]]\n{}\n\n", rule.replace('*', often))
 }
 
-/// A plan. A drive that never says what became of late writes holds up their zones for good, and is left out.
+/// A plan. A drive that never settles late writes would block their zones for good, so that
+/// combination is left out.
 fn plan(seed: u64, settings: &str, rules: &str, tables: &str) -> String {
     let settings = if rules.contains("time") && settings.contains("never") { SETTINGS[1] } else { settings };
     format!("seed = {seed}\n{settings}\n{tables}\n{rules}")
@@ -319,7 +324,7 @@ fn case(name: &str, plan: &str, seed: u64, steps: u32, done: &mut Done) {
     result.unwrap_or_else(|why| panic!("seed {seed}, {name}: {why}\n{plan}"));
 }
 
-/// Slow: it runs every rule four times on each drive.
+/// Slow: runs every rule four times on each drive.
 #[test]
 fn each_fault_alone_costs_no_synced_byte_and_shows_no_wrong_one() {
     let mut done = Done::default();

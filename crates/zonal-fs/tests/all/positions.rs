@@ -1,4 +1,5 @@
-//! Listing a directory by position: a lister stops anywhere and continues, whatever has changed meanwhile.
+//! Listing a directory by position: a lister can stop anywhere and continue, whatever has changed
+//! meanwhile.
 
 use crate::common::{device, make_with, reopen, superblock, volume, waiter};
 use proptest::prelude::*;
@@ -32,7 +33,7 @@ impl Made {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes and opens it; what no sync has made durable is lost.
+    /// Closes and reopens the file system. Unsynced changes are lost.
     fn reopen(&mut self) {
         self.fs = None;
         let (volume, superblock) = (self.volume.clone(), self.superblock.clone());
@@ -64,7 +65,7 @@ fn page(fs: &FileSystem, directory: u64, after: Position, names: usize) -> Vec<(
     page
 }
 
-/// The position of each name of the root.
+/// Position of each name in the root.
 fn positions(fs: &FileSystem) -> BTreeMap<String, Position> {
     let page = page(fs, ROOT, Position::START, usize::MAX);
     page.into_iter().map(|(position, name, _)| (name, position)).collect()
@@ -79,7 +80,7 @@ enum PositionStep {
     /// The lister takes this number of names.
     List(usize),
     Sync,
-    /// The file system is closed and opened, with all that was changed or with what was synced.
+    /// Closes and reopens the file system, with all changes or only synced ones.
     Reopen {
         synced: bool,
     },
@@ -98,12 +99,12 @@ fn step() -> impl Strategy<Value = PositionStep> {
     ]
 }
 
-/// A lister, and how far it has come in the directory.
+/// A lister, and its progress in the directory.
 #[derive(Default)]
 struct Lister {
     after: Position,
     shown: Vec<(Position, String)>,
-    /// Names that were there since it began.
+    /// Names that have existed since it started.
     stayed: BTreeSet<String>,
 }
 
@@ -112,7 +113,7 @@ impl Lister {
         Lister { stayed: names.keys().cloned().collect(), ..Lister::default() }
     }
 
-    /// It is through: names that stayed were shown once, and no name twice at one position.
+    /// Called at the end: names that stayed were shown once, and no name twice at one position.
     fn check(&self) {
         for name in &self.stayed {
             let times = self.shown.iter().filter(|(_, other)| other == name).count();
@@ -132,7 +133,7 @@ proptest! {
         let mut synced = names.clone();
         let mut lister = Lister::new(&names);
         let mut full_lists = 0;
-        // At the end the lister goes through.
+        // In the end the lister finishes.
         let end = [PositionStep::List(usize::MAX), PositionStep::List(1)];
         for step in steps.into_iter().chain(end) {
             let name = |n: u8| format!("name-{n}");
@@ -186,10 +187,10 @@ proptest! {
                         .into_iter()
                         .map(|(_, name, entry)| (name, entry.ino))
                         .collect();
-                    // What was not synced was not: a name may have the position again that it had before.
+                    // Unsynced changes may be lost, and a name may have its earlier position again.
                     prop_assert!(!is_synced || before == after);
                     lister.stayed.retain(|name| before.get(name) == after.get(name));
-                    // A commit may have come without a sync; a commit that a sync asked for is there.
+                    // There may have been a commit without a sync, but a sync always commits.
                     prop_assert!(!is_synced || names == synced);
                 }
             }
@@ -264,12 +265,12 @@ fn directory_without_a_position_left_takes_no_name() {
     let new = NewFile::new(FileKind::File, 0o644);
     let refused = made.fs().create(&waiter(), ROOT, b"b", &new).unwrap_err();
     assert!(matches!(refused, FsError::Exhausted(why) if why.contains("position")));
-    // It has no use for a new position.
+    // This needs no new position.
     made.rename("a", "b", Rename::Replace);
     assert_eq!(made.position_of(ROOT, "b"), 3);
 }
 
-/// Memory that counts how often it is read.
+/// Memory that counts reads.
 #[derive(Clone, Debug)]
 struct Counted {
     memory: Memory,
@@ -301,7 +302,8 @@ impl redb::StorageBackend for Counted {
     }
 }
 
-/// Reads of the database, which keeps nothing in memory, while `names` names are listed in pages of a hundred.
+/// Number of reads by the database, which caches nothing, while `names` names are listed in pages
+/// of a hundred.
 fn reads_of_a_list(names: u64) -> u64 {
     let volume = volume(device("null:size=1G,zone_size=16M"));
     let superblock = superblock(&volume, 0, 8);
@@ -310,7 +312,7 @@ fn reads_of_a_list(names: u64) -> u64 {
     FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
     let fs = FileSystem::open(volume, rows, superblock, MountOptions::default(), false, &waiter()).unwrap();
     for n in 0..names {
-        // In another order than that of the names.
+        // Not in the order of the names.
         let name = format!("{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644)).unwrap();
     }
@@ -333,8 +335,8 @@ fn reads_of_a_list(names: u64) -> u64 {
 fn reads_of_a_list_in_pages_grow_as_its_names_do() {
     for names in [4_000, 32_000] {
         let reads = reads_of_a_list(names);
-        // A name has its own row and its entry, each in a tree of two or three levels. Pages from the start each time would
-        // read a name of 32,000 names 160 times.
+        // A name has its own row and its entry, each in a tree of two or three levels. If each page
+        // started from the beginning, a name of 32,000 would be read 160 times.
         assert!(reads > names && reads < 4 * names, "{reads} reads for {names} names");
     }
 }

@@ -1,4 +1,4 @@
-//! Metadata that fill their place: a call that adds to them is refused while there is still room for taking away.
+//! Full metadata: calls that add to them are refused while there is still room for deletions.
 
 use crate::common;
 use crate::common::{bytes, contents, read_all, settle, waiter};
@@ -24,18 +24,19 @@ use zonal_io::image::backing::twin::CutBacking;
 
 const UUID: [u8; 16] = *b"full of metadata";
 
-/// A drive whose metadata are in conventional zones, in a log, or beside, with room for some thousand files at most.
+/// A drive with metadata in conventional zones, in a log, or beside it, and room for a few thousand
+/// files at most.
 struct MetadataDrive {
     device: Arc<dyn Device>,
-    /// If they are beside: what has them.
+    /// Host of the metadata, if they are beside the drive.
     host: Option<Arc<Host>>,
 }
 
-/// A file beside the drive on a disk with so much room.
+/// A file beside the drive, on a disk with limited space.
 struct Host {
     file: CutBacking,
     quota: u64,
-    /// Pages that take room.
+    /// Pages that take up space.
     pages: Mutex<BTreeSet<u64>>,
 }
 
@@ -137,7 +138,7 @@ impl MetadataDrive {
         FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter()).unwrap()
     }
 
-    /// What fsck finds, all data read.
+    /// Findings of fsck, with all data read.
     fn findings(&self) -> Vec<fsck::Finding> {
         let (drive, superblock, rows) = self.rows();
         check(&rows, &superblock, &drive, &waiter(), fsck::Options::default().with_data(true)).unwrap()
@@ -163,7 +164,7 @@ fn is_full<T: std::fmt::Debug>(result: Result<T, FsError>) -> bool {
     }
 }
 
-/// Makes files until there is no room for more; how many there are.
+/// Creates files until there is no room for more, and returns the next number.
 fn fill(fs: &FileSystem, from: u32) -> u32 {
     let waiter = waiter();
     for n in from.. {
@@ -203,7 +204,7 @@ fn continues_when_full(place: &MetadataDrive) {
         assert!(is_full(fs.write(&waiter, kept, 1 << 20, Payload::Bytes(&data))));
         assert!(is_full(fs.punch(&waiter, kept, 5000..9000)));
         assert!(read_all(&fs, kept).unwrap() == data, "round {round}");
-        // What needs no room is still done.
+        // Calls that need no room still succeed.
         fs.sync(&waiter).unwrap();
         fs.collect(&waiter).unwrap();
         fs.truncate(&waiter, kept, 30_001).unwrap();
@@ -221,8 +222,8 @@ fn continues_when_full(place: &MetadataDrive) {
         settle(&fs);
         fs.check();
     }
-    // The database shrinks its file now and then. On the smallest place its next doubling may not fit: then a quarter of the
-    // pages can be used that could before.
+    // The database shrinks its file from time to time. On the smallest drive its next doubling may
+    // not fit. Then only a quarter of the previously usable pages can be used.
     assert!(fewest > 250, "{fewest} files");
     fs.sync(&waiter).unwrap();
     drop(fs);
@@ -232,13 +233,14 @@ fn continues_when_full(place: &MetadataDrive) {
     assert!(fill(&fs, 0) > fewest / 2);
 }
 
-/// Sets attributes of a file until there is no room for more; how many.
+/// Sets attributes of a file until there is no room for more, and returns their number.
 fn fill_attributes(fs: &FileSystem, ino: u64, letter: char, length: usize) -> u32 {
     let set = |n: u32| fs.set_xattr(&waiter(), ino, format!("{letter}{n:08}").as_bytes(), &vec![7; length]);
     (0..).take_while(|n| !is_full(set(*n))).count() as u32
 }
 
-/// Fills what small attributes have left here and there with the longest ones, and changes those again and again.
+/// Fills the gaps left by small attributes with the longest ones, and changes those again and
+/// again.
 #[test]
 fn longest_attributes_need_no_room_in_a_row() {
     for place in [MetadataDrive::conventional(), MetadataDrive::log(), MetadataDrive::beside()] {
@@ -290,7 +292,8 @@ fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
     continues_when_full(&MetadataDrive::beside());
 }
 
-/// A thread may make some files without a look at the room, where there is plenty. Other rows take it then.
+/// A thread may create a few files without checking the room if there was plenty. Other rows use it
+/// up then.
 #[test]
 fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
     let fs = MetadataDrive::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
@@ -303,8 +306,9 @@ fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_ma
     assert!(is_full(fs.create(&waiter, ROOT, b"another", &new)));
 }
 
-/// Drives of many shapes are filled with names, half of them are removed, and they are filled again; then all are removed. Zones, pieces of the conventional zones
-/// and names have any size. Lack of room is `ENOSPC`, and the file system stays writable.
+/// Drives of many shapes are filled with names, half of them are removed, and the drives are filled
+/// again; then all names are removed. Sizes of zones, pieces of the conventional zones and names
+/// vary. Lack of room is `ENOSPC`, and the file system stays writable.
 #[test]
 fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
     let first = common::number("ZONAL_SEED", 0);
@@ -343,7 +347,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
                     assert!(done(fs.sync(&waiter())), "{what}: a sync has no room");
                 }
                 if n.is_multiple_of(1000) {
-                    // Some are removed and created again.
+                    // Remove and recreate some.
                     for again in n - 400..n - 100 {
                         fs.unlink(&waiter(), ROOT, &path(again)).unwrap_or_else(|e| panic!("{what}: {e}"));
                         if !done(fs.create(&waiter(), ROOT, &path(again), &new).map(drop)) {
@@ -359,13 +363,15 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
             }
             fs.sync(&waiter()).unwrap_or_else(|e| panic!("{what}: {e}"));
         }
-        // After a full removal. Removing every second name leaves pages half empty, which new names do not fill.
+        // After a full removal. Removing every second name leaves pages half empty, which new names
+        // do not fill.
         assert!(made[2] * 5 > made[0] * 4, "{what}: {made:?}");
         let names = fs.files().unwrap().used;
         assert_eq!(names, there.len() as u64 + 1, "{what}");
         settle(&fs);
         fs.check();
-        // Zones that the metadata took come back: in the background, or when a write would find no space.
+        // Zones taken by the metadata are returned in the background, or when a write would find no
+        // space.
         let lost = |fs: &FileSystem| before.blocks.saturating_sub(fs.usage().blocks) * 4096;
         let lost_max = (zone * zones * 1024 / 50).max(2 * zone * 1024);
         if seed % 2 == 0 {
@@ -380,7 +386,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
     }
 }
 
-/// Readers of earlier commits keep pages that commits and compactions need.
+/// Readers of earlier commits hold pages that commits and compactions need.
 #[test]
 fn full_drive_whose_names_are_read_all_the_time_stays_writable() {
     let drive = MetadataDrive::on("ram:size=6M,zone_size=256K,blocksize=4096");

@@ -1,4 +1,4 @@
-//! Scrubs: everything is verified, whatever is written, collected and reset meanwhile.
+//! Scrubs verify everything, whatever is written, collected and reset meanwhile.
 
 use crate::common;
 use crate::common::interleaved::Interleaved;
@@ -12,7 +12,7 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Scrub};
 
 const BLOCK: usize = 4096;
 
-/// A file system with zones of 64 blocks, and a file of some zones.
+/// A file system with zones of 64 blocks, and a file that spans several zones.
 fn filled() -> (FileSystem, u64) {
     let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
     let fs = make(volume(device), 8, MountOptions::default());
@@ -23,7 +23,7 @@ fn filled() -> (FileSystem, u64) {
     (fs, ino)
 }
 
-/// Scrubs to the end; what is damaged.
+/// Scrubs to the end, and returns the damage.
 fn scrub(fs: &FileSystem, waiter: &dyn Wait, scrub: &mut Scrub) -> Vec<String> {
     let mut damaged = Vec::new();
     while scrub.ended.is_none() {
@@ -39,7 +39,7 @@ fn all_data_are_seen_once() {
     assert_eq!(scrub(&fs, &waiter(), &mut seen), [""; 0]);
     assert_eq!((seen.bytes, seen.damaged), (fs.scrub_bytes(), 0));
     let before = seen.bytes;
-    // A hole, and blocks that lie elsewhere now.
+    // A hole, and relocated blocks.
     fs.punch(&waiter(), ino, 0..50 * BLOCK as u64).unwrap();
     for block in (100..140).step_by(2) {
         fs.write(&waiter(), ino, block * BLOCK as u64, Payload::Bytes(&bytes(block, BLOCK))).unwrap();
@@ -80,7 +80,7 @@ fn zones_that_are_collected_and_written_again_meanwhile_are_no_damage() {
     assert!(resets > 100, "{resets}");
 }
 
-/// A row that says what lies in a zone is damaged: that is told, and the other zones are seen.
+/// A damaged row about the contents of a zone is reported, and the other zones are scrubbed.
 #[test]
 fn zone_whose_rows_are_damaged_keeps_no_other_from_being_seen() {
     let volume = volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll"));

@@ -1,4 +1,5 @@
-//! Drives as small as can be: refused with what they lack, or of use to the last block, again and again.
+//! The smallest possible drives: refused with a reason, or usable to the last block, again and
+//! again.
 
 use crate::common;
 use crate::common::steps::step;
@@ -23,7 +24,7 @@ use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 const UUID: [u8; 16] = *b"as small as that";
 const BLOCK: usize = 4096;
 
-/// A drive, and where the metadata lie.
+/// A drive, and the location of the metadata.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     zones: u32,
@@ -33,7 +34,7 @@ struct Shape {
     is_beside: bool,
 }
 
-/// A file system on a drive, and the directory of what is beside.
+/// A file system on a drive, and the directory of the file beside it.
 struct Made {
     device: Arc<dyn Device>,
     directory: tempfile::TempDir,
@@ -74,7 +75,7 @@ impl Made {
     }
 }
 
-/// Writes a file until no space is left; how many blocks of it there are.
+/// Writes a file until no space is left, and returns its length in blocks.
 fn fill(fs: &FileSystem) -> usize {
     let waiter = common::impatient();
     let ino = fs.create(&waiter, ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -93,7 +94,7 @@ fn fill(fs: &FileSystem) -> usize {
     found.len() / BLOCK
 }
 
-/// Fills, changes what is there, empties, and fills again.
+/// Fills, modifies, empties, and fills again.
 fn is_of_use(shape: Shape) {
     let made = Made::new(shape).unwrap_or_else(|e| panic!("{shape:?}: {e}"));
     let mut fs = made.open();
@@ -126,23 +127,25 @@ fn is_of_use(shape: Shape) {
 fn smallest_drives_fill_up_and_empty_again() {
     for (open, active) in [(0, 0), (2, 2), (3, 4)] {
         let on = |zones, conventional, is_beside| Shape { zones, conventional, open, active, is_beside };
-        // Five zones of data beside one or three conventional ones.
+        // Five data zones, and one or three conventional ones.
         is_of_use(on(6, 1, true));
         is_of_use(on(8, 3, false));
     }
     for (open, active) in [(0, 0), (3, 3)] {
-        // The conventional zone has room for the superblock alone: five zones of the metadata, and five of data.
+        // The conventional zone only has room for the superblock: five zones of metadata, and five
+        // of data.
         is_of_use(Shape { zones: 11, conventional: 1, open, active, is_beside: false });
     }
     for (open, active) in [(0, 0), (5, 5), (0, 5)] {
         let on = |zones, is_beside| Shape { zones, conventional: 0, open, active, is_beside };
-        // Five zones of data beside two of the superblock, and five of the metadata.
+        // Five data zones, two for the superblock, and five for metadata if these are on the drive.
         is_of_use(on(7, true));
         is_of_use(on(12, false));
     }
 }
 
-/// The drive has no limits here: where it has, the write path would keep them by waiting, and nothing would be seen.
+/// The drive has no limits here. If it had, the write path would enforce them by waiting, and the
+/// test would see nothing.
 #[test]
 fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
     let device = common::device("ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll");
@@ -161,7 +164,8 @@ fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
     assert!(fs.collect(&waiter).unwrap());
     let drive = Drive::new(fs.volume().clone());
     let mut filled = 0;
-    // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of it is in flight then.
+    // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of
+    // it is in flight then.
     for block in 0..100 {
         put(block, 1);
         let report = drive.report(&waiter).unwrap();
@@ -211,7 +215,8 @@ fn too_few_active(limit: u32, needed: u32) -> String {
     )
 }
 
-/// Earlier programs made file systems on such drives, and finished the zones of the superblock or updated it later.
+/// Older programs made file systems on such drives, and finished the zones of the superblock or
+/// updated it later.
 #[test]
 fn file_system_on_a_drive_with_too_few_active_zones_is_refused_and_left_alone() {
     for conventional in [0, 3] {
@@ -264,7 +269,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     let limits = prop_oneof![Just((0, 0)), Just((3, 3)), Just((0, 4))];
     let place = prop_oneof![Just((7, 0, false)), Just((3, 3, false)), Just((2, 0, true))];
     (limits, place, 5..8u32).prop_map(|((open, active), (own, conventional, is_beside), data)| {
-        // Without conventional zones the superblock takes two more.
+        // Without conventional zones, the superblock takes two more.
         let of = |limit: u32| if conventional == 0 && limit > 0 { limit + 2 } else { limit };
         Shape { zones: own + data, conventional, open: of(open), active: of(active), is_beside }
     })

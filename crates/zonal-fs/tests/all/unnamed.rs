@@ -1,4 +1,4 @@
-//! Files that have no name yet.
+//! Files without a name.
 
 use crate::common::{
     bytes, cases_of, device, make, make_with, number, read_all, reopen, superblock, volume, waiter,
@@ -121,8 +121,8 @@ fn data_of_a_file_that_lost_its_name_share_zones_of_a_short_lifetime() {
     assert!(zones_of(false).iter().all(|(lifetime, _)| lifetime == "not set"));
 }
 
-/// A commit comes right after a file has taken the name of another, and then the power is cut. Some of its data had not left the memory when it
-/// took the name.
+/// A commit follows right after a file has replaced another under its name, and then the power is
+/// cut. Some of the file's data was still in memory when it took the name.
 #[test]
 fn commit_has_a_new_name_with_all_data_of_its_file() {
     for blocks in [1, 3, 20] {
@@ -170,7 +170,8 @@ fn file_whose_data_cannot_be_written_leaves_the_name_to_the_one_that_has_it() {
     assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == bytes(1, 5000));
 }
 
-/// The power is cut at any call to the drive while files are replaced: each is a version that it had, and none older than the last sync.
+/// The power is cut at any call to the drive while files are replaced. Each file is one of its
+/// versions, and not older than the last sync.
 #[test]
 fn replaced_file_is_the_old_or_the_new_one_after_a_power_cut() {
     const FILES: usize = 5;
@@ -182,7 +183,7 @@ fn replaced_file_is_the_old_or_the_new_one_after_a_power_cut() {
         let rig = Rig::new(place, seed);
         let fs = rig.open();
         let names: Vec<_> = (0..FILES).map(|n| format!("f{n}")).collect();
-        // Versions that each file may have: the last one that is durable first.
+        // Permissible versions of each file, starting with the last durable one.
         let mut versions: Vec<Vec<Vec<u8>>> = vec![Vec::new(); FILES];
         let replace = |name: &str, data: &[u8], is_sent: bool| -> Result<(), FsError> {
             let file = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o640))?;

@@ -1,4 +1,5 @@
-//! A drive that wears out: its zones take no writes any more, one after the other, down to none. What was there is readable.
+//! A drive that wears out: its zones become unwritable, one after the other, down to none. Existing
+//! data stays readable.
 
 use crate::common;
 use crate::common::{bytes, contents, waiter};
@@ -45,7 +46,7 @@ impl Worn {
         open(&self.drive(), &waiters(), None, MountOptions::default())
     }
 
-    /// Puts a file; whether it is durable.
+    /// Creates a file and makes it durable.
     fn put(&mut self, fs: &FileSystem, n: u64) -> Result<(), FsError> {
         let (name, data) = (format!("file-{n}"), bytes(n, 5000 + 100 * n as usize));
         let waiter = waiter();
@@ -56,7 +57,7 @@ impl Worn {
         Ok(())
     }
 
-    /// All that was durable is there, with its bytes.
+    /// Checks that all durable files are there, with their bytes.
     fn check(&self, fs: &FileSystem, what: &str) {
         let found = contents(fs).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (path, data) in &self.expected {
@@ -70,7 +71,8 @@ impl Worn {
     }
 }
 
-/// Drives without conventional zones, with limits and without, and one whose store has pieces and zones.
+/// Drives without conventional zones, with and without limits, and one with a store of pieces and
+/// zones.
 const DRIVES: [&str; 3] = [
     "ram:size=16M,zone_size=512K,blocksize=4096",
     "ram:size=16M,zone_size=512K,blocksize=4096,zone_max_open=6,zone_max_active=6",
@@ -86,7 +88,7 @@ fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() 
             worn.put(&fs, n).unwrap();
         }
         for round in 0..6 {
-            // The zone that was begun last is among them sooner or later.
+            // Eventually this includes the most recently started zone.
             for zone in store_zones(&fs).into_iter().take(1 + round % 3) {
                 let _ = worn.fault.degrade(zone, Degraded::ReadOnly);
             }
@@ -102,13 +104,14 @@ fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() 
     }
 }
 
-/// The zones of the metadata store, in the order in which the superblock names them.
+/// Zones of the metadata store, in the order of the superblock.
 fn store_zones(fs: &FileSystem) -> Vec<ZoneIndex> {
     let drive = Drive::new(fs.volume().clone());
     superblocks::find(&drive, &waiter()).unwrap().copy.anchor.zones
 }
 
-/// What fsck says of changes, and whether one can be made after opening the file system for it.
+/// Runs fsck and makes a change. Returns whether fsck reports that changes are impossible, and
+/// whether the change succeeded.
 fn stop_and_change(worn: &Worn, what: &str) -> (bool, bool) {
     let drive = worn.drive();
     let superblock = superblock(&drive, &waiter()).unwrap();

@@ -1,4 +1,5 @@
-//! Rows that can be read, and lie: whatever they say, opening ends, working with what was opened ends, and nothing panics.
+//! Rows that are valid but wrong: whatever they contain, opening returns, all calls on the result
+//! return, and nothing panics.
 
 use crate::common;
 use crate::common::{
@@ -72,7 +73,7 @@ fn all(rows: &Rows) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Everything there is to be done, whatever comes of it.
+/// Makes all kinds of calls and ignores the results.
 fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
     let w = impatient();
     let mut found = vec![ROOT, 2, 3, 4, 5, 6, 7, 8];
@@ -127,7 +128,7 @@ fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
         }
     }
     let _ = fs.sync(&w);
-    // Until nothing goes in any more.
+    // Until no more data is accepted.
     if let Ok(ino) = fs.create(&w, ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)) {
         for n in 0..200 {
             if fs.write(&w, ino, n * 100_000, Payload::Bytes(&bytes(n, 100_000))).is_err() {
@@ -163,7 +164,7 @@ fn number(random: &mut Pcg64Mcg) -> u64 {
     }
 }
 
-/// Changes a few rows to others that can be read for the most part.
+/// Changes a few rows to others that are mostly valid.
 fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
     let all = all(rows);
     for _ in 0..random.random_range(1..4) {
@@ -191,7 +192,7 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
                 }
             }
             5 => {
-                // What another row of its kind says.
+                // The value of another row of its kind.
                 let others: Vec<_> = all.iter().filter(|(k, _)| k[0] == key[0]).collect();
                 new_value = others[random.random_range(0..others.len())].1.clone();
             }
@@ -211,7 +212,8 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
     }
 }
 
-/// The row of a file or of a name with another number in one of its fields; of other kinds, the row as it is.
+/// The row of a file or name with another number in one of its fields. Rows of other kinds are
+/// unchanged.
 fn lie_in_a_field(key: &[u8], value: &[u8], random: &mut Pcg64Mcg) -> Vec<u8> {
     let n = number(random);
     match key[0] {
@@ -237,7 +239,7 @@ fn file_row(rows: &Rows, ino: u64) -> Attributes {
     Attributes::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap()
 }
 
-/// A file system whose zones do not know what is in them.
+/// A file system without runs, so that zones have no record of their contents.
 fn without_runs() -> Made {
     let made = Made::new();
     made.change(|rows| {
@@ -273,7 +275,7 @@ fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
     fs.unlink(&waiter(), ROOT, b"filler").unwrap();
     fs.sync(&impatient()).unwrap();
     assert!(contents(&fs).unwrap() == before);
-    // Once no store has it any more its zones are as good as any.
+    // Once the contents are deleted, its zones are as good as any.
     for (parent, name) in [(ROOT, &b"f"[..]), (2, b"f"), (3, b"f")] {
         fs.unlink(&waiter(), parent, name).unwrap();
     }
@@ -330,7 +332,7 @@ fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
     assert!(matches!(create(b"one more"), Err(FsError::Exhausted(_))));
 }
 
-/// The rows that say what a file's data is.
+/// Rows that define a file's data.
 fn of_data(rows: &Rows, ino: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let own = |(key, _): &(Vec<u8>, Vec<u8>)| matches!(key[0], b'I' | b'E') && key::parts(key).0 == ino;
     all(rows).into_iter().filter(own).collect()
@@ -375,7 +377,7 @@ fn repair_leaves_files_as_they_are_of_which_nothing_is_wrong() {
                 continue;
             }
             repaired += 1;
-            // Of a name that was taken away with its directory's rows others were found.
+            // If a name was removed with its directory's rows, there were other findings.
             let left = common::read_all(&fs, *ino).unwrap_or_else(|e| panic!("seed {seed}, file {ino}: {e}"));
             assert!(left == data[n], "seed {seed}, file {ino}");
         }
