@@ -100,7 +100,7 @@ pub enum Finding {
     },
     /// The account of a zone has another first sequence than the zone's units, which match their
     /// checksums in the runs.
-    #[error("zone {zone}: first sequence {account} in its account, but its units have {units}")]
+    #[error("zone {zone}: beginning {account} in its account, but its units have {units}")]
     Beginning {
         /// The zone.
         zone: u32,

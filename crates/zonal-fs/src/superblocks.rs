@@ -169,8 +169,8 @@ fn is_written(zone: &ZoneDescriptor) -> bool {
 }
 
 /// True if a newer copy may be in a home that no copy names yet. That is possible if the current
-/// home is full, and the other one is read-only, offline, or was written without a valid newer
-/// copy.
+/// home cannot take another update, and the other one is read-only, offline, or was written without
+/// a valid newer copy.
 fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
     let Next::Home(home, end) = found.next else { return false };
     let other = &report[found.copy.anchor.homes[1 - home].0 as usize];

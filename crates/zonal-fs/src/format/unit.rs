@@ -166,7 +166,7 @@ pub enum UnitError {
     Earlier,
     /// The checksum matches the run of the zone, but `begun` differs from the account of the zone.
     /// A repair stores this sequence in the account.
-    #[error("wrong first sequence in the account of the zone; run `zonal fsck --data --repair`")]
+    #[error("wrong beginning in the account of the zone; run `zonal fsck --data --repair`")]
     Beginning(u64),
     /// Not the unit that the metadata references.
     #[error("not the expected unit: a write was misdirected or lost")]
