@@ -1,17 +1,17 @@
-//! Who holds what a zone lacks, small enough to travel in an error.
+//! Zones that hold slots, in a form small enough for an error.
 
 use super::options::Refusal;
 use crate::units::ZoneIndex;
 use std::fmt;
 
-/// Zones named in [`Holders`].
+/// Maximum number of zones named in [`Holders`].
 const NAMED_MAX: usize = 3;
 
-/// In a list of names: the end.
+/// Terminates a list of names that is not full.
 const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
 
-/// Zones that hold the slots: the first few by index, and how many there are. The error that carries them travels with
-/// every completion, so it has to stay small; the whole list is in the volume's listing.
+/// Zones that hold slots: the indices of the first few, and the total. Kept small because the error
+/// with it is part of every completion; the volume's listing has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Holders {
     named: [ZoneIndex; NAMED_MAX],
@@ -19,19 +19,18 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// How many zones hold slots.
+    /// Number of zones that hold slots.
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The first of them, at most three.
+    /// The first of these zones, at most three.
     pub fn named(&self) -> &[ZoneIndex] {
         let names = self.named.iter().take_while(|zone| **zone != NO_ZONE).count();
         &self.named[..names]
     }
 
-    /// The same for a reader who calls zones by other indices: `rename` gives the new one, or `None` for a zone that this
-    /// reader cannot name.
+    /// Translates to another numbering of zones. `rename` returns `None` for a zone outside of it.
     pub fn renamed(self, rename: impl Fn(ZoneIndex) -> Option<ZoneIndex>) -> Holders {
         Holders::naming(self.named().iter().filter_map(|zone| rename(*zone)), self.count)
     }

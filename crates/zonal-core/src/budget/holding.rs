@@ -1,4 +1,4 @@
-//! What the budget knows of one zone.
+//! Budget state of one zone.
 
 use super::options::WriterClass;
 use super::slots::Tally;
@@ -11,7 +11,7 @@ use crate::zone::ZoneCondition;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Held {
     Nothing,
-    /// An active slot: the zone is closed.
+    /// An active slot. The zone is closed.
     Active,
     /// An active slot and an open one.
     Open,
@@ -27,7 +27,7 @@ impl Held {
     }
 }
 
-/// How a zone is made to give back slots.
+/// Operation that releases a zone's slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaving {
     Closing,
@@ -36,25 +36,25 @@ pub(super) enum Leaving {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holding {
-    /// Whose slots they are: those of the class that asked first.
+    /// Class that the slots are charged to: the first to ask for them.
     pub class: WriterClass,
     pub held: Held,
-    /// Opened by a command. Who did that wants it open.
+    /// Opened by a command, so it must not be closed to make room.
     pub explicit: bool,
-    /// Writes that have started and not ended; of an observed zone 1 while it is busy.
+    /// Writes started and not ended. For an observed zone, 1 while it is busy.
     pub writes: u32,
-    /// Sectors written when it was last looked at.
+    /// Sectors written at the last observation.
     pub written: u32,
-    /// It cannot be closed or finished as it is.
+    /// Cannot be closed or finished in its present state.
     pub stuck: bool,
-    /// Granted and not used yet: what was held before.
+    /// Slots held before a grant that is not used yet.
     pub reserved: Option<Held>,
-    /// Being closed or finished, for this class.
+    /// Being closed or finished on behalf of this class.
     pub leaving: Option<(Leaving, WriterClass)>,
     pub nearly_full: bool,
-    /// Order of use.
+    /// Time of last use, by the budget's counter.
     pub used: u64,
-    /// In line, or, while it is leaving, about to be.
+    /// In line; or, while the zone is being closed or finished, about to join it.
     pub waiting: Option<(Arrival, Nanos)>,
 }
 
@@ -79,7 +79,7 @@ impl Holding {
         self.writes > 0 || self.reserved.is_some()
     }
 
-    /// What it needs to be written.
+    /// Slots needed to write the zone.
     pub fn needs(&self) -> Needs {
         match self.held {
             Held::Nothing => Needs::ActiveAndOpen,
@@ -104,7 +104,7 @@ impl Holding {
         self.held != Held::Nothing && self.nearly_full && self.may_leave()
     }
 
-    /// What it adds to its class.
+    /// Contribution to the class's tally.
     pub fn tally(&self) -> Tally {
         let open = self.held == Held::Open;
         let leaving = self.leaving.map(|(leaving, _)| leaving);

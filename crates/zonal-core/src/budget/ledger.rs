@@ -1,4 +1,4 @@
-//! The budget itself: every change of who holds and who waits.
+//! The budget itself: all changes of holders and waiters.
 
 use super::holding::{Held, Holding, Leaving};
 use super::options::{BudgetError, Fill, Options, Policy, Refusal, WriterClass};
@@ -10,26 +10,29 @@ use crate::units::{Nanos, ZoneIndex};
 use crate::zone::ZoneCondition;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Answer to a zone that is to be written.
+/// Result of [`Budget::acquire`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Acquired {
-    /// It has its slots. Owed: [`Budget::write_started`] or [`Budget::cancel`].
+    /// The zone has its slots. The caller owes [`Budget::write_started`] or [`Budget::cancel`].
     Granted,
-    /// It is in line, [`Budget::next`] will name it. Owed: [`Budget::cancel`], should its writes be given up before.
+    /// The zone is in line and will be returned by [`Budget::next`]. The caller owes
+    /// [`Budget::cancel`] if it gives up its writes before that.
     Wait,
-    /// There is no slot, and none would come. It is not in line.
+    /// No slot is free, and waiting for one is not allowed or would be in vain. The zone is not in
+    /// line.
     Fail(Refusal),
 }
 
-/// What the caller has to do.
+/// Action for the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BudgetStep {
-    /// The zone's wait is over: it has its slots, and the same is owed as after [`Acquired::Granted`]; or it became full,
-    /// read-only or offline, and its writes can be refused without any.
+    /// The zone no longer waits. Either it has its slots, and the caller owes a call as after
+    /// [`Acquired::Granted`]; or it became full, read-only or offline, and its writes can be
+    /// refused without slots.
     Wake(ZoneIndex),
-    /// Close this zone, then say what it [became](Budget::became), also if that failed.
+    /// Close this zone and report the result with [`Budget::became`], even if that failed.
     Close(ZoneIndex),
-    /// Finish this zone, then say what it [became](Budget::became), also if that failed.
+    /// Finish this zone and report the result with [`Budget::became`], even if that failed.
     Finish(ZoneIndex),
 }
 
@@ -38,11 +41,11 @@ pub enum BudgetStep {
 pub struct Holder {
     /// The zone.
     pub zone: ZoneIndex,
-    /// Whose slots they are.
+    /// Class that the slots are charged to.
     pub class: WriterClass,
-    /// Whether it holds an open slot as well as its active one.
+    /// True if it holds an open slot in addition to the active one.
     pub open: bool,
-    /// Writes that have started and not ended.
+    /// Writes started and not ended.
     pub writes: u32,
 }
 
@@ -51,13 +54,14 @@ pub struct Holder {
 pub struct Waiting {
     /// The zone.
     pub zone: ZoneIndex,
-    /// In whose line it is.
+    /// Class of its line.
     pub class: WriterClass,
-    /// Since when.
+    /// Start of the wait.
     pub since: Nanos,
 }
 
-/// Who holds slots and who waits for them. See the [module](super) for how it is driven.
+/// Holders of slots and the zones that wait for them. See the [module](super) for the calling
+/// protocol.
 #[derive(Debug)]
 pub struct Budget {
     policy: Policy,
@@ -67,15 +71,16 @@ pub struct Budget {
     waiters: Waiters,
     victims: Victims,
     pub(super) woken: VecDeque<ZoneIndex>,
-    /// Counts arrivals and uses.
+    /// Counter of arrivals and uses.
     clock: u64,
 }
 
 impl Budget {
-    /// With no slot held. Zones that are open or closed already are made known by [`Budget::became`].
+    /// Creates a budget without holders. Report zones that are open or closed already with
+    /// [`Budget::became`].
     ///
     /// # Errors
-    /// If the classes' minimums are more than the limits.
+    /// The number of classes is invalid, or their minimums exceed the limits.
     pub fn new(limits: Limits, options: Options) -> Result<Budget, BudgetError> {
         options.validate(limits)?;
         let Options { policy, grace, minimums } = options;
@@ -102,7 +107,7 @@ impl Budget {
         self.slots.tallies().iter().map(|t| t.open).sum()
     }
 
-    /// Number of zones that hold an active slot, the open ones among them.
+    /// Number of zones that hold an active slot, including the open ones.
     pub fn active(&self) -> u32 {
         self.slots.tallies().iter().map(|t| t.active).sum()
     }
@@ -116,7 +121,7 @@ impl Budget {
         })
     }
 
-    /// Whether `zone` waits for slots.
+    /// True if `zone` waits for slots.
     pub fn is_waiting(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.waiting.is_some())
     }
@@ -129,7 +134,8 @@ impl Budget {
         })
     }
 
-    /// `zone` is to be written by `class`. A zone that holds or waits already stays with the class it has.
+    /// Requests the slots to write `zone` on behalf of `class`. A zone that already holds slots or
+    /// waits keeps its class.
     ///
     /// # Panics
     /// If there is no such class.
@@ -147,7 +153,8 @@ impl Budget {
             });
             return Acquired::Granted;
         }
-        // It may have been woken to be refused; now it waits in earnest.
+        // The zone may have been woken only to have its writes refused. From here on it waits for a
+        // slot.
         self.woken.retain(|woken| *woken != zone);
         let arrival = self.tick();
         self.change(zone, class, |h| h.waiting = Some((arrival, now)));
@@ -156,7 +163,8 @@ impl Budget {
         self.granted_or_refused(zone)
     }
 
-    /// A write of `zone`, which holds its slots, is under way: at the device, or queued after a write there.
+    /// Starts a write of `zone`, which holds its slots: the write is at the device, or queued
+    /// behind one that is.
     ///
     /// # Panics
     /// If the zone was not granted its slots.
@@ -170,12 +178,12 @@ impl Budget {
         });
     }
 
-    /// A write of `zone` has ended, well or not. `fill` is what is known to be written.
+    /// Ends a write of `zone`, successful or not. `fill` is the amount known to be written.
     ///
-    /// A zone that is full now still has to be said to be by [`Budget::became`].
+    /// A zone that is full now must still be reported with [`Budget::became`].
     ///
     /// # Panics
-    /// If no write of the zone was under way.
+    /// If no write of the zone was in flight.
     pub fn write_ended(&mut self, zone: ZoneIndex, fill: Fill) {
         let used = self.tick();
         self.change_known(zone, |h| {
@@ -185,13 +193,14 @@ impl Budget {
         });
     }
 
-    /// `zone` was filled, reset, finished, closed, opened by a command, or found in a condition that the budget cannot
-    /// know of: at the start, after an error. What it holds follows from that. If it was granted and not written yet,
-    /// that stands only if it is open: who opens a zone by a command acquires it first and cancels that once it is said
-    /// to be open. What the budget did not grant belongs to class 0.
+    /// Reports a zone's new condition: it was filled, reset, finished, closed or opened by a
+    /// command, or found in a condition new to the budget, at the start or after an error. The
+    /// slots that the zone holds follow from the condition. An unused grant survives only if the
+    /// zone is open: to open a zone by a command, acquire it first, and cancel the grant once it is
+    /// reported open. Slots that the budget did not grant are charged to class 0.
     ///
     /// # Panics
-    /// If it is not open although a write is under way.
+    /// If the zone is not open although a write is in flight.
     pub fn became(&mut self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
         let held = Held::of(condition);
         let used = self.tick();
@@ -210,7 +219,7 @@ impl Budget {
             );
             h.held = held;
             h.explicit = condition == ZoneCondition::ExpOpen;
-            // An empty zone knows nothing of what was written before.
+            // The amount written before is meaningless for an empty zone.
             let fill = if held == Held::Nothing { Fill { written: 0, ..fill } } else { fill };
             (h.nearly_full, h.written, h.stuck) = (fill.is_nearly_full(), fill.written, false);
             (h.leaving, h.used) = (None, used);
@@ -229,8 +238,8 @@ impl Budget {
         self.grant();
     }
 
-    /// The writer of `zone` has given up: the zone leaves the line, or what it was granted and has not used is given
-    /// back. A zone with a write under way keeps what it has.
+    /// Gives up the writes of `zone`: removes it from the line, or returns its unused grant. A zone
+    /// with a write in flight keeps its slots.
     pub fn cancel(&mut self, zone: ZoneIndex) {
         self.woken.retain(|woken| *woken != zone);
         let Some(&Holding { class, waiting, .. }) = self.zones.get(&zone) else { return };
@@ -244,14 +253,15 @@ impl Budget {
         self.grant();
     }
 
-    /// The next thing to do, if any.
-    #[expect(clippy::should_implement_trait, reason = "what comes next depends on calls in between")]
+    /// Returns the next action, if any.
+    #[expect(clippy::should_implement_trait, reason = "the next action depends on the calls in between")]
     pub fn next(&mut self) -> Option<BudgetStep> {
         self.woken.pop_front().map(BudgetStep::Wake).or_else(|| self.evict())
     }
 
-    /// A wait that nothing under way has been able to end for the time of grace: the zone is out of the line, its writes
-    /// have to fail. Ask again until there is none, then for what is [next](Budget::next).
+    /// Returns a zone that failed to get its slots because nothing in flight could end its wait for
+    /// the grace period. It has left the line, and its writes must fail. Call this until it returns
+    /// `None`, then [`Budget::next`].
     pub fn expire(&mut self, now: Nanos) -> Option<Refusal> {
         for class in self.slots.classes() {
             let stuck = self.stuck(class);
@@ -264,7 +274,8 @@ impl Budget {
         None
     }
 
-    /// When [`Budget::expire`] may have something to say although nothing has happened. Known once it was asked.
+    /// Earliest time at which [`Budget::expire`] may return a zone without any event in between.
+    /// Updated by that call.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.waiters.stuck_since().map(|since| Nanos(since.0.saturating_add(self.grace.0)))
     }
@@ -274,7 +285,8 @@ impl Budget {
         self.clock
     }
 
-    /// The one place where a zone changes: what is counted and who may be a victim follows from that.
+    /// Applies a change to a zone and updates the tallies and the victims. All changes are made
+    /// here.
     fn change(&mut self, zone: ZoneIndex, class: WriterClass, change: impl FnOnce(&mut Holding)) {
         let mut holding = match self.zones.get(&zone) {
             Some(holding) => {
@@ -299,7 +311,8 @@ impl Budget {
         self.change(zone, class.unwrap_or_else(|| panic!("zone {zone} holds no slot")), change);
     }
 
-    /// A zone that is being closed or finished gets into line once it is known what it needs.
+    /// Adds a waiting zone to the line, unless it is being closed or finished: its needs are known
+    /// only after that.
     fn stand_in_line(&mut self, zone: ZoneIndex) {
         let holding = &self.zones[&zone];
         if let (Some((arrival, _)), None) = (holding.waiting, holding.leaving) {
@@ -307,7 +320,7 @@ impl Budget {
         }
     }
 
-    /// Serves the zones that can be served, in order.
+    /// Grants slots in order, as long as any zone in line can be served.
     fn grant(&mut self) {
         while let Some((class, waiter)) = self.servable() {
             let used = self.tick();
@@ -330,8 +343,8 @@ impl Budget {
         self.slots.classes().filter_map(first).min_by_key(|(_, waiter)| waiter.arrival)
     }
 
-    /// What became of a zone that has just got into line. Before it came, no zone in line could be served. So if one
-    /// was served now, it was this zone, and it is the last that was woken.
+    /// Determines the result for a zone that has just joined the line. Before that, no zone in line
+    /// could be served, so a zone served now is this one, and the last in `woken`.
     fn granted_or_refused(&mut self, zone: ZoneIndex) -> Acquired {
         let class = self.zones[&zone].class;
         if self.zones[&zone].waiting.is_none() {
@@ -343,7 +356,8 @@ impl Budget {
         if at_once { Acquired::Fail(self.refuse(zone)) } else { Acquired::Wait }
     }
 
-    /// The oldest of a class, if nothing under way can end its wait and the policy finds no zone to close or finish.
+    /// The oldest waiter of a class, if nothing in flight can end its wait and the policy offers no
+    /// victim.
     fn stuck(&self, class: WriterClass) -> Option<ZoneIndex> {
         let (waiter, needs) = self.waiters.heads(class).next()?;
         self.slots.lack(class, needs, When::AtBest)?;
@@ -356,7 +370,7 @@ impl Budget {
         self.victims.choose(&self.slots, class, lack)
     }
 
-    /// Takes a zone out of the line.
+    /// Removes a zone from the line.
     fn refuse(&mut self, zone: ZoneIndex) -> Refusal {
         let Holding { class, waiting, .. } = self.zones[&zone];
         let needs = self.zones[&zone].needs();
@@ -370,7 +384,7 @@ impl Budget {
         refusal
     }
 
-    /// For the oldest zone that there is a victim for.
+    /// Chooses a victim for the oldest waiter that has one.
     fn evict(&mut self) -> Option<BudgetStep> {
         let first = |class: WriterClass| {
             let mut heads = self.waiters.heads(class);
@@ -386,10 +400,11 @@ impl Budget {
         })
     }
 
-    /// Counts everything again and compares. For tests and simulation: it looks at every zone.
+    /// Recomputes everything and compares. For tests and simulation: it takes time linear in the
+    /// number of zones.
     ///
     /// # Errors
-    /// What differs.
+    /// A description of the difference.
     pub fn check(&self) -> Result<(), String> {
         let classes = self.slots.tallies().len();
         let mut tallies = vec![Tally::default(); classes];
@@ -427,7 +442,7 @@ fn same<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, kept: &T, found: &T
 
 #[cfg(test)]
 impl Budget {
-    /// A zone's state as the table of tests writes it.
+    /// Shows a zone's state in the notation of the test table.
     pub(super) fn show(&self, zone: ZoneIndex) -> String {
         let holding = self.zones.get(&zone).copied().unwrap_or(Holding::new(WriterClass(0)));
         let held = match holding.held {

@@ -1,35 +1,39 @@
-//! Zone budget: the open and active limits of a drive as slots that zones wait for, fairly.
+//! Zone budget: enforces the open and active limits of a drive by slots, which zones wait for in a
+//! fair order.
 //!
-//! A drive with limits refuses a write that would open one zone too many. A budget knows which zones hold slots, so that
-//! the write waits instead, or room is made for it. Owns who holds and who waits. Owns no write, no clock and no zone's
-//! condition: the caller says what became of a zone. It keeps memory only for zones that hold a slot or wait for one, and
-//! takes time in the logarithm of their number. A drive without limits needs no budget.
+//! A drive with limits rejects a write that would open one zone too many. The budget tracks the
+//! zones that hold slots, so that the write waits instead, or another zone makes room. It owns the
+//! holders and the waiters, but no writes, no clock and no zone conditions: the caller reports
+//! every change of a zone. Memory is used only for zones that hold a slot or wait for one, and each
+//! call takes logarithmic time in their number. A drive without limits needs no budget.
 //!
-//! # How it is driven
-//! Before a zone is written that has no write under way: [`Budget::acquire`]. If that is granted, the write is started
-//! with [`Budget::write_started`] or given up with [`Budget::cancel`]. A zone whose write waits in a queue of its own is
-//! only safe from being closed while one of its writes has started and not ended. When a condition changes,
-//! [`Budget::became`]. After each of these calls apply [`Budget::next`] until it has nothing more. Now and then call
-//! [`Budget::expire`], once the writers that were told of completions had the opportunity to continue. A caller that
-//! cannot report each write says by [`Budget::observe`] what it sees of the zones that hold slots, before it asks and
-//! before it applies what is next.
+//! # Calling protocol
+//! Call [`Budget::acquire`] before writing a zone that has no write in flight. If the slots are
+//! granted, start the write with [`Budget::write_started`], or give it up with [`Budget::cancel`].
+//! A zone is safe from being closed only while one of its writes has started and not ended, not
+//! while its writes merely wait in a queue. Report every change of a condition with
+//! [`Budget::became`]. After each of these calls, apply [`Budget::next`] until it returns `None`.
+//! Call [`Budget::expire`] from time to time, after writers notified of completions have had a
+//! chance to continue. A caller that cannot report each write calls [`Budget::observe`] instead,
+//! for all zones that hold slots, before acquiring a slot and before applying the next action.
 //!
 //! # Order
-//! - Between classes of writers, a slot that both may take goes to who came first; slots kept for a class's minimum are
-//!   not there for others.
-//! - Within a class order is strict but for one thing: a closed zone holds an active slot already, so it may go before
-//!   empty zones that lack one. Each of them is passed like that once at most.
+//! - Between classes, a slot open to several of them goes to the zone that arrived first. Slots
+//!   reserved for the minimum of a class are not available to others.
+//! - Within a class the order is strict, with one exception: a closed zone already holds an active
+//!   slot, so it may overtake empty zones that lack one. Each empty zone is overtaken in this way
+//!   at most once.
 //!
 //! # Why a wait can fail
-//! A slot becomes free when a zone is filled, reset, finished or closed. If no zone that could free one has a write under
-//! way, none is being closed or finished, and the policy finds none that may be, then a zone in line would wait for
-//! something that nothing under way can bring. That wait fails, and names the zones that would have to go.
+//! A slot becomes free when a zone is filled, reset, finished or closed. If no zone that could free
+//! one has a write in flight, none is being closed or finished, and the policy finds no victim, a
+//! zone in line would wait forever. Its wait fails with the list of zones that hold the slots.
 //!
 //! # Invariants
 //! - A zone is written only while it holds an open slot and an active one.
-//! - What is held never exceeds the limits by what a budget grants, nor does a grant take what another class's minimum
-//!   keeps.
-//! - A zone in line is served as soon as there is what it needs and order allows it.
+//! - A grant never exceeds the limits and never uses a slot reserved for the minimum of another
+//!   class.
+//! - A zone in line is served as soon as its slots are free and the order allows it.
 //! - A victim has no write, no waiter, and was not opened by a command.
 //!
 //! ```

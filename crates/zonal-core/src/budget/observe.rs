@@ -1,9 +1,10 @@
-//! For a caller that cannot report each write: what it sees of the zones when it matters.
+//! Observation of zones, for callers that cannot report each write.
 //!
-//! A write path whose usual write touches one word cannot tell the budget of each. It looks at the zones that hold slots
-//! when another zone lacks one, and says what it saw: [`Budget::observe`] stands in for [`Budget::write_started`] and
-//! [`Budget::write_ended`]. A zone that was written since the last look counts as busy for this one, although nothing is
-//! under way: its writer may be between two writes.
+//! In a write path where most writes touch only one word, reporting each write to the budget would
+//! be too expensive. Such a caller inspects the zones that hold slots when another zone lacks one:
+//! [`Budget::observe`] replaces [`Budget::write_started`] and [`Budget::write_ended`]. A zone that
+//! was written since the last observation counts as busy once more even if nothing is in flight,
+//! because its writer may be between two writes.
 
 use super::holding::Held;
 use super::ledger::Budget;
@@ -11,20 +12,21 @@ use super::options::{Fill, WriterClass};
 use super::slots::When;
 use crate::units::ZoneIndex;
 
-/// What is seen of a zone that holds an open slot.
+/// Observed activity of a zone that holds an open slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// Something of it is under way or waits to be.
+    /// Writes are in flight or waiting.
     Busy,
-    /// Nothing is.
+    /// No activity.
     Idle,
-    /// Nothing is, but it cannot be closed or finished as it is.
+    /// No activity, but the zone cannot be closed or finished in its present state.
     Stuck,
 }
 
 impl Budget {
-    /// `zone` has been looked at. Returns whether it counts as busy: something is under way, or it was written since the
-    /// last look. Nothing happens to a zone that holds no open slot or is being closed or finished.
+    /// Records an observation of `zone`. Returns true if the zone is busy: writes are in flight or
+    /// waiting, or it was written since the last observation, or it is being closed or finished.
+    /// Has no effect on a zone that holds no open slot or is being closed or finished.
     pub fn observe(&mut self, zone: ZoneIndex, seen: Seen, fill: Fill) -> bool {
         let Some(&known) = self.zones.get(&zone) else { return false };
         if known.held != Held::Open || known.leaving.is_some() {
@@ -45,25 +47,26 @@ impl Budget {
         busy
     }
 
-    /// Nothing of `zone` is under way any more, whatever was seen of it. To be said before [`Budget::became`].
+    /// Declares `zone` quiet, whatever was observed before. Call it before [`Budget::became`].
     pub fn quiet(&mut self, zone: ZoneIndex) {
         if self.zones.contains_key(&zone) {
             self.change_known(zone, |h| h.writes = 0);
         }
     }
 
-    /// Whether `zone` has its slots and is not being closed or finished.
+    /// True if `zone` has its slots and is not being closed or finished.
     pub fn has_slot(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.held == Held::Open && h.leaving.is_none())
     }
 
-    /// Whether [`BudgetStep::Close`](super::BudgetStep::Close) or [`BudgetStep::Finish`](super::BudgetStep::Finish) has named `zone`,
-    /// and the caller has not said yet what it became.
+    /// True from the time when [`BudgetStep::Close`](super::BudgetStep::Close) or
+    /// [`BudgetStep::Finish`](super::BudgetStep::Finish) was returned for `zone` until its new
+    /// condition is reported.
     pub fn is_leaving(&self, zone: ZoneIndex) -> bool {
         self.zones.get(&zone).is_some_and(|h| h.leaving.is_some())
     }
 
-    /// Whether `zone` would get no slot if it asked now.
+    /// True if `zone` would get no slot at present.
     pub fn is_short(&self, zone: ZoneIndex, class: WriterClass) -> bool {
         let known = self.zones.get(&zone);
         let needs = known.map_or(crate::device::Needs::ActiveAndOpen, |h| h.needs());
@@ -71,7 +74,7 @@ impl Budget {
         self.slots.lack(class, needs, When::Now).is_some()
     }
 
-    /// Whether no zone waits and [`Budget::next`] has nothing to say.
+    /// True if no zone waits and [`Budget::next`] has no wake-up to return.
     pub fn is_at_rest(&self) -> bool {
         self.woken.is_empty() && self.waiting().next().is_none()
     }

@@ -1,29 +1,30 @@
-//! What a budget is told: the policy, the classes, how full a zone is.
+//! Options of a budget: policy, classes, and the fill level of a zone.
 
 use crate::device::Limits;
 use crate::units::{Nanos, ZoneIndex};
 use std::fmt;
 
-/// What happens to a write whose zone needs a slot when none is free. Each of the first three does what the one before
-/// does, too.
+/// Treatment of a write whose zone needs a slot when none is free. `Close` also waits, and `Finish`
+/// also closes and waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Policy {
-    /// It waits until a zone is filled, reset, finished or closed.
+    /// Wait until a zone is filled, reset, finished or closed.
     #[default]
     Wait,
-    /// The open zone that was not used for longest is closed. That frees an open slot, but no active one.
+    /// Close the least recently used open zone. That frees an open slot but no active one.
     Close,
-    /// Where closing does not help, a zone that is nearly full is finished. What it had left is lost until its reset.
+    /// If closing does not help, finish a nearly full zone. Its remaining space is lost until its
+    /// reset.
     Finish,
-    /// It fails at once, as it would at the drive.
+    /// Fail at once, as the drive would.
     Fail,
 }
 
 impl Policy {
-    /// Every policy.
+    /// All policies.
     pub const ALL: [Policy; 4] = [Policy::Wait, Policy::Close, Policy::Finish, Policy::Fail];
 
-    /// The name by which it is chosen.
+    /// Name used in options and listings.
     pub const fn name(self) -> &'static str {
         match self {
             Policy::Wait => "wait",
@@ -33,7 +34,7 @@ impl Policy {
         }
     }
 
-    /// The policy of that name.
+    /// Returns the policy with this name.
     pub fn from_name(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }
@@ -49,7 +50,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Index of a class of writers, into [`Options::minimums`].
+/// Index of a writer class, into [`Options::minimums`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct WriterClass(pub u8);
 
@@ -59,17 +60,18 @@ impl WriterClass {
     }
 }
 
-/// How a budget is kept.
+/// Options of a budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What happens when no slot is free.
+    /// Policy when no slot is free.
     pub policy: Policy,
-    /// For how long nothing may have been under way that could end a wait before that fails. 0: it fails at once.
+    /// Time after which a wait fails if nothing in flight could end it. 0: it fails at once.
     ///
-    /// A writer that sends its next write only when the last one has ended leaves its zone without one for a moment; with
-    /// such writers this wants to be longer than the moment.
+    /// A writer that sends its next write only after the previous one has completed leaves its zone
+    /// idle for a moment. Set this above the duration of such gaps.
     pub grace: Nanos,
-    /// For each class of writers the slots, open and active ones each, that no other class may take. At least one class.
+    /// Number of open slots, and of active slots, reserved for each writer class. At least one
+    /// class.
     pub minimums: Vec<u32>,
 }
 
@@ -79,18 +81,18 @@ impl Default for Options {
     }
 }
 
-/// Why a budget cannot be kept.
+/// Invalid options of a budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// There is no class, or more than 256.
-    #[error("{classes} classes of writers; 1 to 256 can be kept apart")]
+    /// There are no classes, or more than 256.
+    #[error("{classes} writer classes, but 1 to 256 are supported")]
     Classes {
-        /// How many.
+        /// Number of classes.
         classes: usize,
     },
-    /// The classes' minimums are more than there is.
-    #[error("the classes' minimums make {minimums} slots, the drive has {limit}")]
+    /// The minimums add up to more than the limit.
+    #[error("the minimums of all classes add up to {minimums} slots, but the drive has {limit}")]
     Minimums {
         /// Sum of the minimums.
         minimums: u64,
@@ -114,30 +116,32 @@ impl Options {
     }
 }
 
-/// How full a zone is.
+/// Fill level of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fill {
-    /// Sectors written.
+    /// Written sectors.
     pub written: u32,
-    /// Sectors that can be written.
+    /// Writable sectors.
     pub capacity: u32,
 }
 
 impl Fill {
-    /// A zone fuller than this, in percent, may be finished to make room. What is lost by it stays below a twentieth.
+    /// Fill level in percent above which a zone may be finished to make room: less than a twentieth
+    /// of it is lost.
     pub const FINISH_ABOVE_PERCENT: u64 = 95;
 
-    /// Whether the zone may be finished to make room for another.
+    /// True if the zone may be finished to make room for another.
     pub const fn is_nearly_full(self) -> bool {
         self.written as u64 * 100 > self.capacity as u64 * Fill::FINISH_ABOVE_PERCENT
     }
 }
 
-/// A wait that nothing under way can end, or that the policy does not allow.
+/// A wait that nothing in flight can end, or that the policy does not allow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The zone that did not get its slot.
+    /// Zone that did not get its slot.
     pub zone: ZoneIndex,
-    /// The zones that hold what it lacks, in ascending order: the open ones, or all active ones if it lacks an active slot.
+    /// Zones that hold the missing slot, in ascending order: the open ones, or all active ones if
+    /// an active slot is missing.
     pub holders: Vec<ZoneIndex>,
 }

@@ -1,22 +1,22 @@
-//! How many slots there are, and how many each class has.
+//! Limits, and the slots held by each class.
 
 use super::options::WriterClass;
 use crate::device::{Limits, Needs};
 
-/// What zones of one class hold, and how much of that is about to be given back.
+/// Slots held by the zones of one class, and the share of them about to be released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Tally {
     /// Open zones.
     pub open: u32,
     /// Open and closed zones.
     pub active: u32,
-    /// Of the open ones, those with a write or about to have one: it may fill them.
+    /// Open zones with a write in flight or about to be: it may fill them.
     pub busy: u32,
-    /// Of the open ones, those that are being closed.
+    /// Open zones being closed.
     pub closing: u32,
-    /// Of the open ones, those that are being finished.
+    /// Open zones being finished.
     pub finishing_open: u32,
-    /// Of all, those that are being finished.
+    /// Open and closed zones being finished.
     pub finishing: u32,
 }
 
@@ -38,29 +38,30 @@ impl Tally {
         self.finishing = f(self.finishing, zone.finishing);
     }
 
-    /// Open slots held once what is being closed or finished is.
+    /// Open slots still held once zones being closed or finished are.
     pub fn open_that_stay(&self) -> u32 {
         self.open - self.closing - self.finishing_open
     }
 
-    /// Active slots held once what is being finished is.
+    /// Active slots still held once zones being finished are.
     pub fn active_that_stay(&self) -> u32 {
         self.active - self.finishing
     }
 }
 
-/// Which slot is missing.
+/// Missing slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lack {
     Active,
     Open,
 }
 
-/// When slots are looked at.
+/// Point in time at which slots are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
     Now,
-    /// At best: once every zone with a write is full and every other that is about to go has gone.
+    /// In the best case: once every zone with a write is full, and every zone being closed or
+    /// finished is.
     AtBest,
 }
 
@@ -93,7 +94,8 @@ impl Slots {
         &self.tallies
     }
 
-    /// What a zone of `class` lacks of `needs`. The active slot first, as at the drive.
+    /// Returns the slot of `needs` that a zone of `class` lacks. The active one is checked first,
+    /// as on the drive.
     pub fn lack(&self, class: WriterClass, needs: Needs, when: When) -> Option<Lack> {
         let Limits { open_max, active_max } = self.limits;
         let active = |t: &Tally| match when {
@@ -112,7 +114,7 @@ impl Slots {
         }
     }
 
-    /// Whether there is a slot beyond those held and those kept for other classes.
+    /// True if a slot is free that is not reserved for another class.
     fn has_room(&self, max: u32, class: WriterClass, held: impl Fn(&Tally) -> u32) -> bool {
         let taken = self.classes().map(|c| {
             let (held, minimum) = (held(self.tally(c)), self.minimums[c.index()]);
@@ -121,8 +123,8 @@ impl Slots {
         max == 0 || taken.sum::<u64>() < u64::from(max)
     }
 
-    /// Whether closing or finishing a zone of class `victim` makes room for `class`, and is not made up for by keeping
-    /// the slot for the victim's class.
+    /// True if closing or finishing a zone of class `victim` makes room for `class`. It does not if
+    /// the slot would be reserved for the victim's class.
     pub fn may_evict(&self, victim: WriterClass, class: WriterClass, lack: Lack) -> bool {
         let (tally, minimum) = (self.tally(victim), self.minimums[victim.index()]);
         let stay = match lack {

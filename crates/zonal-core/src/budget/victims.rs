@@ -1,4 +1,4 @@
-//! Zones that may be closed or finished to make room, the least recently used first.
+//! Zones that may be closed or finished to make room, least recently used first.
 
 use super::holding::{Holding, Leaving};
 use super::options::{Policy, WriterClass};
@@ -6,7 +6,7 @@ use super::slots::{Lack, Slots};
 use crate::units::ZoneIndex;
 use std::collections::BTreeSet;
 
-/// In order of use.
+/// Zones in order of last use.
 type Order = BTreeSet<(u64, ZoneIndex)>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,7 +16,7 @@ struct Candidates {
     finish_closed: Order,
 }
 
-/// Kept only as far as the policy may need it.
+/// Candidates of each class, as far as the policy can use them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Victims {
     policy: Policy,
@@ -40,7 +40,7 @@ impl Victims {
         }
     }
 
-    /// The orders that a zone belongs to.
+    /// Sets that contain this zone.
     fn orders(&mut self, holding: &Holding) -> impl Iterator<Item = &mut Order> {
         let close = self.policy.may_close() && holding.may_close();
         let finish = self.policy == Policy::Finish && holding.may_finish();
@@ -51,10 +51,10 @@ impl Victims {
         [close.then_some(closable), finish.then_some(finishable)].into_iter().flatten()
     }
 
-    /// Which zone is to go, and how, so that `class` gets what it lacks.
+    /// Chooses a victim, and whether to close or finish it, to free the slot that `class` lacks.
     ///
-    /// For an open slot one is closed if possible. For an active one only finishing helps; of a closed zone if possible,
-    /// because an open one may be in use again soon.
+    /// To free an open slot, a zone is closed if possible. An active slot is freed only by a
+    /// finish, preferably of a closed zone, because an open one may be in use again soon.
     pub fn choose(&self, slots: &Slots, class: WriterClass, lack: Lack) -> Option<(ZoneIndex, Leaving)> {
         let close = |c: &Candidates| c.close.first().copied();
         let finish_open = |c: &Candidates| c.finish_open.first().copied();

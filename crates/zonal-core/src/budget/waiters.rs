@@ -1,23 +1,25 @@
-//! Zones that wait for slots, in order.
+//! Zones waiting for slots, in order.
 
 use super::options::WriterClass;
 use crate::device::Needs;
 use crate::units::{Nanos, ZoneIndex};
 use std::collections::BTreeMap;
 
-/// Order of arrival. Unique in a budget.
+/// Order of arrival, unique within a budget.
 pub(super) type Arrival = u64;
 
-/// Waiting zones of one class. Those that hold an active slot already wait apart: they may go where the others may not.
+/// Waiting zones of one class. Zones that already hold an active slot are kept apart, since they
+/// can be served when others cannot.
 #[derive(Debug, Default)]
 struct Line {
     empty: BTreeMap<Arrival, ZoneIndex>,
     closed: BTreeMap<Arrival, ZoneIndex>,
-    /// Empty zones that came before this one have been passed by a closed one: not again.
+    /// Empty zones that arrived before this have been overtaken by a closed one and must not be
+    /// again.
     passed_until: Arrival,
-    /// Victims that were asked for on behalf of this class and are still being closed or finished.
+    /// Victims being closed or finished on behalf of this class.
     asked: u32,
-    /// Since when nothing could end the wait of the oldest.
+    /// Time since when nothing in flight could end the wait of the oldest zone.
     stuck_since: Option<Nanos>,
 }
 
@@ -53,10 +55,11 @@ impl Waiters {
         }
     }
 
-    /// Those of a class that may be served before all others of it, the older one first, with what they need.
+    /// Zones of a class that are next to be served, oldest first, with their needs.
     ///
-    /// Order is strict but for one thing. A closed zone needs no active slot, so it may go before empty zones that lack
-    /// one; writing it may even be what frees the slot that they lack. Each of them is passed like that once at most.
+    /// The order is strict, with one exception. A closed zone needs no active slot, so it may
+    /// overtake empty zones that lack one; its write may even free the slot that they lack. Each of
+    /// them is overtaken in this way at most once.
     pub fn heads(&self, class: WriterClass) -> impl Iterator<Item = (WaitingZone, Needs)> + use<> {
         let line = &self.lines[class.index()];
         let head = |list: &BTreeMap<Arrival, ZoneIndex>, needs| {
@@ -73,7 +76,7 @@ impl Waiters {
         order.into_iter().flatten()
     }
 
-    /// `waiter` gets its slots: takes it out, and notes whom it passes.
+    /// Removes `waiter`, which gets its slots, and records the zones that it overtakes.
     pub fn serve(&mut self, class: WriterClass, waiter: WaitingZone) {
         let line = &mut self.lines[class.index()];
         if line.empty.first_key_value().is_some_and(|(&oldest, _)| oldest < waiter.arrival) {
@@ -83,7 +86,7 @@ impl Waiters {
         self.lines[class.index()].stuck_since = None;
     }
 
-    /// Whether more zones wait than victims are being closed or finished for them.
+    /// True if more zones wait than victims are being closed or finished for them.
     pub fn wants_victim(&self, class: WriterClass) -> bool {
         let line = &self.lines[class.index()];
         (line.asked as usize) < line.empty.len() + line.closed.len()
@@ -97,19 +100,19 @@ impl Waiters {
         self.lines[class.index()].asked -= 1;
     }
 
-    /// Notes whether the oldest of a class is stuck. Returns since when.
+    /// Records if the oldest zone of a class is stuck. Returns the time since when it is.
     pub fn stuck(&mut self, class: WriterClass, is_stuck: bool, now: Nanos) -> Option<Nanos> {
         let since = &mut self.lines[class.index()].stuck_since;
         *since = is_stuck.then(|| since.unwrap_or(now));
         *since
     }
 
-    /// The earliest moment since which a class is stuck.
+    /// Earliest time since when a class is stuck.
     pub fn stuck_since(&self) -> Option<Nanos> {
         self.lines.iter().filter_map(|line| line.stuck_since).min()
     }
 
-    /// All that stand in line, for checks.
+    /// All zones in line, for checks.
     pub fn all(&self) -> impl Iterator<Item = (WriterClass, Needs, WaitingZone)> {
         self.lines.iter().enumerate().flat_map(|(index, line)| {
             let class = WriterClass(index as u8);
@@ -121,7 +124,7 @@ impl Waiters {
         })
     }
 
-    /// Victims that are being closed or finished for a class, for checks.
+    /// Victims being closed or finished on behalf of a class, for checks.
     pub fn victims_asked(&self, class: WriterClass) -> u32 {
         self.lines[class.index()].asked
     }

@@ -1,4 +1,5 @@
-//! Every state of one zone and every event against a table written by hand. No tool writes it.
+//! Every state of one zone and every event, compared with a table written by hand. No tool
+//! generates it.
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +8,7 @@ const TABLE: &str = include_str!("../../../tests/data/budget.txt");
 const ZONE: u32 = 7;
 const OTHER: u32 = 1;
 
-/// A budget where the zone is in this state.
+/// A budget with the zone in this state.
 fn state(name: &str) -> Budget {
     let policy = if name.starts_with("Oc") { Policy::Close } else { Policy::Wait };
     let mut b = budget(1, 2, policy);

@@ -20,14 +20,14 @@ const fn fill(written: u32) -> Fill {
     Fill { written, capacity: CAPACITY }
 }
 
-/// Short names for what the tests do most. Every call is checked.
+/// Shorthands for tests. Every call is checked.
 trait Play {
     fn ask(&mut self, zone: u32) -> Acquired;
-    /// Writes a zone that is granted its slots and leaves the write under way.
+    /// Acquires slots for a zone and starts a write.
     fn write(&mut self, zone: u32);
     fn end(&mut self, zone: u32, written: u32);
     fn is_now(&mut self, zone: u32, condition: ZoneCondition);
-    /// Everything that is to be done.
+    /// Applies [`Budget::next`] until it returns `None`.
     fn steps(&mut self) -> Vec<BudgetStep>;
     fn failed(&mut self, now: u64) -> Vec<(u32, Vec<u32>)>;
 }

@@ -1,4 +1,5 @@
-//! The budget against a model that looks at every zone for every question, and what it promises to zones that wait.
+//! The budget compared with a model that scans all zones each time, and its guarantees to waiting
+//! zones.
 
 use super::*;
 use proptest::prelude::*;
@@ -19,11 +20,11 @@ struct Zone {
     explicit: bool,
     stuck: bool,
     writes: u32,
-    /// What the last look found written.
+    /// Sectors written at the last observation.
     written: u32,
-    /// Granted and not written yet: what it was before.
+    /// Level before a grant that is not used yet.
     promised: Option<Level>,
-    /// Being closed (false) or finished (true), for a class.
+    /// Being closed (false) or finished (true) on behalf of a class.
     leaving: Option<(bool, usize)>,
     nearly_full: bool,
     used: u64,
@@ -116,7 +117,8 @@ impl Naive {
         line
     }
 
-    /// The zones of a class that may be looked at: none has one of its kind before it, and none passes a zone twice.
+    /// Zones of a class eligible to be served: those with no zone of the same kind ahead, and that
+    /// would overtake no zone for the second time.
     fn heads(&self, class: usize) -> Vec<usize> {
         let line = self.line(class);
         let may = |&(n, &zone): &(usize, &usize)| {
@@ -304,7 +306,7 @@ enum BudgetEvent {
     End(u32, u32),
     Became(u32, ZoneCondition, u32),
     Cancel(u32),
-    /// A look at a zone whose writes are not reported.
+    /// Observation of a zone whose writes are not reported.
     Look(u32, Seen, u32),
     Quiet(u32),
     Steps,
@@ -355,7 +357,7 @@ fn pair(limits: Limits, options: &Options) -> (Budget, Naive) {
     (budget, Naive { limits, policy, minimums, zones, woken: Vec::new(), clock: 0 })
 }
 
-/// Does to both what the event says if the rules allow it, and compares the answers.
+/// Applies the event to both if the rules allow it, and compares the results.
 fn apply(ours: &mut Budget, naive: &mut Naive, event: BudgetEvent) -> Result<(), TestCaseError> {
     let may_start = |z: &Zone| z.open() && z.leaving.is_none();
     match event {
@@ -441,8 +443,8 @@ proptest! {
         }
     }
 
-    /// Without zones that others opened, what is held and what is kept fit the limits together: a class below its minimum
-    /// that asks is served at once.
+    /// Unless zones were opened by others, held and reserved slots together fit the limits, so a
+    /// class below its minimum is served at once.
     #[test]
     fn held_and_kept_slots_fit_the_limits(
         (limits, options) in setting(),
@@ -468,8 +470,8 @@ proptest! {
         }
     }
 
-    /// While zones get filled, no zone waits for ever, under the policies that let them wait. Without minimums: a class
-    /// may wait for what others never give back.
+    /// Under the waiting policies, no zone waits forever as long as zones are filled. Without
+    /// minimums, because a class may wait for slots that others never release.
     #[test]
     fn everyone_who_waits_is_served_if_what_is_written_gets_full(
         (limits, options) in setting(),
