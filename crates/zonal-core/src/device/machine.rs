@@ -1,41 +1,44 @@
-//! The transitions of one zone.
+//! State transitions of one zone.
 
 use super::rules::Rules;
 use super::state::ZoneState;
 use crate::error::ZoneError;
 use crate::zone::{Personality, ZoneCondition};
 
-/// What happens to a zone. Offsets are in sectors from the zone's start, lengths in sectors and at least 1.
+/// Event of a zone. Offsets are in sectors from the zone's start; lengths are in sectors and at
+/// least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ZoneEvent {
-    /// A positional write that takes effect at once.
+    /// Positional write that takes effect at once.
     Write {
-        /// Where it begins.
+        /// Start offset.
         offset: u32,
-        /// Its length.
+        /// Length.
         sectors: u32,
     },
-    /// A write wherever the pointer is. The zone is full as soon as the last of its room is given away.
+    /// Write at the pointer, wherever that is. The zone becomes full as soon as its last sector is
+    /// allocated.
     Append {
-        /// Its length.
+        /// Length.
         sectors: u32,
     },
-    /// The begin of a positional write whose data is still to come.
+    /// Start of a positional write that receives its data later.
     BeginWrite {
-        /// Where it begins.
+        /// Start offset.
         offset: u32,
-        /// Its length.
+        /// Length.
         sectors: u32,
     },
-    /// The data of a begun write has arrived.
+    /// A begun write has received its data.
     EndWrite,
-    /// The data of a begun or appended write did not arrive. The pointer returns to where it began, unless another was
-    /// placed after it: then the range stays as a hole of unspecified content.
+    /// A begun or appended write failed to receive its data. The pointer moves back to the start of
+    /// that write, unless another was placed behind it: then the range remains as a hole of
+    /// undefined content.
     FailWrite {
-        /// Where it began.
+        /// Start offset.
         offset: u32,
-        /// Its length.
+        /// Length.
         sectors: u32,
     },
     /// Open command.
@@ -46,42 +49,42 @@ pub enum ZoneEvent {
     Finish,
     /// Reset command.
     Reset,
-    /// The medium falls to read-only.
+    /// The zone becomes read-only spontaneously.
     SetReadOnly,
-    /// The medium falls to offline.
+    /// The zone goes offline spontaneously.
     SetOffline,
     /// Offline command.
     Offline,
-    /// What made the zone read-only or offline is mended.
+    /// The zone is repaired after it became read-only or went offline.
     Restore,
-    /// The device closes an implicitly open zone to make room for another one.
+    /// The device closes an implicitly open zone to make room for another.
     ImplicitClose,
-    /// Loss and return of power, with every acknowledged write kept.
+    /// Power cycle without loss of acknowledged writes.
     Restart,
 }
 
-/// Resources a transition has to find before it may happen.
+/// Resources required by a transition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Needs {
     /// None.
     #[default]
     Nothing,
-    /// An open one: the zone is active already.
+    /// An open resource. The zone is already active.
     Open,
-    /// An active one: the zone will not be open.
+    /// An active resource. The zone does not become open.
     Active,
-    /// An active one, then an open one.
+    /// An active resource and an open one.
     ActiveAndOpen,
 }
 
-/// Outcome of an event that the zone accepts.
+/// Result of an event that the zone accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transition {
-    /// State after it.
+    /// New state.
     pub state: ZoneState,
-    /// Where a write or append lands, in sectors from the zone's start.
+    /// Offset of the write or append, in sectors from the zone's start.
     pub placed: Option<u32>,
-    /// What has to be free for it to happen.
+    /// Resources that must be available.
     pub needs: Needs,
 }
 
@@ -95,13 +98,13 @@ impl Transition {
     }
 }
 
-/// What `event` does to a zone of `capacity` sectors in `state`.
+/// Applies `event` to a zone of `capacity` sectors in `state`.
 ///
-/// Resources are not known here: where [`Transition::needs`] asks for some, the caller has to find them before it stores the
-/// new state, as [`super::Resources`] does.
+/// Resources are not checked here: the caller must obtain those in [`Transition::needs`] before it
+/// stores the new state, with [`super::Resources`].
 ///
 /// # Errors
-/// [`ZoneError`], in the order given in the [module](super); the state is unchanged.
+/// [`ZoneError`], in the order given in the [module](super). The state is unchanged.
 #[inline]
 pub fn step(
     personality: Personality,
@@ -163,13 +166,13 @@ pub fn begin_write(
     offset: u32,
     sectors: u32,
 ) -> Result<Transition, ZoneError> {
-    // Nearly every write finds its zone open.
+    // Fast path: nearly every write finds its zone open.
     let (condition, needs) = match state.condition.is_open() {
         true => (state.condition, Needs::Nothing),
         false => (ZoneCondition::ImpOpen, opening(state.condition)?),
     };
     if state.written >= capacity {
-        // The last write is still in flight; nothing else fits.
+        // The last write is still in flight, and nothing else fits.
         return Err(ZoneError::Full);
     }
     if offset != state.written {
@@ -182,7 +185,7 @@ pub fn begin_write(
     Ok(Transition { state, placed: Some(offset), needs })
 }
 
-/// What a write needs to open a zone that is not open.
+/// Resources needed by a write that opens the zone.
 fn opening(condition: ZoneCondition) -> Result<Needs, ZoneError> {
     match condition {
         ZoneCondition::Empty => Ok(Needs::ActiveAndOpen),
@@ -195,7 +198,7 @@ fn opening(condition: ZoneCondition) -> Result<Needs, ZoneError> {
     }
 }
 
-/// An active zone whose pointer has come to its capacity is full.
+/// Turns an active zone full once its pointer has reached the capacity.
 #[inline]
 fn filled(capacity: u32, state: ZoneState) -> ZoneState {
     if state.condition.is_active() && state.written >= capacity {
@@ -284,8 +287,8 @@ fn offline(rules: Rules, state: ZoneState) -> Result<Transition, ZoneError> {
     }
 }
 
-/// A read-only zone kept its data and its pointer, an offline one has neither. Whether the zone was finished before its
-/// end is not kept: then it takes writes again where its data ends.
+/// Undoes a fault. A read-only zone kept its data and its pointer; an offline one lost both. An
+/// earlier finish is not remembered: the zone is writable again behind its data.
 fn restore(capacity: u32, state: ZoneState) -> Transition {
     match (state.condition, state.written) {
         (ZoneCondition::ReadOnly, 0) | (ZoneCondition::Offline, _) => Transition::stay(ZoneState::EMPTY),
@@ -306,7 +309,7 @@ fn implicit_close(rules: Rules, state: ZoneState) -> Result<Transition, ZoneErro
     }
 }
 
-/// Open conditions do not survive a restart, and a zone with nothing written comes back empty.
+/// Open conditions do not survive a power cycle, and a zone without data is empty afterwards.
 fn restart(capacity: u32, state: ZoneState) -> ZoneState {
     match state.condition {
         ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed => {
@@ -316,7 +319,7 @@ fn restart(capacity: u32, state: ZoneState) -> ZoneState {
     }
 }
 
-/// A conventional zone has one state: it takes writes anywhere and knows no zone command.
+/// A conventional zone has a single state: it is writable anywhere and accepts no zone command.
 fn conventional(capacity: u32, state: ZoneState, event: ZoneEvent) -> Result<Transition, ZoneError> {
     match event {
         ZoneEvent::Write { offset, sectors } | ZoneEvent::BeginWrite { offset, sectors } => {

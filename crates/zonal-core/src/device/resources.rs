@@ -8,17 +8,17 @@ use crate::zone::ZoneCondition;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Open and active limits in effect; 0 is none.
+/// Effective open and active limits. 0: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
-    /// Largest number of open zones.
+    /// Maximum number of open zones.
     pub open_max: u32,
-    /// Largest number of active zones.
+    /// Maximum number of active zones.
     pub active_max: u32,
 }
 
 impl Limits {
-    /// The effect of limits as a device states them on `geometry`; see [`Geometry::limits`].
+    /// Effective limits for those reported by a device with `geometry`; see [`Geometry::limits`].
     ///
     /// # Errors
     /// [`GeometryError::OpenAboveActive`].
@@ -27,31 +27,32 @@ impl Limits {
         Ok(Limits { open_max, active_max })
     }
 
-    /// Whether nothing is limited, so that nothing has to be counted.
+    /// True if there is no limit, so that counting is unnecessary.
     pub const fn is_none(&self) -> bool {
         self.open_max == 0 && self.active_max == 0
     }
 }
 
-/// Who holds open and active resources.
+/// Open and active resources in use.
 ///
-/// Owned by the caller that changes conditions: every change has to come through [`Resources::moved`], and between
-/// [`Resources::admit`] and the change it allows nothing else may move.
+/// Owned by the code that changes conditions: every change must go through [`Resources::moved`],
+/// and no other change may be made between [`Resources::admit`] and the change it allows.
 #[derive(Clone, Debug)]
 pub struct Resources {
     limits: Limits,
-    /// Implicitly open zones, from which victims are taken. Never larger than the open limit, if there is one.
+    /// Implicitly open zones, the candidates for eviction. At most as many as the open limit, if
+    /// there is one.
     implicit: BTreeSet<u32>,
     explicit: u32,
     closed: u32,
-    /// The last victim: the search for the next one begins after it, so that all take their turn.
+    /// Last victim. The search for the next one starts behind it, for a round-robin order.
     last_victim: u32,
 }
 
 impl Resources {
-    /// With no zone active.
+    /// Creates an account without active zones.
     pub const fn new(limits: Limits) -> Resources {
-        // The first search then begins at zone 0.
+        // The first search starts at zone 0.
         Resources { limits, implicit: BTreeSet::new(), explicit: 0, closed: 0, last_victim: u32::MAX }
     }
 
@@ -75,14 +76,14 @@ impl Resources {
         (self.implicit.len() as u32, self.explicit, self.closed)
     }
 
-    /// Whether a zone may take `needs`, and which implicitly open zone has to be closed first.
+    /// Returns the implicitly open zone to close first, if any, so that a zone can take `needs`.
     ///
-    /// A closed zone that is opened again is active already: it needs an open resource only, also when all active ones
-    /// are taken.
+    /// A closed zone is already active: it needs only an open resource, even when all active ones
+    /// are in use.
     ///
     /// # Errors
-    /// [`ZoneError::TooManyActive`], then [`ZoneError::TooManyOpen`]. Where both limits are equal an empty zone
-    /// therefore always meets the active one.
+    /// [`ZoneError::TooManyActive`], then [`ZoneError::TooManyOpen`]. If both limits are equal, an
+    /// empty zone therefore always fails on the active one.
     pub fn admit(&self, needs: Needs) -> Result<Option<ZoneIndex>, ZoneError> {
         match needs {
             Needs::Nothing => return Ok(None),
@@ -102,22 +103,22 @@ impl Resources {
         self.limits.active_max != 0 && self.active() >= self.limits.active_max
     }
 
-    /// The implicitly open zone whose turn it is to be closed.
+    /// Next victim among the implicitly open zones.
     fn victim(&self) -> Option<ZoneIndex> {
         let behind = (Bound::Excluded(self.last_victim), Bound::Unbounded);
         let next = self.implicit.range(behind).next();
         next.or_else(|| self.implicit.first()).map(|&z| ZoneIndex(z))
     }
 
-    /// Whether every closed zone can be opened at once without closing another.
+    /// True if all closed zones can be opened at once without evicting another.
     pub fn can_open_closed(&self) -> bool {
         self.limits.open_max == 0 || self.active() <= self.limits.open_max
     }
 
-    /// `zone` went from one condition to another.
+    /// Records a change of condition.
     ///
     /// # Panics
-    /// If a counter would fall below zero: the zone was not counted under `from`.
+    /// If `zone` was not counted under `from`.
     pub fn moved(&mut self, zone: ZoneIndex, from: ZoneCondition, to: ZoneCondition) {
         if from == to {
             return;
@@ -136,7 +137,8 @@ impl Resources {
         }
     }
 
-    /// `zone`, which [`Resources::admit`] named, was closed and is now in condition `to`.
+    /// Records that `zone`, the victim of [`Resources::admit`], was closed and is now in condition
+    /// `to`.
     pub fn evicted(&mut self, zone: ZoneIndex, to: ZoneCondition) {
         self.moved(zone, ZoneCondition::ImpOpen, to);
         self.last_victim = zone.0;
@@ -145,7 +147,7 @@ impl Resources {
     /// Compares the counters with the conditions of all zones, zone 0 first.
     ///
     /// # Errors
-    /// What was counted and what there is.
+    /// A description of the difference.
     pub fn check(&self, conditions: impl IntoIterator<Item = ZoneCondition>) -> Result<(), String> {
         let (mut implicit, mut explicit, mut closed) = (BTreeSet::new(), 0, 0);
         for (zone, condition) in (0..).zip(conditions) {

@@ -1,21 +1,26 @@
-//! Where the two standards differ, one switch each.
+//! Differences between the two standards, one switch each.
 
 use crate::zone::Personality;
 
-/// The differences between the standards, as switches. [`Rules::of`] sets them for a personality.
+/// Differences between the standards, as switches. [`Rules::of`] sets them for a personality.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Closing an open zone with nothing written empties it (ZBC); otherwise it is closed and stays active (ZNS).
+    /// Closing an unwritten open zone empties it (ZBC). Otherwise it is closed and remains active
+    /// (ZNS).
     pub close_unwritten_empties: bool,
-    /// The same for a close that the device does on its own to make room for another zone.
+    /// As `close_unwritten_empties`, for zones that the device closes on its own to make room for
+    /// another.
     pub evict_unwritten_empties: bool,
-    /// Finishing an empty or closed zone passes through an open one and needs its resources (ZBC).
+    /// Finishing an empty or closed zone opens it in between and needs the resources for that
+    /// (ZBC).
     pub finish_needs_resources: bool,
-    /// Opening a full zone succeeds without effect (ZBC); otherwise it is an invalid transition (ZNS).
+    /// Opening a full zone succeeds without effect (ZBC). Otherwise it is an invalid transition
+    /// (ZNS).
     pub open_full_succeeds: bool,
-    /// Closing an empty or full zone succeeds without effect (ZBC); otherwise it is an invalid transition (ZNS).
+    /// Closing an empty or full zone succeeds without effect (ZBC). Otherwise it is an invalid
+    /// transition (ZNS).
     pub close_idle_succeeds: bool,
-    /// There is a command that takes a read-only zone offline (ZNS).
+    /// A command exists that takes a read-only zone offline (ZNS).
     pub has_offline_command: bool,
 }
 
@@ -38,7 +43,7 @@ impl Rules {
         has_offline_command: false,
     };
 
-    /// The rules of `personality`.
+    /// Rules of `personality`.
     #[inline]
     pub const fn of(personality: Personality) -> Rules {
         match personality {

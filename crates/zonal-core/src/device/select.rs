@@ -1,4 +1,4 @@
-//! Zone commands, for one zone and for all of them.
+//! Zone management commands, for one zone and for all zones.
 
 use super::machine::ZoneEvent;
 use super::rules::Rules;
@@ -8,24 +8,24 @@ use crate::zone::{Personality, ZoneCondition, ZoneDescriptor};
 /// Zone management command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ZoneAction {
-    /// To explicitly open.
+    /// Opens the zone explicitly.
     Open,
-    /// To closed.
+    /// Closes the zone.
     Close,
-    /// To full.
+    /// Makes the zone full.
     Finish,
-    /// To empty.
+    /// Empties the zone.
     Reset,
-    /// From read-only to offline.
+    /// Takes a read-only zone offline.
     Offline,
 }
 
 impl ZoneAction {
-    /// Every action.
+    /// All actions.
     pub const ALL: [ZoneAction; 5] =
         [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset, ZoneAction::Offline];
 
-    /// The action of `op` on one zone, or `None` where `op` is none.
+    /// Returns the action of `op`, or `None` if it is not a management command of one zone.
     pub const fn of(op: Op) -> Option<ZoneAction> {
         Some(match op {
             Op::ZoneOpen => ZoneAction::Open,
@@ -37,7 +37,7 @@ impl ZoneAction {
         })
     }
 
-    /// What it does to a zone.
+    /// Event of the zone.
     pub const fn event(self) -> ZoneEvent {
         match self {
             ZoneAction::Open => ZoneEvent::Open,
@@ -48,18 +48,21 @@ impl ZoneAction {
         }
     }
 
-    /// Whether the standard has the command.
+    /// True if the standard has the command.
     pub const fn is_in(self, personality: Personality) -> bool {
         !matches!(self, ZoneAction::Offline) || Rules::of(personality).has_offline_command
     }
 
-    /// Conditions of the zones that the command for all zones affects, in rounds. A round begins when the previous one has completed on the
-    /// whole drive. Zones in other conditions are left alone.
+    /// Conditions of the zones that the command for all zones affects, in rounds. A round begins
+    /// when the previous one has completed on the whole drive. Zones in other conditions are left
+    /// alone.
     ///
-    /// Finishing a closed zone may require an open resource ([`Rules::finish_needs_resources`]). Open zones release theirs, so they are
-    /// finished first. The zones of the other actions release no resources that others need.
+    /// Finishing a closed zone may require an open resource ([`Rules::finish_needs_resources`]).
+    /// Open zones release theirs, so they are finished first. The zones of the other actions
+    /// release no resources that others need.
     ///
-    /// Opening all zones is all or nothing: [`super::Resources::can_open_closed`] tells beforehand.
+    /// Opening all zones is all or nothing; check with [`super::Resources::can_open_closed`]
+    /// beforehand.
     pub const fn rounds(self) -> &'static [&'static [ZoneCondition]] {
         use ZoneCondition::{Closed, ExpOpen, Full, ImpOpen, ReadOnly};
         match self {

@@ -1,4 +1,4 @@
-//! State of one zone and its packed form.
+//! State of one zone, and its packed form.
 
 use crate::error::ZoneError;
 use crate::geometry::Geometry;
@@ -7,28 +7,28 @@ use crate::zone::{ZoneCondition, ZoneDescriptor, ZoneType};
 
 /// Condition and write pointer of one zone.
 ///
-/// Packs into the low [`ZoneState::BITS`] bits of a word: the pointer in bits 0 to 31, the condition's number in bits
-/// 32 to 35. What lies above belongs to the owner of the word.
+/// Packed into the low [`ZoneState::BITS`] bits of a word: the pointer in bits 0 to 31, the code of
+/// the condition in bits 32 to 35. The owner of the word may use the bits above.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneState {
     /// Condition.
     pub condition: ZoneCondition,
-    /// Write pointer, in sectors from the zone's start. Of a finished or read-only zone: where its data ends. Always 0
-    /// in empty, offline and conventional zones.
+    /// Write pointer, in sectors from the zone's start. For a finished or read-only zone, the end
+    /// of its data. Always 0 for empty, offline and conventional zones.
     pub written: u32,
 }
 
-/// Why packed bits are not a zone state.
+/// Invalid packed zone state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateBitsError {
     /// Bits above the state are set.
     #[error("reserved bits are set in zone state {0:#x}")]
     Reserved(u64),
-    /// The condition's number is a reserved one.
+    /// The code of the condition is reserved.
     #[error("{0:#x} is not the number of a zone condition")]
     Condition(u8),
-    /// The pointer does not go with the condition or the capacity.
+    /// The pointer is invalid for the condition or the capacity.
     #[error(
         "a zone in condition {condition} of capacity {capacity} cannot have its pointer at {written} (sectors)"
     )]
@@ -43,30 +43,31 @@ pub enum StateBitsError {
 }
 
 impl ZoneState {
-    /// Bits that the packed form takes.
+    /// Number of bits in the packed form.
     pub const BITS: u32 = 36;
 
-    /// Nothing written.
+    /// An empty zone.
     pub const EMPTY: ZoneState = ZoneState { condition: ZoneCondition::Empty, written: 0 };
 
-    /// A conventional zone's only state.
+    /// The only state of a conventional zone.
     pub const CONVENTIONAL: ZoneState = ZoneState { condition: ZoneCondition::NotWp, written: 0 };
 
-    /// Filled up to `capacity`.
+    /// A zone written up to `capacity`.
     pub const fn full(capacity: u32) -> ZoneState {
         ZoneState { condition: ZoneCondition::Full, written: capacity }
     }
 
-    /// The packed form; bits from [`ZoneState::BITS`] up are zero.
+    /// Packs the state. Bits from [`ZoneState::BITS`] up are zero.
     #[inline]
     pub const fn to_bits(self) -> u64 {
         self.written as u64 | (self.condition as u64) << 32
     }
 
-    /// The state in the low bits of a word that [`ZoneState::to_bits`] made; what lies above is ignored.
+    /// Unpacks the state from the low bits of a word made by [`ZoneState::to_bits`]. Bits above are
+    /// ignored.
     ///
     /// # Panics
-    /// If the condition's number is a reserved one: the word was never a packed state.
+    /// If the code of the condition is reserved: the word was never a packed state.
     #[inline]
     pub const fn from_word(word: u64) -> ZoneState {
         match ZoneCondition::from_code((word >> 32) as u8 & 0xF) {
@@ -75,10 +76,10 @@ impl ZoneState {
         }
     }
 
-    /// The state in `bits`, which came from outside, for a zone of `capacity` sectors.
+    /// Unpacks and validates a state from an untrusted source, for a zone of `capacity` sectors.
     ///
     /// # Errors
-    /// [`StateBitsError`] with what does not fit.
+    /// [`StateBitsError`] with the invalid value.
     ///
     /// ```
     /// use zonal_core::device::ZoneState;
@@ -102,7 +103,7 @@ impl ZoneState {
         }
     }
 
-    /// Whether the pointer goes with the condition and the capacity, with no write in flight.
+    /// True if the pointer is valid for the condition and the capacity, with no write in flight.
     pub const fn is_consistent(self, capacity: u32) -> bool {
         match self.condition {
             ZoneCondition::NotWp | ZoneCondition::Empty | ZoneCondition::Offline => self.written == 0,
@@ -113,7 +114,8 @@ impl ZoneState {
         }
     }
 
-    /// How many of `sectors` from `offset` (in sectors from the zone's start) hold data; the rest reads as zeroes.
+    /// Number of sectors with data among `sectors` from `offset` (in sectors from the zone's
+    /// start). The rest reads as zeroes.
     ///
     /// # Errors
     /// [`ZoneError::Offline`].
@@ -129,7 +131,7 @@ impl ZoneState {
         }
     }
 
-    /// The descriptor of `zone` in this state.
+    /// Descriptor of `zone` in this state.
     pub fn describe(self, geometry: &Geometry, zone: ZoneIndex) -> ZoneDescriptor {
         let start = geometry.start_of(zone);
         let pointer = Sectors(u64::from(self.written));

@@ -1,4 +1,4 @@
-//! A whole device of one thread against a model that counts by looking at every zone.
+//! A whole single-threaded device compared with a model that counts by scanning all zones.
 
 use super::*;
 use crate::units::ZoneIndex;
@@ -38,7 +38,7 @@ impl Device {
     }
 }
 
-/// Looks at all zones each time, and finds its victim by walking from the last one.
+/// Scans all zones each time, and finds its victim by walking on from the last one.
 struct Naive {
     zones: Vec<ZoneState>,
     last_victim: usize,

@@ -1,5 +1,6 @@
-//! The state machine against tables and graphs written by hand from the specification. These files are an independent
-//! statement of the rules: where one differs from the code, find out which is wrong. No tool writes them.
+//! The state machine compared with tables and graphs written by hand from the specification. They
+//! are an independent statement of the rules: if one differs from the code, find out which is
+//! wrong. No tool generates them.
 
 use super::*;
 use crate::drawn_states;
@@ -10,7 +11,8 @@ const CAPACITY: u32 = 16;
 const ZNS_TABLE: &str = include_str!("../../../tests/data/device-zone-zns.txt");
 const ZBC_TABLE: &str = include_str!("../../../tests/data/device-zone-zbc.txt");
 
-/// Every event in every variant that the table has a row for; `p` is the pointer, `left` what is left to be written.
+/// Every event in every variant with a row in the table. `p` is the pointer, `left` the remaining
+/// capacity.
 fn events(p: u32, left: u32) -> Vec<(&'static str, ZoneEvent)> {
     use ZoneEvent::*;
     vec![
@@ -44,7 +46,8 @@ fn events(p: u32, left: u32) -> Vec<(&'static str, ZoneEvent)> {
     ]
 }
 
-/// What the graph calls an event. Exhaustive on purpose: a new event needs a row in the tables, too.
+/// Label of an event in the graph. Exhaustive on purpose: a new event also needs a row in the
+/// tables.
 fn label(event: ZoneEvent) -> &'static str {
     match event {
         ZoneEvent::Write { .. } | ZoneEvent::Append { .. } => "write",
@@ -148,7 +151,8 @@ fn every_event_in_every_condition_does_what_zbc_says() {
     compare_with_table(Personality::Zbc, ZBC_TABLE);
 }
 
-/// Arrows between conditions, from all consistent states of a small zone, as docs/STATES.md draws them.
+/// Transitions between conditions, from all consistent states of a small zone, in the notation of
+/// docs/STATES.md.
 fn graph(personality: Personality) -> String {
     const CAPACITY: u32 = 4;
     let mut arrows = String::new();

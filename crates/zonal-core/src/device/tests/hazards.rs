@@ -1,4 +1,4 @@
-//! Known mistakes of zoned devices, each with the sequence that shows it.
+//! Known mistakes of zoned devices, each with a sequence that reveals it.
 
 use super::*;
 use crate::geometry::{Geometry, GeometryError};
@@ -58,7 +58,7 @@ fn h53_eviction_is_counted_under_the_victims_condition() {
     let victim = r.admit(Needs::ActiveAndOpen).unwrap().unwrap();
     r.evicted(victim, Closed);
     r.moved(ZoneIndex(5), Empty, ImpOpen);
-    // The victim's write in flight ends and fills its zone.
+    // The victim's write completes and fills its zone.
     r.moved(ZoneIndex(3), Closed, Full);
     assert_eq!(r.counts(), (1, 0, 0));
 }

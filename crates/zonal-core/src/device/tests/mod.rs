@@ -1,4 +1,5 @@
-//! Tests of the device-side state machine: golden tables, the transition graph, resources against a naive model.
+//! Tests of the device-side state machine: golden tables, the transition graph, resources against a
+//! naive model.
 
 mod conservation;
 mod golden;
