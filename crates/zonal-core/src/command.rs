@@ -1,61 +1,64 @@
-//! What a device can be asked to do.
+//! Device operations.
 
 /// Operation of a request or of a device command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Op {
-    /// Read `sectors` from `sector`.
+    /// Reads `sectors` from `sector`.
     Read,
-    /// Write `sectors` at `sector`; in a sequential zone it must begin at the write pointer.
+    /// Writes `sectors` at `sector`. In a sequential zone this must be the write pointer.
     Write,
-    /// Write zeroes without payload; placed like [`Op::Write`].
+    /// Writes zeroes without payload. Same placement rules as [`Op::Write`].
     WriteZeroes,
-    /// Write at the zone's pointer, wherever that is: `sector` is the zone start, the completion carries the address.
+    /// Writes at the zone's write pointer. `sector` is the zone start; the completion returns the
+    /// address.
     Append,
-    /// Make everything acknowledged so far durable.
+    /// Makes all acknowledged writes durable.
     Flush,
-    /// Zone to empty, pointer to its start.
+    /// Empties the zone and moves its write pointer to the start.
     ZoneReset,
-    /// Zone to full.
+    /// Makes the zone full.
     ZoneFinish,
-    /// Zone to explicitly open.
+    /// Opens the zone explicitly.
     ZoneOpen,
-    /// Zone to closed.
+    /// Closes the zone.
     ZoneClose,
-    /// Reset every sequential zone that is not empty, read-only or offline.
+    /// Resets every sequential zone that is not empty, read-only or offline.
     ResetAll,
-    /// Describe zones: `sector` lies in the first, `sectors` is the largest number of zones wanted.
+    /// Reports up to `sectors` zones, beginning with the zone that contains `sector`.
     Report,
-    /// Read `sectors` from `sector` on the medium and answer without the data.
+    /// Reads `sectors` from `sector` on the medium without returning data.
     Verify,
-    /// Zone from read-only to offline, for good; ZNS only.
+    /// Takes a read-only zone offline permanently. ZNS only.
     ZoneOffline,
-    /// Forget `sectors` from `sector`, in conventional zones: they read as zeroes on a device that keeps data.
+    /// Deallocates `sectors` from `sector` in conventional zones. On a device that keeps data they
+    /// read as zeroes afterwards.
     Discard,
 }
 
 impl Op {
-    /// Whether the operation moves a sequential zone's pointer by carrying data.
+    /// True if the operation writes data and so advances a sequential zone's write pointer.
     pub const fn is_write(self) -> bool {
         matches!(self, Op::Write | Op::WriteZeroes | Op::Append)
     }
 
-    /// Whether the operation names one zone and moves no data.
+    /// True if the operation targets one zone and transfers no data.
     pub const fn is_zone_management(self) -> bool {
         matches!(self, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline)
     }
 
-    /// Whether the operation looks at sectors and changes nothing.
+    /// True if the operation only reads.
     pub const fn is_read(self) -> bool {
         matches!(self, Op::Read | Op::Verify)
     }
 
-    /// Whether `sector` and `sectors` are a range on the medium. An append's place is known only afterwards.
+    /// True if `sector` and `sectors` are a range on the medium. An append's address is known only
+    /// once it has completed.
     pub const fn has_range(self) -> bool {
         matches!(self, Op::Read | Op::Write | Op::WriteZeroes | Op::Verify | Op::Discard)
     }
 
-    /// The name used in listings, traces and messages.
+    /// Name used in listings, traces and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Op::Read => "read",

@@ -1,15 +1,16 @@
-//! Errors with their facts: what a device answers, and what a request ends with.
+//! Errors of devices and of requests, with the facts that explain them.
 
 use crate::budget::Holders;
 use crate::units::{Sector, ZoneIndex};
 
-/// A zone's refusal of a command. The device's state is unchanged.
+/// Rejection of a command by a zone. The device's state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum ZoneError {
-    /// The write does not begin at the write pointer, or another write of the zone is in flight (ZNS BCh).
+    /// The write does not start at the write pointer, or another write of the zone is in flight
+    /// (ZNS BCh).
     #[error("write is not at the write pointer")]
     InvalidWrite,
-    /// The command goes beyond the zone's capacity or end (ZNS B8h).
+    /// The command extends beyond the zone's capacity or end (ZNS B8h).
     #[error("command goes beyond the zone's capacity")]
     Boundary,
     /// The zone is full (ZNS B9h).
@@ -39,7 +40,7 @@ pub enum ZoneError {
 }
 
 impl ZoneError {
-    /// Every kind, in the order of the ZNS status numbers.
+    /// All errors: the ZNS ones in the order of their status codes, then the others.
     pub const ALL: [ZoneError; 10] = [
         ZoneError::Boundary,
         ZoneError::Full,
@@ -53,7 +54,7 @@ impl ZoneError {
         ZoneError::Sequential,
     ];
 
-    /// The one word that traces and fault plans use.
+    /// Keyword of the error in traces and fault plans.
     pub const fn word(self) -> &'static str {
         match self {
             ZoneError::InvalidWrite => "invalid-write",
@@ -70,51 +71,52 @@ impl ZoneError {
     }
 }
 
-/// What a device answers to a command that did not succeed.
+/// Error of a device command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Refused by the zone's rules.
+    /// Rejected by the zone's rules.
     #[error(transparent)]
     Zone(#[from] ZoneError),
-    /// The range does not lie on the device.
+    /// The range extends beyond the end of the device.
     #[error("range lies beyond the device's end")]
     OutOfRange,
-    /// Wrong alignment, length or field.
+    /// Invalid alignment, length or field.
     #[error("invalid field in the command")]
     InvalidField,
-    /// The device does not know the operation.
+    /// The device does not support the operation.
     #[error("operation is not supported")]
     Unsupported,
-    /// The medium failed; how much was written is not known.
+    /// Medium error. The amount written is unknown.
     #[error("medium error")]
     Medium,
-    /// The device had no room for the command just now. Nothing was carried out; it may be sent again.
+    /// The device has no room for the command at the moment. Nothing was executed; the command may
+    /// be retried.
     #[error("device is busy")]
     Busy,
-    /// Something happened to the device that its host should know, such as a reset. Nothing of this command was carried
-    /// out; it may be sent again.
+    /// The device reports a change of its state, such as a reset. Nothing of this command was
+    /// executed; it may be retried.
     #[error("unit attention: the device was reset or changed")]
     UnitAttention,
-    /// The command was given up; how much of it was carried out is not known, and no more of it will be.
+    /// The command was aborted. It may have been executed in part, but no more of it will be.
     #[error("command was aborted")]
     Aborted,
-    /// No answer came in time. The command may have been carried out in whole, in part or not at all, and may still be,
-    /// until the device says otherwise.
-    #[error("no answer in time")]
+    /// The command did not complete in time. It may have been executed in whole, in part or not at
+    /// all, and may still be, until the device rules that out.
+    #[error("command timed out")]
     TimedOut,
-    /// The device is without power or has been taken away; what it did before that is not known.
+    /// The device lost power or was removed. What it executed before that is unknown.
     #[error("device is gone")]
     Gone,
-    /// The device was opened for reading. Nothing of the command was carried out.
+    /// The device is open read-only. Nothing of the command was executed.
     #[error("the device is open for reading only, as asked or because its file may not be written")]
     OpenedForReading,
-    /// The operating system's error number, from a file or a driver.
+    /// Error number of the operating system, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
 }
 
 impl DeviceError {
-    /// Whether the medium may have changed although the command failed.
+    /// True if the medium may have changed although the command failed.
     pub const fn is_uncertain(self) -> bool {
         match self {
             DeviceError::Medium
@@ -132,12 +134,12 @@ impl DeviceError {
         }
     }
 
-    /// Whether the command may still be carried out after this answer.
+    /// True if the command may still be executed after this error.
     pub const fn may_come_late(self) -> bool {
         matches!(self, DeviceError::TimedOut)
     }
 
-    /// The one word that traces and fault plans use; for a zone's refusal, the zone's.
+    /// Keyword of the error in traces and fault plans.
     pub const fn word(self) -> &'static str {
         match self {
             DeviceError::Zone(error) => error.word(),
@@ -155,7 +157,7 @@ impl DeviceError {
         }
     }
 
-    /// Every kind that has no number of its own, zones' refusals included.
+    /// All errors except [`DeviceError::Os`], including zone errors.
     pub fn all() -> impl Iterator<Item = DeviceError> {
         const OWN: [DeviceError; 10] = [
             DeviceError::OutOfRange,
@@ -172,43 +174,43 @@ impl DeviceError {
         OWN.into_iter().chain(ZoneError::ALL.into_iter().map(DeviceError::Zone))
     }
 
-    /// The error that `word` stands for, if it is one of [`DeviceError::all`].
+    /// Returns the error with this keyword, if it is one of [`DeviceError::all`].
     pub fn from_word(word: &str) -> Option<DeviceError> {
         DeviceError::all().find(|e| e.word() == word)
     }
 }
 
-/// What a request ends with when it does not succeed.
+/// Error of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// A positional write that does not begin at the zone's issue pointer.
+    /// The positional write does not start at the zone's issue-time pointer.
     #[error("zone {zone}: write at offset {offset} but the write pointer is at {write_pointer} (sectors)")]
     NotAtWritePointer {
         /// The zone.
         zone: ZoneIndex,
         /// Issue-time pointer, in sectors from the zone's start.
         write_pointer: u32,
-        /// Where the write would begin, in sectors from the zone's start.
+        /// Offset of the write, in sectors from the zone's start.
         offset: u32,
     },
-    /// An earlier write was lost at `lost_at`, where this positional write's position depends on it. Once
-    /// no write of the zone waits any more, or another has taken the lost one's place, a write ahead of the pointer is parked or refused
-    /// as any other.
+    /// An earlier write was lost at `lost_at`, and this positional write lies behind it. Once no
+    /// write of the zone is waiting, or another write has taken the place of the lost one, a write
+    /// ahead of the pointer is parked or refused as usual.
     #[error("zone {zone}: an earlier write was lost at offset {lost_at}, this one at {offset} depends on it")]
     PredecessorLost {
         /// The zone.
         zone: ZoneIndex,
-        /// Where the zone continues, in sectors from the zone's start.
+        /// Offset at which the zone continues, in sectors from the zone's start.
         lost_at: u32,
-        /// Where this write would begin.
+        /// Offset of this write.
         offset: u32,
     },
-    /// The write goes beyond the zone's capacity.
+    /// The write extends beyond the zone's capacity.
     #[error("zone {zone}: write ends at offset {end}, beyond the capacity of {capacity} (sectors)")]
     BeyondCapacity {
         /// The zone.
         zone: ZoneIndex,
-        /// Where the write would end, in sectors from the zone's start.
+        /// End of the write, in sectors from the zone's start.
         end: u32,
         /// Capacity, in sectors.
         capacity: u32,
@@ -237,112 +239,116 @@ pub enum RequestError {
         /// The zone.
         zone: ZoneIndex,
     },
-    /// The request is for conventional zones only, and reaches this sequential one.
-    #[error("zone {zone} is sequential: only sectors of conventional zones are discarded, this one is reset")]
+    /// The request is valid in conventional zones only, and its range includes a sequential zone.
+    #[error("zone {zone} is sequential: only conventional zones can be discarded; reset this zone instead")]
     Sequential {
-        /// The first such zone.
+        /// First sequential zone of the range.
         zone: ZoneIndex,
     },
-    /// The range does not lie on the device.
-    #[error("sector {sector} and what follows lie beyond the device's end")]
+    /// The range extends beyond the end of the device.
+    #[error("the request at sector {sector} extends beyond the device's end")]
     OutOfRange {
         /// First sector of the request.
         sector: Sector,
     },
-    /// Not a multiple of the block size, an empty or oversized request, an append not at a zone start, or a buffer
-    /// whose length is not that of the request.
+    /// Invalid request: not a multiple of the block size, empty or too large, an append not at a
+    /// zone start, or a buffer of the wrong length.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
     /// A `nowait` request would have had to wait. Nothing was changed.
     #[error("the request would wait")]
     WouldWait,
-    /// The zone was reset or finished while the write waited. Nothing of it was written.
+    /// The zone was reset or finished while the write was waiting. Nothing of it was written.
     #[error("zone {zone}: reset or finished while the write waited")]
     Aborted {
         /// The zone.
         zone: ZoneIndex,
     },
-    /// The write lay ahead of the pointer and waited for those before it, which did not come.
+    /// The write was parked ahead of the write pointer, and its predecessors did not arrive in
+    /// time.
     #[error(
-        "zone {zone}: the write at offset {offset} waited for those before it, but the zone still stands at {write_pointer}"
+        "zone {zone}: the write at offset {offset} waited for its predecessors, but the write pointer is still at {write_pointer}"
     )]
     PredecessorMissing {
         /// The zone.
         zone: ZoneIndex,
         /// Issue-time pointer, in sectors from the zone's start.
         write_pointer: u32,
-        /// Where the write would begin.
+        /// Offset of the write.
         offset: u32,
     },
-    /// The zone needs an open or active slot to be written or opened, none is free, and nothing under way will free one.
+    /// The zone needs an open or active slot, none is free, and nothing in flight will free one.
     /// Nothing of the request was written.
     #[error(
-        "zone {zone}: no open or active zone is left, and nothing under way will free one: {holders} may be finished, closed or reset"
+        "zone {zone}: no open or active slot is free, and nothing in flight will free one (held by {holders}): finish, close or reset a zone"
     )]
     NoSlot {
         /// The zone.
         zone: ZoneIndex,
-        /// The zones that hold the slots it lacks.
+        /// Zones that hold the slots.
         holders: Holders,
     },
-    /// The device failed the write, and whether it was executed cannot be told. The zone continues at `write_pointer`,
-    /// and what lies below that may be this write, a part of it, or another's.
+    /// The write failed, and it is unknown if it was executed. The zone continues at
+    /// `write_pointer`; the data below may be this write, a part of it, or another write.
     #[error(
-        "zone {zone}: what became of the write at offset {offset} is not known, the zone continues at {write_pointer}: {error}"
+        "zone {zone}: the write at offset {offset} failed and may have been executed, the zone continues at {write_pointer}: {error}"
     )]
     FateUnknown {
         /// The zone.
         zone: ZoneIndex,
-        /// Where the write would begin, or an append would have gone by the order of its issue.
+        /// Offset of the write; of an append, the offset expected from the order of issue.
         offset: u32,
-        /// Where the zone continues; where the device could not say that, where it would if nothing had failed.
+        /// Offset at which the zone continues. If the device cannot report it, the pointer as if
+        /// nothing had failed.
         write_pointer: u32,
-        /// What the device said.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The append failed and left garbage in the zone. The zone continues after the garbage.
+    /// The append failed and left garbage in the zone. The zone continues behind the garbage.
     #[error(
         "zone {zone}: an append failed and left {sectors} sectors of garbage at offset {offset}: {error}"
     )]
     TornAppend {
         /// The zone.
         zone: ZoneIndex,
-        /// First sector of the garbage, as far as the device took appends in the order of their issue.
+        /// First sector of the garbage, assuming that the device executed appends in the order of
+        /// issue.
         offset: u32,
         /// Length of the garbage.
         sectors: u32,
-        /// What the device said.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The write was not executed, was sent again, and failed each time. Nothing of it was written by the last try.
-    #[error("zone {zone}: the write at offset {offset} failed again after {rounds} more tries: {error}")]
+    /// The write was not executed, and every retry failed. The last one wrote nothing.
+    #[error("zone {zone}: the write at offset {offset} failed after {rounds} retries: {error}")]
     GaveUp {
         /// The zone.
         zone: ZoneIndex,
-        /// Where the write would begin.
+        /// Offset of the write.
         offset: u32,
-        /// How often it was sent again.
+        /// Number of retries.
         rounds: u8,
-        /// What the device said the last time.
+        /// Error of the last retry.
         error: DeviceError,
     },
-    /// The request's channel was cancelled before the request went out. Nothing of it was written.
+    /// The request's channel was cancelled before the request was issued. Nothing of it was
+    /// written.
     #[error("the request was cancelled")]
     Cancelled,
-    /// A part of the request failed, while other parts of it are, or may be, on the medium: a request that spans zones is one
-    /// part a zone, and one beyond the largest command several commands.
-    #[error(
-        "the part of the request at sector {sector} failed, {written} sectors of the others were written: {error}"
-    )]
+    /// A part of the request failed, while other parts are, or may be, on the medium. A request is
+    /// split at zone boundaries and at the largest command.
+    #[error("the request failed in part at sector {sector}, {written} sectors of it were written: {error}")]
     InPart {
         /// First sector of the first part that failed.
         sector: Sector,
-        /// Sectors of the request that are known to be on the medium: all before `sector`, and what other parts wrote.
+        /// Sectors of the request known to be on the medium: all before `sector`, and those written
+        /// by other parts.
         written: u32,
-        /// What the device said of that part, or would have said where the write path refused it.
+        /// Device error of that part, or the device error equivalent to a refusal by the write
+        /// path.
         error: DeviceError,
     },
-    /// The device refused or failed the command.
+    /// The device rejected or failed the command.
     #[error("device: {0}")]
     Device(#[from] DeviceError),
 }
@@ -350,7 +356,7 @@ pub enum RequestError {
 const _: () = assert!(size_of::<RequestError>() <= 24, "an error travels in three words");
 
 impl RequestError {
-    /// Whether the request may have left bytes on the medium although it failed.
+    /// True if the request may have written to the medium although it failed.
     pub const fn is_uncertain(&self) -> bool {
         match self {
             RequestError::Device(error) => error.is_uncertain(),
@@ -361,7 +367,7 @@ impl RequestError {
         }
     }
 
-    /// Sectors of the request that are known to be on the medium.
+    /// Sectors of the request known to be on the medium.
     pub const fn sectors_written(&self) -> u32 {
         match self {
             RequestError::InPart { written, .. } => *written,
@@ -369,7 +375,8 @@ impl RequestError {
         }
     }
 
-    /// What a device would answer that knows no write path: its own answer, or the one for what the write path refused.
+    /// Converts to the error of a plain device: the device's own error, or the one equivalent to a
+    /// refusal by the write path.
     pub const fn as_device(&self) -> DeviceError {
         match *self {
             RequestError::NotAtWritePointer { .. }
@@ -396,8 +403,8 @@ impl RequestError {
 }
 
 impl RequestError {
-    /// The same error for a caller whose zones and sectors have other numbers: `of_zone` and `of_sector` give the caller's.
-    /// A zone that the caller cannot name is `None`.
+    /// Translates zones and sectors to the caller's numbering. `of_zone` returns `None` for a zone
+    /// outside of it.
     pub fn renumbered(
         mut self,
         of_zone: impl Fn(ZoneIndex) -> Option<ZoneIndex>,
@@ -446,7 +453,7 @@ mod tests {
     #[test]
     fn every_error_has_a_word_of_its_own_and_is_found_by_it() {
         let all: Vec<DeviceError> = DeviceError::all().collect();
-        // Ten of the device, ten of the zone; an error number has a word but is not found by it.
+        // Ten device errors and ten zone errors. An OS error has a keyword but is not found by it.
         assert_eq!(all.len(), 20);
         for error in &all {
             assert_eq!(DeviceError::from_word(error.word()), Some(*error), "{error}");

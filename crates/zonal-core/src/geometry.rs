@@ -1,59 +1,59 @@
-//! Geometry of a zoned device: how its sectors divide into zones.
+//! Geometry of a zoned device: the division of its sectors into zones.
 
 use crate::units::{SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
-/// Largest zone size: an offset inside a zone has to fit 32 bits with room to name the zone's end.
+/// Largest zone size, so that offsets within a zone, its end included, fit in 32 bits.
 pub const ZONE_SECTORS_MAX: u64 = 1 << 31;
 
-/// Why a geometry is refused.
+/// Invalid geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
     /// The zone size is zero, not a power of two, or above [`ZONE_SECTORS_MAX`].
     #[error("zone size of {} bytes is not a power of two from 4 KiB to 1 TiB", bytes(*.0))]
     ZoneSize(u64),
-    /// The zone capacity is zero or above the zone size.
+    /// The zone capacity is above the zone size.
     #[error(
-        "zone capacity of {} bytes does not lie between one sector and the zone size of {} bytes",
+        "zone capacity of {} bytes is not between one sector and the zone size of {} bytes",
         bytes(*.capacity),
         bytes(*.size)
     )]
     ZoneCapacity {
-        /// Capacity asked for.
+        /// Requested capacity.
         capacity: u64,
         /// Zone size.
         size: u64,
     },
-    /// The device has no sectors, or more zones than 32 bits can count.
+    /// The device has no sectors, or more than 2^32 - 1 zones.
     #[error(
         "a device of {} bytes cannot be divided into zones of {} bytes",
         bytes(*.sectors),
         bytes(*.zone_size)
     )]
     Size {
-        /// Size asked for.
+        /// Requested size.
         sectors: u64,
         /// Zone size.
         zone_size: u64,
     },
-    /// No sequential zone would be left.
-    #[error("{conventional} conventional zones leave no sequential one among {zones}")]
+    /// No sequential zone is left.
+    #[error("no sequential zone is left: {conventional} of {zones} zones are conventional")]
     Conventional {
-        /// Conventional zones asked for.
+        /// Requested number of conventional zones.
         conventional: u32,
-        /// Zones in all.
+        /// Total number of zones.
         zones: u32,
     },
-    /// A smaller last zone goes together only with a capacity equal to the size.
+    /// A smaller last zone requires a zone capacity equal to the zone size.
     #[error(
-        "the size of {} bytes ends in a smaller zone, which needs zone capacity = zone size",
+        "a device of {} bytes has a smaller last zone, which requires zone capacity = zone size",
         bytes(*.sectors)
     )]
     SmallerLastZoneCapacity {
-        /// Size asked for.
+        /// Requested size.
         sectors: u64,
     },
-    /// max_open above max_active.
+    /// The open limit exceeds the active limit.
     #[error("max open {open} is above max active {active}")]
     OpenAboveActive {
         /// Open limit.
@@ -63,14 +63,16 @@ pub enum GeometryError {
     },
 }
 
-/// Bytes, in which devices are described; what is refused may be more than fit.
+/// Converts to bytes, the unit in which users specify devices. Saturates, since a rejected size may
+/// be out of range.
 fn bytes(sectors: u64) -> u64 {
     sectors.saturating_mul(SECTOR_BYTES)
 }
 
-/// How a device's sectors divide into zones.
+/// Division of a device's sectors into zones.
 ///
-/// All zones have one size, a power of two; the last may be smaller. Conventional zones come first.
+/// All zones have the same size, a power of two; only the last one may be smaller. Conventional
+/// zones are first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     sectors: u64,
@@ -82,8 +84,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Divides `sectors` into zones of `zone_size`, of which `zone_capacity` can be written (0: all of it). A device has at least
-    /// one sequential zone.
+    /// Divides `sectors` into zones of `zone_size` with a capacity of `zone_capacity` (0: the zone
+    /// size). At least one zone must be sequential.
     ///
     /// # Errors
     /// [`GeometryError`] with the value that does not fit.
@@ -100,7 +102,8 @@ impl Geometry {
         }
     }
 
-    /// The same for a part of a device, which may have conventional zones only.
+    /// Like [`Geometry::new`], for a part of a device, which may consist of conventional zones
+    /// only.
     ///
     /// # Errors
     /// As [`Geometry::new`].
@@ -140,12 +143,12 @@ impl Geometry {
         })
     }
 
-    /// Sectors in all.
+    /// Total number of sectors.
     pub const fn sectors(&self) -> Sectors {
         Sectors(self.sectors)
     }
 
-    /// Sectors from one zone's start to the next one's.
+    /// Distance between the starts of adjacent zones.
     pub const fn zone_size(&self) -> Sectors {
         Sectors(1 << self.zone_shift)
     }
@@ -155,7 +158,7 @@ impl Geometry {
         self.zones
     }
 
-    /// Number of conventional zones; they come first.
+    /// Number of conventional zones, which are the first ones.
     pub const fn conventional_zones(&self) -> u32 {
         self.conventional
     }
@@ -165,17 +168,17 @@ impl Geometry {
         self.zones - self.conventional
     }
 
-    /// Capacity of a sequential zone that is not a smaller last one.
+    /// Capacity of a sequential zone, except that of a smaller last zone.
     pub const fn zone_capacity(&self) -> Sectors {
         Sectors(self.capacity as u64)
     }
 
-    /// Whether `zone` takes writes anywhere.
+    /// True if `zone` is conventional.
     pub const fn is_conventional(&self, zone: ZoneIndex) -> bool {
         zone.0 < self.conventional
     }
 
-    /// The zone that holds `sector`, which has to lie on the device.
+    /// Returns the zone of `sector`, which must lie on the device.
     #[inline]
     pub const fn zone_of(&self, sector: Sector) -> ZoneIndex {
         ZoneIndex((sector.0 >> self.zone_shift) as u32)
@@ -193,20 +196,21 @@ impl Geometry {
         Sector((zone.0 as u64) << self.zone_shift)
     }
 
-    /// Size of `zone`, in sectors; only the last one's can differ.
+    /// Size of `zone`, in sectors. Only the last zone may be smaller.
     #[inline]
     pub const fn size_of(&self, zone: ZoneIndex) -> u32 {
         if zone.0 + 1 == self.zones { self.last_size } else { 1 << self.zone_shift }
     }
 
-    /// Writable sectors of `zone`: its size if conventional or smaller than the others, else the zone capacity.
+    /// Capacity of `zone`, in sectors: its size if it is conventional or smaller than the zone
+    /// capacity, else the zone capacity.
     #[inline]
     pub const fn capacity_of(&self, zone: ZoneIndex) -> u32 {
         let size = self.size_of(zone);
         if zone.0 < self.conventional || size < self.capacity { size } else { self.capacity }
     }
 
-    /// Whether `sectors` from `sector` lie on the device.
+    /// True if `sectors` from `sector` lie on the device.
     #[inline]
     pub const fn contains(&self, sector: Sector, sectors: Sectors) -> bool {
         match sector.0.checked_add(sectors.0) {
@@ -215,10 +219,10 @@ impl Geometry {
         }
     }
 
-    /// Open and active limits as a device states them, brought to their effect.
+    /// Converts open and active limits as reported by a device to the effective ones (0: none).
     ///
-    /// A limit of at least the number of sequential zones is no limit and becomes 0; an open limit is brought down to
-    /// no more than the active one where only the latter is given.
+    /// A limit that reaches the number of sequential zones has no effect and becomes 0. Without an
+    /// open limit, the active limit applies to open zones, too.
     ///
     /// # Errors
     /// [`GeometryError::OpenAboveActive`].

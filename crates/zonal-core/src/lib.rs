@@ -1,12 +1,12 @@
 //! Pure model of zoned storage: units, geometry, zone states, write plugs, zone budget, scheduler.
 //!
-//! Everything here is a value or a `&mut self` state machine. There is no I/O, no clock, no thread, no atomic and no
-//! payload byte: the crate deals in zone, offset, length and token, so that the shipping write path and a simulation
-//! run the very same decisions.
+//! Everything here is a value or a `&mut self` state machine: no I/O, clocks, threads, atomics or
+//! payload. The crate works on zones, offsets, lengths and tokens only, so that the production
+//! write path and the simulation make the same decisions.
 
 #![forbid(unsafe_code)]
 
-/// Makes the setters of a type of options, each of which returns the options with one field set.
+/// Defines builder-style setters for an options type.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! setters {
@@ -40,7 +40,8 @@ pub use geometry::{Geometry, GeometryError};
 pub use units::{Nanos, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 pub use zone::{Personality, ZoneCondition, ZoneDescriptor, ZoneType};
 
-/// Arrows of the graph that follows the line `title` in docs/STATES.md, which tests draw again from the code.
+/// Returns the graph under the heading `title` in docs/STATES.md, which tests compare with the
+/// code.
 #[cfg(test)]
 fn drawn_states(title: &str) -> &'static str {
     let page = include_str!("../../../docs/STATES.md");

@@ -1,8 +1,8 @@
 //! Units: addresses and lengths in sectors of 512 bytes, zones by index.
 //!
-//! A sector is 512 bytes everywhere, whatever the device's logical block is: the unit of the Linux block layer and of
-//! its listings, so that figures can be compared by eye. Every quantity is 64 bits wide; offsets inside one zone fit
-//! 32 bits because a zone is at most 2^31 sectors.
+//! A sector is always 512 bytes, whatever the device's logical block size, as in the Linux block
+//! layer and its listings. Addresses and lengths have 64 bits; offsets within a zone fit in 32 bits
+//! because a zone has at most 2^31 sectors.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -22,7 +22,8 @@ pub struct Sectors(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ZoneIndex(pub u32);
 
-/// Point in time, in nanoseconds from an origin that the caller chose. Time is always passed in, never read.
+/// Point in time, in nanoseconds from an origin chosen by the caller. Time is always passed in,
+/// never read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Nanos(pub u64);
 
@@ -32,19 +33,19 @@ impl Sectors {
         if bytes.is_multiple_of(SECTOR_BYTES) { Some(Sectors(bytes / SECTOR_BYTES)) } else { None }
     }
 
-    /// Length in bytes; saturates at `u64::MAX`, which is beyond any device.
+    /// Length in bytes. Saturates at `u64::MAX`, which is beyond any device.
     pub const fn bytes(self) -> u64 {
         self.0.saturating_mul(SECTOR_BYTES)
     }
 }
 
 impl Sector {
-    /// Byte address; saturates at `u64::MAX`, which is beyond any device.
+    /// Byte address. Saturates at `u64::MAX`, which is beyond any device.
     pub const fn bytes(self) -> u64 {
         self.0.saturating_mul(SECTOR_BYTES)
     }
 
-    /// Address `n` sectors further on, or `None` past 2^64.
+    /// Returns the address `n` sectors further on, or `None` on overflow.
     pub const fn checked_add(self, n: Sectors) -> Option<Sector> {
         match self.0.checked_add(n.0) {
             Some(s) => Some(Sector(s)),

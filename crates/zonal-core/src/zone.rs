@@ -1,4 +1,4 @@
-//! Zone types, conditions and descriptors, with the numbers that Linux, ZBC and ZNS share.
+//! Zone types, conditions and descriptors, with the codes shared by Linux, ZBC and ZNS.
 
 use crate::units::{Sector, Sectors, ZoneIndex};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneType {
-    /// Takes writes anywhere.
+    /// Writable anywhere.
     Conventional = 1,
-    /// Takes writes only at its write pointer.
+    /// Writable only at the write pointer.
     SequentialWriteRequired = 2,
 }
 
@@ -19,24 +19,24 @@ pub enum ZoneType {
 pub enum ZoneCondition {
     /// Conventional: no write pointer.
     NotWp = 0,
-    /// Pointer at the start, no resources held.
+    /// Write pointer at the start, no resources held.
     Empty = 1,
     /// Opened by a write.
     ImpOpen = 2,
-    /// Opened by an open command; the device may not close it on its own.
+    /// Opened by an open command. The device may not close it on its own.
     ExpOpen = 3,
-    /// Partly written, holds an active resource but no open one.
+    /// Partly written. Holds an active resource but no open one.
     Closed = 4,
-    /// Readable only.
+    /// Readable, but not writable.
     ReadOnly = 0xD,
-    /// No room left, or finished.
+    /// Written up to its capacity, or finished.
     Full = 0xE,
     /// Neither readable nor writable.
     Offline = 0xF,
 }
 
 impl ZoneCondition {
-    /// Every condition, in the order of its number.
+    /// All conditions, in the order of their codes.
     pub const ALL: [ZoneCondition; 8] = [
         ZoneCondition::NotWp,
         ZoneCondition::Empty,
@@ -48,7 +48,7 @@ impl ZoneCondition {
         ZoneCondition::Offline,
     ];
 
-    /// The condition with number `code`, or `None` for a reserved number.
+    /// Returns the condition with this code, or `None` if the code is reserved.
     pub const fn from_code(code: u8) -> Option<ZoneCondition> {
         Some(match code {
             0 => ZoneCondition::NotWp,
@@ -63,17 +63,17 @@ impl ZoneCondition {
         })
     }
 
-    /// Whether the zone counts against the device's open limit.
+    /// True if the zone counts towards the open limit.
     pub const fn is_open(self) -> bool {
         matches!(self, ZoneCondition::ImpOpen | ZoneCondition::ExpOpen)
     }
 
-    /// Whether the zone counts against the device's active limit.
+    /// True if the zone counts towards the active limit.
     pub const fn is_active(self) -> bool {
         matches!(self, ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed)
     }
 
-    /// The name the Linux block layer prints.
+    /// Name used by the Linux block layer.
     pub const fn name(self) -> &'static str {
         match self {
             ZoneCondition::NotWp => "NOT_WP",
@@ -94,31 +94,33 @@ impl fmt::Display for ZoneCondition {
     }
 }
 
-/// Which standard decides where the two differ.
+/// Standard that a device follows where ZNS and ZBC differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Personality {
-    /// NVMe Zoned Namespaces: closing an opened, unwritten zone leaves it closed; finish needs no open resource.
+    /// NVMe Zoned Namespaces: closing an opened, unwritten zone leaves it closed; a finish needs no
+    /// open resource.
     #[default]
     Zns,
-    /// SCSI/ATA ZBC and ZAC: closing an unwritten zone empties it; finish of an empty or closed zone needs resources.
+    /// SCSI ZBC and ATA ZAC: closing an unwritten zone empties it; finishing an empty or closed
+    /// zone needs resources.
     Zbc,
 }
 
-/// One zone as a device describes it.
+/// Zone descriptor, as reported by a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneDescriptor {
     /// Index on the device.
     pub zone: ZoneIndex,
     /// First sector.
     pub start: Sector,
-    /// Sectors from this zone's start to the next one's.
+    /// Distance from this zone's start to the next one's.
     pub size: Sectors,
-    /// Sectors that can be written, at most `size`.
+    /// Writable sectors, at most `size`.
     pub capacity: Sectors,
     /// Kind.
     pub zone_type: ZoneType,
     /// Condition.
     pub condition: ZoneCondition,
-    /// Next sector to be written; `None` where the pointer has no meaning: conventional, full, read-only, offline.
+    /// Write pointer, or `None` where it has no meaning: conventional, full, read-only, offline.
     pub write_pointer: Option<Sector>,
 }

@@ -620,7 +620,7 @@ fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "{error}");
     let told =
-        "zone 5: no open or active zone is left, and nothing under way will free one: zones 0 and 1 may";
+        "zone 5: no open or active slot is free, and nothing in flight will free one (held by zones 0 and 1)";
     assert!(error.contains(told), "{error}");
     refused(dir.path(), "bench --device d --budget maybe --name=a --rw=read", USAGE);
 }
