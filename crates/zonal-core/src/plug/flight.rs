@@ -1,9 +1,11 @@
-//! Flight recorder of a plug: the calls of its queue since a failure and their outcomes, as text that can be replayed.
+//! Flight recorder of a plug: a replayable text record of the calls of its queue since a failure,
+//! with their outcomes.
 //!
-//! A record begins with the state of the queue when the zone's write pointer became unknown, and ends when recovery is
-//! over. A zone without failures has none. Each line is one call of the queue: the word before it, the call and its
-//! outcome. The queue is a pure function of these, so [`replay`] repeats the calls and compares. The last line has a
-//! checksum of the text before it, the 64-bit FNV-1a.
+//! A record begins with the state of the queue when the zone's write pointer became unknown, and
+//! ends with the recovery. Zones without failures have none. Each line is one call of the queue:
+//! the word before it, the call and its outcome. The queue is a pure function of these, so
+//! [`replay`] repeats the calls and compares. The last line has the 64-bit FNV-1a checksum of the
+//! preceding text.
 //!
 //! ```text
 //! zonal flight 2
@@ -27,16 +29,17 @@ const MAGIC: &str = "zonal flight 2";
 
 const TRUNCATED: &str = "truncated record: missing `end` line";
 
-/// Lines after which a record begins again: recovery takes a few, and as many as there are arrivals meanwhile.
+/// Lines after which a record is restarted. Recovery takes a few, plus one for each arrival
+/// meanwhile.
 const LINES_MAX: usize = 256;
 
-/// The record of one queue.
+/// Record of one queue.
 pub(super) struct FlightRecord {
     begin: String,
     lines: Vec<String>,
 }
 
-/// Not part of a queue's state: queues that differ in their past only are the same.
+/// Always the same text, since queues that differ only in their history are equal.
 impl std::fmt::Debug for FlightRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Flight")
@@ -44,8 +47,8 @@ impl std::fmt::Debug for FlightRecord {
 }
 
 impl<T> Queue<T> {
-    /// Begins a record, unless there is one. To be called before the first word of trouble: [`Queue::fail`],
-    /// [`Queue::distrust`], [`Queue::unsettle`].
+    /// Starts a record, unless there is one. Must be called before the first call that makes the
+    /// pointer unknown: [`Queue::fail`], [`Queue::distrust`], [`Queue::unsettle`].
     pub fn begin_flight(&mut self) {
         if self.flight.is_none() {
             let begin = self.describe();
@@ -53,7 +56,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Does a step and notes it, where there is a record; `call` describes it.
+    /// Performs a step and records it if there is a record. `call` describes it.
     pub(super) fn noted<R>(
         &mut self,
         before: Word,
@@ -61,7 +64,7 @@ impl<T> Queue<T> {
         step: impl FnOnce(&mut Queue<T>) -> R,
         outcome: impl FnOnce(&R) -> String,
     ) -> R {
-        // A step that is made of others is noted once.
+        // Nested steps are not recorded, only the outermost one.
         let Some(flight) = self.flight.take() else { return step(self) };
         let call = call();
         let result = step(self);
@@ -70,7 +73,7 @@ impl<T> Queue<T> {
         result
     }
 
-    /// Notes a step that was done.
+    /// Records a completed step.
     #[cold]
     pub(super) fn note(&mut self, before: Word, call: &str, outcome: &str) {
         let is_full = self.flight.as_ref().is_some_and(|f| f.lines.len() == LINES_MAX);
@@ -82,7 +85,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The record so far, if there is one.
+    /// Text of the record so far, if there is one.
     pub fn flight(&self, rules: &Rules) -> Option<String> {
         let flight = self.flight.as_ref()?;
         let mut text = format!("{MAGIC}\n{}\n", show_rules(rules));
@@ -111,7 +114,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Last line of a record, with the checksum of the lines before it. A test that edits a record needs it.
+/// Last line of a record, with the checksum of the lines before it. Needed by tests that edit a
+/// record.
 pub fn end_of(text: &str) -> String {
     let sum = text
         .bytes()
@@ -160,28 +164,28 @@ pub(super) fn show_pointer(pointer: Option<u32>) -> String {
     pointer.map_or("-".to_owned(), |p| p.to_string())
 }
 
-/// Fate of a write that a call has decided.
+/// Fate of a write, as decided by a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fate {
     /// First sector, from the zone's start.
     pub at: u32,
-    /// Sectors from there on.
+    /// Length, in sectors.
     pub sectors: u32,
-    /// Error of the device, where the record has it.
+    /// Error of the device, if the record has it.
     pub error: Option<DeviceError>,
-    /// The decision.
+    /// Decision of recovery.
     pub decision: Decision,
-    /// Sectors of it that the device's pointer has passed.
+    /// Sectors of the write below the device's write pointer.
     pub covered: u32,
 }
 
 impl Fate {
-    /// True if the write is neither sent again nor looked for.
+    /// True if the write is neither resubmitted nor read back.
     pub fn is_lost(&self) -> bool {
         !matches!(self.decision, Decision::Redrive | Decision::Verify)
     }
 
-    /// A failed write that ends undecided.
+    /// Fate of a failed write that ends without a decision.
     fn undecided(f: &Failed<u32>) -> Fate {
         let is_unknown = matches!(ErrorClass::of(f.error), ErrorClass::Maybe | ErrorClass::Unknown);
         let decision = if is_unknown { Decision::Unknown } else { Decision::Fail };
@@ -189,38 +193,38 @@ impl Fate {
     }
 }
 
-/// A call of a record that was made again.
+/// A replayed call of a record.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Call<'a> {
     /// Line of the record, from 1.
     pub line: usize,
-    /// The zone's word at the call; zero where the call takes none.
+    /// Word of the zone at the call; zero if the call takes none.
     pub word: Word,
     /// Name and arguments.
     pub call: &'a str,
-    /// The recorded outcome.
+    /// Recorded outcome.
     pub outcome: &'a str,
-    /// Writes that the call has decided.
+    /// Writes decided by the call.
     pub fates: Vec<Fate>,
 }
 
-/// A record whose calls were made again.
+/// A replayed record.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Replay<'a> {
     /// Rules of the zone.
     pub rules: Rules,
-    /// Requests that waited at first, as calls name them, separated by commas.
+    /// Requests waiting at the start, in the notation of calls, separated by commas.
     pub waiting: &'a str,
-    /// The calls, up to the first whose outcome differs.
+    /// Calls up to the first one with a different outcome.
     pub calls: Vec<Call<'a>>,
-    /// The first outcome that differs: its line, the call, and both outcomes.
+    /// First difference: line, call, and both outcomes.
     pub difference: Option<String>,
 }
 
 /// Repeats the calls of a record and compares the outcomes.
 ///
 /// # Errors
-/// The text is not a whole record of this version, or a line of it is invalid.
+/// The text is not a complete record of this version, or one of its lines is invalid.
 pub fn replay(text: &str) -> Result<Replay<'_>, String> {
     let mut lines = checked(text)?.lines().zip(1..).skip(1);
     let mut next = || lines.next().ok_or_else(|| TRUNCATED.to_owned());
@@ -256,7 +260,7 @@ pub fn replay(text: &str) -> Result<Replay<'_>, String> {
     Ok(replay)
 }
 
-/// A record without its last line, once that is found to be right.
+/// Verifies the last line of a record and returns the lines before it.
 fn checked(text: &str) -> Result<&str, String> {
     let magic = text.lines().next().unwrap_or_default();
     if magic != MAGIC {
@@ -309,7 +313,7 @@ fn begin(line: &str) -> Option<Queue<u32>> {
         (true, false) => Hold::Reset { ahead: field(line, "ahead").filter(|n| *n <= queue.items.len())? },
     };
     queue.lost_at = field::<String>(line, "lost-at")?.parse().ok();
-    // Neither another field nor another spelling: it would be left out of the replay.
+    // Rejects unknown fields and other spellings, which the replay would ignore.
     (queue.describe() == line).then_some(queue)
 }
 
@@ -365,15 +369,15 @@ fn class(name: &str) -> Option<ZoneClass> {
     all.into_iter().find(|c| format!("{c:?}") == name)
 }
 
-/// A queue that is played to.
+/// Queue that calls are replayed on.
 struct Player {
     queue: Queue<u32>,
     rules: Rules,
-    /// Sectors of all failed writes: no more than recovery can add up.
+    /// Total sectors of failed writes, bounded by what recovery can add up.
     failed_sectors: u32,
-    /// The error that denied the zone a slot, once it need not wait for one.
+    /// Error that denied the zone a slot, after its wait has ended.
     denied: Option<DeviceError>,
-    /// The write that is read back.
+    /// Write being read back.
     covered: Option<Failed<u32>>,
     fates: Vec<Fate>,
 }
@@ -383,8 +387,8 @@ impl Player {
         Player { queue, rules, failed_sectors: 0, denied: None, covered: None, fates: Vec::new() }
     }
 
-    /// Makes one call. Returns the word at the call and the outcome, or `None` if the call cannot be read, or if a plug would
-    /// not make it in this state: the queue panics at such a call.
+    /// Replays one call. Returns the word at the call and the outcome, or `None` if the call is
+    /// invalid or impossible in this state, where the queue would panic.
     fn make(&mut self, line: &str) -> Option<(Word, String)> {
         let words: Vec<&str> = line.split(' ').collect();
         let (word, call) = words.split_first()?;
@@ -461,7 +465,7 @@ impl Player {
                 if matches!(queue.inquiry, Inquiry::ReadBack { .. }) =>
             {
                 queue.was_read_back(word, found == "lost");
-                // Of a write that the medium spoilt, recovery has decided before.
+                // Recovery has already decided about writes that failed with a medium error.
                 let covered = self.covered.take().filter(|f| ErrorClass::of(f.error) != ErrorClass::Medium);
                 let lost = covered.filter(|_| found == "lost");
                 fates.extend(lost.map(|f| Fate { decision: Decision::Unknown, ..Fate::undecided(&f) }));
@@ -514,13 +518,13 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
 
-    /// `N` stands for a number, `I` for a request, `F` for a failed write, `E` for an error.
+    /// Placeholders: `N` is a number, `I` a request, `F` a failed write, `E` an error.
     const CALLS: &str = "push I;push I;front I;manage reset;manage open;abort;cancel N N;next;next;next;pop;fail F E 0;\
         fail F E 0;fail F E 0;fail F E 0;fail F E 0;fail F E N;unsettle;settled;cannot-settle;abandon;resynced Sequential N;\
         resynced Offline N;resync-failed;read-back F E N;take-covered;was-read-back lost;was-read-back found;starve E;feed;\
         give-up;doubt;distrust;managed N;managed -;hold;pause;release N";
 
-    /// The last are none that every place takes.
+    /// The last ones are not valid everywhere.
     const NUMBERS: [&str; 9] =
         ["0", "1", "8", "255", "4294967294", "4294967295", "4294967296", "18446744073709551615", "-"];
 
@@ -638,7 +642,7 @@ mod tests {
                 }
             }
             text += &end_of(&text);
-            // Those that could be made replay as they were.
+            // Calls that were possible replay with the same outcome.
             let replay = replay(&text).unwrap();
             prop_assert_eq!((replay.calls.len(), replay.difference), (calls, None));
         }

@@ -1,20 +1,20 @@
-//! What waits in a plug's queue, and how it is kept.
+//! Requests in a plug's queue, and their storage.
 
 use super::word::WriteKind;
 use crate::command::Op;
 use std::collections::VecDeque;
 
-/// What waits.
+/// Kind of a waiting request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// A write of this many sectors.
     Write(WriteKind, u32),
-    /// A reset, finish or offline; where slots are kept account of, an open or close, too.
+    /// A reset, finish or offline. With a budget, also an open or close.
     Manage(Op),
 }
 
 impl RequestKind {
-    /// Whether it decides about the writes before it: a reset or finish, which aborts them.
+    /// True for a reset or finish, which abort the writes before them.
     pub(super) fn moves_pointer(self) -> bool {
         matches!(self, RequestKind::Manage(Op::ZoneReset | Op::ZoneFinish))
     }
@@ -27,12 +27,13 @@ impl RequestKind {
     }
 }
 
-/// One waiting request; `T` is the shell's token for it.
+/// A waiting request. `T` is the shell's token for it.
 #[derive(Debug)]
 pub struct Item<T> {
-    /// What it asks for.
+    /// Kind of request.
     pub kind: RequestKind,
-    /// Whether it may share a command with its neighbours: same operation and flags as other mergeable ones.
+    /// True if it can be merged with its neighbours. All mergeable requests have the same operation
+    /// and flags.
     pub mergeable: bool,
     /// The shell's token.
     pub token: T,
@@ -40,11 +41,12 @@ pub struct Item<T> {
 
 /// An item without its token, in two words.
 ///
-/// Packed and without a destructor, so that it goes from registers to its place. Otherwise it is put together piece by
-/// piece in between and read back in one, which costs more than all the rest of queueing a write.
+/// Packed and without a destructor, so that it moves from registers straight into the queue.
+/// Otherwise the compiler assembles it in memory piece by piece and reads it back as a whole, which
+/// costs more than everything else in queueing a write.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// Offset; from bit 32 on what it is.
+    /// Offset in the low 32 bits, kind above.
     what: u64,
     sectors: u64,
 }
@@ -93,14 +95,14 @@ impl Shape {
         }
     }
 
-    /// Whether it is a positional write that may share a command.
+    /// True for a positional write that can be merged.
     #[inline]
     pub(super) fn mergeable(self) -> bool {
         self.what >> 32 == MERGEABLE
     }
 }
 
-/// Items in order: their shapes, and in step with them their tokens.
+/// Items in order. Shapes and tokens are kept in two parallel queues.
 pub(super) struct Items<T> {
     shapes: VecDeque<Shape>,
     tokens: VecDeque<T>,
@@ -155,7 +157,7 @@ impl<T> Items<T> {
         self.shapes.iter().copied()
     }
 
-    /// Takes all out, in order.
+    /// Removes all items, in order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Item<T>> {
         let items = std::mem::take(self);
         items.shapes.into_iter().zip(items.tokens).map(|(shape, token)| Item {

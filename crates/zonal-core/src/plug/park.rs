@@ -1,39 +1,41 @@
-//! Writes that came before their predecessors: kept by place until the zone's pointer arrives there.
+//! Writes that arrived before their predecessors, kept by offset until the zone's pointer reaches
+//! them.
 //!
-//! Owns those writes, and appends that came while there were any: an append would take the place that they wait for. Owns
-//! no clock: the caller says when it is and where the zone stands.
+//! Owns these writes, and appends that arrived in the meantime: an append would take the place that
+//! the parked writes wait for. Owns no clock: the caller passes the time and the zone's pointer.
 //!
-//! # How long
-//! A parked write waits while the zone makes progress. Once the zone has stood still for the time allowed, with nothing
-//! under way and nothing that could go, what has waited that long is given up. A write that comes then is new, and
-//! waits its own time.
+//! # Time limit
+//! A parked write waits as long as the zone makes progress. Once the zone has made none for the
+//! allowed time, with nothing in flight and nothing issuable, the writes parked for that long are
+//! given up. A write that arrives then has its own full time.
 
 use super::item::Item;
 use super::{RequestKind, WriteKind};
 use crate::units::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What may be parked in a zone, and for how long.
+/// Limits for parked writes of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ParkOptions {
-    /// Most sectors of a zone.
+    /// Maximum number of sectors per zone.
     pub sectors_max: u32,
-    /// How long a zone may stand still before its parked writes are given up. It does not stand still while a write of it is
-    /// queued, in recovery or at the device.
+    /// Time without progress after which parked writes are given up. A zone counts as making
+    /// progress while one of its writes is queued, in recovery or at the device.
     pub time: Nanos,
 }
 
 crate::setters! {
     ParkOptions
-    /// Most sectors of a zone.
+    /// Maximum number of sectors per zone.
     with_sectors_max sectors_max: u32;
-    /// How long a zone may stand still before its parked writes are given up.
+    /// Time without progress after which parked writes are given up.
     with_time time: Nanos;
 }
 
 impl Default for ParkOptions {
-    /// 1 MiB a zone, one second: a thread that has the write before may have to wait that long for a processor.
+    /// 1 MiB per zone, and one second, since the thread with the preceding write may wait that long
+    /// for a processor.
     fn default() -> ParkOptions {
         ParkOptions { sectors_max: 2048, time: Nanos(1_000_000_000) }
     }
@@ -49,18 +51,18 @@ struct Parked<T> {
 /// Parked writes of one zone.
 #[derive(Debug)]
 pub struct ParkedWrites<T> {
-    /// By offset; those of one offset in the order of their arrival.
+    /// By offset; writes at the same offset in order of arrival.
     writes: BTreeMap<(u32, u64), Parked<T>>,
-    /// Came while there were writes, in order.
+    /// Appends that arrived while writes were parked, in order.
     appends: VecDeque<Item<T>>,
     sectors: u32,
     arrivals: u64,
-    /// Since when the zone stands still, and where.
+    /// Time and pointer of the last progress.
     still: (Nanos, u32),
 }
 
 impl<T> ParkedWrites<T> {
-    /// An empty one of a zone that stands at `pointer`.
+    /// Creates an empty set for a zone at `pointer`.
     pub fn new(now: Nanos, pointer: u32) -> ParkedWrites<T> {
         ParkedWrites {
             writes: BTreeMap::new(),
@@ -76,25 +78,25 @@ impl<T> ParkedWrites<T> {
         self.writes.len() + self.appends.len()
     }
 
-    /// Whether nothing is here.
+    /// True if no request is parked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether appends have to wait.
+    /// True if writes are parked, so that appends must wait.
     pub fn has_writes(&self) -> bool {
         !self.writes.is_empty()
     }
 
-    /// Whether `sectors` more may be parked.
+    /// True if `sectors` more may be parked.
     pub fn has_room(&self, sectors: u32, options: &ParkOptions) -> bool {
         self.sectors.saturating_add(sectors) <= options.sectors_max
     }
 
-    /// Keeps a positional write, or an append that came while there are some.
+    /// Parks a positional write, or an append that arrived while writes are parked.
     ///
     /// # Panics
-    /// If it is no write.
+    /// If it is not a write.
     pub fn park(&mut self, now: Nanos, item: Item<T>) {
         match item.kind {
             RequestKind::Write(WriteKind::At(offset) | WriteKind::Alone(offset), sectors) => {
@@ -107,8 +109,9 @@ impl<T> ParkedWrites<T> {
         }
     }
 
-    /// The zone stands at `pointer`: what can go now, in order. These are writes whose place is taken, which will be
-    /// refused; the write that begins there and those that continue it; and, when no write is left, the appends.
+    /// Removes, in order, the requests that can be issued with the zone at `pointer`: writes with
+    /// their place already taken, which will be refused; the write at the pointer and those that
+    /// continue it; and the appends, once no write is left.
     pub fn take(&mut self, now: Nanos, pointer: u32) -> Vec<Item<T>> {
         if pointer != self.still.1 {
             self.still = (now, pointer);
@@ -123,7 +126,7 @@ impl<T> ParkedWrites<T> {
             if offset == end {
                 end += sectors;
             } else if offset >= pointer {
-                // A write that goes now will take its place: it is refused then.
+                // A write issued now will take its place; it is refused after that.
                 break;
             }
             due.push(entry.remove().item);
@@ -135,8 +138,8 @@ impl<T> ParkedWrites<T> {
         due
     }
 
-    /// A look at the zone, which stands at `pointer`; `goes_on`: something of it is under way. Returns the writes whose
-    /// time is over, in the order of their places.
+    /// Removes the writes with expired time and returns them in order of offset. `goes_on` is true
+    /// if a write of the zone is queued, in recovery or in flight.
     pub fn overdue(&mut self, now: Nanos, pointer: u32, goes_on: bool, options: &ParkOptions) -> Vec<T> {
         if goes_on || pointer != self.still.1 {
             self.still = (now, pointer);
@@ -149,13 +152,13 @@ impl<T> ParkedWrites<T> {
         taken.map(|p| p.item.token).collect()
     }
 
-    /// When a look may find some whose time is over.
+    /// Earliest time at which [`ParkedWrites::overdue`] may find an expired write.
     pub fn deadline(&self, options: &ParkOptions) -> Option<Nanos> {
         let since = self.writes.values().map(|p| p.since).min()?.max(self.still.0);
         Some(Nanos(since.0.saturating_add(options.time.0)))
     }
 
-    /// Takes out what `is_cancelled`, writes by place and then appends.
+    /// Removes the requests that are cancelled: writes by offset, then appends.
     pub fn cancel(&mut self, is_cancelled: impl Fn(&T) -> bool, cancelled: &mut Vec<T>) {
         let taken = self.writes.extract_if(.., |_, parked| is_cancelled(&parked.item.token));
         for (_, parked) in taken {
@@ -170,7 +173,7 @@ impl<T> ParkedWrites<T> {
         }
     }
 
-    /// Gives up everything, writes by place and then appends.
+    /// Aborts all requests: writes by offset, then appends.
     pub fn abort(self, aborted: &mut Vec<T>) {
         aborted.extend(self.writes.into_values().map(|p| p.item.token));
         aborted.extend(self.appends.into_iter().map(|item| item.token));
@@ -251,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrival, the order of leaving is that of the places, and nothing is lost.
+        /// Writes leave in order of offset for any order of arrival, and none is lost.
         #[test]
         fn writes_of_a_zone_leave_in_order_in_whatever_order_they_come(
             order in Just((0..40u32).collect::<Vec<_>>()).prop_shuffle(),

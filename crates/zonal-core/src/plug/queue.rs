@@ -1,7 +1,8 @@
-//! The plug's queue: what waits, in order, and which of it may go next.
+//! Queue of a plug: the waiting requests in order, and the decision about the next one.
 //!
-//! Writes and management commands wait in one queue, so a later write waits for an earlier reset. The queue decides
-//! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
+//! Writes and management commands wait in one queue, so a later write waits for an earlier reset.
+//! The queue decides one step at a time: the caller applies [`Queue::next`] until it returns
+//! [`Next::Nothing`].
 
 mod repair;
 mod state;
@@ -15,40 +16,44 @@ use repair::Repair;
 pub use state::PlugState;
 pub(super) use state::{Hold, Inquiry};
 
-/// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
-/// [`Queue::pop`] before the next step.
+/// Next action of the shell for a zone. The requests concerned are still at the head of the queue:
+/// remove them with [`Queue::pop`] before the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Nothing: something in flight will bring news, or no request waits.
+    /// Nothing to do: either no request waits, or something in flight has to complete first.
     Nothing,
-    /// Take `parts` writes and issue them as one command of `sectors` at offset `at`.
+    /// Remove `parts` writes and issue them as one command of `sectors` at offset `at`.
     Issue {
         /// Offset from the zone's start, in sectors.
         at: u32,
-        /// Length of the whole command, in sectors.
+        /// Total length of the command, in sectors.
         sectors: u32,
-        /// How many writes share the command.
+        /// Number of writes merged into the command.
         parts: u32,
     },
-    /// Take one request and issue this command. A reset or finish decides about the failed writes: see
-    /// [`Queue::abandon_for_management`].
+    /// Remove one request and issue this command. For a reset or finish, call
+    /// [`Queue::abandon_for_management`] for the failed writes.
     Manage(Op),
-    /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
+    /// Read the zone's write pointer from the device, then call [`Queue::resynced`] or
+    /// [`Queue::resync_failed`].
     Resync,
-    /// Have the device settle the zone's timed-out commands, then call [`Queue::settled`] or [`Queue::cannot_settle`].
+    /// Have the device settle the zone's timed-out commands, then call [`Queue::settled`] or
+    /// [`Queue::cannot_settle`].
     Settle,
-    /// Take a write by [`Queue::take_covered`] and read back what of it is covered, then call [`Queue::was_read_back`].
+    /// Take a write with [`Queue::take_covered`] and read back its covered part, then call
+    /// [`Queue::was_read_back`].
     ReadBack,
-    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`]; as for [`Next::Manage`].
+    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`]. Failed
+    /// writes as for [`Next::Manage`].
     Held,
-    /// Take one request and end it with this error.
+    /// Remove one request and complete it with this error.
     Fail(RequestError),
 }
 
-/// What a device said about a zone after a failed write.
+/// State of a zone as reported by the device after a failed write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resync {
-    /// What the zone is now.
+    /// Present class of the zone.
     pub class: ZoneClass,
     /// Offset of the device's write pointer; the capacity for a full zone.
     pub pointer: u32,
@@ -58,17 +63,19 @@ pub struct Resync {
 #[derive(Debug)]
 pub struct Queue<T> {
     pub(super) items: Items<T>,
-    /// What is asked about the zone.
+    /// Pending question about the zone.
     pub(super) inquiry: Inquiry,
-    /// The zone may have become something else, which no report has told yet. A reset does not tell it either.
+    /// The zone may have changed in a way that no report has shown yet. A reset does not show it
+    /// either.
     pub(super) changed: bool,
-    /// For what the zone is made quiet; ends with [`Queue::release`].
+    /// Reason for making the zone quiet. Ends with [`Queue::release`].
     pub(super) hold: Hold,
-    /// The first place that a write has lost and none has taken since; tells a dependent write from a misplaced one.
+    /// Offset of the first lost write, unless its place has been taken since. Distinguishes a
+    /// dependent write from a misplaced one.
     pub(super) lost_at: Option<u32>,
-    /// What recovery from failed writes keeps.
+    /// State of recovery from failed writes.
     repair: Option<Box<Repair<T>>>,
-    /// What has happened since the pointer came into doubt.
+    /// Record since the pointer became unknown.
     pub(super) flight: Option<Box<FlightRecord>>,
 }
 
@@ -92,12 +99,12 @@ impl<T> Queue<T> {
         self.items.len()
     }
 
-    /// Whether no request waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Makes a queue where no request waits as good as new, for another zone: what happened to this one is its own.
+    /// Resets an empty queue for reuse by another zone: all state belongs to the old zone.
     ///
     /// # Panics
     /// If a request waits.
@@ -107,7 +114,8 @@ impl<T> Queue<T> {
         *self = Queue { items, ..Queue::default() };
     }
 
-    /// Puts a request at the end and returns the word, waiting. Inlined: every write that waits comes this way.
+    /// Appends a request and returns the word, waiting. Inlined because every waiting write is
+    /// queued here.
     #[inline(always)]
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         if self.flight.is_some() {
@@ -124,9 +132,10 @@ impl<T> Queue<T> {
         self.note(word, &call, &flight::show_word(&word.waiting()));
     }
 
-    /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
+    /// Puts an issued request that was not executed back at the head. It is issued first once the
+    /// zone can issue again.
     ///
-    /// Failed writes come back this way, too, from the last to the first.
+    /// Failed writes are put back in the same way, from the last to the first.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
         let Item { kind, mergeable, token } = item;
         let call = || format!("front {}", flight::show_item(kind, mergeable));
@@ -139,7 +148,8 @@ impl<T> Queue<T> {
         self.noted(word, call, push, flight::show_word)
     }
 
-    /// Queues a reset or finish: the writes that wait are aborted into `aborted`, later ones will wait for it.
+    /// Queues a reset or finish. Waiting writes are aborted into `aborted`; later ones wait for the
+    /// command.
     pub fn push_management(&mut self, word: Word, op: Op, token: T, aborted: &mut Vec<T>) -> Word {
         let call = || format!("manage {}", op.name());
         let push = |queue: &mut Queue<T>| {
@@ -149,13 +159,13 @@ impl<T> Queue<T> {
         self.noted(word, call, push, flight::show_word)
     }
 
-    /// Takes every waiting write out, in order. Management commands stay.
+    /// Removes all waiting writes, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
         let call = || "abort".to_owned();
         self.noted(Word::default(), call, |queue| queue.abort(aborted, stays_at_abort), usize::to_string);
     }
 
-    /// Returns how many there are then.
+    /// Returns the number of aborted requests in total.
     fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(RequestKind) -> bool) -> usize {
         let mut stay = Items::default();
         let (were_ahead, mut ahead) = (self.hold.ahead(), 0);
@@ -173,8 +183,9 @@ impl<T> Queue<T> {
         aborted.len()
     }
 
-    /// Takes out every waiting request that `is_cancelled`, in order. The zone's pointer stays. Positional writes that lie
-    /// after a cancelled one learn that it was lost; appends need no place of it.
+    /// Removes all waiting requests that are cancelled, in order. The zone's pointer stays.
+    /// Positional writes behind a cancelled one fail because it is lost; appends do not depend on
+    /// it.
     pub fn cancel(&mut self, word: Word, is_cancelled: impl Fn(&T) -> bool, cancelled: &mut Vec<T>) {
         let picked = self.items.tokens().enumerate().filter(|(_, token)| is_cancelled(token));
         let picked: Vec<usize> = picked.map(|(at, _)| at).collect();
@@ -183,7 +194,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The same for the requests at these places, ascending.
+    /// Cancels the requests at these positions in the queue, given in ascending order.
     pub(super) fn cancel_at(&mut self, word: Word, picked: &[usize], cancelled: &mut Vec<T>) {
         let call = || {
             let places: Vec<String> = picked.iter().map(usize::to_string).collect();
@@ -198,7 +209,7 @@ impl<T> Queue<T> {
                     stay.push_back(item);
                     continue;
                 }
-                // One below the pointer was misplaced, and no other write counts on it.
+                // A write below the pointer was misplaced, and no other write depends on it.
                 if let RequestKind::Write(WriteKind::At(place) | WriteKind::Alone(place), _) = item.kind
                     && place >= word.pointer()
                 {
@@ -214,7 +225,7 @@ impl<T> Queue<T> {
         self.noted(word, call, cancel, usize::to_string);
     }
 
-    /// One step. See [`Next`] for what the caller owes.
+    /// Decides the next step. See [`Next`] for the caller's obligations.
     #[inline]
     pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
         let next = self.step(word, rules);
@@ -257,7 +268,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether the request at the head may go out, as far as the zone is concerned.
+    /// True if the state of the zone allows the request at the head to be issued.
     #[inline]
     fn is_open(&self, word: Word) -> bool {
         !(word.frozen()
@@ -267,36 +278,38 @@ impl<T> Queue<T> {
             || self.is_blocked())
     }
 
-    /// Whether [`Queue::next`] would issue a write or refuse one.
+    /// True if [`Queue::next`] would issue or refuse a write.
     #[inline]
     pub fn would_write(&self, word: Word) -> bool {
         let front = self.items.front().map(|(shape, _)| shape.kind());
         self.is_open(word) && word.in_flight() == 0 && matches!(front, Some(RequestKind::Write(..)))
     }
 
-    /// Whether an append is at the head and could go out.
+    /// True if the head is an append that could be issued.
     pub fn head_append(&self, word: Word) -> bool {
         let is_append =
             |(shape, _): (Shape, &T)| matches!(shape.kind(), RequestKind::Write(WriteKind::Append, _));
         self.is_open(word) && self.items.front().is_some_and(is_append)
     }
 
-    /// Where the first write was lost that waiting writes may count on.
+    /// Offset of the first lost write that waiting writes may depend on.
     pub fn lost_at(&self) -> Option<u32> {
         self.lost_at
     }
 
-    /// The zone has lost what belongs at `place`, where waiting writes counted on it.
+    /// Records the loss of the data at `place`, on which waiting writes may depend.
     pub(super) fn lose(&mut self, place: u32) {
         self.lost_at = Some(self.lost_at.map_or(place, |lost_at| lost_at.min(place)));
     }
 
-    /// No write is left that came after a lost write: a write that comes now does not depend on it.
+    /// Forgets the loss, once no write is left that arrived after it: later ones do not depend on
+    /// it.
     pub fn forget_loss(&mut self) {
         self.lost_at = None;
     }
 
-    /// Whether a zone without a slot has to ask for one: its head would go out now, and needs one.
+    /// True if a zone without a slot has to request one: its head could be issued now and needs a
+    /// slot.
     #[cold]
     pub fn wants_slot(&self, word: Word, rules: &Rules) -> bool {
         let open = RequestKind::Manage(Op::ZoneOpen);
@@ -309,23 +322,24 @@ impl<T> Queue<T> {
         refusal(word.class(), rules).is_none() && word.place(kind, sectors, rules).is_ok()
     }
 
-    /// The zone gets no slot: everything that waits for one goes to `denied`, in order. Closes stay, who did not need any.
+    /// Denies the zone a slot: moves all requests that need one to `denied`, in order. Closes stay,
+    /// since they need none.
     pub fn deny(&mut self, denied: &mut Vec<T>) {
         self.abort_writes(denied);
     }
 
-    /// The write at the head, if it can follow the write that [`Queue::next`] has just let go out, or the last that
-    /// followed that. The thread that completes the write before issues it, without asking the queue. Returns the word
-    /// and its offset.
+    /// Decides if the write at the head can be chained to the write just issued, or to the last one
+    /// of its chain. The thread that completes the preceding write issues it without consulting the
+    /// queue. Returns the word and the offset.
     ///
-    /// Only for writes that nothing can be said of later: emulated appends, and positional ones that lie at the end of
-    /// the one before. What could share a command with others waits for them.
+    /// Only for writes whose decision cannot change later: emulated appends, and positional writes
+    /// at the end of the preceding one. Mergeable writes wait for others to share a command with.
     #[inline]
     pub fn follow(&self, word: Word, rules: &Rules) -> Option<(Word, u32)> {
         let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
         let RequestKind::Write(kind, sectors) = front.kind() else { return None };
-        // Native appends go side by side and not in a chain, and after a loss each is decided when it goes out.
-        // Where the device keeps order, writes go side by side, too.
+        // Native appends are issued in parallel, not in a chain, and so are writes in a window.
+        // After a loss each write is decided when it is issued.
         let together =
             rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
         if together || word.appending() || self.hold.is_wanted() || self.lost_at.is_some() {
@@ -335,8 +349,9 @@ impl<T> Queue<T> {
         Some((word.followed(sectors), at))
     }
 
-    /// Takes back, in order, the writes that were to follow the write that has just ended, once something keeps them
-    /// from it. They go to the head of the queue, or to `aborted` if a reset or finish has come after them.
+    /// Recalls, in order, the remaining writes of a chain behind the write that has just completed.
+    /// They return to the head of the queue, or to `aborted` if a reset or finish was queued after
+    /// them.
     pub fn break_chain<I>(&mut self, word: Word, rest: I, aborted: &mut Vec<T>) -> Word
     where
         I: DoubleEndedIterator<Item = Item<T>>,
@@ -356,23 +371,23 @@ impl<T> Queue<T> {
         word.taken_back(promised).waiting()
     }
 
-    /// Whether a reset or finish has come after what is at the device.
+    /// True if a reset or finish was queued after the commands at the device.
     fn is_superseded(&self) -> bool {
         (self.hold.is_wanted() && !self.hold.keeps()) || self.items.shapes().any(|s| s.kind().moves_pointer())
     }
 
-    /// The token of the request at the head.
+    /// Token of the request at the head.
     #[inline]
     pub fn front(&self) -> Option<&T> {
         self.items.front().map(|(_, token)| token)
     }
 
-    /// The same, to be changed.
+    /// Mutable token of the request at the head.
     pub fn front_mut(&mut self) -> Option<&mut T> {
         self.items.front_mut()
     }
 
-    /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
+    /// Removes the request at the head, after a decision by [`Queue::next`] or [`Queue::follow`].
     ///
     /// # Panics
     /// If no request waits.
@@ -384,7 +399,7 @@ impl<T> Queue<T> {
         self.items.pop_front().expect("the step was about the head")
     }
 
-    /// What is in flight may still move the device's pointer: ask only when it has ended.
+    /// Commands in flight may still move the device's pointer: the report has to wait for them.
     fn next_recovery(&mut self, word: Word) -> (Word, Next) {
         if word.is_busy() || self.inquiry == Inquiry::GaveUp {
             return (word, Next::Nothing);
@@ -401,13 +416,14 @@ impl<T> Queue<T> {
             return (word, Next::Fail(error));
         }
         match word.place(kind, sectors, rules) {
-            // What is in flight may fail, and then the place may be right.
+            // A write in flight may fail, which could make this place the right one.
             Err(_) if word.is_unsure() => (word, Next::Nothing),
             Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
                 let (sectors, parts) = self.merge(at, sectors, rules);
-                // A positional write takes the lost one's place: from here on a misplaced write is itself at fault.
-                // What is sent again in front of the loss takes no lost place, and an append counts on none.
+                // A positional write takes the place of the lost one, so a write misplaced from
+                // here on is itself at fault. Writes resubmitted in front of the loss do not take
+                // its place, and appends do not depend on it.
                 if kind != WriteKind::Append && self.lost_at.is_some_and(|lost_at| at + sectors > lost_at) {
                     self.lost_at = None;
                 }
@@ -416,7 +432,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many sectors and writes from the head on fit one command that begins at `at` with `sectors`.
+    /// Number of sectors and writes, from the head on, that fit one command at `at` beginning with
+    /// `sectors`.
     fn merge(&self, at: u32, mut sectors: u32, rules: &Rules) -> (u32, u32) {
         let mut parts = 1;
         let mut shapes = self.items.shapes();
@@ -436,7 +453,7 @@ impl<T> Queue<T> {
         (sectors, parts)
     }
 
-    /// A misplaced write after a loss did not err, its predecessor did.
+    /// A misplaced write behind a loss is not itself at fault; its lost predecessor is.
     fn explain(&self, error: RequestError) -> RequestError {
         match (error, self.lost_at) {
             (RequestError::NotAtWritePointer { zone, offset, .. }, Some(lost_at)) if offset > lost_at => {
@@ -446,19 +463,19 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
+    /// Handles a failed report: waiting writes fail, and the next one causes another report.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
         let Inquiry::Report { is_outdated } = self.inquiry else { panic!("no report was asked for") };
         let give_up = |queue: &mut Queue<T>| {
             queue.inquiry = if is_outdated { Inquiry::None } else { Inquiry::GaveUp };
-            // An open or close waits for a known pointer as a write does.
+            // An open or close needs a known pointer as a write does.
             queue.abort(failed, RequestKind::moves_pointer)
         };
         self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
 
-    /// The caller has reason to think that the zone does not stand where the word says: the device is asked, also if it
-    /// could not answer the last time.
+    /// Marks the pointer as unknown because the caller has reason to doubt it. The device is asked
+    /// again, even if the last report failed.
     pub fn distrust(&mut self, word: Word) -> Word {
         let distrust = |queue: &mut Queue<T>| {
             queue.inquiry.renew();
@@ -467,8 +484,9 @@ impl<T> Queue<T> {
         self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
     }
 
-    /// As [`Queue::distrust`], and a report that is under way may be from before: the device is asked once more after it. It is
-    /// asked also if a reset or finish comes first, which tells the pointer alone.
+    /// As [`Queue::distrust`], and also discards a report in progress, which may be outdated: the
+    /// device is asked once more. It is asked even after an intervening reset or finish, which
+    /// determines only the pointer.
     pub fn doubt(&mut self, word: Word) -> Word {
         let doubt = |queue: &mut Queue<T>| {
             queue.inquiry.renew();
@@ -481,15 +499,15 @@ impl<T> Queue<T> {
         self.noted(word, || "doubt".to_owned(), doubt, flight::show_word)
     }
 
-    /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
+    /// Completes a reset or finish. `pointer` is the zone's pointer if it succeeded.
     pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "no management command was issued");
         let call = || format!("managed {}", flight::show_pointer(pointer));
         self.noted(word, call, |queue| queue.thaw(word, pointer), flight::show_word)
     }
 
-    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`,
-    /// waiting management commands go first.
+    /// Requests that the zone become quiet and stay so; [`Queue::next`] reports when it is. Waiting
+    /// writes are moved to `aborted`; waiting management commands are issued first.
     pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
         let hold = |queue: &mut Queue<T>| {
             queue.hold = Hold::Reset { ahead: 0 };
@@ -500,7 +518,7 @@ impl<T> Queue<T> {
         self.noted(word, || "hold".to_owned(), hold, flight::show_word)
     }
 
-    /// As [`Queue::hold`], but what waits stays and continues afterwards, and so does what arrives.
+    /// As [`Queue::hold`], but waiting and arriving requests are kept and continue afterwards.
     pub fn pause(&mut self, word: Word) -> Word {
         let pause = |queue: &mut Queue<T>| {
             queue.hold = Hold::Switch;
@@ -509,7 +527,7 @@ impl<T> Queue<T> {
         self.noted(word, || "pause".to_owned(), pause, flight::show_word)
     }
 
-    /// Ends what [`Queue::hold`] or [`Queue::pause`] began; `pointer` is where the zone stands if it was reset.
+    /// Ends [`Queue::hold`] or [`Queue::pause`]. `pointer` is the zone's pointer if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
         let call = || format!("release {}", flight::show_pointer(pointer));
@@ -521,23 +539,23 @@ impl<T> Queue<T> {
     }
 
     fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {
-        // Something has happened to the zone since the device could not say where it stands.
+        // The state has changed since the last failed report, so another may succeed.
         self.inquiry.renew();
         match pointer {
             Some(p) => {
                 self.lost_at = None;
                 let word = word.thawed().at(word.class(), p);
-                // What is not settled may yet move the pointer.
+                // A command that is not settled may still move the pointer.
                 if self.is_unsettled() || self.changed { word.recovering() } else { word.recovered() }
             }
             None => word.thawed(),
         }
     }
 
-    /// Compares the queue with its zone's word. For tests and simulations, after every step.
+    /// Checks the queue against its zone's word. For tests and simulations, after every step.
     ///
     /// # Errors
-    /// The relation that does not hold.
+    /// The violated relation.
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
         let waits = word.recovers()
             || word.frozen()
@@ -548,40 +566,42 @@ impl<T> Queue<T> {
         let Rules { appends_in_flight_max: appends, writes_in_flight_max: writes, .. } = *rules;
         let most = if word.appending() { appends } else { writes };
         let relations = [
-            (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
-            (word.pointer() <= rules.capacity, "the pointer lies in the zone"),
-            (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
-            (word.in_flight() <= most.max(1), "as many in flight as the rules allow"),
-            (!word.issuing() || writes > 1 && !word.appending(), "only who is joined is waited for"),
-            (!word.frozen() || !word.is_busy(), "a reset or finish goes alone"),
-            (word.has_slot() || !word.is_busy(), "what is in flight has its slot"),
+            (!waits || word.waits(), "the word waits if the queue is not idle"),
+            (word.pointer() <= rules.capacity, "the pointer is within the zone"),
+            (!word.appending() || word.in_flight() > 0, "the word is appending only with appends in flight"),
+            (word.in_flight() <= most.max(1), "no more in flight than the rules allow"),
+            (!word.issuing() || writes > 1 && !word.appending(), "only writes of a window are issuing"),
+            (!word.frozen() || !word.is_busy(), "a reset or finish excludes other commands"),
+            (word.has_slot() || !word.is_busy(), "a zone with commands in flight has a slot"),
             (
                 !word.wants_quiet() || word.waits() && !word.frozen(),
-                "a chain is recalled for what waits for it",
+                "a chain is recalled only while the word waits and is not frozen",
             ),
-            (!is_asked || word.recovers(), "a report is under way only for a pointer that is not known"),
-            (!is_asked || !word.is_busy() && !word.frozen(), "a report goes alone"),
-            (!self.changed || word.recovers(), "a zone that has changed is asked for"),
-            (!gave_up || word.recovers(), "given up is only a pointer that is not known"),
+            (!is_asked || word.recovers(), "a report is requested only for an unknown pointer"),
+            (!is_asked || !word.is_busy() && !word.frozen(), "a report excludes other commands"),
+            (!self.changed || word.recovers(), "the pointer of a changed zone is unknown"),
+            (!gave_up || word.recovers(), "only an unknown pointer is given up"),
         ];
         match relations.iter().chain(&self.check_repair(word)).find(|r| !r.0) {
-            Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),
+            Some((_, broken)) => Err(format!("violated: {broken}; {word:?}, {} waiting", self.len())),
             None => Ok(()),
         }
     }
 }
 
-/// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
+/// A reset or finish is issued alone. It does not need a known pointer, because it sets the
+/// pointer, so it is possible even if the device cannot report.
 fn next_management(word: Word, op: Op) -> (Word, Next) {
     if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
 }
 
-/// Whether a request stays when a reset or finish has come. An open may wait for a slot; these do not wait for that.
+/// True if a request stays queued when a reset or finish is queued. An open may be waiting for a
+/// slot, which these commands do not wait for.
 fn stays_at_abort(kind: RequestKind) -> bool {
     kind.moves_pointer() || matches!(kind, RequestKind::Manage(Op::ZoneClose | Op::ZoneOffline))
 }
 
-/// Why a zone of this class takes no write.
+/// Reason why a zone of this class rejects writes.
 fn refusal(class: ZoneClass, rules: &Rules) -> Option<RequestError> {
     let zone = rules.zone;
     match class {

@@ -1,46 +1,50 @@
-//! What becomes of failed writes, once the device has said where their zone stands.
+//! Decisions about failed writes, after the device has reported the zone's state.
 //!
-//! A failed write is kept until nothing of its zone is in flight and the device has answered a report. Then [`plan`] finds
-//! out where each stands to the pointer, [`Position`], and [`decide`] looks up what to do by that and the [`ErrorClass`].
-//! Values in, values out: the queue keeps the writes, the shell reads back and sends again.
+//! A failed write is kept until nothing of its zone is in flight and the device has answered a
+//! report. Then [`plan`] determines the [`Position`] of each write relative to the pointer, and
+//! [`decide`] looks up the action by that and the [`ErrorClass`]. These are pure functions: the
+//! queue keeps the writes, and the shell reads back and resubmits.
 //!
-//! # What can be known
-//! All of it rests on this volume being the zone's only writer. Then what lies below the pointer and was acknowledged
-//! belongs to its write, what lies below it and was not is what a failed write left, and nothing of a failed write lies
-//! above it. A pointer beyond everything that was issued proves another writer: then of what may have been executed
-//! nothing is known.
+//! # Assumptions
+//! This volume is the zone's only writer. Then acknowledged data below the pointer belongs to the
+//! acknowledged write, other data below it is the remains of a failed write, and nothing of a
+//! failed write is above it. A pointer beyond everything issued proves that there is another
+//! writer; the fate of any write that may have been executed is unknown then.
 //!
 //! # Native appends
-//! Where a failed one went is not known. How much of them all lies in the zone is a matter of counting: the pointer,
-//! less what was issued and did not fail. If that is nothing, none was executed. If one append may have been, it is what
-//! lies there, whole or torn; a whole one is looked for where it would be if the others went in the order of their issue.
-//! If several may have been and not all were, it cannot be told which.
+//! The address of a failed native append is unknown. The total amount written by failed appends
+//! follows from the pointer: subtract the sectors issued by writes that did not fail. If it is
+//! zero, none was executed. If only one append may have been executed, the data is its own,
+//! complete or torn; a complete one is looked for at its offset if the others were executed in
+//! order of issue. If several may have been executed and not all were, it is impossible to tell
+//! which.
 
 use super::word::ZoneClass;
 use crate::error::{DeviceError, ZoneError};
 
-/// Rounds of recovery in which a write may itself fail: the next round gives it up.
+/// Rounds of recovery in which a write may fail for its own reasons before the next one gives it
+/// up.
 pub const ROUNDS_MAX: u8 = 3;
 
-/// What a device's error says about the execution of a write.
+/// Execution of a write, as far as the device's error reveals it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorClass {
-    /// Nothing of it was executed, and another try may succeed.
+    /// Not executed, and a retry may succeed.
     NotExecuted,
-    /// Nothing of it was executed for want of an open or active zone: another try may succeed when one is free.
+    /// Not executed for lack of an open or active resource. A retry may succeed when one is free.
     Resource,
-    /// The medium failed: some of it may be there, and is not to be trusted.
+    /// Medium error. Some of the data may have been written but cannot be trusted.
     Medium,
-    /// It may have been executed, in whole or in part; nothing more of it will be.
+    /// May have been executed, in whole or in part; nothing more of it will be.
     Maybe,
-    /// As `Maybe`, and it may still be executed until the device has settled it.
+    /// As `Maybe`, and may still be executed until the device has settled it.
     Unknown,
-    /// Nothing of it was executed, and nothing will ever be.
+    /// Not executed, and never will be.
     Final,
 }
 
 impl ErrorClass {
-    /// The class of an error.
+    /// Returns the class of an error.
     pub const fn of(error: DeviceError) -> ErrorClass {
         match error {
             DeviceError::Zone(ZoneError::InvalidWrite) | DeviceError::Busy | DeviceError::UnitAttention => {
@@ -66,74 +70,77 @@ impl ErrorClass {
         }
     }
 
-    /// Whether a write that failed so may have left something in the zone.
+    /// True if a write that failed in this way may have left data in the zone.
     const fn may_have_been_written(self) -> bool {
         matches!(self, ErrorClass::Medium | ErrorClass::Maybe | ErrorClass::Unknown)
     }
 }
 
-/// How a failed write was addressed.
+/// Origin of a failed write's offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Addressed {
-    /// By its caller: it makes sense at its place only.
+    /// The caller: the write is valid at this offset only.
     Positional,
-    /// By the plug: an append that went out as a write.
+    /// The plug: an append issued as a write.
     Emulated,
-    /// By the device: a native append.
+    /// The device: a native append.
     Native,
 }
 
-/// Where the device's pointer stands to a failed write, or what else its zone has become.
+/// Position of the device's pointer relative to a failed write, or a state of the zone that makes
+/// it irrelevant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {
-    /// At its start, or where it will be once those before it were sent again. Of native appends: none was carried out.
+    /// At its start, or where that will be after resubmission of the writes before it. Native
+    /// appends: none was executed.
     AtStart,
-    /// Inside: the first part is there.
+    /// Within it: the first part was written.
     Inside,
-    /// At its end: all of it is there.
+    /// At its end: all of it was written.
     AtEnd,
     /// Beyond its end.
     Beyond,
-    /// Below its start, and one before it was lost in this round.
+    /// Below its start, and a write before it was lost in this round.
     Behind,
-    /// Below its start, for no reason known here.
+    /// Below its start, for unknown reasons.
     Below,
-    /// The zone is empty, and the write did not begin there.
+    /// The zone is empty, and the write did not start there.
     Empty,
-    /// The zone is full, and this volume did not fill it.
+    /// The zone is full, and not because of this volume's writes.
     Full,
     /// The zone is read-only.
     ReadOnly,
     /// The zone is offline.
     Offline,
-    /// Beyond everything that this volume has issued.
+    /// Beyond everything issued by this volume.
     Foreign,
-    /// Some of several native appends were carried out, and which cannot be told.
+    /// Some of several native appends were executed, but it is impossible to tell which.
     Somewhere,
 }
 
-/// What to do with a failed write.
+/// Action for a failed write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
-    /// Send it again, before everything that waits.
+    /// Resubmit it ahead of all waiting writes.
     Redrive,
-    /// Read back what the pointer has passed. If it is the write's, that much is done, and the rest is sent again.
+    /// Read back the part below the pointer. If it matches, that part is done, and the rest is
+    /// resubmitted.
     Verify,
-    /// It ends with the device's error.
+    /// Fail it with the device's error.
     Fail,
-    /// An append ends with the device's error and what it has left in the zone.
+    /// Fail the append with the device's error and the garbage left in the zone.
     Torn,
-    /// It ends as one whose predecessor was lost.
+    /// Fail it because its predecessor was lost.
     Lost,
-    /// It ends with what its zone is: full, read-only, offline.
+    /// Fail it because its zone is full, read-only or offline.
     Refuse,
-    /// It ends, and what became of it is not known.
+    /// Fail it, with its fate unknown.
     Unknown,
-    /// It could be sent again, but was so often enough.
+    /// Fail it because it was resubmitted too often.
     GiveUp,
 }
 
-/// The table. Of class [`ErrorClass::Unknown`] only for what is settled.
+/// The table. [`ErrorClass::Unknown`] requires that the write is settled.
 pub const fn decide(addressed: Addressed, class: ErrorClass, position: Position) -> Decision {
     use Addressed::{Native, Positional};
     use Position::{
@@ -167,18 +174,18 @@ pub const fn decide(addressed: Addressed, class: ErrorClass, position: Position)
     }
 }
 
-/// A failed write that is to be decided; `T` is the shell's token for it.
+/// A failed write to be decided. `T` is the shell's token for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed<T> {
-    /// How it was addressed.
+    /// Origin of its offset.
     pub addressed: Addressed,
-    /// First sector that is not known to be written; of a native append, the pointer at its issue.
+    /// First sector not known to be written. For a native append, the pointer at its issue.
     pub at: u32,
-    /// Sectors from there on.
+    /// Length, in sectors.
     pub sectors: u32,
-    /// What the device said.
+    /// Error of the device.
     pub error: DeviceError,
-    /// Rounds in which it has itself failed.
+    /// Number of rounds in which it failed for its own reasons.
     pub rounds: u8,
     /// The shell's token.
     pub token: T,
@@ -194,42 +201,43 @@ impl<T> Failed<T> {
     }
 }
 
-/// What is known of a zone whose failed writes are decided.
+/// State of a zone with failed writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneFacts {
-    /// What the device says that the zone is.
+    /// Class reported by the device.
     pub class: ZoneClass,
-    /// Where it says that the zone stands; the capacity where that has no meaning.
+    /// Pointer reported by the device, or the capacity where a pointer has no meaning.
     pub pointer: u32,
     /// Writable sectors of the zone.
     pub capacity: u32,
-    /// Where the zone would stand had nothing failed.
+    /// Pointer of the zone if nothing had failed.
     pub issued: u32,
 }
 
-/// What is decided about one failed write.
+/// Decision about one failed write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// What to do.
+    /// Action.
     pub decision: Decision,
-    /// Where it begins, as far as that is known: of a native append, the pointer at its issue, less the appends before it
-    /// that were not executed, and not so far that the pointer has not passed what was written of it.
+    /// Its offset, as far as known. For a native append: the pointer at its issue, less the appends
+    /// before it that were not executed, and low enough that the covered sectors are below the
+    /// pointer.
     pub at: u32,
-    /// Sectors of it that the pointer has passed.
+    /// Sectors of it below the pointer.
     pub covered: u32,
-    /// Rounds in which it has itself failed, this one included.
+    /// Number of rounds in which it failed for its own reasons, including this one.
     pub rounds: u8,
 }
 
 impl Verdict {
-    /// Whether the write is not to be sent again, nor looked for.
+    /// True if the write is neither resubmitted nor read back.
     pub fn is_lost(&self) -> bool {
         !matches!(self.decision, Decision::Redrive | Decision::Verify)
     }
 }
 
-/// Where the first write that is lost leaves a hole: where the zone, which stands at `pointer`, will stand when those before
-/// it were sent again. A lost write that the pointer has passed leaves none.
+/// Offset of the hole left by the first lost write: the pointer of the zone, now `pointer`, after
+/// resubmission of the writes before it. A lost write below the pointer leaves no hole.
 pub fn hole<T>(failed: &[Failed<T>], verdicts: &[Verdict], pointer: u32) -> Option<u32> {
     let mut next = pointer;
     for (f, verdict) in failed.iter().zip(verdicts) {
@@ -242,7 +250,7 @@ pub fn hole<T>(failed: &[Failed<T>], verdicts: &[Verdict], pointer: u32) -> Opti
     None
 }
 
-/// Decides about the failed writes of one zone, which are in the order of [`Failed::at`].
+/// Decides about the failed writes of a zone, which are sorted by [`Failed::at`].
 pub fn plan<T>(failed: &[Failed<T>], facts: &ZoneFacts) -> Vec<Verdict> {
     let appends = NativeAppends::of(failed, facts);
     let mut placed = PlacedWrites { facts: *facts, next: facts.pointer, lost: false };
@@ -251,7 +259,7 @@ pub fn plan<T>(failed: &[Failed<T>], facts: &ZoneFacts) -> Vec<Verdict> {
         let (at, position, covered) = match f.addressed {
             Addressed::Native => {
                 let covered = appends.sectors.min(f.sectors);
-                // One before it may have been withdrawn since.
+                // An append before it may have been withdrawn since.
                 let at = f.at.saturating_sub(not_executed).min(facts.pointer.saturating_sub(covered));
                 let position = appends.position(f.class(), facts);
                 if !appends.is_doubtful(f.class()) {
@@ -272,20 +280,21 @@ pub fn plan<T>(failed: &[Failed<T>], facts: &ZoneFacts) -> Vec<Verdict> {
     failed.iter().map(verdict).collect()
 }
 
-/// Whether a write counts this round against itself. A write that was misplaced because another failed before it does
-/// not: N writes after an unlucky one would be given up before they had a chance. A write that waits for a resource
-/// counts when it is tried again and nothing in flight could have freed one.
+/// True if this round counts against the write. A write misplaced only because an earlier one
+/// failed is not counted: otherwise all writes behind an unlucky one would be given up without a
+/// real try. A write waiting for a resource is counted when it is retried and nothing in flight
+/// could have freed one.
 fn is_own_failure<T>(f: &Failed<T>, pointer: u32) -> bool {
     let misplaced = f.error == DeviceError::Zone(ZoneError::InvalidWrite) && f.at > pointer;
     !misplaced && f.class() != ErrorClass::Resource
 }
 
-/// The way along the failed writes whose places are known.
+/// Iteration over the failed writes with known offsets.
 struct PlacedWrites {
     facts: ZoneFacts,
-    /// Where the zone will stand when those so far were sent again.
+    /// Pointer of the zone after resubmission of the writes so far.
     next: u32,
-    /// One of those so far was not, and left a hole.
+    /// One of the writes so far was lost and left a hole.
     lost: bool,
 }
 
@@ -321,7 +330,7 @@ impl PlacedWrites {
     }
 }
 
-/// What a zone is where the pointer is no guide.
+/// State of a zone in which the pointer is meaningless.
 fn unusual(facts: &ZoneFacts) -> Option<Position> {
     match facts.class {
         ZoneClass::ReadOnly => Some(Position::ReadOnly),
@@ -332,16 +341,17 @@ fn unusual(facts: &ZoneFacts) -> Option<Position> {
     }
 }
 
-/// What the failed native appends of a zone have left there together.
+/// Data left in a zone by all its failed native appends together.
 struct NativeAppends {
-    /// Sectors; 0 also where the pointer lies below what was acknowledged.
+    /// Sectors. Also 0 if the pointer is below the acknowledged data.
     sectors: u32,
-    /// Sectors of those that may have been written, and how many these are.
+    /// Total sectors and number of appends that may have been executed.
     doubtful: u32,
     count: usize,
-    /// No error says that one of them may have been written, but the pointer does: then each may have been.
+    /// By their errors, none of them was executed, but the pointer says otherwise. Then any of them
+    /// may have been.
     contradiction: bool,
-    /// The pointer lies below what was acknowledged.
+    /// The pointer is below the acknowledged data.
     short: bool,
 }
 

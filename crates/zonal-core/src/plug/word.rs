@@ -1,20 +1,20 @@
-//! The plug's word: all that an idle or uncontended zone needs, in 64 bits.
+//! The plug's word: the complete state of an idle or uncontended zone, in 64 bits.
 //!
 //! ```text
 //!  bits   field
-//!  0-31   issue pointer, in sectors from the zone's start
+//!  0-31   issue-time pointer, in sectors from the zone's start
 //! 32-39   writes in flight
-//!    40   waits    writes wait: only the holder of the zone's queue may change the word
-//!    41   recovers a write failed: the pointer is not known
+//!    40   waits    requests wait: only the holder of the zone's queue may change the word
+//!    41   recovers a write failed: the pointer is unknown
 //!    42   frozen   a reset or finish is at the device: nothing is issued
-//!    43   appends  what is in flight are native appends
+//!    43   appends  the writes in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
-//!    46   quiet    a reset, finish or switch wants the zone quiet: what follows the write in flight without asking comes back first
-//!    47   issuing  a write that others may join is being submitted to the device: the next may not overtake it
-//! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
-//!    56   alone    the write in flight goes without company
-//!    57   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
-//!    58   parked   writes wait for their predecessors, or have waited; implies `waits`
+//!    46   quiet    a reset, finish or switch is waiting for the zone: the chain is recalled
+//!    47   issuing  a write of a window is being submitted: the next one must not overtake it
+//! 48-55   epoch    changes with the write mode, so that decisions made in another mode fail
+//!    56   alone    the write in flight excludes all others
+//!    57   no slot  the zone may lack an open slot: it must request one before a write
+//!    58   parked   writes are or were parked; implies `waits`
 //! 59-63   zero
 //! ```
 
@@ -35,16 +35,17 @@ const ALONE: u64 = 1 << 56;
 const NO_SLOT: u64 = 1 << 57;
 const PARKED: u64 = 1 << 58;
 
-/// Most native appends, or writes of a window, that one zone has in flight: what the word's field can count.
+/// Maximum number of native appends, or of writes in a window, in flight per zone: the largest
+/// value of the word's field.
 pub const IN_FLIGHT_MAX: u32 = 255;
 
-/// What a zone is to the write path.
+/// Class of a zone in the write path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ZoneClass {
-    /// Sequential and writable, or full: the pointer tells.
+    /// Sequential and writable, or full, depending on the pointer.
     Sequential = 0,
-    /// Conventional: never plugged.
+    /// Conventional. Never plugged.
     Conventional = 1,
     /// Read-only.
     ReadOnly = 2,
@@ -52,40 +53,41 @@ pub enum ZoneClass {
     Offline = 3,
 }
 
-/// A write as the plug sees it.
+/// Kind of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
     /// At this offset from the zone's start, in sectors.
     At(u32),
-    /// The same, and it takes more than one command, or may: with no other write of its zone at the device.
+    /// As `At`, but the write takes, or may take, several commands, so it excludes other writes of
+    /// its zone.
     Alone(u32),
-    /// Wherever the pointer stands.
+    /// At the pointer.
     Append,
 }
 
-/// What holds for one zone of one device in one mode.
+/// Rules of one zone of a device in a write mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// The zone.
     pub zone: ZoneIndex,
     /// Writable sectors of the zone.
     pub capacity: u32,
-    /// Most sectors of a merged command; 0: no merging.
+    /// Maximum number of sectors of a merged command. 0: no merging.
     pub merge_sectors_max: u32,
-    /// Native appends that may be in flight together; 0: appends are emulated by writes.
+    /// Maximum number of native appends in flight. 0: appends are emulated by writes.
     pub appends_in_flight_max: u32,
-    /// Other writes that may be in flight together, in the order in which they went out; 1: each goes alone.
+    /// Maximum number of other writes in flight, in order of issue. 1: each is alone.
     pub writes_in_flight_max: u32,
 }
 
-/// Answer to a write.
+/// Decision about an arriving write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// To the device now, at this offset; store this word first.
+    /// Issue it now, at this offset, after storing this word.
     Issue(Word, u32),
-    /// It has to wait.
+    /// Queue it.
     Wait,
-    /// It can never succeed.
+    /// Refuse it: it can never succeed.
     Refuse(RequestError),
 }
 
@@ -94,7 +96,7 @@ pub enum Admission {
 pub struct Word(pub u64);
 
 impl Word {
-    /// An idle zone whose next write goes to `pointer`.
+    /// Word of an idle zone with its pointer at `pointer`.
     pub const fn new(class: ZoneClass, pointer: u32) -> Word {
         Word(pointer as u64 | (class as u64) << CLASS_SHIFT)
     }
@@ -105,75 +107,76 @@ impl Word {
         self.0 as u32
     }
 
-    /// Writes at the device.
+    /// Number of writes at the device.
     #[inline]
     pub const fn in_flight(self) -> u32 {
         (self.0 >> IN_FLIGHT_SHIFT) as u8 as u32
     }
 
-    /// Whether only the holder of the zone's queue may change the word.
+    /// True if only the holder of the zone's queue may change the word.
     #[inline]
     pub const fn waits(self) -> bool {
         self.0 & WAITS != 0
     }
 
-    /// Whether the pointer is not known since a write failed.
+    /// True if the pointer is unknown because a write failed.
     #[inline]
     pub const fn recovers(self) -> bool {
         self.0 & RECOVERS != 0
     }
 
-    /// Whether a reset or finish is at the device.
+    /// True if a reset or finish is at the device.
     #[inline]
     pub const fn frozen(self) -> bool {
         self.0 & FROZEN != 0
     }
 
-    /// Whether what is in flight are native appends.
+    /// True if the writes in flight are native appends.
     #[inline]
     pub const fn appending(self) -> bool {
         self.0 & APPENDS != 0
     }
 
-    /// Whether a write that others may join is being submitted to the device; see [`Word::has_issued`].
+    /// True if a write of a window is being submitted to the device; see [`Word::has_issued`].
     #[inline]
     pub const fn issuing(self) -> bool {
         self.0 & ISSUING != 0
     }
 
-    /// Whether something is at the device, or being submitted to it.
+    /// True if a command is at the device or being submitted to it.
     #[inline]
     pub const fn is_busy(self) -> bool {
         self.0 & (0xFF << IN_FLIGHT_SHIFT | ISSUING) != 0
     }
 
-    /// Whether a reset, finish or switch wants the zone quiet: of a chain, nothing more goes out.
+    /// True if a reset, finish or switch is waiting for the zone to become quiet. No more writes of
+    /// a chain are issued.
     #[inline]
     pub const fn wants_quiet(self) -> bool {
         self.0 & WANTS_QUIET != 0
     }
 
-    /// Whether a chain may continue; see [`Queue::follow`](super::Queue::follow).
+    /// True if a chain may continue; see [`Queue::follow`](super::Queue::follow).
     #[inline]
     pub const fn chain_goes_on(self) -> bool {
         self.0 & (WANTS_QUIET | RECOVERS) == 0
     }
 
-    /// Whether the zone may be written as far as the budget is concerned. Where there is none, every zone may.
+    /// True if the budget allows writes to the zone. Always true without a budget.
     ///
-    /// One without a slot has nothing in flight.
+    /// A zone without a slot has nothing in flight.
     #[inline]
     pub const fn has_slot(self) -> bool {
         self.0 & NO_SLOT == 0
     }
 
-    /// Whether the zone's [`ParkedWrites`](super::ParkedWrites) has to be looked at before its queue.
+    /// True if the zone's [`ParkedWrites`](super::ParkedWrites) must be checked before its queue.
     #[inline]
     pub const fn has_parked(self) -> bool {
         self.0 & PARKED != 0
     }
 
-    /// What the zone is.
+    /// Class of the zone.
     #[inline]
     pub const fn class(self) -> ZoneClass {
         match (self.0 >> CLASS_SHIFT) & 3 {
@@ -184,28 +187,30 @@ impl Word {
         }
     }
 
-    /// Whether the zone is as good as untouched: empty or conventional, nothing in flight, nothing waiting.
+    /// True if nothing is in flight and nothing waits.
     pub const fn is_idle(self) -> bool {
         !self.is_busy() && !self.waits()
     }
 
-    /// Whether a command could go out now, as far as the word tells.
+    /// True if a command could be issued now, judging by the word alone.
     #[inline]
     pub const fn is_issuable(self, rules: &Rules) -> bool {
         self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules.writes_in_flight_max))
     }
 
-    /// Whether the end of something under way lets the zone continue; otherwise the next thread that comes has to.
+    /// True if a completion in flight will let the zone continue. Otherwise that is up to the next
+    /// thread to use the zone.
     #[inline]
     pub const fn brings_news(self, writes_in_flight_max: u32) -> bool {
         self.in_flight() >= writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
     }
 
-    /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
+    /// Decides about an arriving write of `sectors` in a zone that is not conventional.
     ///
-    /// A write that cannot fit the zone whatever happens is refused here. A misplaced write is refused only where
-    /// nothing is in flight, since only then the pointer is certain to be what the write will meet. A write that joins
-    /// others leaves the word [`Word::issuing`]: until [`Word::has_issued`] no other joins.
+    /// A write that can never fit the zone is refused here. A misplaced write is refused only if
+    /// nothing is in flight, because only then the pointer is certain. A write that joins a window
+    /// leaves the word
+    /// [`Word::issuing`]: no other write joins until [`Word::has_issued`].
     #[inline(always)]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
         if self.0 & (WAITS | ISSUING | ALONE | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
@@ -221,7 +226,7 @@ impl Word {
         }
     }
 
-    /// Whether a write may join what is in flight. With nothing in flight any may go.
+    /// True if a write may join those in flight. With nothing in flight, any write may be issued.
     #[inline]
     pub(super) const fn has_room(self, kind: WriteKind, rules: &Rules) -> bool {
         match kind {
@@ -235,8 +240,8 @@ impl Word {
         }
     }
 
-    /// Whether the pointer may turn out to be another, since a write is in flight that may fail. Native appends go
-    /// wherever the zone stands then.
+    /// True if the pointer may still change because a write in flight may fail. Native appends are
+    /// written at whatever the pointer is then.
     #[inline]
     pub(super) const fn is_unsure(self) -> bool {
         self.in_flight() != 0 && !self.appending()
@@ -250,14 +255,15 @@ impl Word {
             ZoneClass::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
             ZoneClass::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
             ZoneClass::Sequential if self.waits() || self.is_busy() => Admission::Wait,
-            // What cannot be written needs no slot to be refused.
+            // A write that is invalid anyway needs no slot in order to be refused.
             ZoneClass::Sequential => {
                 self.place(kind, sectors, rules).map_or_else(Admission::Refuse, |_| Admission::Wait)
             }
         }
     }
 
-    /// Where a write would begin if issued now, or why it cannot be. Full is tested before anything moves.
+    /// Offset of a write if issued now, or the error. A full zone is detected before anything
+    /// changes.
     #[inline]
     pub(super) fn place(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Result<u32, RequestError> {
         let Rules { zone, capacity, .. } = *rules;
@@ -278,7 +284,7 @@ impl Word {
         })
     }
 
-    /// The word with a write of this kind issued.
+    /// The word after issuing a write of this kind.
     #[inline]
     pub(super) fn issued_as(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Word {
         let native = matches!(kind, WriteKind::Append) && rules.appends_in_flight_max > 0;
@@ -290,15 +296,15 @@ impl Word {
         }
     }
 
-    /// The word when the write that was being submitted has reached the device: the next may follow it. Only the thread
-    /// that submitted it calls this, once, and not after [`Word::unissued`].
+    /// The word after the write being submitted has reached the device, so that the next may
+    /// follow. Called once, only by the submitting thread, and not after [`Word::unissued`].
     #[inline]
     pub fn has_issued(self) -> Word {
         assert!(self.issuing(), "nothing was being submitted");
         Word(self.0 & !ISSUING)
     }
 
-    /// The word with `sectors` more issued by one more command.
+    /// The word after issuing one more command of `sectors`.
     #[inline]
     pub(super) fn issued(self, sectors: u32, native_append: bool) -> Word {
         debug_assert!(self.pointer().checked_add(sectors).is_some());
@@ -307,81 +313,81 @@ impl Word {
         Word((self.0 | appends) + sectors as u64 + IN_FLIGHT_ONE)
     }
 
-    /// The word with `sectors` more promised to writes that follow the one in flight.
+    /// The word after reserving `sectors` for a write chained to the one in flight.
     #[inline]
     pub(super) fn followed(self, sectors: u32) -> Word {
         debug_assert!(self.in_flight() == 1 && self.waits());
         Word(self.0 + sectors as u64)
     }
 
-    /// The word in another epoch, for the thread that has the zone frozen.
+    /// The word in another epoch. The zone must be frozen by the caller.
     #[inline]
     pub const fn in_epoch(self, epoch: u8) -> Word {
         Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)
     }
 
-    /// The word of a zone that has its slot.
+    /// The word of a zone with a slot.
     #[inline]
     pub const fn with_slot(self) -> Word {
         Word(self.0 & !NO_SLOT)
     }
 
-    /// The word of a zone that has no slot, or not any more. Nothing of it is in flight.
+    /// The word of a zone without a slot. It must have nothing in flight.
     #[inline]
     pub const fn without_slot(self) -> Word {
         debug_assert!(!self.is_busy());
         Word(self.0 | NO_SLOT)
     }
 
-    /// The word of a zone where writes are parked. Implies waiting.
+    /// The word of a zone with parked writes. Implies waiting.
     #[inline]
     pub const fn with_parked(self) -> Word {
         Word(self.0 | PARKED | WAITS)
     }
 
-    /// The word of a zone where nothing is parked.
+    /// The word of a zone without parked writes.
     #[inline]
     pub const fn without_parked(self) -> Word {
         Word(self.0 & !PARKED)
     }
 
-    /// The word with `sectors` that were promised taken back.
+    /// The word after returning `sectors` reserved for a chain.
     #[inline]
     pub(super) fn taken_back(self, sectors: u32) -> Word {
         assert!(self.pointer() >= sectors, "nothing was promised");
         Word(self.0 - sectors as u64)
     }
 
-    /// The word when something wants the zone quiet as soon as possible. Implies waiting.
+    /// The word when the zone is to become quiet as soon as possible. Implies waiting.
     #[inline]
     pub const fn recalling(self) -> Word {
         let wants_quiet = if self.in_flight() > 0 { WANTS_QUIET } else { 0 };
         Word(self.0 | wants_quiet | WAITS)
     }
 
-    /// The word after a command that was issued turned out not to have reached the device.
+    /// The word after an issued command turned out not to have reached the device.
     #[inline]
     pub fn unissued(self, sectors: u32) -> Word {
         assert!(self.in_flight() > 0 && self.pointer() >= sectors, "nothing was issued");
         Word((self.0 - sectors as u64) & !ISSUING).completed()
     }
 
-    /// The word with one command fewer in flight.
+    /// The word after the completion of one command.
     #[inline(always)]
     pub fn completed(self) -> Word {
         assert!(self.in_flight() > 0, "completion without a command in flight");
         let left = self.0 - IN_FLIGHT_ONE;
-        // The last append out ends the appending phase, and who was alone leaves the zone to all.
+        // The last completion ends the appending phase and the exclusion of other writes.
         if Word(left).in_flight() == 0 { Word(left & !(APPENDS | ALONE)) } else { Word(left) }
     }
 
-    /// The word with writes waiting: from here on only the queue's holder changes it.
+    /// The word with requests waiting. From here on only the queue's holder changes it.
     #[inline]
     pub const fn waiting(self) -> Word {
         Word(self.0 | WAITS)
     }
 
-    /// The word after a write failed. Implies waiting.
+    /// The word after a failed write. Implies waiting.
     pub const fn recovering(self) -> Word {
         Word(self.0 | RECOVERS | WAITS)
     }
@@ -391,7 +397,7 @@ impl Word {
         Word((self.0 | FROZEN | WAITS) & !WANTS_QUIET)
     }
 
-    /// The word of a zone of this capacity that a command has taken offline.
+    /// The word of a zone with this capacity after an offline command.
     pub const fn taken_offline(self, capacity: u32) -> Word {
         self.at(ZoneClass::Offline, capacity)
     }
@@ -408,7 +414,7 @@ impl Word {
         Word(self.0 & !WAITS)
     }
 
-    /// Names of the flags that are set.
+    /// Names of the set flags.
     pub fn flags(self) -> impl Iterator<Item = &'static str> {
         let flags = [
             (self.waits(), "waits"),

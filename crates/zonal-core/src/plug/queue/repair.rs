@@ -1,8 +1,9 @@
-//! What a queue keeps while its zone recovers from failed writes, and the steps that this takes.
+//! State of a queue while its zone recovers from failed writes, and the steps of recovery.
 //!
-//! Failed writes stay here until the device has said where the zone stands. Before it is asked, commands that timed out
-//! have to be settled; after it has answered, covered writes are read back one by one; and a zone that found no free
-//! resource waits until one may be free. All of that is apart from the queue, which most zones never need it for.
+//! Failed writes are kept here until the device has reported the zone's write pointer. Before the
+//! report, timed-out commands must be settled; after it, covered writes are read back one by one;
+//! and a zone without a free resource waits until one may be free. Most zones never need this, so
+//! it is separate from the queue.
 
 use super::super::flight;
 use super::super::recovery::{Decision, Failed, Verdict, ZoneFacts, hole, plan};
@@ -11,16 +12,16 @@ use crate::error::DeviceError;
 use crate::plug::word::{Rules, Word};
 use std::collections::VecDeque;
 
-/// See the module. It exists only while there is something in it.
+/// Recovery state. Exists only while it is not empty.
 #[derive(Debug)]
 pub(super) struct Repair<T> {
-    /// Not yet decided, in the order of their places.
+    /// Undecided writes, by offset.
     failed: Vec<Failed<T>>,
-    /// Decided to be read back, in the order of their places.
+    /// Writes to be read back, by offset.
     covered: VecDeque<Failed<T>>,
-    /// A command that timed out may still be executed.
+    /// A timed-out command may still be executed.
     unsettled: bool,
-    /// The first write waits for an open or active zone, which this error denied it.
+    /// The first write waits for an open or active resource, which was denied with this error.
     slot_denied: Option<DeviceError>,
 }
 
@@ -42,20 +43,20 @@ impl<T> Queue<T> {
         self.repair.get_or_insert_default()
     }
 
-    /// Changes what is kept, and forgets it when nothing is left.
+    /// Applies a change, and drops the recovery state if it is empty afterwards.
     fn mend<R>(&mut self, change: impl FnOnce(&mut Repair<T>) -> R) -> R {
         let result = change(self.repair());
         self.repair.take_if(|r| r.is_over());
         result
     }
 
-    /// Number of requests that failed and are not decided, or are to be read back.
+    /// Number of failed requests that are undecided or to be read back.
     pub fn in_repair(&self) -> usize {
         let kept = self.repair.as_ref().map_or(0, |r| r.failed.len() + r.covered.len());
         kept + usize::from(self.is_read_back())
     }
 
-    /// Whether anything is kept of a failure.
+    /// True during recovery.
     #[inline]
     pub fn is_in_repair(&self) -> bool {
         self.repair.is_some() || self.is_read_back()
@@ -65,13 +66,13 @@ impl<T> Queue<T> {
         matches!(self.inquiry, Inquiry::ReadBack { .. })
     }
 
-    /// Whether recovery keeps writes from going out.
+    /// True if recovery prevents writes from being issued.
     pub(super) fn is_blocked(&self) -> bool {
         let is_kept = |r: &Repair<T>| r.unsettled || !r.covered.is_empty() || r.slot_denied.is_some();
         self.is_read_back() || self.repair.as_deref().is_some_and(is_kept)
     }
 
-    /// The step that recovery wants before any other, if it wants one.
+    /// Next step of recovery, which takes precedence over all others.
     pub(super) fn next_repair(&mut self, word: Word) -> Option<Next> {
         if self.is_read_back() {
             return Some(Next::Nothing);
@@ -80,7 +81,8 @@ impl<T> Queue<T> {
         let head = self.items.front().map(|(shape, _)| shape.kind());
         let repair = self.repair.as_mut()?;
         if repair.unsettled {
-            // Where the device cannot settle, nothing goes out but a reset of all zones, which cannot leave one out.
+            // If the device cannot settle, nothing is issued except a reset of all zones, which
+            // cannot exclude this one.
             return match self.inquiry {
                 Inquiry::GaveUp if is_held && !word.is_busy() => None,
                 Inquiry::None if !word.is_busy() => {
@@ -101,7 +103,7 @@ impl<T> Queue<T> {
         starves.then_some(Next::Nothing)
     }
 
-    /// Keeps a write that failed until its zone's pointer is known. The word is recovering.
+    /// Keeps a failed write until its zone's pointer is known. The word is recovering.
     pub fn fail(&mut self, word: Word, failed: Failed<T>) {
         assert!(word.recovers(), "the pointer of a zone with a failed write is not known");
         let call = format!("fail {}", flight::show_failed(&failed));
@@ -115,7 +117,7 @@ impl<T> Queue<T> {
         self.noted(word, || call, fail, |()| String::new());
     }
 
-    /// A command that names no place has timed out and may still be executed.
+    /// Records the time-out of a command without an offset. It may still be executed.
     pub fn unsettle(&mut self, word: Word) -> Word {
         let unsettle = |queue: &mut Queue<T>| {
             queue.repair().unsettled = true;
@@ -125,12 +127,12 @@ impl<T> Queue<T> {
         self.noted(word, || "unsettle".to_owned(), unsettle, flight::show_word)
     }
 
-    /// Whether a command that timed out may still be executed.
+    /// True if a timed-out command may still be executed.
     pub fn is_unsettled(&self) -> bool {
         self.repair.as_ref().is_some_and(|r| r.unsettled)
     }
 
-    /// No command of the zone that timed out can be executed any more.
+    /// Records that no timed-out command of the zone can be executed any more.
     pub fn settled(&mut self) {
         let settled = |queue: &mut Queue<T>| {
             if queue.inquiry == Inquiry::Settle {
@@ -141,8 +143,9 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "settled".to_owned(), settled, |()| String::new());
     }
 
-    /// The device cannot settle what timed out: everything that waits goes to `failed`, management too, since whatever
-    /// went out now might meet the old command. Returns the writes that failed, and the word.
+    /// Handles a device that cannot settle: moves all waiting requests to `failed`, management
+    /// commands included, because anything issued now might conflict with the timed-out command.
+    /// Returns the word and the failed writes.
     pub fn cannot_settle(&mut self, word: Word, failed: &mut Vec<T>) -> (Word, Vec<Failed<T>>) {
         let give_up = |queue: &mut Queue<T>| {
             queue.inquiry = Inquiry::GaveUp;
@@ -153,14 +156,14 @@ impl<T> Queue<T> {
         self.noted(word, || "cannot-settle".to_owned(), give_up, |r| flight::show_word(&r.0))
     }
 
-    /// Gives up the failed writes undecided, because the zone is about to be reset or finished; not where it is held for
-    /// something that leaves it as it is.
+    /// Gives up the failed writes undecided because the zone is about to be reset or finished,
+    /// unless it is held for an operation that leaves it unchanged.
     pub fn abandon_for_management(&mut self) -> Vec<Failed<T>> {
         if self.hold.keeps() { Vec::new() } else { self.abandon() }
     }
 
-    /// Gives up the failed writes undecided, because the zone is reset or finished, or the device cannot say where
-    /// it stands.
+    /// Gives up the failed writes undecided, because the zone is reset or finished, or the device
+    /// cannot report its pointer.
     pub fn abandon(&mut self) -> Vec<Failed<T>> {
         if self.repair.is_none() {
             return Vec::new();
@@ -169,9 +172,10 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "abandon".to_owned(), abandon, |f| f.len().to_string())
     }
 
-    /// The device said where the zone stands: the zone continues there. Returns the failed writes, in the order of
-    /// their places, each with what is to become of it: [`Decision::Redrive`] goes to [`Queue::push_front`], from the
-    /// last to the first, [`Decision::Verify`] to [`Queue::read_back`], everything else ends.
+    /// Continues the zone from the state reported by the device. Returns the failed writes by
+    /// offset, each with its verdict. Pass [`Decision::Redrive`] to [`Queue::push_front`], from the
+    /// last to the first, and [`Decision::Verify`] to [`Queue::read_back`]; all others are
+    /// completed.
     ///
     /// After [`Queue::doubt`] nothing is decided, and the device is asked again.
     pub fn resynced(
@@ -201,14 +205,14 @@ impl<T> Queue<T> {
         }
         match hole(&failed, &verdicts, pointer) {
             Some(place) => self.lose(place),
-            // The first of several losses stands: writes after it wait after what is sent again.
+            // The first of several losses counts: writes behind it wait for the resubmitted ones.
             None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => self.lose(pointer),
             None => {}
         }
         (word.at(class, pointer).recovered(), failed.into_iter().zip(verdicts).collect())
     }
 
-    /// Keeps a decided write until [`Next::ReadBack`] asks for it.
+    /// Keeps a decided write until [`Next::ReadBack`].
     pub fn read_back(&mut self, covered: Failed<T>) {
         let call = format!("read-back {}", flight::show_failed(&covered));
         let keep = |queue: &mut Queue<T>| queue.repair().covered.push_back(covered);
@@ -220,7 +224,7 @@ impl<T> Queue<T> {
         self.repair.as_ref().is_some_and(|r| !r.covered.is_empty())
     }
 
-    /// The write that [`Next::ReadBack`] is about.
+    /// Removes the write to read back after [`Next::ReadBack`].
     pub fn take_covered(&mut self) -> Failed<T> {
         let take = |queue: &mut Queue<T>| {
             let covered = queue.mend(|r| r.covered.pop_front());
@@ -229,7 +233,7 @@ impl<T> Queue<T> {
         self.noted(Word::default(), || "take-covered".to_owned(), take, flight::show_failed)
     }
 
-    /// The write was read back; `lost`: it was not found.
+    /// Records the result of a read-back. `lost` is true if the data was not found.
     pub fn was_read_back(&mut self, word: Word, lost: bool) {
         let call = || format!("was-read-back {}", if lost { "lost" } else { "found" });
         let read = |queue: &mut Queue<T>| {
@@ -238,7 +242,7 @@ impl<T> Queue<T> {
             };
             match word.pointer() {
                 pointer if lost && end > pointer => queue.lose(pointer),
-                // Its place is taken, and no write after it is misplaced.
+                // Its place is taken, so no write behind it is misplaced.
                 pointer if lost => drop(queue.lost_at.get_or_insert(pointer)),
                 _ => {}
             }
@@ -246,21 +250,23 @@ impl<T> Queue<T> {
         self.noted(word, call, read, |()| String::new());
     }
 
-    /// The write that goes first waits until an open or active zone may be free; this error denied it one.
+    /// Makes the write at the head wait until an open or active resource may be free. `error`
+    /// denied it one.
     pub fn wait_for_slot(&mut self, error: DeviceError) {
         let call = || format!("starve {}", flight::show_error(error));
         let wait_for_slot = |queue: &mut Queue<T>| queue.repair().slot_denied = Some(error);
         self.noted(Word::default(), call, wait_for_slot, |()| String::new());
     }
 
-    /// It need not wait any longer. Returns what denied it its zone, if it did wait.
+    /// Ends this wait. Returns the error that caused it, if there was one.
     pub fn try_again(&mut self) -> Option<DeviceError> {
         self.repair.as_ref()?;
         let try_again = |queue: &mut Queue<T>| queue.mend(|r| r.slot_denied.take());
         self.noted(Word::default(), || "feed".to_owned(), try_again, |_| String::new())
     }
 
-    /// Takes the write at the head, which has been tried often enough: the writes after it depend on it.
+    /// Removes the write at the head, which was resubmitted too often. Writes behind it depend on
+    /// it.
     pub fn give_up(&mut self, word: Word) -> T {
         let give_up = |queue: &mut Queue<T>| {
             queue.lose(word.pointer());
@@ -269,7 +275,7 @@ impl<T> Queue<T> {
         self.noted(word, || "give-up".to_owned(), give_up, |_| String::new())
     }
 
-    /// What [`Queue::check`] has to say about recovery.
+    /// Relations of recovery, for [`Queue::check`].
     pub(super) fn check_repair(&self, word: Word) -> [(bool, &'static str); 4] {
         let is_settled = self.inquiry == Inquiry::Settle;
         let is_asked = is_settled || self.is_read_back();
@@ -279,11 +285,14 @@ impl<T> Queue<T> {
         [
             (
                 self.repair.as_deref().is_none_or(is_rightly_kept),
-                "what is kept of a failure is kept with a zone that waits",
+                "recovery state exists only if it is not empty and the word waits",
             ),
-            (!has_failed || word.recovers() || word.frozen(), "a failed write is decided by the pointer"),
-            (!is_asked || quiet, "a zone is read back, and settled, when nothing else is there"),
-            (!is_settled || self.is_unsettled(), "settled is what is not"),
+            (
+                !has_failed || word.recovers() || word.frozen(),
+                "failed writes are undecided only while the word recovers or is frozen",
+            ),
+            (!is_asked || quiet, "a read-back or settling excludes other commands"),
+            (!is_settled || self.is_unsettled(), "only an unsettled zone is being settled"),
         ]
     }
 }

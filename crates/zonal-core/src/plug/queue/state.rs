@@ -1,87 +1,89 @@
-//! The states of a plug: what is asked about its zone, for what the zone is made quiet, and what comes of both.
+//! States of a plug: the pending question about its zone, the reason for making it quiet, and the
+//! combination of both.
 
 use super::Queue;
 use crate::plug::word::Word;
 
-/// What is asked about a zone. One question at a time: each answer decides what is asked next.
+/// Pending question about a zone. At most one at a time, since each answer determines the next.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::plug) enum Inquiry {
-    /// Nothing. If the pointer is not known, the device is asked once nothing is in flight.
+    /// None. If the pointer is unknown, the device is asked once nothing is in flight.
     #[default]
     None,
-    /// The device is asked where the zone stands.
+    /// The device is asked for the zone's state.
     Report {
-        /// Something has happened to the zone since: the answer does not count.
+        /// The zone has changed since, so the answer is ignored.
         is_outdated: bool,
     },
-    /// The device is asked to see to it that no command that timed out is executed any more.
+    /// The device is asked to settle the timed-out commands.
     Settle,
-    /// What a failed write may have left is being read back.
+    /// The remains of a failed write are being read back.
     ReadBack {
-        /// Where that write ends, in sectors from the zone's start.
+        /// End of that write, in sectors from the zone's start.
         end: u32,
     },
-    /// The device could not answer, and no request has come since: asking again would spin.
+    /// The device could not answer, and no request has arrived since. Asking again at once would be
+    /// a busy loop.
     GaveUp,
 }
 
 impl Inquiry {
-    /// A request or news has come: the device is worth asking again.
+    /// Allows the device to be asked again, because a request or an event has arrived.
     pub(super) fn renew(&mut self) {
         if *self == Inquiry::GaveUp {
             *self = Inquiry::None;
         }
     }
 
-    /// Whether the device was asked where the zone stands.
+    /// True if the device is asked for the zone's state.
     pub(in crate::plug) fn is_report(self) -> bool {
         matches!(self, Inquiry::Report { .. })
     }
 }
 
-/// For what a zone is made quiet, and how far that is.
+/// Reason for making a zone quiet, and the progress.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::plug) enum Hold {
-    /// For nothing.
+    /// Not wanted.
     #[default]
     None,
-    /// For a reset of all zones: what waited was aborted.
+    /// For a reset of all zones. Waiting writes were aborted.
     Reset {
-        /// How many of the first requests came before that and go first.
+        /// Number of earlier requests still to be issued first.
         ahead: usize,
     },
-    /// For a switch of the mode: what waits stays, for afterwards.
+    /// For a switch of the write mode. Waiting requests are kept.
     Switch,
-    /// It is quiet, until it is released.
+    /// The zone is quiet until it is released.
     Quiet {
-        /// Whether for a switch.
+        /// True for a switch.
         keeps: bool,
     },
 }
 
 impl Hold {
-    /// Whether a thread wants the zone quiet.
+    /// True if the zone is to become or stay quiet.
     pub(in crate::plug) fn is_wanted(self) -> bool {
         self != Hold::None
     }
 
-    /// Whether nothing goes out any more before the zone is released.
+    /// True if nothing more is issued until the zone is released.
     #[inline]
     pub(super) fn is_due(self) -> bool {
         !matches!(self, Hold::None | Hold::Reset { ahead: 1.. })
     }
 
-    /// Whether what waits stays for afterwards.
+    /// True if waiting requests are kept.
     pub(in crate::plug) fn keeps(self) -> bool {
         matches!(self, Hold::Switch | Hold::Quiet { keeps: true })
     }
 
-    /// How many requests go first.
+    /// Number of requests still to be issued first.
     pub(in crate::plug) fn ahead(self) -> usize {
         if let Hold::Reset { ahead } = self { ahead } else { 0 }
     }
 
-    /// Sets how many requests go first, where any do.
+    /// Changes the number of requests to be issued first, if the reason has one.
     #[inline]
     pub(super) fn set_ahead(&mut self, change: impl FnOnce(usize) -> usize) {
         if let Hold::Reset { ahead } = self {
@@ -90,7 +92,7 @@ impl Hold {
     }
 }
 
-/// The state of a plug.
+/// State of a plug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PlugState {
     /// Nothing is in flight, and no request waits.
@@ -103,26 +105,26 @@ pub enum PlugState {
     Appending,
     /// Requests wait.
     Waiting,
-    /// The pointer is not known, and something is in flight.
+    /// The pointer is unknown, and commands are in flight.
     Recovering,
-    /// The device is asked where the zone stands.
+    /// The device is asked for the zone's state.
     Asking,
-    /// The device settles commands that timed out.
+    /// The device is settling timed-out commands.
     Settling,
-    /// What a failed write may have left is being read back.
+    /// The remains of a failed write are being read back.
     ReadingBack,
-    /// The device could not say where the zone stands, and no request has come since.
+    /// The device could not report the zone's state, and no request has arrived since.
     Unknown,
     /// A management command is at the device.
     Frozen,
-    /// A thread wants the zone quiet, which it is not yet.
+    /// The zone is to become quiet, but is not yet.
     Holding,
     /// The zone is quiet for a switch or a reset of all zones.
     Held,
 }
 
 impl PlugState {
-    /// The state of a plug without a queue: no request waits.
+    /// State of a plug without waiting requests.
     fn of_word(word: Word) -> PlugState {
         match (word.in_flight(), word.appending(), word.issuing()) {
             (_, _, true) => PlugState::Issuing,
@@ -132,7 +134,7 @@ impl PlugState {
         }
     }
 
-    /// In small letters, as the graphs name it.
+    /// Name in the graphs, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             PlugState::Idle => "idle",
@@ -153,7 +155,7 @@ impl PlugState {
 }
 
 impl<T> Queue<T> {
-    /// The state of the plug with this word.
+    /// State of the plug with this word.
     pub fn state(&self, word: Word) -> PlugState {
         match (self.hold, self.inquiry) {
             _ if !word.waits() => PlugState::of_word(word),

@@ -1,4 +1,4 @@
-//! The table of recovery by its golden file, and the positions that lead into it.
+//! The recovery table compared with its golden file, and the positions that lead to its rows.
 
 use super::*;
 use crate::units::ZoneIndex;
@@ -106,7 +106,7 @@ fn every_error_of_a_device_is_of_one_class() {
     );
 }
 
-/// What is decided without a doubt about execution is what the error itself says.
+/// Error classes agree with [`DeviceError::is_uncertain`].
 #[test]
 fn classes_agree_with_what_errors_say_of_themselves() {
     for error in DeviceError::all() {
@@ -130,7 +130,7 @@ fn append(at: u32, sectors: u32, error: DeviceError) -> Failed<ZoneIndex> {
     failed(Addressed::Native, at, sectors, error)
 }
 
-/// Decisions and covered sectors where the zone stands at `pointer` and everything up to `issued` was issued.
+/// Decisions and covered sectors with the zone at `pointer` and everything up to `issued` issued.
 fn decided(failed: &[Failed<ZoneIndex>], pointer: u32, issued: u32) -> Vec<(&'static str, u32)> {
     let facts = ZoneFacts { class: ZoneClass::Sequential, pointer, capacity: CAPACITY, issued };
     plan(failed, &facts).iter().map(|v| (word(v.decision), v.covered)).collect()
@@ -165,7 +165,7 @@ fn writes_behind_one_that_was_not_executed_are_sent_again_in_order() {
     let attention = DeviceError::UnitAttention;
     let failures = [write(8, 8, attention), write(16, 8, MISPLACED), write(24, 4, MISPLACED)];
     assert_eq!(decided(&failures, 8, 28), [("redrive", 0); 3]);
-    // What the first has left in the zone changes nothing for the others.
+    // The remains of the first write do not affect the others.
     assert_eq!(decided(&failures, 12, 28), [("verify", 4), ("redrive", 0), ("redrive", 0)]);
 }
 
@@ -186,7 +186,7 @@ fn covered_write_that_is_lost_leaves_no_hole() {
 #[test]
 fn native_appends_are_told_apart_by_counting() {
     let (maybe, medium) = (DeviceError::Aborted, DeviceError::Medium);
-    // 24 sectors were issued from 0 on; what did not fail was acknowledged.
+    // 24 sectors were issued from 0 on. Writes that did not fail were acknowledged.
     let one = [append(8, 8, maybe)];
     assert_eq!(decided(&one, 16, 24), [("redrive", 0)], "nothing of it was written");
     assert_eq!(decided(&one, 20, 24), [("redrive", 4)], "half of it did");
@@ -198,14 +198,14 @@ fn native_appends_are_told_apart_by_counting() {
     assert_eq!(decided(&two, 8, 24), [("redrive", 0); 2]);
     assert_eq!(decided(&two, 16, 24), [("unknown", 8); 2], "one of them was written");
     assert_eq!(decided(&two, 24, 24), [("verify", 8); 2]);
-    // An append that was not executed did not land, whatever the other did.
+    // An append that was not executed wrote nothing, whatever the other one did.
     let mixed = [append(0, 8, DeviceError::Busy), append(8, 8, medium)];
     assert_eq!(decided(&mixed, 8, 24), [("redrive", 0), ("fail", 0)]);
     assert_eq!(decided(&mixed, 12, 24), [("redrive", 4), ("torn", 4)]);
     let facts = ZoneFacts { class: ZoneClass::Sequential, pointer: 16, capacity: CAPACITY, issued: 24 };
     let places: Vec<_> = plan(&mixed, &facts).iter().map(|v| v.at).collect();
     assert_eq!(places, [0, 0], "the first of them left its place to the other");
-    // Unless one of them must have.
+    // Unless one of them must have been executed.
     assert_eq!(decided(&[append(8, 8, DeviceError::Busy)], 24, 24), [("verify", 8)]);
 }
 

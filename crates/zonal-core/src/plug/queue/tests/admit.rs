@@ -1,4 +1,4 @@
-//! Every kind of arriving write in every kind of word.
+//! Admission of every kind of write in every kind of word.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Every event in every state of a plug, those that only a bug can bring included.
+//! Every event in every state of a plug, including those that only a bug can cause.
 
 use super::*;
 use crate::error::DeviceError;
@@ -49,7 +49,7 @@ const ROWS: [&str; 21] = [
     "has issued",
 ];
 
-/// The plug that a column describes.
+/// The plug described by a column.
 fn column(name: &str) -> (Word, Queue<usize>) {
     let (_, state) = name.rsplit_once(' ').unwrap();
     let (state, waiting) = state.split_once('+').unwrap_or((state, "0"));
@@ -170,7 +170,8 @@ fn positional_write_that_goes_out_ends_the_memory_of_a_loss() {
     assert_eq!(queue.lost_at, None);
 }
 
-/// The first failed write of four sectors at 8 is sent again, the second of four at 12 is lost, and one waits at 20.
+/// Two failed writes of four sectors: the one at 8 is resubmitted, the one at 12 is lost. A third
+/// one waits at 20.
 fn lost_behind_one_that_is_sent_again() -> (Word, Queue<usize>) {
     let (word, mut queue) = column("recovers 8/1rw+1");
     queue.pop();

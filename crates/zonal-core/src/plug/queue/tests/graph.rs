@@ -1,4 +1,4 @@
-//! The states of a plug and what leads from one to another, found by walking every path in a tiny zone.
+//! States of a plug and the transitions between them, found by exploring all paths in a tiny zone.
 
 use super::shell::{Sent, Shell, Write};
 use super::*;
@@ -15,13 +15,13 @@ const TINY: Rules = Rules {
     writes_in_flight_max: 1,
 };
 
-/// The same with a window, whose writes take a while to reach the device.
+/// Rules with a window, where a write takes a while to reach the device.
 const WINDOW: Rules = Rules { appends_in_flight_max: 0, writes_in_flight_max: 2, ..TINY };
 
-/// Waiting requests beyond which none is added: one more shows nothing new.
+/// Limit of waiting requests: more of them add no new states.
 const WAITING_MAX: usize = 2;
 
-/// What the queue says of itself, which agrees with what is at the device.
+/// State according to the queue, checked against the commands at the device.
 fn state(plug: &Shell) -> PlugState {
     let state = plug.queue.state(plug.word);
     let has = |f: fn(&Sent) -> bool| plug.sent.iter().any(f);
@@ -47,7 +47,7 @@ enum GraphStep {
     Issued,
 }
 
-/// Every step that can follow.
+/// All possible next steps.
 fn steps(plug: &Shell) -> Vec<GraphStep> {
     let mut steps = vec![GraphStep::Distrust];
     if plug.queue.len() < WAITING_MAX {
@@ -62,7 +62,8 @@ fn steps(plug: &Shell) -> Vec<GraphStep> {
                 continue;
             }
             Sent::Write { native, at, sectors, .. } => {
-                // Of a window, what has reached the device stays there, and what may not be known to it goes alone.
+                // In a window, a write that has reached the device cannot be withdrawn, and a write
+                // that can be retried is issued alone.
                 let is_window = plug.rules.writes_in_flight_max > 1;
                 let is_on_its_way = plug.word.issuing() && at + sectors == plug.word.pointer();
                 steps.extend((!is_window || is_on_its_way).then_some(GraphStep::Withdraw(n)));
@@ -97,7 +98,7 @@ fn go(plug: &mut Shell, step: GraphStep) {
     }
 }
 
-/// What the graph calls a step, by its place in the labels.
+/// Label of a step in the graph, with its sort position.
 fn label(plug: &Shell, step: GraphStep) -> (usize, &'static str) {
     let sent = |n: usize| &plug.sent[n];
     match step {
@@ -141,12 +142,13 @@ fn graph_of_states_with_a_window_is_the_drawn_one() {
     assert_graph(WINDOW, drawn_states("With a window of writes in flight (mode `pipelined`):"));
 }
 
-/// Replays the record of a path that ends in doubt: each step has to lead where it led.
+/// Replays the record of a path that ends with an unknown pointer: each step must lead to the
+/// recorded outcome.
 fn assert_record_replays(rules: Rules, path: &[GraphStep]) {
     let mut plug = Shell::new(rules);
     plug.lags = true;
     for &step in path {
-        // A record ends with the trouble that it is about.
+        // The record ends with the recovery.
         plug.queue.begin_flight();
         go(&mut plug, step);
     }
@@ -157,7 +159,8 @@ fn assert_record_replays(rules: Rules, path: &[GraphStep]) {
     assert_eq!(replayed.difference, None, "{path:?}\n{record}");
 }
 
-/// Walks every path, checks the plug after each step, and compares what leads from where to where.
+/// Explores all paths, checks the plug after each step, and compares the transitions with the
+/// graph.
 fn assert_graph(rules: Rules, drawn: &str) {
     let mut edges: BTreeMap<(PlugState, PlugState), BTreeSet<(usize, &str)>> = BTreeMap::new();
     let mut seen = HashSet::new();

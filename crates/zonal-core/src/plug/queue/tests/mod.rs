@@ -31,10 +31,10 @@ const fn window(writes_in_flight_max: u32) -> Rules {
     Rules { writes_in_flight_max, ..rules(0) }
 }
 
-/// What the rules of all rows of a table allow together.
+/// Rules that allow what any row of a table does.
 const ALL: Rules = Rules { writes_in_flight_max: 3, ..rules(3) };
 
-/// The rules of a row, and the rest of its name.
+/// Rules of a row, and the rest of its name.
 fn rules_of(row: &str) -> (Rules, &str) {
     match row.split_once(' ') {
         Some(("native", _)) => (rules(3), row),
@@ -43,7 +43,8 @@ fn rules_of(row: &str) -> (Rules, &str) {
     }
 }
 
-/// A table: its columns' names, and its rows' names with their cells. Lines that begin with `#` are comments.
+/// A table: names of the columns, and the rows with their names and cells. Lines that begin with
+/// `#` are comments.
 struct Table {
     columns: Vec<&'static str>,
     rows: Vec<(&'static str, Vec<&'static str>)>,
@@ -64,7 +65,8 @@ impl Table {
         Table { columns, rows }
     }
 
-    /// Compares every cell with what `ours` says for (row, column); no row or column may be missing from `names`.
+    /// Compares every cell with `ours` for (row, column). No row or column in `names` may be
+    /// missing.
     fn compare(&self, rows: &[&str], columns: &[&str], ours: impl Fn(&str, &str) -> String) {
         assert_eq!(self.columns, columns, "columns of the table");
         assert_eq!(self.rows.iter().map(|r| r.0).collect::<Vec<_>>(), rows, "rows of the table");
@@ -81,7 +83,7 @@ impl Table {
     }
 }
 
-/// How the tables write an error.
+/// Notation of an error in the tables.
 fn error(e: RequestError) -> &'static str {
     match e {
         RequestError::NotAtWritePointer { .. } => "!place",
@@ -95,7 +97,7 @@ fn error(e: RequestError) -> &'static str {
     }
 }
 
-/// How the tables write a word: pointer, commands in flight, flags.
+/// Notation of a word in the tables: pointer, commands in flight, flags.
 fn show(word: Word) -> String {
     let mut s = format!("{}/{}", word.pointer(), word.in_flight());
     let alone = word.brings_news(window(2).writes_in_flight_max) && word.in_flight() == 1 && !word.issuing();
@@ -129,13 +131,14 @@ fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
     word
 }
 
-/// A word with `in_flight` writes in flight while one is being submitted: one of them, or, of 0, one already completed.
+/// A word with `in_flight` writes in flight while one is being submitted: one of these or, if 0,
+/// one that has already completed.
 fn issuing(pointer: u32, in_flight: u32) -> Word {
     let issuing = word(pointer, in_flight, false).issued_as(WriteKind::At(pointer), 0, &window(3));
     issuing.completed()
 }
 
-/// A word with one write in flight that goes alone.
+/// A word with one write in flight, issued alone.
 fn alone(pointer: u32) -> Word {
     word(pointer, 0, false).issued_as(WriteKind::Alone(pointer), 0, &window(3))
 }

@@ -1,4 +1,5 @@
-//! The plug against a model of plain lists: no bits, no counters, nothing that is not looked up when it is needed.
+//! The plug compared with a model of plain lists, without bits or counters: it looks up everything
+//! on demand.
 
 use super::shell::{End, Sent, Shell, Write};
 use super::*;
@@ -13,12 +14,12 @@ enum WaitingRequest {
     Hold,
 }
 
-/// A zone that looks at everything each time.
+/// A zone that scans everything each time.
 #[derive(Clone)]
 struct Naive {
     rules: Rules,
     class: ZoneClass,
-    /// Where the zone stood when that was last known for certain, and what was issued since.
+    /// Last pointer known for certain, and the writes issued since.
     known: u32,
     issued_since: Vec<(u32, u32)>,
     trusted: bool,
@@ -28,10 +29,11 @@ struct Naive {
     waiting: Vec<WaitingRequest>,
     sent: Vec<Sent>,
     ended: Vec<(u32, End)>,
-    /// A write of a window is being submitted, and whether it stays so until it is said to have arrived.
+    /// A write of a window is being submitted. With `lags`, that lasts until its arrival is
+    /// reported.
     on_its_way: bool,
     lags: bool,
-    /// The last write that went out without company.
+    /// The last write that was issued alone.
     alone: Option<u32>,
 }
 
@@ -71,7 +73,7 @@ impl Naive {
         self.sent.iter().any(|s| !matches!(s, Sent::Write { .. }))
     }
 
-    /// Whether a write of this kind may join what is at the device.
+    /// True if a write of this kind may be issued alongside those at the device.
     fn may_go(&self, kind: WriteKind) -> bool {
         let room = |most| (self.sent.len() as u32) < most;
         let joins = match kind {
@@ -84,25 +86,25 @@ impl Naive {
         !self.on_its_way && (self.sent.is_empty() || joins)
     }
 
-    /// Whether what is out are writes that others may join, in order.
+    /// True if the writes at the device may be joined by others, in order.
     fn may_be_joined(&self) -> bool {
         let may = |s: &Sent| matches!(s, Sent::Write { native: false, tokens, .. } if self.alone != Some(tokens[0]));
         self.sent.iter().all(may)
     }
 
-    /// Whether a write that is out has no company, nor will have any.
+    /// True if a write at the device excludes all others.
     fn is_alone(&self, token: u32) -> bool {
         self.rules.writes_in_flight_max <= 1 || self.alone == Some(token)
     }
 
-    /// Whether a write that is out may still turn out not to have reached the device: of a window only the write
-    /// that is being submitted.
+    /// True if a write at the device may still turn out not to have reached it. In a window, only
+    /// the write being submitted.
     fn may_be_withdrawn(&self, token: u32) -> bool {
         let is_last = self.issued_since.last().is_some_and(|i| i.0 == token);
         self.is_alone(token) || self.on_its_way && is_last
     }
 
-    /// Whether something that is out may still move the pointer in a way that a write depends on.
+    /// True if a command at the device may still move the pointer in a way that a write depends on.
     fn is_unsure(&self) -> bool {
         !self.sent.is_empty() && !self.only_appends_are_out()
     }
@@ -141,7 +143,7 @@ impl Naive {
             || self.place(write).is_err() && self.is_unsure();
         if must_wait && !refused_at_once {
             self.waiting.push(WaitingRequest::Write(token, write));
-            // A new request has come: ask again.
+            // A new request has arrived, so the device is asked again.
             self.report_failed = false;
             return self.settle();
         }
@@ -195,7 +197,7 @@ impl Naive {
         self.settle();
     }
 
-    /// The zone was brought here on purpose.
+    /// Sets a pointer known for certain.
     fn stands_at(&mut self, pointer: u32) {
         self.known = pointer;
         self.issued_since.clear();
@@ -267,7 +269,7 @@ impl Naive {
         self.settle();
     }
 
-    /// The write that was being submitted has arrived.
+    /// The write being submitted has reached the device.
     fn issued(&mut self) {
         self.on_its_way = false;
         self.settle();
@@ -291,7 +293,7 @@ impl Naive {
         }
     }
 
-    /// Does one thing, if there is one to do.
+    /// Performs one step, if there is one.
     fn step(&mut self) -> bool {
         if self.is_closed_to_others() {
             return false;
@@ -333,7 +335,7 @@ impl Naive {
         goes
     }
 
-    /// Sends a write that waited, with those after it that may share its command.
+    /// Issues a waiting write, merged with those behind it if possible.
     fn issue(&mut self, at: u32, token: u32, write: Write) {
         let (mut tokens, mut sectors) = (vec![token], write.sectors);
         while write.mergeable
@@ -350,13 +352,13 @@ impl Naive {
             self.waiting.remove(0);
         }
         if write.kind != WriteKind::Append {
-            // Whose place it takes is lost no more.
+            // The place of the lost write is taken.
             self.lost = self.lost.filter(|&lost_at| at + sectors <= lost_at);
         }
         self.send(at, write, tokens, sectors);
     }
 
-    /// Where a write would continue everything that is issued or waits, if all goes well.
+    /// Offset behind all issued and waiting writes, if all succeed.
     fn tail(&self) -> u32 {
         let begin = if self.sent.contains(&Sent::ResetAll) { 0 } else { self.pointer() };
         self.waiting.iter().fold(begin, |at, w| match w {
@@ -367,14 +369,15 @@ impl Naive {
     }
 }
 
-/// What was to follow a write is aborted when that has ended: the order of the ends is not the naive one's.
+/// Sorted by token: the real plug aborts the rest of a chain only when its current write completes,
+/// so the order differs.
 fn by_token(ended: &[(u32, End)]) -> Vec<(u32, End)> {
     let mut ended = ended.to_vec();
     ended.sort_by_key(|e| e.0);
     ended
 }
 
-/// What happens; `pick` chooses among what is at the device.
+/// An event. `pick` selects among the commands at the device.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Write {
@@ -407,7 +410,7 @@ enum Happening {
     Hold,
     Distrust,
     Issued,
-    /// Of the writes that wait, every third one.
+    /// Cancels every third waiting write.
     Cancel {
         pick: u32,
     },
@@ -437,7 +440,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// Both plugs, and who has come.
+/// Both plugs, and the tokens used so far.
 struct Pair {
     real: Shell,
     naive: Naive,
@@ -536,7 +539,8 @@ impl Pair {
                     self.naive.hold();
                 }
             }
-            // The naive one knows no chain: for it the writes of one wait, and a loss is not forgotten.
+            // The naive plug has no chains: their writes are still waiting there, and it does not
+            // forget a loss.
             Happening::Cancel { .. } if self.real.follow_still() > 0 => {}
             Happening::Cancel { pick } => {
                 let waits = |token: u32| {
@@ -561,7 +565,7 @@ impl Pair {
         }
     }
 
-    /// Both agree, and what must always hold does.
+    /// Checks that both agree, and the invariants.
     fn check(&mut self) -> Result<(), TestCaseError> {
         let Pair { real, naive, .. } = self;
         prop_assert_eq!(&real.sent, &naive.sent);
@@ -591,7 +595,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Lets everything end.
+    /// Completes everything.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         while !self.real.sent.is_empty() || self.naive.on_its_way {
             self.happen(Happening::Issued);

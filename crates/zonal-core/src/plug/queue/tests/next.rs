@@ -1,4 +1,4 @@
-//! The next step for everything that can wait in every state of a plug.
+//! The next step for every kind of waiting request in every state of a plug.
 
 use super::*;
 
@@ -27,7 +27,7 @@ const COLUMNS: [&str; 20] = [
     "alone 8x1",
 ];
 
-/// The plug that a column names, with no request waiting yet.
+/// The plug described by a column, without waiting requests.
 fn column(name: &str) -> (Word, Queue<usize>) {
     let mut queue = Queue::default();
     let (state, place) = name.rsplit_once(' ').unwrap_or((name, "16"));
@@ -113,7 +113,7 @@ fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
     Item { kind, mergeable, token }
 }
 
-/// The step as the table writes it, and what it has to do to the word.
+/// Notation of the step in the table, and its effect on the word.
 fn step(before: Word, step: Next, head: Option<RequestKind>, rules: &Rules) -> (String, Word) {
     match step {
         Next::Nothing => ("-".into(), before),
@@ -172,7 +172,7 @@ fn order_of_issue_is_the_order_of_arrival() {
     word = word.completed();
     let rules = Rules { merge_sectors_max: 6, ..rules(0) };
     let mut order = Vec::new();
-    // The write in flight had no length; the first of the four has moved to the pointer.
+    // The write in flight had no length. The first of the four writes is moved to the pointer.
     word = word.at(ZoneClass::Sequential, 4);
     while let (after, Next::Issue { at, parts, .. }) = queue.next(word, &rules) {
         order.push((at, (0..parts).map(|_| queue.pop()).collect::<Vec<_>>()));

@@ -1,13 +1,14 @@
-//! One zone's plug in front of a device: what the write path does for many zones and threads, for one zone in order.
+//! One zone's plug in front of a device: the single-threaded equivalent of the write path for one
+//! zone.
 
 use super::*;
 use crate::plug::Admission;
 use std::collections::VecDeque;
 
-/// Most writes that follow one.
+/// Maximum length of a chain.
 const CHAIN_MAX: usize = 3;
 
-/// Something at the device.
+/// A command at the device.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Sent {
     Write {
@@ -21,25 +22,25 @@ pub(super) enum Sent {
         token: u32,
     },
     Report,
-    /// The reset of all zones, once this zone is quiet.
+    /// The reset of all zones, issued once this zone is quiet.
     ResetAll,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
     Done,
-    /// The device said no.
+    /// The device failed the command.
     Failed,
     Refused(RequestError),
     Aborted,
-    /// The device could not say where the zone stands.
+    /// The device could not report the zone's pointer.
     NoAnswer,
     Withdrawn,
     Cancelled,
 }
 
-/// A write as it is submitted.
+/// A write as submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Write {
     pub(super) kind: WriteKind,
@@ -52,12 +53,12 @@ pub(super) struct Shell {
     pub(super) rules: Rules,
     pub(super) word: Word,
     pub(super) queue: Queue<u32>,
-    /// In the order in which they were issued.
+    /// In order of issue.
     pub(super) sent: Vec<Sent>,
     pub(super) ended: Vec<(u32, End)>,
-    /// What follows the write at the device, in order, with its offsets.
+    /// Chain behind the write at the device: items in order, with their offsets.
     following: VecDeque<(u32, Item<u32>)>,
-    /// Whether the submission of a window's write lasts until [`Shell::issued`].
+    /// True if the submission of a window's write lasts until [`Shell::issued`].
     pub(super) lags: bool,
 }
 
@@ -96,7 +97,7 @@ impl Shell {
         self.settle();
     }
 
-    /// The device ends what was sent as number `n`.
+    /// Completes command number `n` at the device.
     pub(super) fn end(&mut self, n: usize, ok: bool) {
         match self.sent.remove(n) {
             Sent::Write { tokens, .. } => {
@@ -126,7 +127,7 @@ impl Shell {
         self.settle();
     }
 
-    /// A write never reached the device and its request ends.
+    /// Ends a request because its write never reached the device.
     pub(super) fn withdraw(&mut self, n: usize) {
         let Sent::Write { tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
         self.word = self.word.unissued(sectors);
@@ -135,7 +136,7 @@ impl Shell {
         self.settle();
     }
 
-    /// A positional write was not executed and is to be done in another way.
+    /// Resubmits a positional write alone because it was not executed.
     pub(super) fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
         let kind = RequestKind::Write(WriteKind::Alone(at), sectors);
@@ -166,7 +167,7 @@ impl Shell {
         self.settle();
     }
 
-    /// What waits in the queue and `is_cancelled` is taken out. Returns it.
+    /// Cancels waiting requests and returns them.
     pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&u32) -> bool) -> Vec<u32> {
         let mut cancelled = Vec::new();
         self.queue.cancel(self.word, is_cancelled, &mut cancelled);
@@ -180,7 +181,7 @@ impl Shell {
         self.settle();
     }
 
-    /// What was to follow is back in the queue, or aborted.
+    /// Returns the rest of the chain to the queue, or aborts it.
     fn break_chain(&mut self) {
         if self.following.is_empty() {
             return;
@@ -191,23 +192,24 @@ impl Shell {
         self.abort(aborted, End::Aborted);
     }
 
-    /// The ends so far, and those that a recall has in store.
+    /// Results so far, including those that a recall will produce.
     pub(super) fn ended_and_aborted(&self) -> Vec<(u32, End)> {
         let aborted = self.following.iter().filter(|_| self.word.wants_quiet());
         self.ended.iter().cloned().chain(aborted.map(|(_, item)| (item.token, End::Aborted))).collect()
     }
 
-    /// Sectors of what is still to follow.
+    /// Sectors of the rest of the chain.
     pub(super) fn promised(&self) -> u32 {
         self.following.iter().map(|(_, item)| item.kind.sectors()).sum()
     }
 
-    /// How many writes do not wait in the queue any more but follow a write that is at the device.
+    /// Number of writes in the chain behind the one at the device, which no longer wait in the
+    /// queue.
     pub(super) fn follow_still(&self) -> usize {
         if self.word.wants_quiet() { 0 } else { self.following.len() }
     }
 
-    /// Takes what may follow the write that goes out.
+    /// Adds writes to the chain behind the one being issued.
     fn chain(&mut self) {
         while self.following.len() < CHAIN_MAX
             && let Some((word, at)) = self.queue.follow(self.word, &self.rules)
@@ -231,13 +233,13 @@ impl Shell {
         }
     }
 
-    /// The write of a window that was being submitted has reached the device.
+    /// The write being submitted has reached the device.
     pub(super) fn issued(&mut self) {
         self.word = self.word.has_issued();
         self.settle();
     }
 
-    /// One step after the other until there is none.
+    /// Applies all steps.
     fn settle(&mut self) {
         while self.word.waits() {
             let (word, next) = self.queue.next(self.word, &self.rules);
@@ -251,7 +253,7 @@ impl Shell {
                         self.chain();
                     }
                     if !self.following.is_empty() {
-                        // The zone waits on, for what follows.
+                        // The zone stays waiting because of the chain.
                         break;
                     }
                 }

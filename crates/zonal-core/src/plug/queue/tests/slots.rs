@@ -1,4 +1,4 @@
-//! Zones that have to ask for a slot before they are written.
+//! Zones that need a slot before they are written.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn manage(op: Op) -> Item<u32> {
     Item { kind: RequestKind::Manage(op), mergeable: false, token: 99 }
 }
 
-/// A zone without a slot, at 8, with these waiting.
+/// A zone without a slot, at 8, with these requests waiting.
 fn waiting(items: impl IntoIterator<Item = Item<u32>>) -> (Queue<u32>, Word) {
     let mut queue = Queue::default();
     let word = word(8, 0, false).without_slot().waiting();
