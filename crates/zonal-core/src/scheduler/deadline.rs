@@ -7,49 +7,49 @@ use super::parts::Parts;
 use super::pick::{next_write, oldest_write};
 use crate::units::{Nanos, Sector, Sectors, ZoneIndex};
 
-/// A read or write that is to wait for its turn.
+/// A read or write to be scheduled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<T> {
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// Where it begins.
+    /// First sector.
     pub sector: Sector,
-    /// How long it is.
+    /// Length.
     pub sectors: Sectors,
-    /// Its zone, if it is a write to a sequential one: it then waits while that is locked. Either all writes of a zone
-    /// name it or none does.
+    /// Zone of a write to a sequential zone: the write waits while that zone is locked. Set it for
+    /// all writes of a zone or for none.
     pub zone: Option<ZoneIndex>,
-    /// Whether it may leave together with others.
+    /// True if it may be merged with others.
     pub mergeable: bool,
-    /// What the caller knows it by.
+    /// The caller's token.
     pub token: T,
 }
 
-/// What became of a request that was put in.
+/// Result of inserting a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inserted {
-    /// It waits on its own.
+    /// The request waits on its own.
     Queued,
-    /// It is now part of a request that waited.
+    /// The request was merged into a waiting one.
     Merged,
 }
 
-/// What is to go to the device.
+/// A request for the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dispatched<T> {
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// Where it begins.
+    /// First sector.
     pub sector: Sector,
-    /// How long it is, all parts together.
+    /// Total length of all parts.
     pub sectors: Sectors,
-    /// The zone that the caller locks until it has completed.
+    /// Zone to be locked by the caller until completion.
     pub zone: Option<ZoneIndex>,
-    /// Its requests, in ascending address.
+    /// The merged requests, in ascending order of address.
     pub parts: Parts<T>,
 }
 
-/// What waits, and the rules by which it leaves: those of the [module](super).
+/// Waiting requests, dispatched by the rules of the [module](super).
 #[derive(Debug)]
 pub struct Scheduler<T> {
     options: Options,
@@ -57,57 +57,57 @@ pub struct Scheduler<T> {
     reads: Lane<T>,
     writes: Lane<T>,
     arrivals: Arrival,
-    /// Direction of the running batch.
+    /// Direction of the current batch.
     last: Direction,
-    /// Requests of the running batch that have left.
+    /// Number of requests of the current batch dispatched so far.
     batching: u32,
-    /// How often reads went although writes could have gone.
+    /// Number of times that reads were preferred to issuable writes.
     starved: u32,
 }
 
 impl<T> Scheduler<T> {
-    /// With nothing waiting.
+    /// Creates an empty scheduler.
     ///
     /// # Panics
-    /// If zones have no size.
+    /// If the zone size is 0.
     pub fn new(options: Options, limits: Limits) -> Scheduler<T> {
         assert!(limits.zone_size.0 > 0, "zones have a size");
         let (reads, writes) = (Lane::new(), Lane::new());
-        // As in Linux, where the first decision is one about a batch of writes that was never begun.
+        // As in Linux: the first decision is made as if a batch of writes had ended.
         let last = Direction::Write;
         Scheduler { options, limits, reads, writes, arrivals: 0, last, batching: 0, starved: 0 }
     }
 
-    /// The settings.
+    /// Options in effect.
     pub const fn options(&self) -> Options {
         self.options
     }
 
-    /// Changes the settings. Deadlines of what waits stay.
+    /// Changes the options. Deadlines of waiting requests stay.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
 
-    /// Number of waiting requests; those that have joined count as one.
+    /// Number of waiting requests; merged ones count as one.
     pub fn len(&self) -> usize {
         self.reads.len() + self.writes.len()
     }
 
-    /// Whether nothing waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
-    /// When the first of the oldest read and the oldest write expires. Nothing has to happen then: it only changes what
-    /// the next batch begins with.
+    /// Earliest deadline among the oldest read and the oldest write. No call is required at that
+    /// time: an expired request only affects the start of the next batch.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.reads.deadline().into_iter().chain(self.writes.deadline()).min()
     }
 
-    /// Puts in a request. It may join a waiting one, and may make two of them join.
+    /// Inserts a request. It may be merged with a waiting one, and may connect two of them.
     ///
     /// # Panics
-    /// If the request is empty, does not lie in the zone that it names, or goes beyond 2^64.
+    /// If the request is empty, extends beyond its zone, or extends beyond 2^64.
     pub fn insert(&mut self, now: Nanos, request: Request<T>) -> Inserted {
         let Request { direction, sector, sectors, zone, mergeable, token } = request;
         assert!(sectors.0 > 0, "a request has a length");
@@ -131,10 +131,12 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// What goes to the device now, if anything may. The caller locks its zone before it asks again.
+    /// Returns the next request for the device, if any may be issued. The caller locks its zone
+    /// before the next call.
     ///
-    /// Answers nothing only if no read waits and every write is held back by a locked zone: its own, or on a rotational
-    /// drive that of the write where its run begins. It is worth asking again once a zone was unlocked or something came.
+    /// Returns `None` only if no read waits and every write is blocked by a locked zone: its own,
+    /// or on a rotational drive the zone at the start of its run. Call again after a zone was
+    /// unlocked or a request was inserted.
     pub fn dispatch(&mut self, now: Nanos, is_locked: impl Fn(ZoneIndex) -> bool) -> Option<Dispatched<T>> {
         let key = match self.batched(&is_locked) {
             Some(key) => key,
@@ -155,26 +157,27 @@ impl<T> Scheduler<T> {
         first.is_some_and(|key| key.0 < self.limits.zone_end(zone))
     }
 
-    /// Takes back the writes of a sequential zone, in ascending address: it is going to be reset.
+    /// Removes the writes of a sequential zone that is about to be reset, in ascending order of
+    /// address.
     pub fn remove_zone(&mut self, zone: ZoneIndex) -> Vec<T> {
         let sectors = self.limits.zone_start(zone)..self.limits.zone_end(zone);
         self.writes.remove_range(sectors).into_iter().flat_map(|entry| entry.parts).collect()
     }
 
-    /// Compares the orders of address and of arrival with each other.
+    /// Compares the order by address with the order by arrival.
     ///
     /// # Errors
-    /// What differs.
+    /// A description of the difference.
     pub fn check(&self) -> Result<(), String> {
         self.reads.check().and_then(|()| self.writes.check())
     }
 
-    /// The next of the running batch.
+    /// Next request of the current batch.
     fn batched(&self, is_locked: &impl Fn(ZoneIndex) -> bool) -> Option<Key> {
         if self.batching >= self.options.fifo_batch { None } else { self.next(self.last, is_locked) }
     }
 
-    /// Which way the next batch goes. Counts how often writes that could have gone did not.
+    /// Direction of the next batch. Counts how often issuable writes were passed over.
     fn direction(&mut self, is_locked: &impl Fn(ZoneIndex) -> bool) -> Option<Direction> {
         if !self.reads.is_empty() {
             if self.oldest(Direction::Write, is_locked).is_none() {
@@ -191,8 +194,8 @@ impl<T> Scheduler<T> {
         Some(Direction::Write)
     }
 
-    /// On from the last place, unless the oldest of this direction has expired, whether or not it may go, or nothing
-    /// lies after that place.
+    /// First request of a batch: the next one in address order, or the oldest issuable one if none
+    /// follows, or if the oldest of this direction has expired, issuable or not.
     fn first_of_batch(
         &self,
         now: Nanos,
@@ -222,7 +225,8 @@ impl<T> Scheduler<T> {
         let (direction, limits) = (self.last, self.limits);
         let lane = self.lane_mut(direction);
         let Entry { sectors, zone, parts, .. } = lane.remove(key);
-        // A write of the same zone that comes later may lie lower, so the search continues from the zone's start.
+        // A later write of the same zone may have a lower address, so the search continues from the
+        // zone's start.
         lane.latest = zone.map_or(key.0, |zone| limits.zone_start(zone));
         Dispatched { direction, sector: sector(key), sectors, zone, parts }
     }

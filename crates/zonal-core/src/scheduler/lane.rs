@@ -5,10 +5,10 @@ use crate::units::{Nanos, Sector, Sectors, ZoneIndex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Order of arrival. Unique in a scheduler: 2^64 requests do not come.
+/// Order of arrival, unique within a scheduler. Does not overflow in practice.
 pub(super) type Arrival = u64;
 
-/// Place in the order of addresses. Requests at one address are in order of arrival.
+/// Position in address order. Requests at the same address are in order of arrival.
 pub(super) type Key = (u64, Arrival);
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Entry<T> {
     pub parts: Parts<T>,
 }
 
-/// What may become of two requests that touch.
+/// Rules for merging adjacent requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeRules {
     pub sectors_max: Sectors,
@@ -30,9 +30,9 @@ pub(super) struct MergeRules {
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     sorted: BTreeMap<Key, Entry<T>>,
-    /// Address of each entry of `sorted`, by its arrival: the oldest first.
+    /// Address of each entry of `sorted` by arrival, oldest first.
     fifo: BTreeMap<Arrival, u64>,
-    /// Where the next batch looks first.
+    /// Address at which the search for the next batch starts.
     pub latest: u64,
 }
 
@@ -53,22 +53,22 @@ impl<T> Lane<T> {
         &self.sorted[&key]
     }
 
-    /// The first entry at `sector` or after it.
+    /// First entry at or behind `sector`.
     pub fn from(&self, sector: u64) -> Option<Key> {
         self.sorted.range((sector, 0)..).next().map(|(&key, _)| key)
     }
 
-    /// From `key` on, in ascending address.
+    /// Entries from `key` on, in ascending order of address.
     pub fn entries_from(&self, key: Key) -> impl Iterator<Item = (Key, &Entry<T>)> {
         self.sorted.range(key..).map(|(&key, entry)| (key, entry))
     }
 
-    /// All entries, the oldest first.
+    /// All entries, oldest first.
     pub fn by_age(&self) -> impl Iterator<Item = Key> {
         self.fifo.iter().map(|(&arrival, &sector)| (sector, arrival))
     }
 
-    /// When the oldest entry expires.
+    /// Deadline of the oldest entry.
     pub fn deadline(&self) -> Option<Nanos> {
         self.by_age().next().map(|key| self.get(key).deadline)
     }
@@ -88,10 +88,11 @@ impl<T> Lane<T> {
         self.sorted.insert(key, entry);
     }
 
-    /// Joins `entry`, which just came, with the entry that ends where it begins, and that with the one after, or else
-    /// with the entry that begins where it ends. The join is as old as the older.
+    /// Merges a new entry with the one that ends at its start, and the result with the one behind,
+    /// or else with the entry that starts at its end. The merged entry has the age of the older
+    /// one.
     ///
-    /// Returns whether it has joined; otherwise it is put in as it is.
+    /// Returns true if it was merged; otherwise it is inserted on its own.
     pub fn merge_or_insert(&mut self, key: Key, entry: Entry<T>, rules: MergeRules) -> bool {
         let before = self.before(key).filter(|(k, e)| touches(*k, e, key.0) && fits(e, &entry, rules));
         if let Some(before) = before.map(|(k, _)| k) {
@@ -121,7 +122,7 @@ impl<T> Lane<T> {
         entry.parts.append(later.parts);
     }
 
-    /// Joins the entry `key`, which has grown, with the one after it if they touch now.
+    /// Merges the entry `key`, which has grown, with the one behind it if they are adjacent now.
     fn close_gap(&mut self, key: Key, rules: MergeRules) {
         let entry = self.get(key);
         let end = key.0 + entry.sectors.0;
@@ -137,14 +138,14 @@ impl<T> Lane<T> {
         self.insert((key.0, key.1.min(behind.1)), joined);
     }
 
-    /// Takes out everything that begins in `sectors`, in ascending address.
+    /// Removes all entries that start in `sectors`, in ascending order of address.
     pub fn remove_range(&mut self, sectors: Range<u64>) -> Vec<Entry<T>> {
         let within = self.sorted.range((sectors.start, 0)..(sectors.end, 0));
         let keys: Vec<Key> = within.map(|(&key, _)| key).collect();
         keys.into_iter().map(|key| self.remove(key)).collect()
     }
 
-    /// Compares the two orders with each other.
+    /// Compares both orders.
     pub fn check(&self) -> Result<(), String> {
         let sorted: BTreeMap<Arrival, u64> =
             self.sorted.keys().map(|&(sector, arrival)| (arrival, sector)).collect();
@@ -155,12 +156,12 @@ impl<T> Lane<T> {
     }
 }
 
-/// Whether the entry ends where `sector` is.
+/// True if the entry ends at `sector`.
 pub(super) fn touches<T>((start, _): Key, entry: &Entry<T>, sector: u64) -> bool {
     start + entry.sectors.0 == sector
 }
 
-/// Whether two entries that touch may leave as one: never across zones, which take their writes apart from each other.
+/// True if two adjacent entries may be merged. Never across zones, which are written separately.
 fn fits<T>(a: &Entry<T>, b: &Entry<T>, rules: MergeRules) -> bool {
     let short = a.sectors.0 + b.sectors.0 <= rules.sectors_max.0;
     a.mergeable && b.mergeable && a.zone == b.zone && short

@@ -1,36 +1,38 @@
-//! Deadline scheduler for drives whose zones are locked by the write at the device.
+//! Deadline scheduler for drives with zones locked by the write at the device.
 //!
-//! How Linux kept the writes of a zone in order before zone write plugging: `mq-deadline` sorts what waits and gives out
-//! at most one write a zone. The thread that issues it locks the zone until the write has completed. Here it is the
-//! baseline that plugs are compared with.
+//! This is how Linux kept the writes of a zone in order before zone write plugging: `mq-deadline`
+//! sorts waiting requests and dispatches at most one write per zone. The issuing thread locks the
+//! zone until the write has completed. Here it is the baseline for comparison with plugs.
 //!
-//! Owns the requests that wait, in two lanes, reads and writes, each sorted by address and by arrival. Owns no lock:
-//! [`Scheduler::dispatch`] asks its caller which zones are locked, and the caller locks the zone of the write it gets.
-//! Owns no payload and no clock.
+//! Owns the waiting requests, in two lanes for reads and writes, each sorted by address and by
+//! arrival. Owns no locks: [`Scheduler::dispatch`] asks its caller which zones are locked, and the
+//! caller locks the zone of a dispatched write. Owns no payload and no clock.
 //!
-//! # The rules, and where they are
+//! # Rules and their implementation
 //! | rule of mq-deadline | here |
 //! |---|---|
-//! | a request joins a waiting request that it continues or precedes, up to the largest command; the join keeps the older's deadline | [`Scheduler::insert`], `lane` |
-//! | a batch continues in ascending address, `fifo_batch` requests at most, reads or writes and not both | `Scheduler::batched` |
-//! | at a batch's end reads go first, until they have done so `writes_starved` times while a write could have gone | `Scheduler::direction` |
-//! | a new batch continues from the last address of its direction, unless the oldest has expired or nothing lies after it | `Scheduler::first_of_batch` |
-//! | a write whose zone is locked is passed over, in address order and in order of arrival | `pick` |
-//! | the oldest write stands for its zone: what goes is the zone's lowest | `pick` |
-//! | on a rotational drive a run of adjacent writes is passed over as a whole, and never entered in its middle by age | `pick` |
+//! | a request is merged with an adjacent waiting one, up to the largest command; the result keeps the older deadline | [`Scheduler::insert`], `lane` |
+//! | a batch continues in ascending order of address, with at most `fifo_batch` requests, either reads or writes | `Scheduler::batched` |
+//! | at the end of a batch reads are preferred, at most `writes_starved` times while a write could be issued | `Scheduler::direction` |
+//! | a new batch continues from the last address of its direction, unless the oldest request has expired or none follows | `Scheduler::first_of_batch` |
+//! | a write in a locked zone is skipped, in order of address and in order of arrival | `pick` |
+//! | the oldest write represents its zone: the zone's lowest write is dispatched | `pick` |
+//! | on a rotational drive a run of adjacent writes is skipped as a whole, and never entered in the middle by age | `pick` |
 //!
 //! # Invariants
-//! - A request leaves once: dispatched, or taken back by [`Scheduler::remove_zone`].
+//! - A request leaves exactly once: dispatched, or removed by [`Scheduler::remove_zone`].
 //! - Of the writes of a sequential zone the lowest leaves first.
-//! - While a read waits, `dispatch` answers one. A write is held back only by its zone's lock, or on a rotational drive
-//!   by that of the zone where its run begins.
-//! - With `writes_starved` of 1 or more, an expired read that is the oldest leaves within `2 * fifo_batch` requests.
+//! - While a read waits, `dispatch` returns a request. A write is blocked only by its zone's lock,
+//!   or on a rotational drive by the lock of the zone at the start of its run.
+//! - With `writes_starved` of 1 or more, an expired read that is the oldest leaves within `2 *
+//!   fifo_batch` requests.
 //!
-//! # What differs from Linux, and why
-//! There is one priority, so that nothing ages between priorities. Nothing is put back at the head: a caller that cannot
-//! issue what it got keeps it. The neighbour that a request continues is found by address and not through a hash of ends,
-//! which is the same while requests do not overlap. Linux also moves a write to a place before the later one of its
-//! zone that came earlier; the rule that the oldest stands for its zone has the same effect and hides no deadline.
+//! # Differences from Linux
+//! There is only one priority, and so no ageing between priorities. Nothing is requeued at the
+//! head: a caller that cannot issue a dispatched request keeps it. Adjacent requests are found by
+//! address, not through a hash of their ends; the result is the same unless requests overlap. Linux
+//! also moves a write in front of an earlier one of its zone with a higher address. The rule that
+//! the oldest write represents its zone has the same effect and hides no deadline.
 //!
 //! ```
 //! use zonal_core::scheduler::{Direction, Limits, Options, Request, Scheduler};
@@ -60,7 +62,7 @@ pub use deadline::{Dispatched, Inserted, Request, Scheduler};
 pub use options::{Limits, OptionError, Options};
 pub use parts::Parts;
 
-/// Which way data goes.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// From the device.

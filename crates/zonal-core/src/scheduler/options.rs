@@ -1,21 +1,23 @@
-//! Settings of the scheduler, by the names they have under `/sys/block/*/queue`.
+//! Options of the scheduler, named as under `/sys/block/*/queue`.
 
 use crate::units::{Nanos, Sectors, ZoneIndex};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// What Linux lets be set under `queue/iosched`, with its defaults.
+/// The options of Linux under `queue/iosched`, with the same defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How long a read may wait before address order counts no more. Set in milliseconds.
+    /// Time after which a waiting read takes precedence over address order. Set in milliseconds.
     pub read_expire: Nanos,
-    /// The same for a write.
+    /// Time after which a waiting write takes precedence over address order. Set in milliseconds.
     pub write_expire: Nanos,
-    /// Most requests of a batch. 0 and 1 both make every request a batch of its own.
+    /// Maximum number of requests in a batch. With 0 or 1, every request is a batch.
     pub fifo_batch: u32,
-    /// How often reads may go before writes that could go. 0: writes always go first.
+    /// Number of times that reads may be preferred to issuable writes. 0: writes are always
+    /// preferred.
     pub writes_starved: u32,
-    /// Whether a request may join the one after it, and not only the one before it.
+    /// True if a request may also be merged with the one behind it, not only with the one before
+    /// it.
     pub front_merges: bool,
 }
 
@@ -31,14 +33,14 @@ impl Default for Options {
     }
 }
 
-/// What an option could not be set to.
+/// Invalid option or value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
     /// There is no such option.
     #[error("no option {name}; there are {}", Options::NAMES.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// Requested name.
         name: String,
     },
     /// The value is too large.
@@ -46,9 +48,9 @@ pub enum OptionError {
     TooLarge {
         /// The option.
         name: &'static str,
-        /// What was asked for.
+        /// Requested value.
         value: u64,
-        /// The largest value.
+        /// Maximum value.
         max: u64,
     },
 }
@@ -58,7 +60,8 @@ impl Options {
     pub const NAMES: [&'static str; 5] =
         ["read_expire", "write_expire", "fifo_batch", "writes_starved", "front_merges"];
 
-    /// The value of option `name`, in its unit under `/sys`: times are in milliseconds, switches 0 or 1.
+    /// Returns the value of option `name`, in its unit under `/sys`: milliseconds for times, 0 or 1
+    /// for switches.
     pub fn get(&self, name: &str) -> Option<u64> {
         Some(match name {
             "read_expire" => self.read_expire.0 / NANOS_PER_MS,
@@ -73,7 +76,8 @@ impl Options {
     /// Sets option `name`, in its unit under `/sys`.
     ///
     /// # Errors
-    /// If there is no such option, or the value is past 2^31-1 (1 for a switch), where Linux would cut it off.
+    /// There is no such option, or the value is above 2^31-1 (1 for a switch), which Linux would
+    /// truncate.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), OptionError> {
         let Some(name) = Options::NAMES.into_iter().find(|n| *n == name) else {
             return Err(OptionError::Unknown { name: name.to_owned() });
@@ -93,14 +97,15 @@ impl Options {
     }
 }
 
-/// What the scheduler has to know of the device.
+/// Properties of the device that matter to the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// From one zone's start to the next one's. Not 0.
+    /// Distance between the starts of adjacent zones. Not 0.
     pub zone_size: Sectors,
-    /// Length of the largest command (`max_sectors_kb` under `/sys`); a longer request does not join any other.
+    /// Length of the largest command (`max_sectors_kb` under `/sys`). A longer request is never
+    /// merged.
     pub sectors_max: Sectors,
-    /// Whether a broken run of writes costs the device a revolution (`rotational`).
+    /// True if an interrupted run of writes costs the device a rotation (`rotational`).
     pub rotational: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Tokens of the requests that leave as one.
+//! Tokens of the requests merged into one.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque;
 use std::iter::{Chain, Once, once};
 
-/// Tokens in ascending address, at least one. A single one takes no memory of its own.
+/// Tokens in ascending order of address, at least one. A single one needs no allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parts<T> {
     first: T,
@@ -16,12 +16,12 @@ impl<T> Parts<T> {
         Parts { first: token, rest: VecDeque::new() }
     }
 
-    /// The token of the lowest address.
+    /// Token of the lowest address.
     pub const fn first(&self) -> &T {
         &self.first
     }
 
-    /// Number of tokens. There is always one, so that `is_empty` would say nothing.
+    /// Number of tokens, at least 1, so there is no `is_empty`.
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         1 + self.rest.len()

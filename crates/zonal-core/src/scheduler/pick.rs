@@ -1,13 +1,13 @@
-//! Which write is next, by address and by age, where zones may be locked.
+//! Choice of the next write by address and by age, with some zones locked.
 
 use super::lane::{Entry, Key, Lane, touches};
 use super::options::Limits;
 use crate::units::ZoneIndex;
 
-/// The first write whose zone is not locked, at or after the last place.
+/// Returns the first write at or behind the last position with its zone not locked.
 ///
-/// Skips a locked zone in one step. On a rotational drive it skips the run of adjacent writes instead, across zones
-/// too: the drive would have to come back to a run that is begun in its middle.
+/// Skips a locked zone in one step. On a rotational drive it skips the run of adjacent writes
+/// instead, even across zones: a run begun in the middle would cost another seek.
 pub(super) fn next_write<T>(
     lane: &Lane<T>,
     limits: &Limits,
@@ -20,7 +20,7 @@ pub(super) fn next_write<T>(
     Some(key)
 }
 
-/// The oldest write that may go, or the lowest of its zone.
+/// Returns the oldest issuable write, or the lowest one of its zone.
 pub(super) fn oldest_write<T>(
     lane: &Lane<T>,
     limits: &Limits,
@@ -42,12 +42,12 @@ fn lowest_of_zone<T>(lane: &Lane<T>, limits: &Limits, key: Key) -> Key {
     zone.and_then(|zone| lane.from(limits.zone_start(zone))).unwrap_or(key)
 }
 
-/// Whether the write before this one ends where it begins.
+/// True if the preceding write ends at the start of this one.
 fn continues<T>(lane: &Lane<T>, key: Key) -> bool {
     lane.before(key).is_some_and(|(before, entry)| touches(before, entry, key.0))
 }
 
-/// The first write after the run of adjacent ones that begins with `key`.
+/// First write behind the run of adjacent ones that starts with `key`.
 fn behind_run<T>(lane: &Lane<T>, key: Key) -> Option<Key> {
     let mut end = key.0;
     let behind = lane.entries_from(key).find(|(next, entry)| {

@@ -1,10 +1,10 @@
-//! What the scheduler promises of order and of waiting, however requests come.
+//! The scheduler's guarantees of order and waiting times, for arbitrary arrivals.
 
 use super::model::options;
 use super::*;
 use proptest::prelude::*;
 
-/// A request and how many leave before the next one comes.
+/// Requests, each with the number dispatched before the next arrival.
 fn arrivals() -> impl Strategy<Value = Vec<(RequestKind, u64, usize)>> {
     let kind = prop_oneof![Just(RequestKind::Read), Just(RequestKind::Alone)];
     prop::collection::vec((kind, 0..400u64, 0..2usize), 1..150)
@@ -22,7 +22,8 @@ proptest! {
             rig.insert(RequestKind::Alone, sector, 1, sector);
         }
         let left: Vec<u64> = std::iter::from_fn(|| rig.dispatch()).flat_map(|d| d.parts).collect();
-        // With nothing coming in between, nothing expired and every zone free, all batches together ascend.
+        // Without arrivals in between, expired requests or locked zones, all batches together are
+        // in ascending order.
         prop_assert!(left.is_sorted(), "{:?}", left);
     }
 
@@ -87,7 +88,7 @@ proptest! {
                 let is_read = left.direction == Direction::Read;
                 writes -= u32::from(!is_read);
                 reads_in_a_row = if is_read && writes > 0 { reads_in_a_row + 1 } else { 0 };
-                // The batch that runs when the write comes, and those that go before it.
+                // The batch running when the write arrives, and those preferred to it.
                 prop_assert!(reads_in_a_row <= (starved + 1) * batch);
             }
         }

@@ -1,11 +1,11 @@
-//! Scenes written by hand. No tool writes them.
+//! Scenes written by hand. No tool generates them.
 
 use super::*;
 use std::fmt::Write;
 
 const SCENES: &str = include_str!("../../../tests/data/scheduler.txt");
 
-/// Name, settings and lines of each scene.
+/// Name, options and lines of each scene.
 fn scenes() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     let mut scenes = Vec::new();
     for line in SCENES.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
@@ -33,7 +33,7 @@ fn rig(settings: &str) -> SchedulerRig<&'static str> {
     SchedulerRig::new(options, rotational)
 }
 
-/// What leaves, as many words as `expected` has.
+/// Dispatched requests, as many words as `expected` has.
 fn dispatched(rig: &mut SchedulerRig<&'static str>, expected: &str) -> String {
     let mut said = String::new();
     for _ in expected.split_whitespace() {
@@ -43,7 +43,7 @@ fn dispatched(rig: &mut SchedulerRig<&'static str>, expected: &str) -> String {
     said
 }
 
-/// Plays one line. Returns what happened and what should have.
+/// Plays one line. Returns the actual and the expected result.
 fn play(rig: &mut SchedulerRig<&'static str>, line: &'static str) -> Option<(String, String)> {
     let (word, rest) = line.split_once(' ').unwrap();
     let number = || rest.parse().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the scheduler: scenes written by hand, a naive model, and the bounds that it promises.
+//! Tests of the scheduler: hand-written scenes, a naive model, and its guaranteed bounds.
 
 mod bounds;
 mod golden;
@@ -45,7 +45,7 @@ enum RequestKind {
     Write,
     /// To a conventional zone.
     Anywhere,
-    /// A write to a sequential zone that joins no other.
+    /// A write to a sequential zone that is never merged.
     Alone,
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler against a list that is searched from end to end for every question.
+//! The scheduler compared with a list that is searched from end to end each time.
 
 use super::*;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ impl Naive {
         self.waiting.push(joined);
     }
 
-    /// Takes both out.
+    /// Removes both and merges them.
     fn join(&mut self, a: Waiting, b: Waiting) -> Waiting {
         self.waiting.retain(|w| w.arrival != a.arrival && w.arrival != b.arrival);
         let older = if a.arrival < b.arrival { &a } else { &b };
@@ -182,13 +182,13 @@ fn kind() -> impl Strategy<Value = RequestKind> {
 }
 
 fn event() -> impl Strategy<Value = SchedulerEvent> {
-    // Few places, so that requests touch and overlap.
+    // Few addresses, so that requests touch and overlap.
     let place =
         (0..ZONES, 0..12u64).prop_map(|(zone, n)| u64::from(zone) * ZONE_SIZE + n * 8 + (n > 9) as u64 * 4);
     prop_oneof![
         8 => (kind(), place, 1..3u64).prop_map(|(kind, at, n)| {
             let sectors = (n * 8).min(ZONE_SIZE - at % ZONE_SIZE);
-            // Zone 0 is the conventional one.
+            // Zone 0 is conventional.
             let at = match kind {
                 RequestKind::Anywhere => at % ZONE_SIZE,
                 RequestKind::Write | RequestKind::Alone if at < ZONE_SIZE => at + ZONE_SIZE,
