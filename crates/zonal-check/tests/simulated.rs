@@ -183,7 +183,7 @@ fn watch_finds_a_write_path_that_does_not_keep_its_promise() {
     assert!(!is_done && text.contains("2 writes are at the drive together"), "{text}");
     assert!(said("--device=sim:ufs-zoned,checked=many").0);
     let (is_done, text) = said("--device=sim:ufs-zoned,checked=little");
-    assert!(!is_done && text.contains("there are many, zone and drive"), "{text}");
+    assert!(!is_done && text.contains("use many, zone or drive"), "{text}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Timing models of zoned drives: an SMR disk, a ZNS SSD, a zoned UFS device.
 //!
-//! A [`Model`] says when a drive answers what it was given; it knows no payload and no zone states. A [`Timed`] device
-//! puts a model around any other device, which says how the answer looks. Around an image it slows the image down to the
-//! drive's pace in real time; around a null device it is a whole simulated drive, which is as far as the time that it is told.
-//! Nothing here reads a clock: the very same write path drives both.
+//! A [`Model`] determines when a drive completes a command; it has no payload and no zone states. A
+//! [`Timed`] device adds a model to any other device, which determines the result of a command.
+//! Around an image, it slows the image down to the drive's speed in real time. Around a null
+//! device, it is a complete simulated drive in virtual time, advanced by its caller. Nothing here
+//! reads a clock, and the same write path drives both.
 //!
-//! What a drive is made of is a [`Profile`], a file in which each value names its source.
+//! The parameters of a drive are a [`Profile`], a file with a source for each value.
 #![forbid(unsafe_code)]
 
 pub mod checked;

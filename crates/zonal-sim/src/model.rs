@@ -1,77 +1,79 @@
-//! What a timing model is.
+//! Interface of timing models.
 
 use zonal_core::{Nanos, Op, Sector};
 
-/// Number of a command at the drive, given by its submitter and free again once it is answered.
+/// Number of a command at the drive, chosen by the submitter and free again after completion.
 pub type Tag = u32;
 
-/// A length of time, in nanoseconds.
+/// Duration, in nanoseconds.
 pub type Span = u64;
 
-/// A command as a model sees it: no payload, and appends at the place that they got.
+/// A command as seen by a model: without payload, and with the resulting address of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// First sector.
     pub sector: Sector,
-    /// Length in sectors; 0 for what has none.
+    /// Length in sectors, or 0 if the operation has none.
     pub sectors: u32,
-    /// Durable before it is answered.
+    /// Must be durable before it completes.
     pub fua: bool,
-    /// The drive refuses it: it costs a command, and nothing on the medium.
+    /// The drive rejects it: it takes the time of a command, but does not use the medium.
     pub refused: bool,
 }
 
-/// What a drive has done so far. Sectors are of 512 bytes.
+/// Work done by a drive so far, in sectors of 512 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Totals {
-    /// Sectors of writes that were submitted.
+    /// Sectors of submitted writes.
     pub submitted: u64,
-    /// Sectors of writes that reached the medium.
+    /// Sectors of writes on the medium.
     pub written: u64,
     /// Sectors of writes in the drive's cache or queue.
     pub held: u64,
-    /// Times that the head moved to another place than where it stood.
+    /// Number of times that the head moved to a different position.
     pub positionings: u64,
-    /// Time spent moving and waiting for the place to come round.
+    /// Time spent on seeks and rotational latency.
     pub positioning: Span,
     /// Time spent reading and writing.
     pub transferring: Span,
 }
 
-/// When a drive answers what it was given.
+/// Model of the completion times of a drive.
 ///
 /// Time never runs backwards: the caller passes times in ascending order.
 pub trait Model: Send {
-    /// Largest number of commands that the drive holds at a time.
+    /// Maximum number of commands at the drive.
     fn queue_depth(&self) -> u32;
 
-    /// The drive is given a command. There are fewer than [`Model::queue_depth`] unanswered, and the model has
+    /// Submits a command. Fewer than [`Model::queue_depth`] are pending, and the model has
     /// [run](Model::run) until `now`.
     fn submit(&mut self, now: Nanos, tag: Tag, job: &Job);
 
-    /// Lets everything happen that does until `now`, and names the commands that are answered, in order.
+    /// Processes all events until `now`, and reports completed commands in order.
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag));
 
-    /// When something happens next, if nothing is submitted until then.
+    /// Time of the next event if nothing is submitted before.
     fn next(&self) -> Option<Nanos>;
 
-    /// A time before which nothing is answered, if nothing is submitted until then; `None` if nothing is any more. As late
-    /// as it is cheap to say: a caller that waits for answers need not look at what happens in between.
+    /// Time before which nothing completes if nothing is submitted before; `None` if nothing is
+    /// pending. As late as can be determined cheaply: a caller that waits for completions can skip
+    /// the events before.
     fn answers_from(&self) -> Option<Nanos> {
         self.next()
     }
 
-    /// What it has done.
+    /// Work done so far.
     fn totals(&self) -> Totals;
 
-    /// Whether writes are answered that a loss of power would take back, so that a flush has something to do.
+    /// True if writes complete before they are safe from a power loss, so that a flush has an
+    /// effect.
     fn has_volatile_cache(&self) -> bool {
         false
     }
 
-    /// Where the head is, of a drive that has one.
+    /// Position of the head, if the drive has one.
     fn head(&self) -> Option<Sector> {
         None
     }

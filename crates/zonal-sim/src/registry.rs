@@ -1,4 +1,4 @@
-//! `sim:PROFILE` and the wrapper `timing:PROFILE+` among the devices.
+//! Registration of `sim:PROFILE` and the wrapper `timing:PROFILE+`.
 
 use crate::{Checked, Company, Model, Profile, Timed};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Null, Ram};
 use zonal_io::registry::{NameError, Part, Registry};
 
-/// Adds simulated drives and the wrapper `timing` to what `registry` knows.
+/// Adds simulated drives and the wrapper `timing` to `registry`.
 ///
 /// ```
 /// use zonal_io::registry::Registry;
@@ -53,14 +53,14 @@ fn model(profile: &Profile, checked: Option<Company>, geometry: Geometry) -> Box
     }
 }
 
-/// What a name says.
+/// Parsed options of a device's name.
 struct Options {
     profile: Profile,
     checked: Option<Company>,
     keeps_data: bool,
 }
 
-/// `PROFILE,key=value,...`: the first is no option, and `checked` and `keep` are none of the profile's.
+/// Parses `PROFILE,key=value,...`. `checked` and `keep` are not keys of the profile.
 fn options(part: &Part<'_>) -> Result<Options, NameError> {
     let mut words = part.text().split(',');
     let name = words.next().unwrap_or_default();
@@ -70,13 +70,13 @@ fn options(part: &Part<'_>) -> Result<Options, NameError> {
     let (checked, keep) = (taken("checked"), taken("keep"));
     let company = |word| {
         Company::from_name(word)
-            .ok_or_else(|| part.refused(format!("checked={word}: there are many, zone and drive")))
+            .ok_or_else(|| part.refused(format!("checked={word}: use many, zone or drive")))
     };
     let checked = checked.map(company).transpose()?;
     let keeps_data = match keep {
         None | Some("none") => false,
         Some("data") => true,
-        Some(word) => return Err(part.refused(format!("keep={word}: there are none and data"))),
+        Some(word) => return Err(part.refused(format!("keep={word}: use none or data"))),
     };
     let profile = Profile::open(name, &changes).map_err(|e| part.refused(e))?;
     Ok(Options { profile, checked, keeps_data })

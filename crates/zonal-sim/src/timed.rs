@@ -1,8 +1,8 @@
-//! A device that answers when a model says so.
+//! A device with completion times determined by a model.
 //!
-//! The inner device is given each command at once and says how it ends; the model says when. So zone states are the inner
-//! device's, in the order of submission, and whatever it does wrong (the wrapper `fault` inside) is answered in the drive's
-//! time.
+//! The inner device gets each command at once and determines its result; the model determines the
+//! time of its completion. So zone states follow the inner device, in order of submission, and its
+//! errors (as with the wrapper `fault` inside) are reported at the drive's speed.
 
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use zonal_io::device::{
 };
 use zonal_io::sync::ShortLock;
 
-/// A device in a model's time.
+/// A device in the time of a model.
 pub struct Timed {
     info: DeviceInfo,
     virtual_time: bool,
@@ -29,11 +29,12 @@ struct TimedState {
     now: Nanos,
     slots: Vec<CommandSlot>,
     free: Vec<Tag>,
-    /// Answered by inner device and model, not polled yet; by queue.
+    /// Completed by both inner device and model, but not polled yet. Per queue.
     ready: Vec<VecDeque<Completed>>,
-    /// Commands came since the last poll, which may be answered before the time that it returned; by queue.
+    /// Commands were submitted since the last poll, which may complete before the deadline that it
+    /// returned. Per queue.
     has_news: Vec<bool>,
-    /// Commands that the inner device has not answered.
+    /// Number of commands that the inner device has not completed.
     awaited: u32,
 }
 
@@ -42,18 +43,18 @@ struct TimedState {
 struct CommandSlot {
     context: Option<Context>,
     queue: usize,
-    /// What the inner device said.
+    /// Result of the inner device.
     result: Option<CommandResult>,
-    /// The model has answered.
+    /// The model has completed it.
     is_due: bool,
 }
 
 impl Timed {
-    /// `inner` in the time of `model`.
+    /// Runs `inner` in the time of `model`.
     pub fn new(inner: Arc<dyn Device>, model: Box<dyn Model>) -> Timed {
         let mut info = inner.info().clone();
         info.volatile_cache |= model.has_volatile_cache();
-        // The model is one drive, whatever is inside.
+        // The model is a single drive, whatever the inner device is.
         info.spindles.clear();
         let depth = model.queue_depth();
         let state = TimedState {
@@ -69,40 +70,40 @@ impl Timed {
         Timed { info, virtual_time, host_time, inner, depth, state: ShortLock::new(state) }
     }
 
-    /// The same under another name.
+    /// Sets the name of the device.
     #[must_use]
     pub fn named(mut self, name: &str) -> Timed {
         name.clone_into(&mut self.info.name);
         self
     }
 
-    /// The same as a device that is as far as the time that it is told.
+    /// Uses virtual time, which is advanced by the caller's polls.
     #[must_use]
     pub fn in_virtual_time(mut self) -> Timed {
         self.virtual_time = true;
         self
     }
 
-    /// The same with a host that takes so long.
+    /// Sets the host's time per command.
     #[must_use]
     pub fn with_host(mut self, time: HostTime) -> Timed {
         self.host_time = time;
         self
     }
 
-    /// What the drive has done.
+    /// Work done by the drive so far.
     pub fn totals(&self) -> Totals {
         self.state.lock().model.totals()
     }
 }
 
-/// The command as the model sees it, now that it is known how it ends.
+/// Converts a command for the model, given its result.
 fn job(command: &Command, result: Option<&CommandResult>) -> Job {
     let sector = match result {
         Some(Ok(Output::Appended(at))) => *at,
         _ => command.sector,
     };
-    // The length of a report is a number of zones, and a discard moves nothing on the medium.
+    // The length of a report is a number of zones, and a discard does not use the medium.
     let sectors = if matches!(command.op, Op::Report | Op::Discard) { 0 } else { command.sectors };
     let refused = matches!(result, Some(Err(_)));
     Job { op: command.op, sector, sectors, fua: command.fua, refused }
@@ -119,7 +120,7 @@ impl TimedState {
     }
 }
 
-/// Makes a command ready that both have answered.
+/// Moves a command to the ready list once both have completed it.
 fn finish(slots: &mut [CommandSlot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Completed>], tag: Tag) {
     let slot = &mut slots[tag as usize];
     if !slot.is_due || slot.result.is_none() {
@@ -168,7 +169,8 @@ impl Wrapper for Timed {
         state.model.submit(now, tag, &job);
         let had_news = std::mem::replace(&mut state.has_news[queue], true);
         drop(state);
-        // A thread arms before it looks under this lock: it sees the news, or is seen here.
+        // A thread arms its wake-up before it checks under this lock: either it sees the news, or
+        // it is rung here.
         if !had_news {
             self.inner.wakeups().ring(queue);
         }

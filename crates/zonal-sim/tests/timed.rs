@@ -1,6 +1,8 @@
-//! A model around a device that is there, in real time: the device's data, order, errors and limits, at the model's pace.
+//! A model around a real device in real time: data, order, errors and limits of the device, at the
+//! speed of the model.
 //!
-//! The speed of a loaded machine is unknown, so a run may take longer than it should; it may never take less.
+//! The speed of a loaded machine is unknown, so a run may take longer than expected, but never
+//! less.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +18,9 @@ use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
 use zonal_sim::{Job, Model, Profile, Timed};
 
 const MIB: u64 = 1 << 20;
-/// Sectors of a write.
+/// Sectors per write.
 const BLOCK: u32 = 512;
-/// Longest wait for anything: a test that hangs fails.
+/// Maximum wait for anything, after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn model(profile: &str, device: &dyn Device) -> Box<dyn Model> {
@@ -46,7 +48,7 @@ fn null(options: EmulatedOptions) -> Arc<dyn Device> {
 
 type Ends = Vec<(u64, Result<Output, RequestError>, IoBuf)>;
 
-/// A volume in the world's time, and how its requests ended.
+/// A volume in real time, with the results of its requests.
 struct Host {
     volume: Volume,
     channel: Channel,
@@ -78,7 +80,7 @@ impl Host {
         self.ends.lock().len() as u64
     }
 
-    /// Polls until `ended` requests have ended.
+    /// Polls until `ended` requests have completed.
     fn wait_for(&self, ended: u64) {
         let begin = Instant::now();
         while self.ended() < ended {
@@ -88,7 +90,8 @@ impl Host {
         }
     }
 
-    /// Writes `count` blocks of a zone that begins at `start`, up to `depth` at a time; how long it took.
+    /// Writes `count` blocks of the zone at `start`, up to `depth` at a time. Returns the time it
+    /// took.
     fn fill(&mut self, start: u64, count: u64, depth: u64) -> Duration {
         let begin = Instant::now();
         let before = self.given;
@@ -106,14 +109,14 @@ impl Host {
     }
 }
 
-/// What is written at a place.
+/// Test data for a position.
 fn block(at: u64) -> IoBuf {
     let mut buf = IoBuf::zeroed(BLOCK * SECTOR_BYTES as u32);
     buf.chunks_exact_mut(8).zip(at * 64..).for_each(|(word, n)| word.copy_from_slice(&n.to_le_bytes()));
     buf
 }
 
-/// When the model alone, with a host that takes no time, is through with the same.
+/// Completion time of the same writes in the model alone, with a host that takes no time.
 fn alone(model: &mut dyn Model, start: u64, count: u64, depth: u64) -> Duration {
     let (mut given, mut ended, mut now) = (0, 0, Nanos(0));
     while ended < count {
@@ -129,7 +132,8 @@ fn alone(model: &mut dyn Model, start: u64, count: u64, depth: u64) -> Duration 
     Duration::from_nanos(now.0)
 }
 
-/// A disk whose head is late by a moment is late by a turn: that is the machine's load, so it may try again.
+/// A delay of the head by a moment may cost a full rotation. Since that is due to the machine's
+/// load, the test may retry.
 #[test]
 fn image_in_a_disks_time_takes_as_long_as_the_disk_and_keeps_its_data() {
     const COUNT: u64 = 64;
@@ -146,11 +150,11 @@ fn image_in_a_disks_time_takes_as_long_as_the_disk_and_keeps_its_data() {
         let ends = host.take();
         assert!(ends.iter().all(|(_, result, _)| *result == Ok(Output::Done)), "{ends:?}");
         assert!(ends.iter().map(|(token, ..)| *token).eq(0..COUNT), "a zone's writes end in order");
-        // The cache has what is not on the medium yet; the rest took the head its time.
+        // The cache holds the data not yet on the medium; the head spent its time on the rest.
         let totals = disk.totals();
         let is_on_medium = totals.written as f64 / (totals.written + totals.held) as f64;
         let at_least = Duration::from_nanos(totals.transferring).mul_f64(is_on_medium);
-        // Where the disk stands when it begins is luck.
+        // The initial angle of the disk is random.
         let turn = Duration::from_micros(8334);
         assert!(took >= at_least && took + turn >= expected, "{took:?} for {at_least:?}, {expected:?}");
         read_back(&mut host, COUNT);
@@ -175,12 +179,12 @@ fn read_back(host: &mut Host, count: u64) {
     }
 }
 
-/// Nothing turns in it, so that being late never makes it faster: the bound is sharp.
+/// Nothing rotates, so a delay never makes it faster: the bound is strict.
 #[test]
 fn null_device_in_a_flash_drives_time_is_never_faster_than_the_drive() {
     for (profile, depth) in [("ufs-zoned", 1), ("zns-1t", 1), ("zns-1t", 16)] {
         let drive = timed(profile, null(EmulatedOptions::default()));
-        // One write a zone is at the drive, however many wait.
+        // One write per zone is at the drive, however many wait.
         let expected = alone(&mut *model(profile, &*drive), 0, 60, 1);
         let took = Host::new(drive, WriteMode::PerZone).fill(0, 60, depth);
         assert!(took >= expected, "{profile} at depth {depth}: {took:?} for {expected:?}");

@@ -1,9 +1,9 @@
-//! What can be wrong with a profile.
+//! Errors in profiles.
 
 use super::Profile;
 use std::fmt;
 
-/// A profile that cannot be used.
+/// An invalid profile.
 #[derive(Debug)]
 pub struct ProfileError {
     name: String,
@@ -16,24 +16,24 @@ pub(super) enum Problem {
     Unreadable(std::io::Error),
     TooLong(u64),
     Syntax(String),
-    /// No such key, and those that there are.
+    /// Unknown key, with the existing keys.
     Key(String, Vec<String>),
-    /// Key and value that do not go together.
+    /// A value of the wrong type for its key.
     Value(String, String),
     Range(&'static str, &'static str),
-    /// Bytes of this key that are no whole blocks, and the bytes of a block.
+    /// Size of this key in bytes, which is not a multiple of the block size.
     NotBlocks(&'static str, u64, u32),
     Drive(String),
-    /// The value of this key is none of its range.
+    /// The value of this key is outside of its range.
     OutsideRange(String),
-    /// The key [`REPLACED`] is there.
+    /// The obsolete key [`REPLACED`] is present.
     Replaced,
 }
 
-/// The key of a disk's profile that `dwell` took the place of.
+/// Obsolete key of disk profiles, replaced by `dwell`.
 pub(super) const REPLACED: &str = "visit_bytes";
 
-/// Kinds of values as the parser names them, and as people do.
+/// Types of values in the parser's words and in plain words.
 const KINDS: [(&str, &str); 7] = [
     ("expected f64", "expected a number"),
     ("expected u64", "expected a whole number, 0 or more"),
@@ -45,7 +45,7 @@ const KINDS: [(&str, &str); 7] = [
 ];
 
 impl Problem {
-    /// What the parser says, without its names of kinds.
+    /// Translates the parser's message into plain words.
     pub(super) fn syntax(error: &toml::de::Error) -> Problem {
         let text = error.to_string();
         Problem::Syntax(KINDS.iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours)))
@@ -64,36 +64,32 @@ impl fmt::Display for ProfileError {
         match &self.problem {
             Problem::Unknown => {
                 let names: Vec<_> = Profile::names().collect();
-                write!(
-                    f,
-                    "there is no such profile; there are {}, or give the path of a file",
-                    names.join(", ")
-                )
+                write!(f, "no such profile; choose from {}, or give the path of a file", names.join(", "))
             }
             Problem::Unreadable(e) => write!(f, "cannot be read: {e}"),
             Problem::TooLong(max) => write!(f, "is longer than {max} bytes"),
             Problem::Syntax(e) => write!(f, "{}", e.trim_end()),
             Problem::Key(key, known) => {
                 let nearest = known.iter().min_by_key(|k| strsim::damerau_levenshtein(k, key));
-                write!(f, "it has no value {key:?}")?;
+                write!(f, "unknown key {key:?}")?;
                 match nearest {
                     Some(nearest) => write!(f, "; did you mean {nearest:?}?"),
                     None => Ok(()),
                 }
             }
-            Problem::Value(key, value) => write!(f, "{key}={value}: not a value of the kind that {key} has"),
+            Problem::Value(key, value) => write!(f, "{key}={value}: not a valid value for {key}"),
             Problem::Range(key, range) => write!(f, "{key} has to be {range}"),
             Problem::NotBlocks(key, bytes, block) => {
                 write!(f, "{key} of {bytes} bytes is not a multiple of the block of {block}")
             }
             Problem::Drive(e) => write!(f, "{e}"),
             Problem::OutsideRange(key) => {
-                write!(f, "the value of {key} has to lie in its range, from least to most")
+                write!(f, "the value of {key} is outside of its range")
             }
             Problem::Replaced => write!(
                 f,
-                "{REPLACED} is no value of a disk any more: dwell replaces it, how long the head writes a stream before it \
-                 leaves it, in shortest seeks to another zone; 0: the policy alone decides"
+                "{REPLACED} was replaced by dwell: the time that the head writes a stream before it leaves it, in units of \
+                 the shortest seek to another zone (0: the policy alone decides)"
             ),
         }
     }

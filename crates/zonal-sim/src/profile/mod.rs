@@ -1,7 +1,8 @@
-//! Drives as files.
+//! Profiles: drives described by files.
 //!
-//! A profile says what a drive is and how long it takes, value by value, and of each value where it is from. Nothing in it
-//! depends on how the drive is used: the same values hold at any depth, with any number of jobs and zones.
+//! A profile has the properties and the timing of a drive, with the source of each value. No value
+//! depends on how the drive is used: all of them hold for any queue depth and any number of jobs
+//! and zones.
 //!
 //! ```toml
 //! name = "smr-hdd-30t"
@@ -36,55 +37,58 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null, OptionsError};
 use zonal_io::image::PROFILES;
 
-/// Largest profile that is read, in bytes.
+/// Maximum size of a profile, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A drive. See the module.
+/// Profile of a drive. See the module.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a profile")]
 pub struct Profile {
-    /// What the profile is called.
+    /// Name of the profile.
     pub name: String,
-    /// What the drive is, in a line.
+    /// Description of the drive, in one line.
     pub title: String,
-    /// Whether its timing was fitted to measurements of this very drive; otherwise results are a range at best.
+    /// True if the timing was fitted to measurements of this very drive. Otherwise results are a
+    /// range at best.
     #[serde(default)]
     pub calibrated: bool,
-    /// What its timing was fitted to: sizes of blocks, depths, zones and modes. A calibrated profile says it.
+    /// Block sizes, queue depths, zones and modes that the timing was fitted to. Set for calibrated
+    /// profiles.
     #[serde(default)]
     pub calibrated_for: Option<String>,
-    /// The largest error of the runs that a calibration fitted it to, in per cent.
+    /// Largest error among the fitted runs of the calibration, in percent.
     #[serde(default)]
     pub worst_residual_percent: Option<f64>,
-    /// What else there is to know.
+    /// Further remarks.
     #[serde(default)]
     pub about: String,
-    /// What the drive says of itself.
+    /// Properties reported by the drive.
     pub drive: DriveValues,
-    /// How long it takes.
+    /// Timing of the drive.
     pub timing: TimingValues,
-    /// How long the host takes that it was measured with.
+    /// Time per command of the host that it was measured with.
     pub host: HostValues,
 }
 
 impl Profile {
-    /// Names of the profiles that come with the program.
+    /// Names of the built-in profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PROFILES.iter().map(|(name, _)| *name)
     }
 
-    /// The profile of this name, or in the file of this path, with values of its own changed: `key=value`.
+    /// Loads the profile of this name, or from the file at this path, with some values replaced
+    /// (`key=value`).
     ///
     /// # Errors
-    /// [`ProfileError`] with file, key and what is wrong.
+    /// [`ProfileError`] with the file, the key and the problem.
     pub fn open(name: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
         Profile::parse(name, &Profile::text(name)?, changes)
     }
 
-    /// The profile of this name as it is written, unchecked.
+    /// Text of the profile, unchecked.
     ///
     /// # Errors
-    /// [`ProfileError`] if there is none, or it cannot be read.
+    /// [`ProfileError`] if it does not exist or cannot be read.
     pub fn text(name: &str) -> Result<String, ProfileError> {
         let is_path = name.contains(['/', '.']);
         match PROFILES.iter().find(|(built_in, _)| *built_in == name) {
@@ -94,7 +98,7 @@ impl Profile {
         }
     }
 
-    /// The profile in `text`, called `name` in errors.
+    /// Parses the profile in `text`. Errors refer to it as `name`.
     ///
     /// # Errors
     /// As [`Profile::open`].
@@ -110,8 +114,8 @@ impl Profile {
         }
     }
 
-    /// The quantities among the values of timing and host of the profile that [`Profile::open`] opens: what a drive
-    /// could have more or less of.
+    /// Loads a profile like [`Profile::open`] and returns the numerical quantities of its timing
+    /// and host values.
     ///
     /// # Errors
     /// As [`Profile::open`].
@@ -129,20 +133,20 @@ impl Profile {
         self.timing.check()
     }
 
-    /// The emulated device that says how commands end.
+    /// Options of the emulated device that determines the results of commands.
     pub fn emulated_options(&self) -> EmulatedOptions {
         self.drive.emulated_options()
     }
 
-    /// The model that says when, of a drive divided so.
+    /// Timing model of a drive with `geometry`.
     pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
         self.timing.model(geometry)
     }
 
-    /// The drive itself, simulated, in virtual time, under this name.
+    /// The simulated drive in virtual time, with this name.
     ///
     /// # Errors
-    /// What the emulated device refuses of the profile's geometry.
+    /// The geometry of the profile is rejected by the emulated device.
     pub fn simulated(&self, name: &str) -> Result<Arc<dyn Device>, OptionsError> {
         let inner: Arc<dyn Device> = Arc::new(Emulated::new(name, &self.emulated_options(), Null)?);
         let model = self.model(inner.info().geometry);
@@ -176,18 +180,18 @@ fn read(path: &Path) -> Result<String, ProfileError> {
     }
 }
 
-/// A value of a profile that is more or less of something.
+/// A numerical quantity of a profile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Quantity {
-    /// Its key.
+    /// Key.
     pub key: String,
-    /// How much.
+    /// Value.
     pub value: f64,
-    /// Whether it is a number of things.
+    /// True for an integer.
     pub is_whole: bool,
-    /// Where it is from.
+    /// Source.
     pub source: Source,
-    /// Least and most of the values that fit as well, if the profile names them.
+    /// Least and greatest values that fit equally well, if the profile has them.
     pub range: Option<[f64; 2]>,
 }
 
@@ -197,14 +201,14 @@ impl Quantity {
     }
 }
 
-/// The quantities of timing and host.
+/// Quantities of timing and host.
 fn quantities(table: &Table) -> impl Iterator<Item = Quantity> {
     let values = ["timing", "host"].into_iter().filter_map(|section| table.get(section)?.as_table());
     values.flatten().filter_map(|(key, entry)| quantity(key, entry))
 }
 
 fn quantity(key: &str, entry: &Value) -> Option<Quantity> {
-    // A seed is a number and no quantity.
+    // A seed is a number but not a quantity.
     if key.ends_with("_seed") {
         return None;
     }
@@ -218,7 +222,7 @@ fn quantity(key: &str, entry: &Value) -> Option<Quantity> {
     Some(Quantity { key: key.to_owned(), value, is_whole, source, range })
 }
 
-/// Gives a value of the profile from outside.
+/// Replaces a value of the profile.
 fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
     if key == REPLACED {
         return Err(Problem::Replaced);
@@ -239,7 +243,7 @@ fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
     Err(Problem::Key(key.into(), known))
 }
 
-/// `text` as a value of the kind that `old` is.
+/// Parses `text` as a value of the same type as `old`.
 fn given(old: Option<&Value>, text: &str) -> Option<Value> {
     let size = || zonal_io::registry::parse_size(text).ok().and_then(|n| i64::try_from(n).ok());
     match old? {

@@ -1,25 +1,26 @@
-//! What figures of a profile are worth.
+//! Reliability of a profile's results.
 
 use super::Profile;
 use serde::Serialize;
 use std::fmt;
 use toml::{Table, Value};
 
-/// What figures of a profile are worth.
+/// Reliability of a profile's results.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Standing {
-    /// They are those of the drive that it was fitted to.
+    /// Results apply to the drive that the profile was fitted to.
     Calibrated {
-        /// Sizes of blocks, depths and modes that were fitted; what else is run is predicted.
+        /// Fitted block sizes, queue depths and modes. Other runs are predictions.
         to: Option<String>,
-        /// The largest error of a run, in per cent, if that is known.
+        /// Largest error of a run in percent, if known.
         worst: Option<f64>,
     },
-    /// It was fitted to a drive, and these values are not that drive's.
+    /// Fitted to a drive, but these values were changed from that drive's.
     Moved(Vec<String>),
-    /// It was fitted to a drive that does what the model does not explain: the largest error of a run, in per cent.
+    /// Fitted to a drive with behaviour that the model does not explain. Largest error of a run, in
+    /// percent.
     Unexplained(f64),
-    /// It was fitted to no drive.
+    /// Not fitted to any drive.
     Uncalibrated,
 }
 
@@ -45,7 +46,8 @@ impl fmt::Display for Standing {
 }
 
 impl Profile {
-    /// What its figures are worth. What the host takes is no part of the drive.
+    /// Reliability of the results. Changes of host values do not matter, since the host is not part
+    /// of the drive.
     pub fn standing(&self) -> Standing {
         let mut given: Vec<String> = given(&self.drive).chain(given(&self.timing)).collect();
         given.sort();
@@ -59,7 +61,7 @@ impl Profile {
     }
 }
 
-/// Keys of the values that came with the device's name.
+/// Keys of the values given in the device's name.
 fn given(values: &impl Serialize) -> impl Iterator<Item = String> {
     let values = Table::try_from(values).expect("values of profiles are numbers, words and yes or no");
     let is_given = |value: &Value| value.get("source").and_then(Value::as_str) == Some("given");

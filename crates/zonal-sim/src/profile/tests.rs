@@ -28,21 +28,18 @@ fn given_values_replace_those_of_the_file_and_say_so() {
 #[test]
 fn what_is_wrong_with_a_profile_is_named() {
     let cases = [
-        (error("smr-hdd-31t", &[]), "there is no such profile; there are smr-hdd-26t, smr-hdd-30t"),
-        (error("smr-hdd-30t", &[("plicy", "fifo")]), "it has no value \"plicy\"; did you mean \"policy\"?"),
+        (error("smr-hdd-31t", &[]), "no such profile; choose from smr-hdd-26t, smr-hdd-30t"),
+        (error("smr-hdd-30t", &[("plicy", "fifo")]), "unknown key \"plicy\"; did you mean \"policy\"?"),
         (error("smr-hdd-30t", &[("policy", "best")]), "unknown variant `best`"),
-        (error("smr-hdd-30t", &[("size", "much")]), "size=much: not a value of the kind that size has"),
+        (error("smr-hdd-30t", &[("size", "much")]), "size=much: not a valid value for size"),
         (error("smr-hdd-30t", &[("turn_us", "-1")]), "turn_us has to be from 0 to 100,000,000 microseconds"),
-        (error("smr-hdd-30t", &[("turn_us", "nan")]), "turn_us=nan: not a value"),
+        (error("smr-hdd-30t", &[("turn_us", "nan")]), "turn_us=nan: not a valid value"),
         (error("smr-hdd-30t", &[("zone_size", "3M")]), "zone"),
         (
             error("smr-hdd-30t", &[("zone_size", "268435455")]),
             "zone_size of 268435455 bytes is not a multiple of the block of 4096",
         ),
-        (
-            error("smr-hdd-30t", &[("visit_bytes", "1M")]),
-            "visit_bytes is no value of a disk any more: dwell replaces it",
-        ),
+        (error("smr-hdd-30t", &[("visit_bytes", "1M")]), "visit_bytes was replaced by dwell"),
         (error("smr-hdd-30t", &[("dwell", "-1")]), "dwell has to be from 0 to 1000"),
         (error("/nowhere/x.toml", &[]), "profile \"/nowhere/x.toml\": cannot be read"),
     ];
@@ -53,7 +50,7 @@ fn what_is_wrong_with_a_profile_is_named() {
     assert!(error.contains("line 2"), "{error}");
 }
 
-/// The profile `name` with one line of it replaced.
+/// The profile `name` with one line replaced.
 fn with_line(name: &str, key: &str, line: &str) -> String {
     let text = Profile::text(name).unwrap();
     let begins = format!("{key} = ");
@@ -85,7 +82,7 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         (
             "dwell",
             "visit_bytes = { value = 1_048_576, source = \"assumed\" }",
-            "visit_bytes is no value of a disk any more: dwell replaces it",
+            "visit_bytes was replaced by dwell",
         ),
         ("dwell", "dwell = { value = 1.5, source = \"assumed\", range = [1.0] }", "in `dwell.range`"),
         (
@@ -102,7 +99,7 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
         ("turn_us", "turn_us = { value = inf, source = \"assumed\" }", "turn_us has to be"),
         ("policy", "policy = { value = \"best\", source = \"assumed\" }", "in `policy.value`"),
-        ("model", "model = \"tape\"", "model = \"tape\": there are \"smr-disk\" and \"flash\""),
+        ("model", "model = \"tape\"", "model = \"tape\": use \"smr-disk\" or \"flash\""),
         ("model", "", "missing field `model`"),
         (
             "personality",
@@ -162,7 +159,7 @@ fn profile_says_what_its_figures_are_worth() {
     else {
         panic!("the host is no part of the drive")
     };
-    // Sizes of blocks, depths and modes.
+    // Block sizes, depths and modes.
     assert!(["1 MiB", "depth 32", "per-zone and qd1"].iter().all(|word| to.contains(word)), "{to}");
     for name in Profile::names() {
         let profile = Profile::open(name, &[]).unwrap();

@@ -12,25 +12,25 @@ use zonal_core::{Geometry, Personality};
 use zonal_io::device::HostTime;
 use zonal_io::emulated::EmulatedOptions;
 
-/// Where a value is from.
+/// Source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// The manufacturer says so.
+    /// The manufacturer's data sheet.
     Datasheet,
-    /// A published measurement shows it.
+    /// A published measurement.
     Published,
-    /// Chosen so that measurements come out; `rows` says which.
+    /// Fitted to measurements, which are listed in `rows`.
     Fitted,
     /// Measured on this very drive by calibration.
     Measured,
     /// A guess.
     Assumed,
-    /// Given with the device's name.
+    /// Given in the device's name.
     Given,
 }
 
-/// A value, and where it is from.
+/// A value with its source.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
@@ -39,74 +39,74 @@ pub enum Source {
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Where it is from.
+    /// Source.
     pub source: Source,
-    /// The measurements that it was fitted to.
+    /// Measurements that it was fitted to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rows: String,
-    /// Least and most of the values that fit as well, each with all others as they are.
+    /// Least and greatest values that fit equally well, with all other values unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<[T; 2]>,
-    /// Why.
+    /// Remark.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
 impl<T> Sourced<T> {
-    /// A value that calibration measured by these runs.
+    /// A value measured by a calibration with these runs.
     pub fn measured(value: T, runs: &str) -> Sourced<T> {
         Sourced { value, source: Source::Measured, rows: runs.into(), range: None, note: String::new() }
     }
 }
 
-/// What a drive says of itself. Sizes are bytes.
+/// Properties reported by a drive. Sizes are in bytes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [drive]")]
 pub struct DriveValues {
-    /// Size; what is less than a zone is left out.
+    /// Size. An incomplete last zone is dropped.
     pub size: Sourced<u64>,
-    /// Size of a zone.
+    /// Zone size.
     pub zone_size: Sourced<u64>,
-    /// Writable part of a zone; 0 is all of it.
+    /// Zone capacity. 0: the zone size.
     pub zone_capacity: Sourced<u64>,
-    /// Conventional zones, at the beginning.
+    /// Number of conventional zones, at the start.
     pub zone_nr_conv: Sourced<u32>,
-    /// Most open zones; 0 is no limit.
+    /// Maximum number of open zones. 0: no limit.
     pub zone_max_open: Sourced<u32>,
-    /// Most active zones; 0 is no limit.
+    /// Maximum number of active zones. 0: no limit.
     pub zone_max_active: Sourced<u32>,
-    /// Largest native zone append; 0: it has none.
+    /// Maximum size of a native zone append. 0: not supported.
     pub zone_append_max: Sourced<u64>,
-    /// Logical block.
+    /// Logical block size.
     pub blocksize: Sourced<u32>,
-    /// Largest command that the adapter sends.
+    /// Maximum size of a command, as limited by the adapter.
     pub command_max: Sourced<u64>,
-    /// Whether it turns.
+    /// True for a rotational drive.
     pub rotational: Sourced<bool>,
-    /// Whether it keeps the order of a queue.
+    /// True if the drive keeps the order of commands within a queue.
     pub preserves_write_order: Sourced<bool>,
     /// `zns` or `zbc`.
     pub personality: Sourced<String>,
 }
 
 impl DriveValues {
-    /// What the emulated device does not check, or knows by another name.
+    /// Checks what the emulated device does not check, or checks under a different name.
     pub(super) fn check(&self) -> Result<(), Problem> {
         if !["zns", "zbc"].contains(&self.personality.value.as_str()) {
             return Err(Problem::Range("personality", "zns or zbc"));
         }
-        // By its own name, before the size is rounded to it.
+        // Checked here because the emulated device gets a size rounded to it.
         let (bytes, block) = (self.zone_size.value, self.blocksize.value);
         if block > 0 && !bytes.is_multiple_of(block.into()) {
             return Err(Problem::NotBlocks("zone_size", bytes, block));
         }
         if self.command_max.value < self.blocksize.value.into() {
-            return Err(Problem::Range("command_max", "a block at least"));
+            return Err(Problem::Range("command_max", "at least a block"));
         }
         Ok(())
     }
 
-    /// The emulated device of these values.
+    /// Options of the emulated device with these values.
     pub fn emulated_options(&self) -> EmulatedOptions {
         let sectors = |bytes: u64| u32::try_from(bytes / zonal_core::SECTOR_BYTES).unwrap_or(u32::MAX);
         let zone_size = self.zone_size.value.max(1);
@@ -130,18 +130,18 @@ impl DriveValues {
     }
 }
 
-/// What a host takes for a command, on one processor, in microseconds.
+/// CPU time per command of a host, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [host]")]
 pub struct HostValues {
-    /// To send it and to take its answer.
+    /// To submit a command and to process its completion.
     pub io_us: Sourced<f64>,
-    /// More, where a scheduler is in between, as in mode `zone-lock`.
+    /// Additional time of a scheduler, as in mode `zone-lock`.
     pub scheduler_us: Sourced<f64>,
 }
 
 impl HostValues {
-    /// As a device says it.
+    /// As a property of a device.
     pub fn time(&self) -> HostTime {
         HostTime { command: nanos(self.io_us.value), scheduler: nanos(self.scheduler_us.value) }
     }
@@ -152,7 +152,7 @@ impl HostValues {
     }
 }
 
-/// How long a drive takes.
+/// Timing of a drive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum TimingValues {
@@ -162,7 +162,7 @@ pub enum TimingValues {
     Flash(Box<FlashValues>),
 }
 
-/// By hand: what serde makes of an enum with a tag does not say which key is wrong.
+/// Implemented by hand because serde's derived code for tagged enums does not name the wrong key.
 impl<'de> Deserialize<'de> for TimingValues {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TimingValues, D::Error> {
         let mut table = Table::deserialize(deserializer)?;
@@ -171,17 +171,15 @@ impl<'de> Deserialize<'de> for TimingValues {
             Some("smr-disk") => table.try_into().map(|values| TimingValues::SmrDisk(Box::new(values))),
             Some("flash") => table.try_into().map(|values| TimingValues::Flash(Box::new(values))),
             _ => {
-                return Err(D::Error::custom(format!(
-                    "model = {model}: there are \"smr-disk\" and \"flash\""
-                )));
+                return Err(D::Error::custom(format!("model = {model}: use \"smr-disk\" or \"flash\"")));
             }
         };
         values.map_err(|error| D::Error::custom(error.to_string().trim_end()))
     }
 }
 
-/// Values of a flash drive: of [`FlashOptions`], times in microseconds, rates in 10^6 bytes a second. A rate of 0 is
-/// infinite.
+/// Values of a flash drive: fields of [`FlashOptions`], with times in microseconds and rates in
+/// 10^6 bytes per second. A rate of 0 is infinite.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in FlashOptions")]
@@ -218,7 +216,7 @@ impl FlashValues {
             ("zone_mb_s", &self.zone_mb_s),
             ("read_mb_s", &self.read_mb_s),
         ] {
-            // Slower still, and times leave what a clock can count.
+            // At lower rates, times would overflow.
             let range = if value.value == 0.0 { 0.0..=0.0 } else { 0.001..=1e6 };
             within(key, value.value, range, "0 (infinite), or from 0.001 to 1,000,000 MB/s")?;
         }
@@ -226,7 +224,7 @@ impl FlashValues {
         within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")
     }
 
-    /// The options of these values.
+    /// Converts to options.
     pub fn options(&self) -> FlashOptions {
         let service = |fixed: &Sourced<f64>, rate: &Sourced<f64>| Service {
             fixed: nanos(fixed.value),
@@ -245,7 +243,8 @@ impl FlashValues {
     }
 }
 
-/// Values of an SMR disk: of [`SmrOptions`], times in microseconds, rates in 10^6 bytes a second.
+/// Values of an SMR disk: fields of [`SmrOptions`], with times in microseconds and rates in 10^6
+/// bytes per second.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in SmrOptions and MechanicsOptions")]
@@ -278,7 +277,7 @@ pub struct SmrValues {
 }
 
 impl TimingValues {
-    /// Whether the values make a drive.
+    /// Checks that the values describe a possible drive.
     pub(super) fn check(&self) -> Result<(), Problem> {
         match self {
             TimingValues::SmrDisk(values) => values.check(),
@@ -286,7 +285,7 @@ impl TimingValues {
         }
     }
 
-    /// The model of a drive divided so.
+    /// Timing model of a drive with `geometry`.
     pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
         match self {
             TimingValues::SmrDisk(values) => Box::new(SmrDisk::new(geometry, values.options())),
@@ -295,7 +294,7 @@ impl TimingValues {
     }
 }
 
-/// Refuses what is out of range, and what is no number.
+/// Fails if the value is out of range or not a number.
 pub(super) fn within(
     key: &'static str,
     value: f64,
@@ -305,7 +304,7 @@ pub(super) fn within(
     if range.contains(&value) { Ok(()) } else { Err(Problem::Range(key, words)) }
 }
 
-/// Longest time of a profile's value: 100 seconds in microseconds.
+/// Maximum time in a profile, in microseconds: 100 seconds.
 const MICROS_MAX: f64 = 1e8;
 const MICROS: &str = "from 0 to 100,000,000 microseconds";
 
@@ -336,7 +335,7 @@ impl SmrValues {
         within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")
     }
 
-    /// The options of these values.
+    /// Converts to options.
     pub fn options(&self) -> SmrOptions {
         SmrOptions {
             mechanics: MechanicsOptions {

@@ -1,4 +1,4 @@
-//! Profiles as text, a value a line, as people write them.
+//! Output of profiles as text, one value per line.
 
 use super::Profile;
 use serde::Serialize;
@@ -6,8 +6,8 @@ use std::fmt::Write;
 use toml::{Table, Value};
 
 impl Profile {
-    /// The profile as the text of a file, which [`Profile::parse`] reads as the same profile. `comments` come first, a
-    /// line each.
+    /// Writes the profile as the text of a file, which [`Profile::parse`] reads back unchanged.
+    /// `comments` precede it, one per line.
     pub fn to_toml<'a>(&self, comments: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         for comment in comments {

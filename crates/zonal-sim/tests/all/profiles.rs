@@ -1,4 +1,4 @@
-//! The drives of one name: simulated, and as an image.
+//! Drives of the same name: simulated, and as an image.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_sim::Profile;
 
-/// The image of a profile, opened as nothing is said of it. Held in memory: file systems do not all take 30 TB.
+/// Image of a profile, opened with default options. In memory, since not all file systems support
+/// files of 30 TB.
 fn image(profile: &str) -> ImageDevice {
     let backing = Arc::new(CutBacking::new(1));
     let options = ImageOptions::default().with_profile(profile.to_owned());
@@ -15,7 +16,7 @@ fn image(profile: &str) -> ImageDevice {
     ImageDevice::open_backing(Path::new("x"), backing, &OpenOptions::default()).unwrap()
 }
 
-/// Every field, so that a new one has to be put into one of the two lists.
+/// Destructures every field, so that a new one must be classified.
 #[test]
 fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
     let names: Vec<&str> = Profile::names().collect();
@@ -26,7 +27,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         let simulated = drive.info().clone();
         let image: Arc<dyn Device> = Arc::new(image(name));
         let DeviceInfo {
-            // What the drive is.
+            // Properties of the drive.
             geometry,
             block_sectors,
             open_max,
@@ -35,17 +36,17 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             rotational,
             spindles,
             personality,
-            // Of the one image, and not of all that have its profile.
+            // Specific to an image, not to its profile.
             identity,
             cache: _,
-            // How the device is opened: these are options of its name.
+            // Options of the device's name.
             name: _,
             command_sectors_max,
             verify_sectors_max: _,
             keeps_order,
             queues,
             read_only,
-            // What the emulation adds; alike in both but for the cache.
+            // Properties of the emulation. Equal in both, except for the cache.
             volatile_cache,
             write_zeroes_sectors_max,
             discard_sectors_max,
@@ -64,17 +65,19 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         );
         let default = OpenOptions::default();
         assert_eq!((command_sectors_max, keeps_order), (default.max_sectors, false), "{name}");
-        // An image loses with power what was not flushed, whatever it stands for; of a simulated drive its timing decides.
+        // An image loses unflushed data on a power loss, whatever its profile. For a simulated
+        // drive the timing decides.
         assert!(volatile_cache, "{name}");
         assert_eq!(write_zeroes_sectors_max, simulated.write_zeroes_sectors_max, "{name}");
         assert_eq!(discard_sectors_max, simulated.discard_sectors_max, "{name}");
         assert_eq!((identity.is_some(), simulated.identity), (true, None), "{name}");
-        // The image takes the time that the host takes.
+        // The image runs in real time.
         assert_eq!([&image, &drive].map(|device| device.insight().virtual_time), [false, true], "{name}");
     }
 }
 
-/// An image opened with these options differs from the simulated drive in nothing that a volume looks at.
+/// An image opened with these options equals the simulated drive in everything relevant to a
+/// volume.
 #[test]
 fn image_of_a_profile_can_be_opened_with_its_command_size_and_order() {
     for name in Profile::names() {
