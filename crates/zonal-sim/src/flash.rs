@@ -11,12 +11,12 @@ use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES};
 
-/// What a command takes at a server: a fixed time, and time for its bytes.
+/// Service time of a command at a server: a fixed time plus the time for its bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Service {
-    /// For any command.
+    /// Fixed time for any command.
     pub fixed: Span,
-    /// Bytes a second; infinite: they take no time.
+    /// Bytes per second. Infinite: the data takes no time.
     pub rate: f64,
 }
 
@@ -27,24 +27,24 @@ impl Service {
     }
 }
 
-/// Numbers of a flash drive.
+/// Parameters of a flash drive.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlashOptions {
-    /// Commands that the drive holds at a time.
+    /// Maximum number of commands at the drive.
     pub queue_depth: u32,
-    /// The way to the drive, and for the data of a read, which is carried at the same rate, the way back.
+    /// Transfer to the drive. The data of a read returns at the same rate.
     pub link: Service,
     /// The drive as a whole.
     pub drive: Service,
-    /// The zone of a write or append.
+    /// Zone of a write or append.
     pub zone: Service,
-    /// The die of a read.
+    /// Die of a read.
     pub read: Service,
     /// Number of dies.
     pub dies: u32,
-    /// The way back.
+    /// Latency of a completion.
     pub answer: Span,
-    /// For a command that touches no data, such as a reset.
+    /// Time for a command without data, such as a reset.
     pub manage: Span,
 }
 
@@ -53,37 +53,39 @@ pub struct FlashOptions {
 enum Event {
     /// A die has read this many sectors, which have yet to cross the link.
     ///
-    /// An event and not a time booked in advance: a read that is given later may be ready earlier, on an idle die.
+    /// This is an event, not a time reserved in advance: a later read may finish earlier on an idle
+    /// die.
     Sensed(u32),
-    /// The answer; sectors that were written.
+    /// Completion, with the number of sectors written.
     Answered(u32),
 }
 
-/// See the module.
+/// Model of a flash drive. See the module.
 #[derive(Debug)]
 pub struct FlashDrive {
     geometry: Geometry,
     options: FlashOptions,
-    /// When each server is free.
+    /// Time at which each server becomes free.
     link: Nanos,
     link_back: Nanos,
     drive: Nanos,
     zones: Vec<Nanos>,
     dies: Vec<Nanos>,
-    /// When the last write is done.
+    /// Completion of the last write.
     written: Nanos,
     events: Agenda<(Tag, Event)>,
     totals: Totals,
 }
 
-/// Occupies a server that is free at `free` from `now` on; when it is through.
+/// Occupies a server from `now` on, or from `free` if that is later. Returns the time at which it
+/// is done.
 fn serve(free: &mut Nanos, now: Nanos, time: Span) -> Nanos {
     *free = Nanos(now.max(*free).0 + time);
     *free
 }
 
 impl FlashDrive {
-    /// A drive divided so.
+    /// Creates a drive with `geometry`.
     pub fn new(geometry: Geometry, options: FlashOptions) -> FlashDrive {
         FlashDrive {
             geometry,
@@ -105,14 +107,14 @@ impl FlashDrive {
         let at = self.geometry.zone_of(job.sector).0 as usize;
         let through = serve(&mut self.drive, now, drive.time(payload));
         let in_zone = serve(&mut self.zones[at], now, zone.time(payload));
-        // What a queue answers first is what it was given first.
+        // A queue completes commands in order of submission.
         self.written = self.written.max(through).max(in_zone);
         through.max(in_zone)
     }
 
     /// A die reads its cells.
     fn sense(&mut self, now: Nanos, job: &Job) -> Nanos {
-        // Neighbouring blocks of 64 KiB lie on different dies.
+        // Adjacent blocks of 64 KiB are on different dies.
         let die = (job.sector.0 / 128) as usize % self.dies.len();
         serve(&mut self.dies[die], now, self.options.read.time(job.sectors))
     }
@@ -122,7 +124,7 @@ impl FlashDrive {
         serve(&mut self.link_back, now, Service { fixed: 0, ..self.options.link }.time(sectors))
     }
 
-    /// Time at which the command has been served, but for the data of a read.
+    /// Time at which the command is served, without the data transfer of a read.
     fn served(&mut self, now: Nanos, job: &Job) -> Nanos {
         let is_write = job.op.is_write() && !job.refused;
         let carried = if is_write && job.op != Op::WriteZeroes { job.sectors } else { 0 };
@@ -138,7 +140,7 @@ impl FlashDrive {
         }
     }
 
-    /// Answers a command that was served at `done`; `written` sectors are on the medium then.
+    /// Completes a command that is served at `done`, with `written` sectors on the medium.
     fn answer(&mut self, done: Nanos, tag: Tag, written: u32) {
         self.events.push(Nanos(done.0 + self.options.answer), (tag, Event::Answered(written)));
     }

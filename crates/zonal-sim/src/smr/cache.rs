@@ -1,7 +1,7 @@
-//! The write cache of a disk, and which of its writes goes to the medium next.
+//! Write cache of a disk, with the choice of the next write to destage.
 //!
-//! The order of destaging is firmware's secret, and differs between drives. So there are several policies under one name;
-//! in each of them the writes of a zone keep their order.
+//! The order of destaging is undocumented and differs between drives, so there are several named
+//! policies. All of them keep the order of a zone's writes.
 
 use super::mechanics::{DiskPlace, Mechanics};
 use crate::model::{Span, Tag};
@@ -9,28 +9,29 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
-/// From then on no write gets any older, so that its age times the largest `alpha` fits 63 bits: two hours and a half.
+/// Maximum age of a write, so that its product with the largest `alpha` fits in 63 bits: two and a
+/// half hours.
 const AGE_MAX: Span = 1 << 43;
 
-/// Which cached write is next.
+/// Policy for the next cached write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// The oldest.
     Fifo,
-    /// Of the zone that the head is in; otherwise the oldest.
+    /// From the zone at the head, otherwise the oldest.
     Visit,
-    /// The write that is under the head first.
+    /// The one with the shortest positioning time.
     Sptf,
-    /// The same, less a share of the time that it has waited.
+    /// As `Sptf`, with a share of its waiting time subtracted.
     Asptf,
 }
 
 impl Policy {
-    /// All, for a caller that tries them.
+    /// All policies, for callers that try each of them.
     pub const ALL: [Policy; 4] = [Policy::Fifo, Policy::Visit, Policy::Sptf, Policy::Asptf];
 
-    /// As it is called in profiles.
+    /// Name in profiles.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Fifo => "fifo",
@@ -41,79 +42,83 @@ impl Policy {
     }
 }
 
-/// The order of destaging.
+/// Order of destaging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// Which write is next.
+    /// Policy for the next write.
     pub policy: Policy,
-    /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
+    /// Share of the age, in thousandths, that policy `asptf` subtracts from a write's positioning
+    /// time.
     pub alpha: u32,
-    /// How many of the oldest writes are looked at; 0: all.
+    /// Number of the oldest writes to choose from. 0: all.
     pub window: u32,
-    /// From when on a command that waits for room has the oldest write go next, whatever the policy says; 0: never. A drive
-    /// owes its host an answer in time, and only what it has answered is its own to put in order.
+    /// Time after which a command waiting for room makes the oldest write next, whatever the
+    /// policy. 0: never. A drive must complete commands in time, and only completed ones may be
+    /// reordered freely.
     pub patience: Span,
-    /// How long the head writes a stream before it leaves what is cached of it while a write for another zone waits for room:
-    /// this many thousandths of the shortest seek to another zone's first cached write. 0: the policy alone decides.
+    /// Minimum time that the head writes a stream before it leaves the cached rest of it, while a
+    /// write for another zone waits for room: this many thousandths of the shortest seek to another
+    /// zone's first cached write. 0: the policy alone decides.
     pub dwell: u32,
 }
 
-/// What commands that wait ask of the head: writes for room in the cache, flushes for what is in it.
+/// Demands of waiting commands on the head: writes need room in the cache, and flushes need cached
+/// writes on the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Pressure {
-    /// One has waited for longer than the drive's patience.
+    /// A command has waited for longer than the drive's patience.
     pub(super) is_urgent: bool,
-    /// What the head does with its stream.
+    /// Treatment of the current stream.
     pub(super) stream: Stream,
     /// A flush waits for the writes with lower numbers.
     pub(super) flush: Option<u64>,
 }
 
-/// What becomes of the stream that the head has been writing.
+/// Treatment of the stream that the head has been writing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Stream {
-    /// What continues it is a write as any other.
+    /// Its continuation is treated like any other write.
     #[default]
     Free,
-    /// What continues it comes first: a move would not be paid for.
+    /// Its continuation is preferred, because a seek has not paid off yet.
     Kept,
-    /// What continues it comes last: the move is paid for, and a write waits for it.
+    /// Its continuation is last, because a seek has paid off and a write waits for it.
     Left,
 }
 
-/// How much the cache holds. A limit of 0 is none.
+/// Limits of the cache. 0: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Commands in all.
+    /// Total number of commands.
     pub commands: u32,
-    /// Bytes of one zone.
+    /// Bytes per zone.
     pub zone_bytes: u64,
-    /// Commands of one zone.
+    /// Commands per zone.
     pub zone_commands: u32,
 }
 
-/// Where the head is.
+/// Position of the head.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Head {
     pub(super) cylinder: f64,
-    /// The sector after the last that was read or written.
+    /// Sector behind the last one read or written.
     pub(super) next: Sector,
-    /// When that was.
+    /// Time at which that was done.
     pub(super) at: Nanos,
 }
 
-/// A write that is yet to reach the medium.
+/// A write not yet on the medium.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) sector: Sector,
     pub(super) sectors: u32,
     pub(super) place: DiskPlace,
     pub(super) arrived: Nanos,
-    /// Number in order of arrival.
+    /// Sequence number, in order of arrival.
     pub(super) sequence: u64,
-    /// Whom to answer when it is on the medium, if that has not been done.
+    /// Command to complete when the write is on the medium, unless it has completed already.
     pub(super) tag: Option<Tag>,
 }
 
@@ -122,28 +127,28 @@ pub(super) struct Entry {
 struct Run {
     zone: ZoneIndex,
     entries: VecDeque<Entry>,
-    /// Of `entries`, and of what is reserved or being written to the medium.
+    /// Including reserved room and the write at the head.
     bytes: u64,
     commands: u32,
 }
 
-/// See the module.
+/// The write cache. See the module.
 #[derive(Debug)]
 pub(super) struct Cache {
     limits: CacheLimits,
     runs: Vec<Run>,
-    /// Where the run of each zone is, from 1; 0 of a zone without one.
+    /// Index of each zone's run, plus 1; 0 for a zone without one.
     places: Box<[u32]>,
-    /// Numbers of the writes in it, the oldest first, with their zones.
+    /// Sequence numbers of the cached writes with their zones, oldest first.
     order: VecDeque<(u64, ZoneIndex)>,
-    /// Room of runs that are gone.
+    /// Allocations of former runs, for reuse.
     spare: Vec<VecDeque<Entry>>,
     bytes: u64,
     commands: u32,
 }
 
 fn is_within(used: u64, more: u64, limit: u64) -> bool {
-    // A write larger than the cache gets it for itself.
+    // A write larger than the cache is admitted if the cache is empty.
     limit == 0 || used == 0 || used + more <= limit
 }
 
@@ -164,7 +169,7 @@ impl Cache {
         (self.places[zone.0 as usize] as usize).checked_sub(1)
     }
 
-    /// Whether it takes a write of `bytes` bytes now.
+    /// True if there is room for a write of `bytes`.
     pub(super) fn has_room(&self, zone: ZoneIndex, bytes: u64) -> bool {
         let limits = &self.limits;
         let all = is_within(self.bytes, bytes, limits.bytes)
@@ -176,7 +181,7 @@ impl Cache {
         })
     }
 
-    /// The run of a zone, a new one if it has none.
+    /// Run of a zone. Created if there is none.
     fn run_of(&mut self, zone: ZoneIndex) -> &mut Run {
         let at = self.place(zone).unwrap_or_else(|| {
             let entries = self.spare.pop().unwrap_or_default();
@@ -187,7 +192,7 @@ impl Cache {
         &mut self.runs[at]
     }
 
-    /// Sets room apart for a write that is to come in.
+    /// Reserves room for a write to be inserted later.
     pub(super) fn reserve(&mut self, zone: ZoneIndex, bytes: u64) {
         self.bytes += bytes;
         self.commands += 1;
@@ -196,14 +201,14 @@ impl Cache {
         run.commands += 1;
     }
 
-    /// A write has come in, for which there is room.
+    /// Inserts a write with reserved room.
     pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
         debug_assert!(self.order.back().is_none_or(|(last, _)| *last < entry.sequence));
         self.order.push_back((entry.sequence, zone));
         self.run_of(zone).entries.push_back(entry);
     }
 
-    /// A write that was taken out is on the medium.
+    /// Releases the room of a write that has reached the medium.
     pub(super) fn release(&mut self, zone: ZoneIndex, bytes: u64) {
         self.bytes -= bytes;
         self.commands -= 1;
@@ -220,32 +225,33 @@ impl Cache {
         }
     }
 
-    /// Bytes in it or reserved.
+    /// Cached and reserved bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The shortest seek from the head to another zone's first write; `None` if it holds none of another zone.
+    /// Shortest seek from the head to the first write of another zone, or `None` without such
+    /// writes.
     pub(super) fn seek_away(&self, mechanics: &Mechanics, head: &Head) -> Option<Span> {
         let here = mechanics.zone_of_head(head.next);
         let others = self.runs.iter().filter(|run| run.zone != here).filter_map(|run| run.entries.front());
-        // A stream that has come to its zone's end continues in the next zone.
+        // A stream that has reached the end of its zone continues in the next zone.
         let others = others.filter(|first| first.sector != head.next);
         others.map(|first| mechanics.seek((first.place.cylinder - head.cylinder).abs())).min()
     }
 
-    /// Where what it holds of a zone ends.
+    /// End of the cached data of a zone.
     pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
         let last = self.runs[self.place(zone)?].entries.back()?;
         Some(Sector(last.sector.0 + u64::from(last.sectors)))
     }
 
-    /// Number of the oldest write in it, of those that have not gone to the medium.
+    /// Sequence number of the oldest cached write that is not being written to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.order.front().map(|(sequence, _)| *sequence)
     }
 
-    /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
+    /// Removes the next write to be written to the medium. Returns it with the positioning time.
     pub(super) fn next(
         &mut self,
         now: Nanos,
@@ -264,7 +270,7 @@ impl Cache {
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
     }
 
-    /// The writes that may go next: the first of each zone, if it is one of the oldest `window`.
+    /// Candidates for the next write: the first of each zone, if it is one of the oldest `window`.
     #[inline]
     fn for_each_candidate(&self, window: u32, mut look: impl FnMut(usize, &Entry)) {
         let runs = self.runs.iter().enumerate();
@@ -298,7 +304,7 @@ impl Cache {
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
-        // New writes that keep the head where it is would hold a flush up for ever.
+        // Otherwise new writes that keep the head in place would delay a flush forever.
         let is_new = |e: &Entry| flush.is_some_and(|until| e.sequence >= until);
         let is_after_others = |e: &Entry| match stream {
             Stream::Free => false,
@@ -316,7 +322,7 @@ impl Cache {
     }
 }
 
-/// Time until what begins at `sector` is under the head: none if the head has just come there.
+/// Time until `sector` is under the head. 0 if the head has just reached it.
 #[inline]
 pub(super) fn positioning(
     now: Nanos,

@@ -1,33 +1,35 @@
-//! Platters and arm: where things are, how long it takes to get there and to read or write them.
+//! Mechanics of a disk: positions, positioning times and transfer times.
 //!
-//! Zones lie from the outer edge inwards. The data rate falls with the radius, and with it the angle that a byte takes; all
-//! of a zone has the rate of its place. Where a zone begins on its circle is drawn once a zone. Skew between tracks is part of
-//! the rate, so that a stream that continues without a gap never misses a turn, whether it crosses tracks or zones. The
-//! caller knows and says what continues a stream. Here are only places and times.
+//! Zones are laid out from the outer edge inwards. The data rate falls with the radius and is
+//! constant within a zone. The angle at which a zone starts is random but fixed. Track skew is part
+//! of the rate, so a continuous stream never misses a rotation, even across tracks and zones. It is
+//! up to the caller to decide if a command continues a stream; this module has only positions and
+//! times.
 
 use crate::model::Span;
 use zonal_core::{Geometry, Nanos, SECTOR_BYTES, Sector, ZoneIndex};
 
-/// Numbers of a disk's mechanics.
+/// Mechanical parameters of a disk.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MechanicsOptions {
-    /// Data rate of the outermost zone, in bytes a second.
+    /// Data rate of the outermost zone, in bytes per second.
     pub outer_rate: f64,
-    /// Rate of the innermost zone as a share of the outermost one's.
+    /// Data rate of the innermost zone, relative to the outermost one.
     pub inner_ratio: f64,
-    /// One turn.
+    /// Time of one rotation.
     pub turn: Span,
-    /// Shortest move, to the next track: settling included. Zero: the arm needs no time at all.
+    /// Time of the shortest seek, to the next track, including settling. 0: seeks take no time at
+    /// all.
     pub seek_single: Span,
-    /// Move over a third of the stroke.
+    /// Seek time over a third of the stroke.
     pub seek_third: Span,
-    /// Move from edge to edge.
+    /// Seek time over the full stroke.
     pub seek_full: Span,
-    /// Draws where zones begin on their circles.
+    /// Seed of the start angles of zones.
     pub seed: u64,
 }
 
-/// See the module.
+/// Mechanics of a disk. See the module.
 #[derive(Clone, Debug)]
 pub struct Mechanics {
     geometry: Geometry,
@@ -35,29 +37,30 @@ pub struct Mechanics {
     zones: f64,
     /// `1 - inner_ratio^2`.
     fall: f64,
-    /// Seek time is `seek_single + root * sqrt(d) + line * d`, in nanoseconds, over a share `d` of the stroke.
+    /// Seek time over a share `d` of the stroke is `seek_single + root * sqrt(d) + line * d`, in
+    /// nanoseconds.
     root: f64,
     line: f64,
 }
 
-/// A place on the disk that is to be read or written.
+/// Position of a range of sectors on the disk.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DiskPlace {
-    /// Of the stroke, from the outer edge: 0 to 1.
+    /// Radial position, from 0 at the outer edge to 1.
     pub cylinder: f64,
-    /// When the place comes round, from the beginning of each turn.
+    /// Time within each rotation at which its start is under the head.
     pub phase: Span,
-    /// Time to read or write it.
+    /// Transfer time.
     pub transfer: Span,
 }
 
 impl Mechanics {
-    /// Of a disk divided so.
+    /// Creates the mechanics of a disk with `geometry`.
     pub fn new(geometry: Geometry, options: MechanicsOptions) -> Mechanics {
         let single = options.seek_single as f64;
         let third = options.seek_third as f64 - single;
         let full = options.seek_full as f64 - single;
-        // Through a third and all of the stroke.
+        // Fits the curve to a third and to all of the stroke.
         let root = (third - full / 3.0) / ((1.0f64 / 3.0).sqrt() - 1.0 / 3.0);
         Mechanics {
             geometry,
@@ -69,23 +72,23 @@ impl Mechanics {
         }
     }
 
-    /// Rate in a zone as a share of the outermost one's.
+    /// Data rate of a zone, relative to the outermost one.
     fn share(&self, zone: ZoneIndex) -> f64 {
         (1.0 - self.fall * f64::from(zone.0) / self.zones).sqrt()
     }
 
-    /// Data rate of a zone, in bytes a second.
+    /// Data rate of a zone, in bytes per second.
     pub fn rate(&self, zone: ZoneIndex) -> f64 {
         self.options.outer_rate * self.share(zone)
     }
 
-    /// Where `sectors` from `sector` on are, all of one zone.
+    /// Position of `sectors` from `sector`, all in one zone.
     #[inline]
     pub fn place(&self, sector: Sector, sectors: u32) -> DiskPlace {
         let zone = self.geometry.zone_of(sector);
         let share = self.share(zone);
         let nanos_a_sector = SECTOR_BYTES as f64 * 1e9 / (self.options.outer_rate * share);
-        // Both ends are rounded, not the length: pieces of a stream add up.
+        // Rounds both ends rather than the length, so that the pieces of a stream add up.
         let offset = self.geometry.offset_of(sector);
         let start = (f64::from(offset) * nanos_a_sector) as u64;
         let end = (f64::from(offset + sectors) * nanos_a_sector) as u64;
@@ -98,8 +101,8 @@ impl Mechanics {
         }
     }
 
-    /// Time to move the arm over this share of the stroke; to stay where it is takes a settling, too, because what
-    /// comes next does not continue what came before.
+    /// Seek time over this share of the stroke. Distance 0 also takes a settling time, because the
+    /// command does not continue the previous one.
     pub fn seek(&self, distance: f64) -> Span {
         if self.options.seek_single == 0 {
             return 0;
@@ -115,7 +118,7 @@ impl Mechanics {
         seek + self.rotation(Nanos(now.0 + seek), place)
     }
 
-    /// Time from `now`, with the arm where it has to be, until `place` is under the head.
+    /// Time from `now`, with the arm in position, until `place` is under the head.
     #[inline]
     pub fn rotation(&self, now: Nanos, place: &DiskPlace) -> Span {
         let turn = self.options.turn;
@@ -126,18 +129,18 @@ impl Mechanics {
         if place.phase >= angle { place.phase - angle } else { place.phase + turn - angle }
     }
 
-    /// The zone that holds `sector`.
+    /// Zone of `sector`.
     pub fn zone_of(&self, sector: Sector) -> ZoneIndex {
         self.geometry.zone_of(sector)
     }
 
-    /// The zone that the sector before `next` is in, where the head has been last.
+    /// Zone of the sector before `next`, which the head accessed last.
     pub(super) fn zone_of_head(&self, next: Sector) -> ZoneIndex {
         self.geometry.zone_of(Sector(next.0.saturating_sub(1)))
     }
 }
 
-/// Mixes a number's bits (splitmix64).
+/// Mixes the bits of a number (splitmix64).
 fn hash(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,12 +1,13 @@
-//! A host-managed SMR disk with a native command queue and a write cache.
+//! Host-managed SMR disk with a native command queue and a write cache.
 //!
-//! A command waits in the queue until the link is free and, if it is a write, the cache has room for it; links carry one
-//! command at a time. A write is answered when the cache has it, or when it is on the medium if it has to be durable. One
-//! head writes what the cache gives it and reads what the queue asks for. Data that continues where the head has just been
-//! costs its transfer only.
+//! A command waits in the queue until the link is free and, for a write, until the cache has room.
+//! The link carries one command at a time. A write completes when it is in the cache or, if it must
+//! be durable, on the medium. A single head writes from the cache and reads for the queue. Data
+//! that continues at the head's last position takes only its transfer time.
 //!
-//! With the cache switched off a write is answered when it is safe from a loss of power, which on today's drives is not the
-//! medium but a small buffer that the drive can still save then: the cache is as small as that.
+//! With the cache disabled, a write completes when it is safe from a power loss. On present drives
+//! that is not the medium but a small buffer that the drive can still save then, so the cache is
+//! limited to that size.
 
 mod cache;
 mod mechanics;
@@ -23,29 +24,29 @@ use cache::{Cache, Entry, Head, Pressure, Stream};
 use queue::{CommandStage, Queue, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
-/// See the module.
+/// Model of an SMR disk. See the module.
 #[derive(Debug)]
 pub struct SmrDisk {
     geometry: Geometry,
     options: SmrOptions,
     mechanics: Mechanics,
     events: Agenda<SmrEvent>,
-    /// Commands that the link has not carried yet.
+    /// Commands waiting for the link.
     queue: Queue,
-    /// What the link carries.
+    /// Command on the link.
     link: Option<Waiting>,
     cache: Cache,
     head: Head,
-    /// What the head is at.
+    /// Current operation of the head.
     medium: Option<Task>,
-    /// Time that the head has written in its stream since a write took it there from elsewhere. Neither a missed turn nor a read
-    /// in between ends a stream.
+    /// Time that the head has spent writing its stream since a write moved it there. Missed
+    /// rotations and intervening reads do not end a stream.
     dwelt: Span,
-    /// Reads since the last write went to the medium.
+    /// Number of reads since the last write to the medium.
     reads_in_a_row: u32,
-    /// Writes in the cache or at the head that are answered when they are on the medium.
+    /// Number of writes in the cache or at the head that complete on the medium.
     durable: u32,
-    /// Flushes that wait until all that is older than this is on the medium.
+    /// Flushes, each waiting until all writes older than this number are on the medium.
     flushes: Vec<(u64, Tag)>,
     sequence: u64,
     totals: Totals,
@@ -53,15 +54,15 @@ pub struct SmrDisk {
 
 #[derive(Clone, Copy, Debug)]
 enum SmrEvent {
-    /// The link has carried its command.
+    /// The link has transferred its command.
     Carried,
-    /// The head is through with its task.
+    /// The head has finished its operation.
     Medium,
-    /// A command that touches no data is done.
+    /// A command without data is done.
     Managed(Tag),
 }
 
-/// What the head does.
+/// Operation of the head.
 #[derive(Clone, Copy, Debug)]
 enum Task {
     Write(Entry),
@@ -69,7 +70,7 @@ enum Task {
 }
 
 impl SmrDisk {
-    /// A disk divided so.
+    /// Creates a disk with `geometry`.
     pub fn new(geometry: Geometry, options: SmrOptions) -> SmrDisk {
         SmrDisk {
             geometry,
@@ -94,7 +95,7 @@ impl SmrDisk {
         self.geometry.zone_of(sector)
     }
 
-    /// Starts whatever can start now.
+    /// Starts everything that can start now.
     fn start(&mut self, now: Nanos) {
         if self.link.is_none() {
             self.start_link(now);
@@ -140,7 +141,7 @@ impl SmrDisk {
         }
     }
 
-    /// A write is in the cache.
+    /// A write has reached the cache.
     fn cached(&mut self, now: Nanos, tag: Tag, job: &Job, answered: &mut dyn FnMut(Nanos, Tag)) {
         let place = self.mechanics.place(job.sector, job.sectors);
         let entry = Entry {
@@ -187,7 +188,7 @@ impl SmrDisk {
         true
     }
 
-    /// What is asked of the head. Where the writes in the queue ask for nothing they are not looked at.
+    /// Demands on the head. Waiting writes are examined only if the options make a difference.
     fn pressure(&self, now: Nanos) -> Pressure {
         let Order { patience, dwell, .. } = self.options.order;
         let flush = self.flushes.first().map(|(until, _)| *until);
@@ -198,7 +199,7 @@ impl SmrDisk {
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
         let stream = match dwell {
             0 => Stream::Free,
-            // What has waited for too long is next, wherever it is.
+            // A command that has waited for too long is next, wherever it is.
             _ if is_urgent => Stream::Free,
             _ if self.is_wanted_elsewhere() && self.has_paid_for_a_move() => Stream::Left,
             _ => Stream::Kept,
@@ -206,24 +207,27 @@ impl SmrDisk {
         Pressure { is_urgent, stream, flush }
     }
 
-    /// Whether the head has written its stream for long enough that it may leave it.
+    /// True if the head has written its stream for long enough to leave it.
     fn has_paid_for_a_move(&self) -> bool {
         let dwell = u64::from(self.options.order.dwell);
         let seek = self.cache.seek_away(&self.mechanics, &self.head);
         seek.is_some_and(|seek| self.dwelt.saturating_mul(1000) >= dwell.saturating_mul(seek))
     }
 
-    /// Whether a write for another zone than that of the head finds no room, or waits for an earlier write to find it.
+    /// True if a write for a zone other than the head's finds no room, or waits for an earlier
+    /// write to find it.
     fn is_wanted_elsewhere(&self) -> bool {
         let here = self.mechanics.zone_of_head(self.head.next);
-        // A stream that has come to its zone's end continues in the next one, which is no other place.
+        // A stream that has reached the end of its zone continues in the next one, which is not
+        // elsewhere.
         let end = self.cache.end_of(here).unwrap_or(self.head.next);
         let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
         let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
         self.queue.writes_without_room(&self.cache).any(is_elsewhere)
     }
 
-    /// Reads what is under the head first. What continues a stream has been read ahead.
+    /// Starts the read with the shortest positioning time. The continuation of a sequential read
+    /// has been read ahead.
     fn start_read(&mut self, now: Nanos) -> bool {
         if !self.queue.has_new_reads() {
             return false;
@@ -238,14 +242,14 @@ impl SmrDisk {
         let (tag, job) = self.queue.read_begins(at);
         self.reads_in_a_row += 1;
         let ahead = self.read_ahead(now, job.sector);
-        // What went past the head meanwhile is in the buffer.
+        // Data that passed the head in the meantime is in the buffer.
         let place = DiskPlace { transfer: place.transfer.saturating_sub(ahead), ..place };
         self.move_head(now, positioning, job.sector, job.sectors, &place);
         self.medium = Some(Task::Read(tag));
         true
     }
 
-    /// For how long the head has kept reading after its last read, if that is where `sector` is.
+    /// Time for which the head has kept reading since its last read, if that continues at `sector`.
     fn read_ahead(&self, now: Nanos, sector: Sector) -> u64 {
         let idle = now.0 - self.head.at.0;
         if sector == self.head.next && self.reads_in_a_row > 0 && idle <= self.options.read_ahead {
@@ -271,7 +275,7 @@ impl SmrDisk {
         self.events.push(end, SmrEvent::Medium);
     }
 
-    /// The head is through.
+    /// The head has finished its operation.
     fn passed(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
         self.queue.look_again();
         match self.medium.take() {
@@ -291,8 +295,9 @@ impl SmrDisk {
         }
     }
 
-    /// A time before which nothing is answered that waits for the head, which is through at `at`: at once what has to be
-    /// on the medium, and what finds room in the cache by then not before the link has carried it.
+    /// Earliest time of a completion that depends on the head, which is busy until `at`: at once
+    /// for a durable write or a flush, but only after a link transfer for a write that finds room
+    /// then.
     fn answers_from_medium(&self, at: Nanos) -> Option<Nanos> {
         if self.durable > 0 || !self.flushes.is_empty() {
             return Some(at);
@@ -373,7 +378,7 @@ impl Model for SmrDisk {
     }
 }
 
-/// Whether the head has something to read for `job`.
+/// True if `job` reads from the medium.
 fn reads(job: &Job) -> bool {
     job.op.is_read() && job.sectors != 0 && !job.refused
 }

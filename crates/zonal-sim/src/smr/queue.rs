@@ -1,8 +1,9 @@
-//! Commands that wait for the link, in order of arrival, and which of them goes next.
+//! Commands waiting for the link, in order of arrival, with the choice of the next one.
 //!
 //! # Invariant
-//! The first [`Stuck`] ones cannot go before the head is through with something: nothing else makes room in the cache or
-//! brings what is read. So they are looked at once, and not again with every command that comes or goes.
+//! The first [`Stuck`] commands cannot proceed before the head has finished an operation, because
+//! nothing else frees room in the cache or completes a read. So they are checked once, and not
+//! again whenever a command arrives or leaves.
 
 use super::cache::Cache;
 use super::{bytes, reads};
@@ -10,7 +11,7 @@ use crate::model::{Job, Span, Tag};
 use std::collections::VecDeque;
 use zonal_core::{Nanos, ZoneIndex};
 
-/// A command that waits for the link.
+/// A command waiting for the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) tag: Tag,
@@ -18,43 +19,43 @@ pub(super) struct Waiting {
     pub(super) since: Nanos,
     pub(super) zone: ZoneIndex,
     pub(super) stage: CommandStage,
-    /// How long the link takes to carry it.
+    /// Time that it takes on the link.
     pub(super) link_time: Span,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CommandStage {
     New,
-    /// A read that the head is at.
+    /// A read at the head.
     Reading,
-    /// A read whose data is in the drive's buffer.
+    /// A read with its data in the drive's buffer.
     HasData,
 }
 
-/// Commands at the front that cannot go.
+/// Commands at the front that cannot proceed.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stuck {
-    /// How many.
+    /// Number of commands.
     count: usize,
-    /// Whether they hold up writes after them.
+    /// True if they block writes behind them.
     holds_up: bool,
 }
 
-/// See the module.
+/// The command queue. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     stuck: Stuck,
-    /// Reads that the head has not begun.
+    /// Number of reads that the head has not started.
     new_reads: u32,
-    /// The shortest time on the link, and how many commands take no longer.
+    /// Shortest link time, and the number of commands with it.
     least: Option<(Span, u32)>,
-    /// Whether a write waits for those that came before it and find no room.
+    /// True if a write waits for earlier ones without room.
     admits_in_order: bool,
 }
 
 impl Waiting {
-    /// Whether it needs room in the cache.
+    /// True if it needs room in the cache.
     #[inline]
     pub(super) fn is_write(&self) -> bool {
         !self.job.refused && self.job.sectors != 0 && !self.job.op.is_read()
@@ -80,18 +81,18 @@ impl Queue {
         };
     }
 
-    /// The shortest time that one of them takes on the link.
+    /// Shortest link time of any command.
     #[inline]
     pub(super) fn least_link_time(&self) -> Option<Span> {
         self.least.map(|(time, _)| time)
     }
 
-    /// The head is through: what could not go may be able to.
+    /// Makes all commands candidates again, because the head has finished an operation.
     pub(super) fn look_again(&mut self) {
         self.stuck = Stuck::default();
     }
 
-    /// Takes out the command that goes over the link next.
+    /// Removes the next command for the link.
     pub(super) fn next(&mut self, cache: &Cache) -> Option<Waiting> {
         let Stuck { count, mut holds_up } = self.stuck;
         let mut behind = count..self.waiting.len();
@@ -110,7 +111,8 @@ impl Queue {
         !reads(&w.job) || w.stage == CommandStage::HasData
     }
 
-    /// Whether a write of `zone` waits before the place `at`: a small one would fit where that does not.
+    /// True if a write of `zone` waits before position `at`. A smaller one behind it must not
+    /// overtake it.
     fn waits_for_one_of(&self, zone: ZoneIndex, at: usize) -> bool {
         self.waiting.iter().take(at).any(|w| w.zone == zone && w.is_write())
     }
@@ -132,18 +134,18 @@ impl Queue {
         }
     }
 
-    /// Whether a read waits for the head.
+    /// True if a read waits for the head.
     pub(super) fn has_new_reads(&self) -> bool {
         self.new_reads > 0
     }
 
-    /// Reads that wait for the head, with their places.
+    /// Reads waiting for the head, with their positions.
     pub(super) fn new_reads(&self) -> impl Iterator<Item = (usize, &Job)> {
         let all = self.waiting.iter().enumerate();
         all.filter(|(_, w)| reads(&w.job) && w.stage == CommandStage::New).map(|(at, w)| (at, &w.job))
     }
 
-    /// The head begins the read at this place.
+    /// Starts the read at this position.
     pub(super) fn read_begins(&mut self, at: usize) -> (Tag, Job) {
         let waiting = &mut self.waiting[at];
         waiting.stage = CommandStage::Reading;
@@ -151,19 +153,19 @@ impl Queue {
         (waiting.tag, waiting.job)
     }
 
-    /// What this read asked for is in the drive's buffer.
+    /// The data of this read is in the drive's buffer.
     pub(super) fn read_ends(&mut self, tag: Tag) {
         if let Some(waiting) = self.waiting.iter_mut().find(|w| w.tag == tag) {
             waiting.stage = CommandStage::HasData;
         }
     }
 
-    /// The writes, in order of arrival.
+    /// Writes, in order of arrival.
     pub(super) fn writes(&self) -> impl Iterator<Item = &Waiting> {
         self.waiting.iter().filter(|w| w.job.op.is_write() && !w.job.refused)
     }
 
-    /// The writes that wait for room in the cache and not for the link alone.
+    /// Writes that wait for room in the cache, not only for the link.
     pub(super) fn writes_without_room<'a>(&'a self, cache: &'a Cache) -> impl Iterator<Item = &'a Waiting> {
         let mut is_held_up = false;
         self.writes().filter(move |w| {
@@ -173,7 +175,7 @@ impl Queue {
         })
     }
 
-    /// Sectors of all writes.
+    /// Total sectors of all writes.
     pub(super) fn sectors_written(&self) -> u64 {
         self.writes().map(|w| u64::from(w.job.sectors)).sum()
     }

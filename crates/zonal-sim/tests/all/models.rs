@@ -1,4 +1,5 @@
-//! What holds of every model, whatever it is given; and what a disk and a flash drive owe to their mechanics.
+//! Properties of all models for any commands, and the effects of a disk's and a flash drive's
+//! mechanics.
 
 use proptest::prelude::*;
 use zonal_core::{Nanos, Op, Sector};
@@ -19,10 +20,10 @@ fn write(sector: u64, sectors: u32) -> Job {
     job(Op::Write, sector, sectors)
 }
 
-/// Answers, in order, with their times.
+/// Completions in order, with their times.
 type Answers = Vec<(u64, Tag)>;
 
-/// Gives the drive these jobs, up to `depth` at a time, and lets it work until it is through.
+/// Runs these jobs on the drive, with up to `depth` in flight.
 fn play(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers {
     let mut answers = Answers::new();
     let (mut given, mut now) = (0, Nanos(0));
@@ -39,7 +40,7 @@ fn play(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers {
     answers
 }
 
-/// The same, looking only when an answer is announced. What is given is given when an answer has come.
+/// As [`play`], but advances only to announced completion times, and submits new jobs then.
 fn play_announced(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers {
     let mut answers = Answers::new();
     let (mut given, mut now) = (0, Nanos(0));
@@ -58,7 +59,7 @@ fn play_announced(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers 
     answers
 }
 
-/// Lets the drive work off what it holds.
+/// Runs until nothing is pending.
 fn drain(model: &mut dyn Model) -> Nanos {
     let mut last = Nanos(0);
     while let Some(next) = model.next() {
@@ -68,14 +69,14 @@ fn drain(model: &mut dyn Model) -> Nanos {
     last
 }
 
-/// Megabytes a second until all is on the medium.
+/// Data rate in MB/s until everything is on the medium.
 fn rate(model: &mut dyn Model, jobs: &[Job], depth: usize) -> f64 {
     let last = play(model, jobs, depth).last().map_or(0, |(at, _)| *at);
     let end = drain(model).0.max(last);
     jobs.iter().map(|j| f64::from(j.sectors) * 512.0).sum::<f64>() / (end as f64 / 1e9) / 1e6
 }
 
-/// `count` writes of 1 MiB to `zones` zones in turn, this many zones apart.
+/// `count` writes of 1 MiB that alternate between `zones` zones, at this distance in zones.
 fn in_turn(zones: u64, apart: u64, count: u64) -> Vec<Job> {
     (0..count).map(|n| write((n % zones) * apart * 524_288 + n / zones * u64::from(MIB), MIB)).collect()
 }
@@ -105,14 +106,14 @@ fn zones_in_turn_cost_seeks_and_turns_and_nothing_without_them() {
     assert!(free > 249.0, "{free} MB/s");
 }
 
-/// A disk that puts what it holds in order, with these other values.
+/// A disk that reorders cached writes, with these values changed.
 fn sorting(changes: &[(&'static str, &'static str)]) -> Box<dyn Model> {
     let mut all = vec![("policy", "sptf"), ("cache_bytes", "24M"), ("cache_commands", "0"), ("dwell", "0")];
     all.extend(changes);
     model("smr-hdd-26t", &all)
 }
 
-/// Writes that the head makes in one zone before it goes to another one, visit by visit.
+/// Number of writes that the head makes in a zone before it moves to another, for each visit.
 fn visits(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Vec<u64> {
     let (mut given, mut answered, mut now) = (0, 0, Nanos(0));
     let mut seen = Visits::default();
@@ -125,24 +126,24 @@ fn visits(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Vec<u64> {
         model.run(now, &mut |_, _| answered += 1);
         seen.look(model);
     }
-    // Where no write waits any more the head stays for all that there is.
+    // With no write waiting, the head stays until its stream ends.
     seen.all
 }
 
 #[derive(Default)]
 struct Visits {
     all: Vec<u64>,
-    /// Zone of the write that ended last, and of the write that the head is at.
+    /// Zone of the write that finished last, and of the one at the head.
     last: Option<u64>,
     at: u64,
     written: u64,
 }
 
 impl Visits {
-    /// Called after each event: no two writes end between two calls.
+    /// Called after each event, so no two writes finish between two calls.
     fn look(&mut self, model: &dyn Model) {
         let written = model.totals().written;
-        // Where a write has ended the head is at the next one already.
+        // When a write has finished, the head is already at the next one.
         let zone = (model.head().expect("a disk has a head").0.saturating_sub(1)) / 524_288;
         if written > self.written {
             let stays = self.last == Some(self.at);
@@ -156,7 +157,7 @@ impl Visits {
     }
 }
 
-/// Mean of the visits but for the first and last few.
+/// Mean length of a visit, without the first and last few.
 fn mean_visit(dwell: &'static str, apart: u64) -> f64 {
     let all = visits(&mut *sorting(&[("dwell", dwell)]), &in_turn(2, apart, 360), 4);
     let amid = &all[4..all.len() - 4];
@@ -165,7 +166,8 @@ fn mean_visit(dwell: &'static str, apart: u64) -> f64 {
 
 #[test]
 fn visit_lasts_as_the_next_move_costs_near_zones_alternate() {
-    // A write takes 4 to 5 ms. The shortest seek is 1.2 ms to a neighbour, and 8.2 ms over a third of the stroke.
+    // A write takes 4 to 5 ms. The shortest seek is 1.2 ms to a neighbour, and 8.2 ms over a third
+    // of the stroke.
     for (apart, dwell, expected) in
         [(1, "1.5", 1.0), (40_000, "1.5", 3.0), (40_000, "0.9", 2.0), (40_000, "0.4", 1.0)]
     {
@@ -183,7 +185,8 @@ fn visit_lasts_as_the_next_move_costs_near_zones_alternate() {
 
 #[test]
 fn move_that_was_not_paid_for_is_not_made() {
-    // Whatever the policy is: of each the oldest or the nearest write would be elsewhere.
+    // Independent of the policy, although the oldest or the nearest write would always be
+    // elsewhere.
     for policy in ["fifo", "visit", "sptf", "asptf"] {
         let changes = [("dwell", "1.5"), ("policy", policy), ("alpha", "100")];
         let all = visits(&mut *sorting(&changes), &in_turn(2, 40_000, 360), 4);
@@ -194,7 +197,8 @@ fn move_that_was_not_paid_for_is_not_made() {
 
 #[test]
 fn write_that_waits_for_the_link_alone_ends_no_visit() {
-    // The cache takes in all that comes, and the link brings a zone's writes faster than the head writes them.
+    // The cache takes everything, and the link delivers a zone's writes faster than the head writes
+    // them.
     let all = visits(&mut *sorting(&[("dwell", "1.5"), ("cache_bytes", "0")]), &in_turn(2, 40_000, 600), 32);
     assert!(all.len() < 6, "{all:?}");
 }
@@ -205,7 +209,7 @@ fn missed_turn_does_not_begin_the_stream_again() {
     let near = in_turn(1, 0, 7);
     let far = |n: u64| write(40_000 * 524_288 + n * u64::from(MIB), MIB);
     model.submit(Nanos(0), 0, &near[0]);
-    // The place has gone by when the stream continues, and the cache is full soon.
+    // The position has passed when the stream continues, and the cache fills up soon.
     let now = Nanos(drain(&mut *model).0 + 3_000_000);
     let rest: Vec<Job> = near[1..].iter().copied().chain((0..4).map(far)).collect();
     let order = [1, 7, 2, 8, 3, 9, 4, 10, 5, 6].map(|at: usize| rest[at - 1]);
@@ -215,13 +219,13 @@ fn missed_turn_does_not_begin_the_stream_again() {
         model.run(next, &mut |_, _| {});
         seen.look(&*model);
     }
-    // Three writes pay for the move, the one before the missed turn among them.
+    // Three writes pay for the move, including the one before the missed rotation.
     assert_eq!(seen.all[0], 2, "{:?}", seen.all);
 }
 
 #[test]
 fn commands_that_wait_for_long_have_the_oldest_written_and_a_single_one_does_not() {
-    // From zone to zone across the disk, each in its turn.
+    // Jumps from zone to zone across the disk, each write in a different one.
     let place = |n: u64| n * 37 % 101 * 947 * 524_288 + n / 101 * u64::from(MIB);
     let jobs: Vec<Job> = (0..1000).map(|n| write(place(n), MIB)).collect();
     let of = |patience: &'static str, depth| rate(&mut *sorting(&[("patience_us", patience)]), &jobs, depth);
@@ -310,13 +314,14 @@ fn random_reads_get_faster_with_depth_and_none_is_forgotten() {
         400.0 / (last as f64 / 1e9)
     };
     let (one, many) = (of_depth(1), of_depth(32));
-    // An average seek and half a turn; then what reordering gains.
+    // An average seek plus half a rotation; then the gain from reordering.
     assert!((60.0..120.0).contains(&one) && many > 1.5 * one, "{one} and {many} reads a second");
 }
 
 #[test]
 fn arm_moves_by_the_curve_through_the_three_points_of_the_data_sheet() {
-    // A disk that does not turn, and all of whose zones are as long: what is left of a short read is the move.
+    // A disk without rotation and with the same rate everywhere: a short read takes only the seek
+    // time.
     let still = [("turn_us", "0"), ("inner_ratio", "0.999"), ("read_ahead_us", "0")];
     let micros = |share: f64| {
         let zone = (96_857.0 * share) as u64;
@@ -324,8 +329,8 @@ fn arm_moves_by_the_curve_through_the_three_points_of_the_data_sheet() {
         let answers = play(&mut *model("smr-hdd-26t", &still), &[read(0), read(zone * 524_288 + 80_000)], 1);
         (answers[1].0 - answers[0].0) as f64 / 1000.0
     };
-    // To another track, a third and all of the stroke, as the profile says. A ninth: 1200 + 8469 * sqrt(1/9) + 6331 / 9, the curve through
-    // these points.
+    // To another track, over a third, and over all of the stroke, as in the profile. Over a ninth:
+    // 1200 + 8469 * sqrt(1/9) + 6331 / 9, on the curve through these points.
     for (share, expected) in [(0.0, 1200.0), (1.0 / 9.0, 4726.0), (1.0 / 3.0, 8200.0), (0.9999, 16_000.0)] {
         let took = micros(share);
         assert!(
@@ -367,11 +372,12 @@ fn flash_overlaps_commands_and_keeps_their_order() {
     assert!((1.8..2.3).contains(&gain), "{gain}");
 }
 
-/// 4 KiB reads at places of a sequence without a pattern, all over the drive.
+/// 4 KiB reads at pseudo-random positions across the drive.
 fn random_reads(count: u64) -> Vec<Job> {
     let mut state = 1u64;
     let mut place = || {
-        // Xorshift: multiples of one number would spread over the dies more evenly than chance does.
+        // Xorshift: multiples of a number would be distributed over the dies more evenly than
+        // random ones.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -380,7 +386,7 @@ fn random_reads(count: u64) -> Vec<Job> {
     (0..count).map(|_| job(Op::Read, place(), 8)).collect()
 }
 
-/// The published series of the drive, in thousand reads a second. The profile was fitted to it.
+/// Published series of the drive in thousand reads per second, which the profile was fitted to.
 #[test]
 fn flash_random_reads_scale_with_depth_as_published() {
     let jobs = random_reads(20_000);
@@ -395,7 +401,7 @@ fn flash_random_reads_scale_with_depth_as_published() {
 #[test]
 fn flash_read_of_an_idle_die_passes_one_that_waits_for_its_die() {
     let read = |sector| job(Op::Read, sector, 8);
-    // The first two are on one die.
+    // The first two are on the same die.
     let answers = play(&mut *model("zns-1t", &[]), &[read(0), read(8), read(128)], 3);
     assert_eq!(answers.iter().map(|(_, tag)| *tag).collect::<Vec<_>>(), [0, 2, 1]);
     assert!(answers[2].0 * 10 > answers[0].0 * 19, "a die reads one after the other: {answers:?}");
@@ -459,7 +465,8 @@ fn any_changes() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every command is answered once, what went in comes to the medium or is held, and the same again gives the same.
+    /// Every command completes once, submitted data is on the medium or held, and a repetition
+    /// gives the same result.
     #[test]
     fn commands_are_answered_once_and_bytes_are_kept(
         jobs in prop::collection::vec(any_job(), 1..120),
@@ -484,7 +491,8 @@ proptest! {
         prop_assert_eq!((answers, totals), play_all());
     }
 
-    /// Who comes only when told, and looks once, is answered as who looks at all that happens in between.
+    /// A caller that advances only to announced times sees the same completions as one that
+    /// processes every event.
     #[test]
     fn answers_come_no_earlier_than_announced_and_are_the_same(
         jobs in prop::collection::vec(any_job(), 1..120),
