@@ -1,32 +1,34 @@
-//! A model that is watched for what no drive can do.
+//! A model with checks for behaviour that no drive can have.
 //!
-//! The option `checked` of a simulated drive's name puts this around its model. What is found breaks off the run: it is a
-//! mistake of the model or of the write path, and no answer of a drive.
+//! The option `checked` of a simulated drive's name wraps its model in this. A violation aborts the
+//! run: it is a bug in the model or in the write path, not an error of the drive.
 //!
-//! # What is watched
-//! - Nothing gets lost or doubled: the sectors submitted are those written and those held, at any time.
-//! - Writes of a zone come in ascending order without a gap, and are answered in that order; durable ones in theirs.
-//! - No more writes are at the drive than the write path promises ([`Company`]).
-//! - The head does one thing at a time: nothing begins before the last has ended. It goes nowhere without moving.
-//! - Time does not run backwards, and every answer is one to a command.
+//! # Checks
+//! - No sector is lost or duplicated: the submitted sectors are those written and those held, at
+//!   any time.
+//! - The writes of a zone arrive in ascending order without gaps and complete in that order;
+//!   durable ones complete in order among themselves.
+//! - There are no more concurrent writes at the drive than the write mode allows ([`Company`]).
+//! - The head does one thing at a time, and does not jump without a seek.
+//! - Time does not run backwards, and every completion belongs to a command.
 
 use crate::model::{Job, Model, Span, Tag, Totals};
 use std::collections::{HashMap, VecDeque};
 use zonal_core::{Geometry, Nanos, Sector, ZoneIndex};
 
-/// Which writes may be at the drive together.
+/// Writes allowed at the drive at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Company {
-    /// Any, as in the modes `direct`, `pipelined` and `append`.
+    /// Any number, as in modes `direct`, `pipelined` and `append`.
     Many,
-    /// One a zone, as in `per-zone` and `zone-lock`.
+    /// One per zone, as in `per-zone` and `zone-lock`.
     Zone,
-    /// One, as in `qd1`.
+    /// One in total, as in `qd1`.
     Drive,
 }
 
 impl Company {
-    /// From the value of the option `checked`.
+    /// Parses the value of the option `checked`.
     pub fn from_name(name: &str) -> Option<Company> {
         match name {
             "many" => Some(Company::Many),
@@ -40,13 +42,13 @@ impl Company {
 /// Writes of a zone.
 #[derive(Default)]
 struct InZone {
-    /// Where the next one begins, if one has come since the zone was written from its start.
+    /// Offset of the next write, if there was one since the zone was last written from its start.
     next: Option<Sector>,
-    /// At the drive, in order; whether they have to be durable.
+    /// Writes at the drive, in order. True for durable ones.
     unanswered: VecDeque<(Tag, bool)>,
 }
 
-/// See the module.
+/// A model with checks. See the module.
 pub struct Checked {
     model: Box<dyn Model>,
     geometry: Geometry,
@@ -54,19 +56,19 @@ pub struct Checked {
     now: Nanos,
     commands: HashMap<Tag, Job>,
     zones: HashMap<ZoneIndex, InZone>,
-    /// Answers of the time that is looked at; empty in between.
+    /// Completions at the time being checked. Empty in between.
     answers: Vec<(Nanos, Tag)>,
-    /// Writes at the drive.
+    /// Number of writes at the drive.
     writes: usize,
-    /// Sectors of all writes that were submitted.
+    /// Sectors of all submitted writes.
     submitted: u64,
     seen: Totals,
     head: Option<Sector>,
-    /// When the head is through with what it does.
+    /// End of the head's current operation.
     busy_until: Nanos,
 }
 
-/// Whether `job` changes what is on the medium.
+/// True if `job` writes to the medium.
 fn writes(job: &Job) -> bool {
     job.op.is_write() && !job.refused
 }
@@ -76,7 +78,7 @@ fn spent(totals: &Totals) -> Span {
 }
 
 impl Checked {
-    /// Watches `model`, a drive divided so.
+    /// Checks `model`, a drive with `geometry`.
     pub fn new(model: Box<dyn Model>, geometry: Geometry, company: Company) -> Checked {
         Checked {
             seen: model.totals(),
@@ -99,7 +101,7 @@ impl Checked {
         self.now = now;
     }
 
-    /// A write arrives.
+    /// A write is submitted.
     fn arrives(&mut self, tag: Tag, job: &Job) {
         let zone = self.geometry.zone_of(job.sector);
         let of_zone = self.zones.entry(zone).or_default();
@@ -119,14 +121,15 @@ impl Checked {
         assert!(together == 1, "{together} writes are at the drive together, the last in {zone:?}");
     }
 
-    /// A command is answered.
+    /// A command completes.
     fn leaves(&mut self, tag: Tag) {
         let job = self.commands.remove(&tag);
         let job = job.unwrap_or_else(|| panic!("an answer to {tag}, which is no command at the drive"));
         if writes(&job) {
             let zone = self.geometry.zone_of(job.sector);
             let unanswered = &mut self.zones.entry(zone).or_default().unanswered;
-            // The cache answers at once what the medium has later: a write that is not durable may pass a durable one.
+            // The cache completes a write before the medium has it, so a write that is not durable
+            // may overtake a durable one.
             let first = unanswered.iter().position(|(_, fua)| *fua == job.fua);
             let first = first.and_then(|at| unanswered.remove(at)).map(|(tag, _)| tag);
             assert_eq!(first, Some(tag), "{zone:?}: a write is answered before one that came earlier");
@@ -134,7 +137,7 @@ impl Checked {
         }
     }
 
-    /// Looks at what the model says of itself, after each thing that happened in it.
+    /// Checks the model's totals after each of its events.
     fn look(&mut self, at: Nanos) {
         let totals = self.model.totals();
         assert_eq!(totals.submitted, self.submitted, "sectors of writes that were submitted");
@@ -154,7 +157,7 @@ impl Checked {
             self.busy_until = Nanos(at.0 + busy);
         }
         let head = self.model.head();
-        // A disk that needs no time for it goes anywhere.
+        // Without positioning times, the head may jump.
         if totals.positioning > 0 && totals.positionings == self.seen.positionings {
             let went_on = head >= self.head;
             assert!(went_on, "the head went from {:?} to {head:?} without moving", self.head);
@@ -170,12 +173,15 @@ impl Model for Checked {
 
     fn submit(&mut self, now: Nanos, tag: Tag, job: &Job) {
         self.passes(now);
-        assert!((self.commands.len() as u32) < self.model.queue_depth(), "a command more than it holds");
-        assert!(self.commands.insert(tag, *job).is_none(), "two commands are called {tag}");
+        assert!(
+            (self.commands.len() as u32) < self.model.queue_depth(),
+            "more commands than the queue depth"
+        );
+        assert!(self.commands.insert(tag, *job).is_none(), "two commands have tag {tag}");
         if writes(job) {
             self.arrives(tag, job);
         } else if job.op.is_write() {
-            // What was refused may have moved the zone's pointer all the same.
+            // A rejected write may still have moved the zone's pointer.
             self.zones.entry(self.geometry.zone_of(job.sector)).or_default().next = None;
         }
         self.model.submit(now, tag, job);
@@ -184,7 +190,7 @@ impl Model for Checked {
 
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
         self.passes(now);
-        // One time after the other, so that each is seen.
+        // Advances one event at a time, so that each is checked.
         loop {
             let at = self.model.next().map_or(now, |next| next.min(now));
             let mut answers = std::mem::take(&mut self.answers);

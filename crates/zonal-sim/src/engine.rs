@@ -1,15 +1,16 @@
-//! What is to come, in order of time.
+//! Queue of future events, ordered by time.
 //!
-//! Events come out by time, those of one time in the order in which they went in: runs are repeated to the byte.
+//! Events at the same time stay in insertion order, so that runs are exactly reproducible.
 //!
 //! # Why a list and not a heap
-//! A drive answers nearly in the order in which it is asked, and a disk has two things to come at a time. What goes in last
-//! comes out last, so it is put at the end, where a heap would move it up and down.
+//! A drive completes commands nearly in order of submission, and a disk has only two pending events
+//! at a time. New events nearly always belong at the end, where a list appends and a heap would
+//! sift.
 
 use std::collections::VecDeque;
 use zonal_core::Nanos;
 
-/// Events that are to come.
+/// Pending events.
 #[derive(Debug)]
 pub struct Agenda<E>(VecDeque<(Nanos, E)>);
 
@@ -20,7 +21,7 @@ impl<E> Default for Agenda<E> {
 }
 
 impl<E> Agenda<E> {
-    /// `event` happens at `at`.
+    /// Schedules `event` at `at`.
     #[inline]
     pub fn push(&mut self, at: Nanos, event: E) {
         if self.0.back().is_none_or(|(last, _)| *last <= at) {
@@ -31,19 +32,19 @@ impl<E> Agenda<E> {
         }
     }
 
-    /// When the next event happens.
+    /// Time of the next event.
     #[inline]
     pub fn next(&self) -> Option<Nanos> {
         self.0.front().map(|(at, _)| *at)
     }
 
-    /// The next event, if it happens no later than `until`.
+    /// Removes the next event, if its time is no later than `until`.
     #[inline]
     pub fn pop(&mut self, until: Nanos) -> Option<(Nanos, E)> {
         self.0.pop_front_if(|(at, _)| *at <= until)
     }
 
-    /// All of them, in order.
+    /// All events, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &(Nanos, E)> {
         self.0.iter()

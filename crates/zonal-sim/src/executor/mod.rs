@@ -1,25 +1,28 @@
-//! Virtual time: tasks that wait, on one thread, and a clock that jumps to what happens next.
+//! Executor of virtual time: runs tasks on one thread, with a clock that jumps to the next event.
 //!
-//! A task is a coroutine with a stack of its own. Where it has to wait, it leaves the processor and says what for
-//! ([`Pause`]). Nothing here depends on how fast the machine is or on threads: the same tasks on the same device do the same,
-//! to the nanosecond.
+//! A task is a coroutine with its own stack. To wait, it yields the processor with the reason
+//! ([`Pause`]). Nothing depends on the speed of the machine or on threads: the same tasks on the
+//! same device behave identically, to the nanosecond.
 //!
 //! # One round of the loop
-//! Every task that is ready runs until it waits. Then the errands of other threads are done, and the volume is polled. A task
-//! that has got an answer by that is ready. If none is, those that wait for other tasks look again, if anything happened
-//! since they looked. Only if none is ready then does the clock jump: to the earliest of the volume's next deadline, the tasks'
-//! timers and the host's alarms ([`Timeline::advance`]).
+//! Every ready task runs until it waits. Then requests from other threads are carried out, and the
+//! volume is polled. Tasks with a completion become ready. If there are none, the tasks that wait
+//! for other tasks check again, if anything has happened since their last check. If still none is
+//! ready, the clock jumps to the earliest of the volume's next deadline, the tasks' timers and the
+//! host's alarms ([`Timeline::advance`]).
 //!
-//! # Why it ends
-//! What can happen is either known with its time, or nothing will happen any more. Then the run has failed, and names the
-//! tasks that wait ([`Stopped`]). Bounds end what happens for ever and leads nowhere.
+//! # Termination
+//! Every future event has a known time, or there is none. If there is none, the run fails and names
+//! the waiting tasks ([`Stopped`]). Limits stop runs that are busy forever without progress.
 //!
 //! # Sections
-//! Where a task may not leave the processor, it waits in a [`Section`]: the volume works, and all other tasks stand still.
+//! A task that must not yield the processor waits in a [`Section`]: the volume continues, but all
+//! other tasks are suspended.
 //!
-//! # Who does what
-//! The executor knows no job and no file: what a run does with its clock, its results and its progress line is its [`Host`].
-//! A run of one task that needs no stack of its own has a [`Timeline`] alone.
+//! # Division of work
+//! The executor is independent of jobs and files: the handling of time, results and progress is up
+//! to the [`Host`]. A run with a single task that needs no stack of its own uses only a
+//! [`Timeline`].
 
 mod timeline;
 mod wakes;
@@ -39,45 +42,47 @@ pub use timeline::{Halt, Section, Timeline, VirtualClock, rest};
 pub use wakes::{Happenings, Wakes};
 use zonal_core::Nanos;
 
-/// Room for the calls of a task, of which only what is touched takes memory.
+/// Size of a task's stack. Only pages in use take memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Longest virtual time of a run: a year. Beyond it a task waits for something that was not meant.
+/// Longest virtual time of a run: a year. A wait beyond that is a mistake.
 const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 
-/// Turns at one instant of a task that ends by time alone.
+/// Maximum number of turns at one instant for a task that only time can end.
 const TURNS_MAX: u32 = 256;
 
-/// Rounds in which no task that looks found anything, before the clock jumps: one may have sent something that the poll after
-/// the round answers.
+/// Number of fruitless rounds of polling tasks before the clock jumps. In the first, a task may
+/// have sent a request that the next poll completes.
 const QUIET_LOOKS: u32 = 2;
 
-/// Rounds at one instant in which tasks look. They are some hundred million looks.
+/// Maximum number of polling rounds at one instant, for some hundred million checks.
 const LOOKS_MAX: u32 = 1 << 24;
 
-/// Rounds of the loop between two looks at the world.
+/// Rounds of the loop between two calls of [`Host::look_at_the_world`].
 const ROUNDS_PER_LOOK: u32 = 4096;
 
-/// What a task waits for.
+/// Reason for a task to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pause<C> {
-    /// That it is woken ([`Wakes`]).
+    /// Until it is woken ([`Wakes`]).
     Answer,
-    /// That, or what another task brings. The host can see whether it may be there.
+    /// Until it is woken or another task meets the condition. The host can check if that is
+    /// possible.
     Or(C),
-    /// That, or this time.
+    /// Until it is woken or this time has come.
     Until(Nanos),
-    /// For what the task alone can see. It looks after each poll, until no task that looks gets on any more.
+    /// For something only the task can check. It is resumed after each poll, until no such task
+    /// makes progress.
     Look,
-    /// For nothing: other tasks have their turn.
+    /// For nothing, but other tasks get a turn.
     Turn,
 }
 
-/// What a task leaves when it waits.
+/// Lets a task yield.
 pub struct Processor<'a, C>(&'a Yielder<(), Pause<C>>);
 
 impl<C> Processor<'_, C> {
-    /// Leaves the processor to other tasks, and returns when `pause` may be over.
+    /// Yields to other tasks, and returns when the wait may be over.
     #[inline]
     pub fn leave(&self, pause: Pause<C>) {
         self.0.suspend(pause);
@@ -90,17 +95,17 @@ impl<C> std::fmt::Debug for Processor<'_, C> {
     }
 }
 
-/// A task that has not begun.
+/// A task that has not started.
 pub struct Task<C, R> {
     name: String,
     coroutine: Coroutine<(), Pause<C>, R>,
 }
 
 impl<C: 'static, R: 'static> Task<C, R> {
-    /// A task that does `work`. Its name is for messages.
+    /// Creates a task that runs `work`. Its name is used in messages.
     ///
     /// # Errors
-    /// The operating system's, if it gives no memory for the stack.
+    /// The operating system's error if the stack cannot be allocated.
     pub fn new(name: &str, work: impl FnOnce(&Processor<'_, C>) -> R + 'static) -> io::Result<Task<C, R>> {
         let stack = DefaultStack::new(STACK_BYTES)?;
         let body = move |yielder: &Yielder<(), Pause<C>>, ()| work(&Processor(yielder));
@@ -114,66 +119,68 @@ impl<C, R> std::fmt::Debug for Task<C, R> {
     }
 }
 
-/// How tasks and completions tell the executor what happens.
+/// Notifications from tasks and completions to the executor.
 #[derive(Clone, Debug)]
 pub struct Signals {
-    /// Who was answered.
+    /// Tasks with completed requests.
     pub wakes: Wakes,
-    /// How much has happened that another task may wait for.
+    /// Count of events that other tasks may wait for.
     pub happenings: Rc<Happenings>,
 }
 
 impl Signals {
-    /// For `tasks` tasks.
+    /// Creates the signals for this number of tasks.
     pub fn new(tasks: usize) -> Signals {
         Signals { wakes: Wakes::new(tasks), happenings: Rc::default() }
     }
 }
 
-/// Whether the executor resumes all tasks.
+/// Choice of the tasks to resume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resume {
-    /// Those that have a reason of their own.
+    /// Tasks that are ready.
     Ready,
-    /// All.
+    /// All tasks.
     All,
 }
 
-/// When the host wants the clock to stop.
+/// Times at which the clock stops for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alarms {
-    /// Something happens then.
+    /// Time of an event.
     pub event: Option<Nanos>,
-    /// The host looks then, which leads to nothing: a run with this alone before it does not continue.
+    /// Time of a check by the host, which is not an event: a run with nothing else pending does not
+    /// continue.
     pub look: Nanos,
 }
 
-/// What a run does outside its tasks.
+/// Environment of a run.
 pub trait Host {
-    /// What a task waits for that another task brings.
+    /// Condition that a task waits for and another task meets.
     type Condition: Copy;
-    /// What a task leaves.
+    /// Result of a task.
     type Left;
 
-    /// Whether a task would get on, or may. To let it find out costs far more than to look from here.
+    /// Returns false if the condition is certainly not met. Checking here is far cheaper than
+    /// resuming the task.
     fn is_there(&self, _task: usize, _condition: Self::Condition) -> bool {
         true
     }
 
-    /// Whether nothing but time ends a task.
+    /// True if only the passing of time ends a task.
     fn ends_by_time_alone(&self, _task: usize) -> bool {
         false
     }
 
-    /// A task is over.
+    /// A task has ended with this result.
     fn over(&mut self, task: usize, left: Self::Left, now: Nanos) -> Resume;
 
-    /// When the clock stops next for the host.
+    /// Next times at which the clock stops for the host.
     fn alarms(&self) -> Alarms {
         Alarms { event: None, look: Nanos(u64::MAX) }
     }
 
-    /// The clock stands at `now`.
+    /// The clock has advanced to `now`.
     fn time_is(&mut self, _now: Nanos) -> Resume {
         Resume::Ready
     }
@@ -182,30 +189,30 @@ pub trait Host {
     #[inline]
     fn was_polled(&mut self, _now: Nanos) {}
 
-    /// From time to time, whatever the clock says.
+    /// Called regularly, independently of the clock.
     fn look_at_the_world(&mut self, _now: Nanos) -> Resume {
         Resume::Ready
     }
 }
 
-/// A run that does not continue, and who waits for what.
+/// A run that cannot continue, with the tasks that wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped {
-    /// Since the run began.
+    /// Time since the start of the run.
     pub at: Duration,
-    /// Why.
+    /// Reason.
     pub why: Halt,
-    /// The tasks that are not over, each with what it does; what tasks of one name have in common is there once.
+    /// Tasks that have not ended, each with its activity. Equal adjacent entries are listed once.
     pub tasks: Vec<String>,
 }
 
-/// What a task is doing.
+/// State of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TaskState<C> {
-    /// It is in the queue.
+    /// In the queue of ready tasks.
     Ready,
     Answer,
-    /// Of this nothing was to be had when so much had happened.
+    /// The condition was not met at this count of events.
     Or(C, u64),
     Until(Nanos),
     Look,
@@ -215,11 +222,11 @@ enum TaskState<C> {
 struct Fibre<C, R> {
     task: Task<C, R>,
     state: TaskState<C>,
-    /// The timer that it has in the heap.
+    /// Its timer in the heap.
     timer: Option<Nanos>,
-    /// Whether it is on the list of those that wait for more than an answer.
+    /// True if it is in the list of tasks with a condition.
     is_listed: bool,
-    /// What it waits for, if it is ready only because something happened that may have been that.
+    /// Its condition, if it is ready only because an event may have met that.
     glance: Option<C>,
 }
 
@@ -231,40 +238,41 @@ pub struct Executor<'a, H: Host> {
     now: Nanos,
     begun: Nanos,
     fibres: Vec<Fibre<H::Condition, H::Left>>,
-    /// Tasks that are not over.
+    /// Number of tasks that have not ended.
     alive: usize,
     ready: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     others: Vec<usize>,
-    /// The same while they are gone through; empty in between.
+    /// Swapped with `others` during its traversal. Empty in between.
     listed: Vec<usize>,
-    /// How much had happened when these were looked at.
+    /// Count of events when `others` was last checked.
     seen: u64,
-    /// Some of these do not wait any more.
+    /// Some tasks in `others` no longer wait.
     have_left: bool,
     lookers: Lookers,
     turns: u32,
-    /// How much had happened when polls were counted last.
+    /// Count of events when polls were last counted.
     happened: u64,
     rounds: u32,
 }
 
-/// The tasks that look for themselves.
+/// Polling tasks, which check for themselves.
 #[derive(Default)]
 struct Lookers {
     waiting: Vec<usize>,
-    /// Those that got on. They look last: what comes free is had by the task that looks first, and none may have all of it.
+    /// Tasks that made progress. They check last: otherwise the first task could take all of a
+    /// resource as it becomes free, and others none.
     got_on: Vec<usize>,
-    /// How much had happened when they looked.
+    /// Count of events at their last check.
     seen: u64,
-    /// Rounds since, in which none got on.
+    /// Rounds without progress since then.
     quiet: u32,
     /// Rounds at this instant.
     rounds: u32,
 }
 
 impl<'a, H: Host> Executor<'a, H> {
-    /// The executor of `tasks`, whose numbers in `signals` are their places.
+    /// Creates an executor. The tasks are numbered in `signals` by their position.
     pub fn new(
         timeline: &'a Timeline,
         tasks: Vec<Task<H::Condition, H::Left>>,
@@ -284,7 +292,7 @@ impl<'a, H: Host> Executor<'a, H> {
             listed: Vec::new(),
             seen: 0,
             have_left: false,
-            // All of them look at the beginning.
+            // All of them check at the start.
             lookers: Lookers { quiet: 1, ..Lookers::default() },
             turns: 0,
             happened: 0,
@@ -296,10 +304,10 @@ impl<'a, H: Host> Executor<'a, H> {
         }
     }
 
-    /// Runs all tasks to their end.
+    /// Runs all tasks to completion.
     ///
     /// # Errors
-    /// [`Stopped`] if they have none.
+    /// [`Stopped`] if the run cannot continue.
     pub fn run(mut self) -> Result<(), Stopped> {
         self.timeline.has_news();
         loop {
@@ -329,7 +337,7 @@ impl<'a, H: Host> Executor<'a, H> {
         }
     }
 
-    /// Resumes the first that is ready, until it pauses or is over.
+    /// Resumes the first ready task, until it waits or ends.
     fn run_next(&mut self) -> Result<(), Stopped> {
         let Some(n) = self.ready.pop_front() else { return Ok(()) };
         if let Some(condition) = self.fibres[n].glance.take()
@@ -372,7 +380,7 @@ impl<'a, H: Host> Executor<'a, H> {
         Ok(())
     }
 
-    /// Lets a task wait for more than an answer.
+    /// Adds a task to those that wait for a condition.
     fn list(&mut self, n: usize, condition: H::Condition) {
         let fibre = &mut self.fibres[n];
         fibre.state = TaskState::Or(condition, self.signals.happenings.count());
@@ -390,11 +398,11 @@ impl<'a, H: Host> Executor<'a, H> {
         self.resume(resume);
     }
 
-    /// A task that never has to wait, and that only time ends, does not end.
+    /// Fails if a task never has to wait but only time can end it: it would run forever.
     fn turn_is_over(&mut self, n: usize) -> Result<(), Stopped> {
         self.turns += 1;
         match self.turns > TURNS_MAX && self.host.ends_by_time_alone(n) {
-            true => Err(self.stopped(Halt::Endless("the device answers at once, so that no time passes"))),
+            true => Err(self.stopped(Halt::Endless("the device completes at once, so no time passes"))),
             false => Ok(()),
         }
     }
@@ -402,7 +410,7 @@ impl<'a, H: Host> Executor<'a, H> {
     fn wake(&mut self, n: usize) {
         let fibre = &mut self.fibres[n];
         fibre.glance = None;
-        // A fibre that looks does so after each poll.
+        // Polling tasks are resumed after each poll anyway.
         if !matches!(fibre.state, TaskState::Ready | TaskState::Ended | TaskState::Look) {
             fibre.state = TaskState::Ready;
             self.ready.push_back(n);
@@ -421,7 +429,7 @@ impl<'a, H: Host> Executor<'a, H> {
         }
     }
 
-    /// Wakes those that wait for another task, if anything happened since they looked that may have been that.
+    /// Wakes tasks that wait for a condition, if an event since their last check may have met it.
     fn wake_others(&mut self) {
         let happened = self.signals.happenings.count();
         if self.others.is_empty() || happened == self.seen && !self.have_left {
@@ -447,7 +455,8 @@ impl<'a, H: Host> Executor<'a, H> {
         self.listed.clear();
     }
 
-    /// Lets a task look in its turn, or at once, if there is nothing for any.
+    /// Wakes a task to check its condition in turn, or, if no condition can be met, keeps it
+    /// waiting.
     fn let_look(&mut self, n: usize, condition: H::Condition, has_to: bool) {
         self.fibres[n].is_listed = false;
         if has_to {
@@ -458,7 +467,7 @@ impl<'a, H: Host> Executor<'a, H> {
         }
     }
 
-    /// Lets the tasks look that do so themselves, unless none got on in the last rounds of that.
+    /// Resumes the polling tasks, unless none made progress in the last rounds.
     fn wake_lookers(&mut self) -> Result<(), Stopped> {
         let lookers = &mut self.lookers;
         if lookers.waiting.is_empty() && lookers.got_on.is_empty() {
@@ -480,12 +489,12 @@ impl<'a, H: Host> Executor<'a, H> {
         }
         lookers.rounds += 1;
         match lookers.rounds > LOOKS_MAX {
-            true => Err(self.stopped(Halt::Endless("tasks get on again and again, and no time passes"))),
+            true => Err(self.stopped(Halt::Endless("tasks keep making progress, but no time passes"))),
             false => Ok(()),
         }
     }
 
-    /// Lets the clock jump to what happens next, `due` being the volume's deadline.
+    /// Advances the clock to the next event. `due` is the volume's deadline.
     fn advance(&mut self, due: Option<Nanos>) -> Result<(), Stopped> {
         let happened = self.signals.happenings.count();
         if std::mem::replace(&mut self.happened, happened) != happened {
@@ -495,7 +504,7 @@ impl<'a, H: Host> Executor<'a, H> {
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
         let timer = earlier(timer, alarms.event);
         if earlier(due, timer).is_some_and(|next| next > TIME_MAX) {
-            return Err(self.stopped(Halt::Endless("the next thing to happen is more than a year away")));
+            return Err(self.stopped(Halt::Endless("the next event is more than a year away")));
         }
         let has_come = self.timeline.advance(due, timer, alarms.look).map_err(|halt| self.stopped(halt))?;
         self.lookers.quiet = 0;

@@ -10,7 +10,7 @@ use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
 
 type Said = Rc<RefCell<Vec<String>>>;
 
-/// A host that does nothing but stop the clock where it is told to.
+/// A host that only stops the clock at given times.
 #[derive(Default)]
 struct Plain {
     over: Vec<usize>,
@@ -76,7 +76,7 @@ fn run(timeline: &Timeline, tasks: Vec<Task<(), ()>>, host: &mut Plain) -> Resul
     Executor::new(timeline, tasks, signals, host).run()
 }
 
-/// A channel that wakes `task` and counts.
+/// A channel that wakes `task` and counts completions.
 fn waking(volume: &Volume, signals: &Signals, task: usize) -> (Channel, Arc<AtomicU64>) {
     let (wakes, ended) = (signals.wakes.clone(), Arc::new(AtomicU64::new(0)));
     let count = ended.clone();
@@ -98,7 +98,7 @@ fn wakes_come_in_their_order_and_each_once() {
     for round in 0..10 {
         [2, 0, 2, 1, 0].into_iter().for_each(|task| wakes.wake(task));
         assert_eq!(wakes.take(), Some(2), "round {round}");
-        // It may be woken again once it is taken, and comes last then.
+        // A task may be woken again once it is taken, and is last then.
         wakes.wake(2);
         let rest: Vec<usize> = std::iter::from_fn(|| wakes.take()).collect();
         assert_eq!(rest, [0, 1, 2], "round {round}");

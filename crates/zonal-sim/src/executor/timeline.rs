@@ -1,4 +1,5 @@
-//! The time of a volume that one thread has to itself: it stands still until nothing is left to do in it.
+//! Virtual time of a volume driven by a single thread. It stands still as long as there is work to
+//! do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,14 +9,15 @@ use zonal_io::device::Output;
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Request, Volume};
 
-/// Polls after which nothing had happened: far more than any recovery takes.
+/// Maximum number of polls without an event: far more than any recovery takes.
 const IDLE_POLLS_MAX: u32 = 1 << 20;
 
-/// Polls in a row that lead to nothing, after which nothing is left that could happen. With each, the write path offers
-/// again a command for which a device was too busy: a device that is busy by chance takes it in the end.
+/// Number of consecutive fruitless polls after which nothing more can happen. Each of them
+/// resubmits commands that the device was too busy for; one that is randomly busy accepts them in
+/// the end.
 const VAIN_POLLS_MAX: u32 = 1 << 10;
 
-/// The earlier of two times that may be known.
+/// Earlier of two optional times.
 #[inline]
 pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     match (a, b) {
@@ -24,10 +26,10 @@ pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     }
 }
 
-/// What the time is. Clones are the same clock.
+/// Clock of virtual time. Clones share one clock.
 ///
-/// One thread lets it jump, so nothing here is a locked operation. It counts the polls that led to nothing, which bounds the
-/// jumps.
+/// Only one thread advances it, so no locked operations are needed. It counts fruitless polls,
+/// which limits the number of jumps.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<Face>);
 
@@ -38,7 +40,7 @@ struct Face {
     vain_polls: AtomicU32,
 }
 
-/// Counts one more; whether it is too many.
+/// Increments the count. Returns true if it is above the maximum.
 #[inline]
 fn is_above(count: &AtomicU32, max: u32) -> bool {
     let polls = count.load(Ordering::Relaxed) + 1;
@@ -47,7 +49,7 @@ fn is_above(count: &AtomicU32, max: u32) -> bool {
 }
 
 impl VirtualClock {
-    /// Time since the beginning.
+    /// Time since the start.
     #[inline]
     pub fn now(&self) -> Nanos {
         Nanos(self.0.nanos.load(Ordering::Relaxed))
@@ -77,45 +79,46 @@ impl VirtualClock {
         Ok(true)
     }
 
-    /// Counts polls after which nothing is known that will happen.
+    /// Counts polls after which no future event is known.
     fn count_vain(&self) -> Result<(), Halt> {
         if is_above(&self.0.vain_polls, VAIN_POLLS_MAX) { Err(Halt::Deadlock) } else { Ok(()) }
     }
 
-    /// Counts times that the write path asks to be polled, since something happened.
+    /// Counts requests of the write path to be polled at once.
     #[inline]
     fn count_idle(&self) -> Result<(), Halt> {
         match is_above(&self.0.idle_polls, IDLE_POLLS_MAX) {
-            true => Err(Halt::Endless("the device asks to be polled again and again, and answers nothing")),
+            true => Err(Halt::Endless("the device keeps asking to be polled but completes nothing")),
             false => Ok(()),
         }
     }
 }
 
-/// Why a run does not continue.
+/// Reason why a run cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Halt {
-    /// Nothing is left that could happen.
+    /// No future event is possible.
     Deadlock,
-    /// Something happens for ever, and leads nowhere: this.
+    /// Events repeat forever without progress; the text describes them.
     Endless(&'static str),
 }
 
-/// A section of a task that no other task may enter before it is left: the wait in it leaves the processor to none. The
-/// drive works meanwhile, and answers come; but what other tasks wait for, their times included, they see after the section.
+/// A critical section of a task: while the task waits in it, no other task runs. The drive
+/// continues, and commands complete, but other tasks see their completions and timers only after
+/// the section.
 ///
-/// Code that locks for itself, as a database does, waits in a section: a task that was suspended in there would hold its locks, and
-/// the next one to come would stop the only thread.
+/// Code with locks of its own, such as a database, waits in a section. If a task were suspended
+/// there, it would hold the locks, and the next task to need them would block the only thread.
 #[derive(Debug)]
 pub struct Section(VirtualClock);
 
 impl Section {
-    /// In the time of `clock`.
+    /// Creates a section in the time of `clock`.
     pub fn new(clock: VirtualClock) -> Section {
         Section(clock)
     }
 
-    /// What the time is.
+    /// Present time.
     pub fn now(&self) -> Nanos {
         self.0.now()
     }
@@ -129,13 +132,13 @@ impl Section {
         self.0.advance(due, None, Nanos(u64::MAX)).map(drop)
     }
 
-    /// What the caller waited for has come.
+    /// Ends the wait: its condition is met.
     pub fn done(&self) {
         self.0.has_news();
     }
 }
 
-/// A volume and its time. The caller alone submits and polls.
+/// A volume and its virtual time. Only the caller submits and polls.
 pub struct Timeline {
     volume: Arc<Volume>,
     clock: VirtualClock,
@@ -143,12 +146,13 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The time of `volume`, from its beginning.
+    /// Creates the timeline of `volume`, starting at 0.
     pub fn new(volume: Arc<Volume>) -> Timeline {
         Timeline { volume, clock: VirtualClock::default(), errands: None }
     }
 
-    /// The same, which does `errands` at its time: what is asked of the volume, and the options that are changed.
+    /// Also carries out `errands` at their time: control requests to the volume and changes of its
+    /// options.
     #[must_use]
     pub fn with_errands(mut self, errands: &Errands) -> Timeline {
         self.errands = Some(errands.attend());
@@ -165,13 +169,13 @@ impl Timeline {
         &self.clock
     }
 
-    /// What the time is.
+    /// Present time.
     #[inline]
     pub fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Does the errands, then polls the volume once.
+    /// Carries out errands, then polls the volume once.
     #[inline]
     pub fn poll(&self) -> Option<Nanos> {
         if let Some(errands) = &self.errands {
@@ -180,24 +184,24 @@ impl Timeline {
         self.volume.poll(self.now())
     }
 
-    /// Something has happened: what leads nowhere is counted from here.
+    /// Restarts the count of fruitless polls, because something has happened.
     #[inline]
     pub fn has_news(&self) {
         self.clock.has_news();
     }
 
-    /// Lets the clock jump to what happens next, after a poll that returned `due` and woke no task: to that, or to `timer`
-    /// if it is earlier. At `stop`, if that is earlier still, the clock stops before. Returns whether a time has come; if not,
-    /// another poll is what is left.
+    /// Advances the clock after a poll that returned `due` and woke no task: to `due`, to `timer`
+    /// if that is earlier, but not beyond `stop`. Returns true if a time has come; otherwise only
+    /// another poll can help.
     ///
     /// # Errors
-    /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
+    /// [`Halt`] if no future event is possible, or the device asks for polls endlessly.
     #[inline]
     pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
         self.clock.advance(due, timer, stop)
     }
 
-    /// Polls and lets the time pass until `has_come`, while no task is at work.
+    /// Polls and advances the time until `has_come` returns true, while no task runs.
     ///
     /// # Errors
     /// As [`Timeline::advance`].
@@ -213,10 +217,10 @@ impl Timeline {
         Ok(())
     }
 
-    /// Carries out one request while no task is at work.
+    /// Performs one request while no task runs.
     ///
     /// # Errors
-    /// The request's; that it timed out, if the device does not answer.
+    /// The error of the request, or a time-out if the device does not complete it.
     pub fn call(&self, request: Request) -> Result<Output, RequestError> {
         let answer = Arc::new(Mutex::new(None));
         let left = answer.clone();
@@ -230,11 +234,12 @@ impl Timeline {
     }
 }
 
-/// Polls `volume` from `now` on until it has nothing more to do, and lets the time follow the deadlines that polls return; what
-/// the time is then. For a volume whose time the caller keeps.
+/// Polls `volume` from `now` on until it has nothing more to do, advancing the time by the
+/// deadlines that polls return. Returns the final time. For volumes with their time kept by the
+/// caller.
 ///
 /// # Errors
-/// [`Halt::Endless`] if that never comes.
+/// [`Halt::Endless`] if the volume never becomes idle.
 pub fn rest(volume: &Volume, mut now: Nanos) -> Result<Nanos, Halt> {
     for _ in 0..IDLE_POLLS_MAX {
         match volume.poll(now) {

@@ -1,27 +1,27 @@
-//! Who was answered, and whether anything happened.
+//! Tasks woken by completions, and a count of events.
 //!
-//! A completion function may be called by any thread as far as its type goes, so what it touches is atomic. In a run it is
-//! called by the thread of the executor: nothing here locks, and no order is asked for but that of one thread.
+//! By its type, a completion function may be called on any thread, so its data is atomic. In a run
+//! it is called on the executor's thread, so there are no locks and only relaxed orderings.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Tasks that were woken, in the order of their wake-ups, each once until the executor takes it.
+/// Woken tasks in order, each once until the executor takes it.
 #[derive(Clone, Debug)]
 pub struct Wakes(Arc<Ring>);
 
 #[derive(Debug)]
 struct Ring {
     is_woken: Box<[AtomicBool]>,
-    /// As many places as tasks, so that it is never too small.
+    /// One place for each task, so it never overflows.
     tasks: Box<[AtomicU32]>,
     next: AtomicU32,
     len: AtomicU32,
 }
 
 impl Wakes {
-    /// For `tasks` tasks.
+    /// Creates a queue for this number of tasks.
     pub fn new(tasks: usize) -> Wakes {
         Wakes(Arc::new(Ring {
             is_woken: (0..tasks).map(|_| AtomicBool::new(false)).collect(),
@@ -31,7 +31,7 @@ impl Wakes {
         }))
     }
 
-    /// Wakes a task: one of its requests has been answered.
+    /// Wakes a task because one of its requests has completed.
     ///
     /// # Panics
     /// If there is no such task.
@@ -49,7 +49,7 @@ impl Wakes {
         len.store(woken + 1, Ordering::Relaxed);
     }
 
-    /// Takes the task that was woken first.
+    /// Removes the task that was woken first.
     #[inline]
     pub(super) fn take(&self) -> Option<usize> {
         let Ring { is_woken, tasks, next, len } = &*self.0;
@@ -63,18 +63,18 @@ impl Wakes {
     }
 }
 
-/// What happens in a run, counted. A task that waits for others looks again only after it has changed.
+/// Count of events in a run. A task that waits for others checks again only after it has changed.
 #[derive(Debug, Default)]
 pub struct Happenings(Cell<u64>);
 
 impl Happenings {
-    /// Something happened that another task may have waited for.
+    /// Counts an event that another task may wait for.
     #[inline]
     pub fn one_more(&self) {
         self.0.set(self.0.get() + 1);
     }
 
-    /// How much has.
+    /// Number of events so far.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.get()

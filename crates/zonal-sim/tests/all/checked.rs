@@ -1,4 +1,4 @@
-//! Drives that are watched: what a model and a write path may not do is found, and nothing else.
+//! Checked drives: exactly the forbidden behaviour of a model or a write path is detected.
 
 use proptest::prelude::*;
 use zonal_core::{Geometry, Nanos, Op, Sector, ZoneIndex};
@@ -14,7 +14,7 @@ fn write(sector: u64, sectors: u32) -> Job {
     Job { op: Op::Write, sector: Sector(sector), sectors, fua: false, refused: false }
 }
 
-/// A drive that takes 10 ns a command, and lies as it is told.
+/// A drive that takes 10 ns per command and misbehaves as requested.
 #[derive(Default)]
 struct Liar {
     lie: Lie,
@@ -61,7 +61,7 @@ impl Model for Liar {
                 Lie::WritesTwice => 2 * sectors,
                 _ => sectors,
             };
-            // The first positioning makes it a drive that needs them.
+            // The check requires a drive with at least one positioning.
             let leaps = self.lie == Lie::Leaps && self.totals.positionings > 0;
             self.totals.positionings += u64::from(!leaps);
             self.totals.positioning += if leaps { 0 } else { 2 };
@@ -87,7 +87,8 @@ impl Model for Liar {
     }
 }
 
-/// Gives a watched liar three writes of a zone and one of another, and lets it answer.
+/// Submits three writes of one zone and one of another to a checked liar, and lets it complete
+/// them.
 fn lie(lie: Lie, company: Company) {
     let mut drive = Checked::new(Box::new(Liar { lie, ..Liar::default() }), geometry(), company);
     for (tag, job) in [write(0, 8), write(8, 8), write(16, 8), write(ZONE, 8)].iter().enumerate() {
@@ -96,7 +97,7 @@ fn lie(lie: Lie, company: Company) {
     drive.run(Nanos(100), &mut |_, _| {});
 }
 
-/// What the watch says; empty if it has nothing to say.
+/// Message of the violated check, or an empty string.
 fn said(then: impl FnOnce() + std::panic::UnwindSafe) -> String {
     match std::panic::catch_unwind(then) {
         Ok(()) => String::new(),
@@ -147,8 +148,8 @@ fn write_path_that_breaks_its_promise_is_found() {
     assert_eq!(two(write(0, 8), Company::Many), "", "a zone that was reset");
 }
 
-/// Writes to four zones in order, some of them durable, with reads and flushes in between. A sector is the zone's number in
-/// the upper half and the place in it.
+/// Writes to four zones in order, some of them durable, with reads and flushes in between. The
+/// upper half of a sector is the zone's number, the lower half the position in the zone.
 fn any_jobs() -> impl Strategy<Value = Vec<Job>> {
     let one = (0u64..4, 1u32..300, 0u32..10, any::<bool>());
     prop::collection::vec(one, 1..150).prop_map(|drawn| {

@@ -1,4 +1,5 @@
-//! The tests of zonal-sim that share a process. `cargo test -p zonal-sim --test all MODULE::` runs one module.
+//! Tests of zonal-sim in a shared process. `cargo test -p zonal-sim --test all MODULE::` runs one
+//! module.
 
 mod checked;
 mod models;
