@@ -1,4 +1,5 @@
-//! The protocol without a kernel: bytes are laid out as the kernel lays them out, and any bytes are a request or an error.
+//! The protocol without a kernel: structures have the kernel's layout, and arbitrary bytes are a
+//! request or an error.
 
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -10,14 +11,14 @@ use zonal_fuse::wire::numbers::{init as flags, opcode};
 use zonal_fuse::wire::reply;
 use zonal_fuse::wire::request::{Operation, parse};
 
-/// A request of these bytes after its header.
+/// A request with these bytes after its header.
 fn request(code: u32, body: &[u8]) -> Vec<u8> {
     let len = (size_of::<InHeader>() + body.len()) as u32;
     let header = InHeader { len, opcode: code, unique: 7, nodeid: 9, uid: 1000, ..InHeader::default() };
     [header.as_bytes(), body].concat()
 }
 
-/// What is asked for, where the extended `SETXATTR` was agreed upon.
+/// Operation of a request, with the extended `SETXATTR` negotiated.
 fn asked(bytes: &[u8]) -> Operation<'_> {
     parse(bytes, true).unwrap().operation
 }
@@ -58,16 +59,16 @@ fn attribute_has_the_form_that_was_agreed_upon() {
 fn what_is_no_request_says_what_is_wrong() {
     let whole = request(opcode::LOOKUP, b"name\0");
     let said = |bytes: &[u8]| parse(bytes, true).unwrap_err().to_string();
-    assert_eq!(said(&whole[..10]), "it has no whole header");
+    assert_eq!(said(&whole[..10]), "incomplete header");
     assert!(said(&whole[..whole.len() - 1]).contains("its length is not"));
-    assert!(said(&request(opcode::LOOKUP, b"name")).contains("operation 1: a name has no end"));
+    assert!(said(&request(opcode::LOOKUP, b"name")).contains("operation 1: unterminated name"));
     let write = WriteIn { size: 4, ..WriteIn::default() };
-    assert!(said(&request(opcode::WRITE, &[write.as_bytes(), b"abc"].concat())).contains("too early"));
+    assert!(said(&request(opcode::WRITE, &[write.as_bytes(), b"abc"].concat())).contains("truncated"));
     let forgets = BatchForgetIn { count: u32::MAX, dummy: 0 };
-    assert!(said(&request(opcode::BATCH_FORGET, forgets.as_bytes())).contains("too early"));
+    assert!(said(&request(opcode::BATCH_FORGET, forgets.as_bytes())).contains("truncated"));
     let mut extended = whole;
     extended[36] = 200;
-    assert!(said(&extended).contains("too early"));
+    assert!(said(&extended).contains("truncated"));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Names of a directory, packed into the answer to `READDIR` or `READDIRPLUS`.
+//! Directory entries, packed into the reply to `READDIR` or `READDIRPLUS`.
 
 use super::layout::{Dirent, EntryOut};
 use zerocopy::IntoBytes;
 
-/// A record begins at a multiple of this.
+/// Alignment of records.
 const ALIGN: usize = 8;
 
-/// Names that fit into one answer.
+/// Names packed into one reply.
 #[derive(Debug)]
 pub struct Names<'a> {
     into: &'a mut Vec<u8>,
@@ -14,24 +14,25 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Packs names after what `into` has, into `size` bytes at most.
+    /// Appends names to `into`, at most `size` bytes.
     pub fn new(into: &'a mut Vec<u8>, size: usize) -> Names<'a> {
         let end = into.len() + size;
         Names { into, end }
     }
 
-    /// Bytes that a name of `length` bytes takes.
+    /// Length of the record for a name of `length` bytes.
     pub fn record(length: usize, with_entry: bool) -> usize {
         let entry = if with_entry { size_of::<EntryOut>() } else { 0 };
         (entry + size_of::<Dirent>() + length).next_multiple_of(ALIGN)
     }
 
-    /// Whether a name of `length` bytes fits.
+    /// True if a name of `length` bytes fits.
     pub fn fits(&self, length: usize, with_entry: bool) -> bool {
         self.into.len() + Names::record(length, with_entry) <= self.end
     }
 
-    /// Packs a name, after which a reader continues at `next`; `mode` has the type of its file. It [fits](Names::fits).
+    /// Packs a name, which must [fit](Names::fits). `next` is the position after it, and `mode` has
+    /// the type of its file.
     pub fn put(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], entry: Option<&EntryOut>) {
         if let Some(entry) = entry {
             self.into.extend_from_slice(entry.as_bytes());

@@ -1,62 +1,62 @@
-//! What a kernel and this side agree upon in the first request.
+//! Negotiation with the kernel in the first request.
 
 use super::layout::{InitIn, InitOut};
 use super::numbers::init::*;
 
-/// The major version that is spoken.
+/// Major version of the protocol.
 pub const MAJOR: u32 = 7;
 
-/// The newest minor version that is spoken.
+/// Newest supported minor version.
 pub const MINOR: u32 = 45;
 
-/// The oldest minor version that is spoken: that of Linux 5.4, since which a request has up to 256 pages and a `RENAME2`, an `LSEEK` and a
-/// `COPY_FILE_RANGE`.
+/// Oldest supported minor version: that of Linux 5.4, which allows requests of up to 256 pages and
+/// has `RENAME2`, `LSEEK` and `COPY_FILE_RANGE`.
 pub const MINOR_MIN: u32 = 31;
 
-/// Bytes of a page, in which the kernel counts.
+/// Page size, in bytes, of the kernel's limits.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// What this side wants.
+/// Wanted parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// The kernel may tell a caller that bytes are written when they are in its page cache.
+    /// The kernel may report a write as done once the data is in its page cache.
     pub writeback: bool,
-    /// Pages of a request at most; the kernel may allow fewer.
+    /// Maximum number of pages per request. The kernel may allow fewer.
     pub pages: u16,
-    /// Requests of the page cache, and direct ones that a caller does not wait for, that the kernel has under way at most.
+    /// Maximum number of requests in flight from the page cache and of asynchronous direct ones.
     pub background: u16,
 }
 
-/// What was agreed upon.
+/// Negotiated parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Agreed {
-    /// The answer.
+    /// Reply to the kernel.
     pub answer: InitOut,
-    /// Flags that both sides know.
+    /// Flags supported by both sides.
     pub flags: u64,
 }
 
 impl Agreed {
-    /// Whether all of these flags were agreed upon.
+    /// True if all of these flags are supported by both sides.
     pub fn has(&self, flags: u64) -> bool {
         self.flags & flags == flags
     }
 
-    /// Bytes of a write at most.
+    /// Maximum length of a write, in bytes.
     pub fn max_write(&self) -> u32 {
         self.answer.max_write
     }
 }
 
-/// Answers a kernel's first request.
+/// Negotiates with the kernel.
 ///
 /// # Errors
-/// If the kernel is too old.
+/// The kernel is too old.
 pub fn negotiate(asked: &InitIn, wanted: &Wanted) -> Result<Agreed, String> {
     let InitIn { major, minor, max_readahead, .. } = *asked;
     if major != MAJOR || minor < MINOR_MIN {
         return Err(format!(
-            "the kernel speaks FUSE {major}.{minor}; {MAJOR}.{MINOR_MIN} or later is needed, which Linux has since 5.4"
+            "the kernel has FUSE {major}.{minor}, but {MAJOR}.{MINOR_MIN} or later is required (Linux 5.4)"
         ));
     }
     let mut takes = ASYNC_READ
@@ -80,7 +80,7 @@ pub fn negotiate(asked: &InitIn, wanted: &Wanted) -> Result<Agreed, String> {
     }
     let second = if u64::from(asked.flags) & INIT_EXT != 0 { asked.flags2 } else { 0 };
     let flags = takes & (u64::from(asked.flags) | u64::from(second) << 32);
-    // Without the flag the kernel takes 32 pages.
+    // Without the flag the limit is 32 pages.
     let pages = if flags & MAX_PAGES != 0 { wanted.pages.max(1) } else { 32 };
     let answer = InitOut {
         major: MAJOR,

@@ -1,4 +1,4 @@
-//! Numbers of the protocol: operations, and flags of each structure.
+//! Constants of the protocol: operations, and the flags of each structure.
 #![allow(missing_docs, reason = "the names are the kernel's")]
 
 /// Operations.
@@ -46,7 +46,8 @@ pub mod opcode {
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What the kernel offers and the front takes, in `INIT`. Those above bit 31 are in the second word.
+/// Features offered by the kernel and accepted by the front, in `INIT`. Those above bit 31 are in
+/// the second word.
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
@@ -68,13 +69,13 @@ pub mod init {
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
-/// Of a `GETATTR`.
+/// Flags of `GETATTR`.
 pub mod getattr {
-    /// It is of an open file: a write asks so, and `stat` does not.
+    /// The request is for an open file. Set for a write, but not for `stat`.
     pub const FH: u32 = 1 << 0;
 }
 
-/// Which attributes `SETATTR` sets.
+/// Attributes set by `SETATTR`.
 pub mod setattr {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;
@@ -88,48 +89,48 @@ pub mod setattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// How a file was opened, in the answer.
+/// Flags of an open file, in the reply.
 pub mod open {
     pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// Of a `WRITE`.
+/// Flags of `WRITE`.
 pub mod write {
-    /// It is of the kernel's page cache, which has told its caller long ago that it was written.
+    /// Write-back from the kernel's page cache, already reported as done to the caller.
     pub const CACHE: u32 = 1 << 0;
     pub const KILL_SUIDGID: u32 = 1 << 2;
 }
 
-/// Of a `SETXATTR`.
+/// Flags of `SETXATTR`.
 pub mod setxattr {
     pub const CREATE: u32 = 1 << 0;
     pub const REPLACE: u32 = 1 << 1;
-    /// In the extended flags.
+    /// Extended flag.
     pub const ACL_KILL_SGID: u32 = 1 << 0;
 }
 
-/// Of a `RENAME2`.
+/// Flags of `RENAME2`.
 pub mod rename {
     pub const NOREPLACE: u32 = 1 << 0;
     pub const EXCHANGE: u32 = 1 << 1;
 }
 
-/// Of a `FALLOCATE`.
+/// Modes of `FALLOCATE`.
 pub mod fallocate {
     pub const KEEP_SIZE: u32 = 0x01;
     pub const PUNCH_HOLE: u32 = 0x02;
     pub const ZERO_RANGE: u32 = 0x10;
 }
 
-/// Of an `LSEEK`.
+/// Kinds of `LSEEK`.
 pub mod lseek {
     pub const DATA: u32 = 3;
     pub const HOLE: u32 = 4;
 }
 
-/// What a daemon tells a kernel without being asked, as the error of a header without a request.
+/// Notifications to the kernel, in the error field of a header without a request.
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
 }

@@ -1,30 +1,30 @@
-//! Answers, encoded.
+//! Encoding of replies.
 
 use super::layout::*;
 use std::time::Duration;
 use zonal_fs::format::{Attributes, FileKind};
 
-/// How long a kernel may keep what it is told: for ever, because no other program changes the file system under it, and what the
-/// daemon changes it tells.
+/// Time for which the kernel may cache replies: indefinitely, because no other program changes the
+/// file system, and the kernel is notified of changes by the daemon.
 pub const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 
-/// Bytes of a block, as `stat` has it: what a caller should read and write at once.
+/// Block size in bytes, as in `stat`: the preferred size of reads and writes.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Bytes of what `stat` counts blocks in.
+/// Unit of the block count of `stat`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The header of an answer to the request `unique` with a body of `length` bytes.
+/// Header of a reply to request `unique` with a body of `length` bytes.
 pub fn header(unique: u64, length: usize) -> OutHeader {
     OutHeader { len: (size_of::<OutHeader>() + length) as u32, error: 0, unique }
 }
 
-/// The header of an answer that says that the request `unique` failed; `errno` is above zero.
+/// Header of a reply that fails request `unique`. `errno` is positive.
 pub fn error(unique: u64, errno: i32) -> OutHeader {
     OutHeader { error: -errno, ..header(unique, 0) }
 }
 
-/// The type and the permissions of a file, as `st_mode` has them.
+/// Type and permissions of a file, as in `st_mode`.
 pub fn mode(file: &Attributes) -> u32 {
     let kind = match file.kind {
         FileKind::File => 0o100_000,
@@ -38,10 +38,10 @@ pub fn mode(file: &Attributes) -> u32 {
     kind | u32::from(file.mode)
 }
 
-/// The kind of file that a mode says, if it says one.
+/// Type of file in a mode, if it is valid.
 pub fn kind(mode: u32) -> Option<FileKind> {
     Some(match mode & 0o170_000 {
-        // `mknod` without a type makes a file.
+        // `mknod` without a type creates a regular file.
         0o100_000 | 0 => FileKind::File,
         0o040_000 => FileKind::Directory,
         0o120_000 => FileKind::Symlink,
@@ -53,13 +53,13 @@ pub fn kind(mode: u32) -> Option<FileKind> {
     })
 }
 
-/// A time in nanoseconds since 1970 as seconds, in two's complement, and nanoseconds.
+/// Splits nanoseconds since 1970 into seconds, in two's complement, and nanoseconds.
 pub fn split(nanos: i64) -> (u64, u32) {
     const SECOND: i64 = 1_000_000_000;
     (nanos.div_euclid(SECOND) as u64, nanos.rem_euclid(SECOND) as u32)
 }
 
-/// The reverse; a time before 1677 or after 2262 becomes the first or the last that there is.
+/// Reverse of [`split`]. Times before 1677 or after 2262 are clamped.
 pub fn join(seconds: u64, nanos: u32) -> i64 {
     const SECOND: i128 = 1_000_000_000;
     let all = i128::from(seconds as i64) * SECOND + i128::from(nanos);
@@ -90,12 +90,13 @@ pub fn attr(ino: u64, file: &Attributes) -> Attr {
     }
 }
 
-/// The answer to a request for attributes, which the kernel may keep for so long.
+/// Reply with attributes that the kernel may cache for this time.
 pub fn attr_out(attr: Attr, valid: Duration) -> AttrOut {
     AttrOut { attr_valid: valid.as_secs(), attr_valid_nsec: 0, dummy: 0, attr }
 }
 
-/// The answer that tells a kernel of a file, whose name it may keep for ever, and its attributes for so long.
+/// Reply about a file. The kernel may cache its name indefinitely, and its attributes for this
+/// time.
 pub fn entry(generation: u32, attr: Attr, valid: Duration) -> EntryOut {
     EntryOut {
         nodeid: attr.ino,
@@ -107,12 +108,12 @@ pub fn entry(generation: u32, attr: Attr, valid: Duration) -> EntryOut {
     }
 }
 
-/// The answer that tells a kernel that there is no file of a name, which it may keep, too.
+/// Reply that a name does not exist, which the kernel may cache, too.
 pub fn no_entry() -> EntryOut {
     EntryOut { entry_valid: FOR_EVER.as_secs(), ..EntryOut::default() }
 }
 
-/// The answer to `STATX`, with the time of birth.
+/// Reply to `STATX`, with the creation time.
 pub fn statx_out(ino: u64, file: &Attributes, valid: Duration) -> StatxOut {
     /// `STATX_BASIC_STATS` and `STATX_BTIME`.
     const ALL: u32 = 0x7ff | 0x800;

@@ -1,4 +1,4 @@
-//! Requests, parsed.
+//! Parser of requests.
 
 use super::layout::*;
 use super::numbers::opcode;
@@ -8,13 +8,13 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 /// A request of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// Who asks, about which file.
+    /// Caller and file.
     pub header: InHeader,
-    /// What for.
+    /// Operation.
     pub operation: Operation<'a>,
 }
 
-/// What is asked for. Fields that this side does not need are left out; [`layout`](super::layout) has all.
+/// Operation of a request. Unused fields are omitted; [`layout`](super::layout) has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the kernel's")]
 pub enum Operation<'a> {
@@ -110,7 +110,7 @@ pub enum Operation<'a> {
         wide: bool,
     },
     Syncfs,
-    /// Any other operation: it is answered by `ENOSYS`, after which a kernel does without.
+    /// Any other operation. The reply is `ENOSYS`, after which the kernel does not use it.
     Unknown,
 }
 
@@ -119,7 +119,7 @@ pub enum Operation<'a> {
 pub struct Forgets<'a>(&'a [u8]);
 
 impl Forgets<'_> {
-    /// Each file, and how often it is forgotten.
+    /// Each file, with its number of references.
     pub fn iter(&self) -> impl Iterator<Item = ForgetOne> + '_ {
         self.0
             .chunks_exact(size_of::<ForgetOne>())
@@ -127,12 +127,12 @@ impl Forgets<'_> {
     }
 }
 
-/// Why bytes are no request.
+/// Error of a malformed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// The header, if there is a whole one: such a request is answered by an error.
+    /// Header, if it is complete. Such a request gets an error as its reply.
     pub header: Option<InHeader>,
-    /// What is wrong.
+    /// Problem.
     pub what: &'static str,
 }
 
@@ -149,10 +149,10 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What is left of a request's body.
+/// Rest of a request's body.
 struct Body<'a>(&'a [u8]);
 
-const SHORT: &str = "it ends too early";
+const SHORT: &str = "it is truncated";
 
 impl<'a> Body<'a> {
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, &'static str> {
@@ -161,9 +161,9 @@ impl<'a> Body<'a> {
         Ok(value)
     }
 
-    /// Bytes that end with a zero.
+    /// Takes a zero-terminated name.
     fn name(&mut self) -> Result<&'a [u8], &'static str> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or("a name has no end")?;
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or("unterminated name")?;
         let (name, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
         Ok(name)
@@ -176,18 +176,18 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Parses what one read of the kernel's device gave. `has_setxattr_ext`: whether [`SETXATTR_EXT`](super::numbers::init::SETXATTR_EXT)
-/// was agreed upon.
+/// Parses a request read from the kernel's device. `has_setxattr_ext` is true if
+/// [`SETXATTR_EXT`](super::numbers::init::SETXATTR_EXT) was negotiated.
 ///
 /// # Errors
-/// [`Malformed`], of a kernel that speaks otherwise.
+/// [`Malformed`] if the request violates the protocol.
 pub fn parse(bytes: &[u8], has_setxattr_ext: bool) -> Result<Request<'_>, Malformed> {
     let Ok((header, rest)) = InHeader::read_from_prefix(bytes) else {
-        return Err(Malformed { header: None, what: "it has no whole header" });
+        return Err(Malformed { header: None, what: "incomplete header" });
     };
     let malformed = |what| Malformed { header: Some(header), what };
     if header.len as usize != bytes.len() {
-        return Err(malformed("its length is not that of what was read"));
+        return Err(malformed("its length is not that of the bytes read"));
     }
     // Extensions follow the body.
     let body =
@@ -234,7 +234,7 @@ fn operation(code: u32, mut body: Body<'_>, has_setxattr_ext: bool) -> Result<Op
         opcode::LINK => Operation::Link { file: body.take::<LinkIn>()?.oldnodeid, name: body.name()? },
         opcode::OPEN => Operation::Open(body.take()?),
         opcode::CREATE => Operation::Create { asked: body.take()?, name: body.name()? },
-        // A name follows that says nothing.
+        // The name that follows is meaningless.
         opcode::TMPFILE => Operation::Tmpfile { asked: body.take()? },
         opcode::READ => Operation::Read(body.take()?),
         opcode::WRITE => {
@@ -275,7 +275,7 @@ fn operation(code: u32, mut body: Body<'_>, has_setxattr_ext: bool) -> Result<Op
     })
 }
 
-/// The first request, which older kernels send without its last fields.
+/// Parses the first request. Older kernels omit its last fields.
 fn init(body: &[u8]) -> Result<InitIn, &'static str> {
     const LEAST: usize = 16;
     if body.len() < LEAST {
