@@ -1,13 +1,13 @@
-//! POSIX access control lists, as the kernel keeps them in extended attributes.
+//! POSIX access control lists, in the kernel's format of extended attributes.
 //!
-//! The kernel checks accesses against a list, and caches it. This side keeps what a list says in agreement with the mode: a list that
-//! says no more than a mode becomes one, a change of the mode changes the list, and a file that is made in a directory with a default
-//! list inherits it.
+//! The kernel checks accesses against a list and caches it. This module keeps lists consistent with
+//! modes: a list equivalent to a mode becomes that mode, a change of the mode changes the list, and
+//! a file created in a directory with a default list inherits it.
 
-/// The list that is checked.
+/// List used for access checks.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The list of a directory that files made in it inherit.
+/// List of a directory, inherited by files created in it.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -30,12 +30,12 @@ struct Entry {
     id: u32,
 }
 
-/// A list.
+/// An access control list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// Reads the value of an attribute; `None` if it is no list that a file can have.
+    /// Parses the value of an attribute. Returns `None` if it is not a valid list.
     pub(crate) fn parse(value: &[u8]) -> Option<Acl> {
         let (version, entries) = value.split_at_checked(HEADER_BYTES)?;
         if u32::from_le_bytes(version.try_into().ok()?) != VERSION || entries.len() % ENTRY_BYTES != 0 {
@@ -51,7 +51,8 @@ impl Acl {
         acl.is_sound().then_some(acl)
     }
 
-    /// Entries in the order of their tags, those of one owner each once, and a mask if others than the owners are named.
+    /// True if entries are sorted by tag, each owner class occurs once, and there is a mask if
+    /// other users or groups are named.
     fn is_sound(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let names_others = count(tag::USER) + count(tag::GROUP) > 0;
@@ -62,7 +63,7 @@ impl Acl {
             && (count(tag::MASK) == 1 || count(tag::MASK) == 0 && !names_others)
     }
 
-    /// The value of the attribute.
+    /// Value of the attribute.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
         for Entry { tag, permissions, id } in &self.0 {
@@ -81,23 +82,23 @@ impl Acl {
         self.0.iter_mut().find(|entry| entry.tag == tag).map(|entry| &mut entry.permissions)
     }
 
-    /// The class that the middle bits of a mode stand for.
+    /// Class that corresponds to the group bits of a mode.
     fn group_class(&self) -> u16 {
         if self.permissions(tag::MASK).is_some() { tag::MASK } else { tag::GROUP_OBJ }
     }
 
-    /// The nine permission bits of a file with this list.
+    /// Permission bits of a file with this list.
     pub(crate) fn mode(&self) -> u16 {
         let of = |tag| self.permissions(tag).unwrap_or(0);
         of(tag::USER_OBJ) << 6 | of(self.group_class()) << 3 | of(tag::OTHER)
     }
 
-    /// Whether it says no more than a mode.
+    /// True if the list is equivalent to a mode.
     pub(crate) fn is_mode(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The list after the mode was changed.
+    /// Updates the list after a change of the mode.
     pub(crate) fn set_mode(&mut self, mode: u16) {
         let group = self.group_class();
         for (tag, bits) in [(tag::USER_OBJ, mode >> 6), (group, mode >> 3), (tag::OTHER, mode)] {
@@ -107,7 +108,7 @@ impl Acl {
         }
     }
 
-    /// The list of a file that is made in a directory with this default list, with `mode` as its maker asks for.
+    /// List of a file created with `mode` in a directory with this default list.
     pub(crate) fn inherited(&self, mode: u16) -> Acl {
         let mut acl = self.clone();
         let group = acl.group_class();

@@ -1,7 +1,7 @@
-//! The least that a server can do: the yardstick of benchmarks, on the same device and with the same threads as a mount.
+//! Minimal FUSE server, as a baseline for benchmarks: same device and threads as a mount.
 //!
-//! It has one directory. What is written it discards, or sums each block of it, or sums each and copies all into memory that it has
-//! touched before; reads come out of a buffer as they are, or out of that memory.
+//! It has one directory. Written data is discarded, checksummed by block, or checksummed and copied
+//! into preallocated memory. Reads are served from a fixed buffer or from that memory.
 
 use crate::front::names::FLAGS;
 use crate::serve::{Buffer, PAYLOAD_AT, REQUEST_AT, Serve, send};
@@ -21,20 +21,20 @@ use zonal_fs::format::{Attributes, FileKind, Position};
 use zonal_fs::{BLOCK_BYTES, ROOT};
 use zonal_io::sums;
 
-/// What it does with bytes.
+/// Processing of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Nothing.
+    /// Discard written data.
     Discard,
-    /// It sums each block.
+    /// Checksum each block.
     Sum,
-    /// It sums each block, and copies all into a ring of this many mebibytes.
+    /// Checksum each block, and copy all data into a ring of this many mebibytes.
     SumAndCopy(usize),
 }
 
 const PIECE: usize = 1 << 20;
 
-/// See the module.
+/// The minimal server. See the module.
 pub(crate) struct Least {
     work: Work,
     has_setxattr_ext: bool,

@@ -1,19 +1,21 @@
-//! A file system of [`zonal_fs`] as a mount, on any Linux with FUSE.
+//! Mounts of [`zonal_fs`], on any Linux with FUSE.
 //!
-//! - [`wire`] is the protocol: requests parsed, answers encoded, no I/O.
-//! - [`mount`] attaches a directory, and detaches it.
-//! - [`probe`] finds out whether the kernel keeps a promise that the page cache makes.
+//! - [`wire`] is the protocol: parses requests and encodes replies, without I/O.
+//! - [`mount`] attaches to a directory and detaches from it.
+//! - [`probe`] tests if the kernel honours synchronous writes on a write-back mount.
 //! - [`front`] answers each request with calls of the file system.
-//! - [`scrub`] reads and verifies everything, at a share of the drive's time.
-//! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
+//! - [`scrub`] reads and verifies everything, at a limited share of the drive's time.
+//! - [`session`] owns the kernel's device and the threads: it reads requests, passes them to the
+//!   front, and runs maintenance of the file system.
 //!
-//! `serve` has what a thread and its server have in common, `waiter` and `pool` let others work while a thread sleeps, `maintenance` syncs.
-//! `least` is the yardstick of benchmarks.
+//! `serve` is the interface between a thread and its server; `waiter` and `pool` let other threads
+//! work while one sleeps; `maintenance` syncs; `least` is the baseline of benchmarks.
 //!
-//! # Who owns what
-//! The kernel is one caller of the file system, and the only one: so it may keep names and attributes for ever. With
-//! [`Options::writeback`](front::Options::writeback) it owns the sizes and times of files that are being written: it tells them when
-//! it is done. Locks, positions of appenders, permissions and the rules of sticky directories are the kernel's.
+//! # Ownership
+//! The kernel is the only caller of the file system, so it may cache names and attributes
+//! indefinitely. With [`Options::writeback`](front::Options::writeback) it owns the sizes and times
+//! of files being written and reports them when it is done. Locks, positions of appends,
+//! permissions and the rules of sticky directories are up to the kernel.
 #![forbid(unsafe_code)]
 
 mod acl;

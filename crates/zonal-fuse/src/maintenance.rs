@@ -1,4 +1,5 @@
-//! Tends a file system that is mounted: what was changed is durable after some seconds, and zones become free ahead of need.
+//! Maintenance of a mounted file system: syncs changes after some seconds, and frees zones ahead of
+//! need.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +7,14 @@ use std::time::{Duration, Instant};
 use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError};
 
-/// How often zones are looked after while files change.
+/// Interval of checks for zones to free, while files change.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Time for which background steps continue after the last change, more than the file system waits before it names the last batch.
+/// Time for which background steps continue after the last change, more than the file system waits
+/// before it names the last batch.
 const REST: Duration = Duration::from_millis(1500);
 
-/// Whether something has changed since the last sync.
+/// Flag for changes since the last sync.
 #[derive(Default)]
 pub(crate) struct Changed {
     is_set: AtomicBool,
@@ -21,9 +23,9 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Something has changed. Before the change it would be too early: a sync may come in between.
+    /// Sets the flag. Call this after the change: a sync could happen in between otherwise.
     pub(crate) fn note(&self) {
-        // Most changes follow others: this one only reads.
+        // The flag is usually set already, so only read it first.
         if !self.is_set.load(Ordering::Relaxed) {
             self.is_set.store(true, Ordering::Release);
             let _guard = self.is_over.lock();
@@ -36,7 +38,7 @@ impl Changed {
         self.news.notify_all();
     }
 
-    /// Waits for a change; whether there is one, and not the end.
+    /// Waits for a change. Returns false at the end of the mount.
     fn wait(&self) -> bool {
         let mut is_over = self.is_over.lock();
         while !*is_over && !self.is_set.load(Ordering::Acquire) {
@@ -45,7 +47,7 @@ impl Changed {
         !*is_over
     }
 
-    /// Sleeps; whether the mount is still there.
+    /// Sleeps. Returns false at the end of the mount.
     fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut is_over = self.is_over.lock();
@@ -54,7 +56,7 @@ impl Changed {
     }
 }
 
-/// Tends `fs` until the mount ends: syncs `every` so long after the first change.
+/// Maintains `fs` until the mount ends. Syncs at time `every` after the first change.
 pub(crate) fn maintain(
     fs: &FileSystem,
     waiter: &dyn Wait,
@@ -70,17 +72,17 @@ pub(crate) fn maintain(
             }
             match free_zones(fs, waiter) {
                 Ok(()) | Err(FsError::NoSpace) => {}
-                Err(error) => return log(&format!("nothing is changed any more: {error}")),
+                Err(error) => return log(&format!("the file system is read-only from now on: {error}")),
             }
         }
-        // What changes from here on is another change.
+        // Changes from here on belong to the next sync.
         changed.is_set.store(false, Ordering::Release);
         match fs.sync(waiter) {
             Ok(()) => {}
             Err(error @ FsError::ReadOnly(_)) => {
-                return log(&format!("nothing is changed any more: {error}"));
+                return log(&format!("the file system is read-only from now on: {error}"));
             }
-            Err(error) => log(&format!("a sync has failed: {error}")),
+            Err(error) => log(&format!("sync failed: {error}")),
         }
         let rested = Instant::now() + REST;
         while Instant::now() < rested && !changed.is_set.load(Ordering::Acquire) {

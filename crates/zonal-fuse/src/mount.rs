@@ -1,6 +1,7 @@
 //! Attaches the kernel's FUSE device to a directory, and detaches it.
 //!
-//! Root asks the kernel. Other users ask `fusermount3`, which is set-uid root, and gives the device back over a socket.
+//! Root calls the kernel directly. Other users run `fusermount3`, which is set-uid root and returns
+//! the device over a socket.
 
 use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -19,40 +20,40 @@ use std::process::{Command, Stdio};
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
-/// The type under which `mount` and `/proc/mounts` list it.
+/// File system type in `mount` and `/proc/mounts`.
 pub const TYPE: &str = "fuse.zonal";
 
-/// How a directory is mounted.
+/// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
-    /// What `/proc/mounts` says is mounted.
+    /// Source shown in `/proc/mounts`.
     pub source: String,
-    /// Nothing can be changed.
+    /// Read-only.
     pub read_only: bool,
-    /// Set-id bits and file capabilities do nothing.
+    /// Ignore set-id bits and file capabilities.
     pub no_suid: bool,
-    /// Device files are no devices.
+    /// Ignore device files.
     pub no_dev: bool,
-    /// No program is run from it.
+    /// Do not allow programs to be run.
     pub no_exec: bool,
-    /// Users who did not mount it may use it, too.
+    /// Allow access by other users than the one who mounted it.
     pub allow_other: bool,
 }
 
-/// Why a directory cannot be mounted or unmounted.
+/// Reason why a directory cannot be mounted or unmounted.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel's device.
-    #[error("{DEVICE} cannot be opened: {0}; the kernel module `fuse` may not be there")]
+    /// The kernel's device cannot be opened.
+    #[error("cannot open {DEVICE}: {0}; the kernel module `fuse` may be missing")]
     Device(#[source] io::Error),
-    /// The kernel refuses.
-    #[error("the kernel does not mount it: {0}")]
+    /// Refused by the kernel.
+    #[error("the kernel refused the mount: {0}")]
     Kernel(#[source] io::Error),
-    /// The helper is not there.
-    #[error("{HELPER} cannot be run; without it only root can mount; it is in the package fuse3")]
+    /// The helper is missing.
+    #[error("cannot run {HELPER}, which is needed to mount without root: install the package fuse3")]
     NoHelper(#[source] io::Error),
-    /// The helper refuses.
+    /// Refused by the helper.
     #[error("{HELPER}: {0}")]
     Helper(String),
 }
@@ -62,10 +63,10 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Mounts `dir`, and returns the device on which the kernel sends its requests.
+/// Mounts `dir`, and returns the device for the kernel's requests.
 ///
 /// # Errors
-/// [`MountError`]; nothing is mounted then.
+/// [`MountError`]. Nothing is mounted in that case.
 pub fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if is_root() { mount_as_root(dir, options) } else { mount_by_helper(dir, options) }
 }
@@ -100,11 +101,11 @@ fn flags(options: &MountOptions) -> MountFlags {
     wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, flag)| flag).collect()
 }
 
-/// Gives a mounted directory other flags: whether it can be changed, and whether set-id bits, device files and programs count. The kernel
-/// writes what it has cached before nothing can be changed any more.
+/// Changes the flags of a mount: read-only, set-id bits, device files and programs. Before it
+/// becomes read-only, the kernel writes back its cache.
 ///
 /// # Errors
-/// [`MountError::Kernel`]: all stays as it is. Only root may do it.
+/// [`MountError::Kernel`], without any change. Only root may do this.
 pub fn remount(dir: &Path, options: &MountOptions) -> Result<(), MountError> {
     let remounted = rustix::mount::mount_remount(dir, flags(options), c"");
     remounted.map_err(|e| MountError::Kernel(e.into()))
@@ -113,7 +114,7 @@ pub fn remount(dir: &Path, options: &MountOptions) -> Result<(), MountError> {
 fn mount_by_helper(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let no_helper = MountError::NoHelper;
     let (ours, theirs) = UnixStream::pair().map_err(no_helper)?;
-    // A comma ends an option.
+    // A comma would end the option.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut said = format!("fsname={source},subtype=zonal,default_permissions");
     for (is_wanted, word) in [
@@ -125,7 +126,7 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountE
     ] {
         said += if is_wanted { word } else { "" };
     }
-    // The helper inherits its end.
+    // The helper inherits its end of the socket.
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| no_helper(e.into()))?;
     let helper = Command::new(HELPER)
         .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
@@ -145,14 +146,14 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountE
     }
 }
 
-/// What a helper has said, in a line.
+/// Error output of the helper, as one line.
 fn said_by(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let text = text.trim().trim_start_matches(&format!("{HELPER}: ")).replace('\n', "; ");
-    if text.is_empty() { "it has mounted nothing, and does not say why".to_owned() } else { text }
+    if text.is_empty() { "nothing was mounted, without an error message".to_owned() } else { text }
 }
 
-/// The descriptor that comes over a socket; `None` if the other end closes it without one.
+/// Receives a descriptor over a socket. `None` if the other end is closed without sending one.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -170,12 +171,12 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// How a directory is unmounted that is in use.
+/// Handling of a directory in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IfBusy {
-    /// It is not.
+    /// Fail.
     Refuse,
-    /// It goes from the tree of directories at once; who has it open keeps it.
+    /// Detach it from the directory tree at once. Programs keep what they have open.
     Detach,
 }
 
@@ -195,23 +196,24 @@ pub fn unmount(dir: &Path, if_busy: IfBusy) -> Result<(), MountError> {
     if output.status.success() { Ok(()) } else { Err(MountError::Helper(said_by(&output.stderr))) }
 }
 
-/// Lets a mount have as many dirty pages as other file systems.
+/// Allows a mount as many dirty pages as other file systems.
 ///
-/// The kernel gives a FUSE mount one percent of what it gives others: who mounts it need not be trusted. Only root changes that.
+/// By default the kernel limits a FUSE mount to one percent of that, because its user may not be
+/// trusted. Only root can change the limit.
 ///
 /// # Errors
-/// The kernel's, with the place of its setting.
+/// The kernel's error, with the path of the setting.
 pub fn allow_dirty_pages(dir: &Path) -> io::Result<()> {
     let device = fs::metadata(dir)?.dev();
     let place = format!("/sys/class/bdi/{}:{}", major(device), minor(device));
-    // Without this one the share counts as a bound of its own.
+    // Otherwise the share is also a limit of its own.
     let _ = fs::write(format!("{place}/strict_limit"), "0");
     fs::write(format!("{place}/max_ratio"), "100")
         .map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))
 }
 
 impl MountError {
-    /// Whether the directory is in use.
+    /// True if the directory is in use.
     pub fn is_busy(&self) -> bool {
         match self {
             MountError::Kernel(error) => error.raw_os_error() == Some(Errno::BUSY.raw_os_error()),

@@ -1,17 +1,19 @@
-//! How many threads there are: enough that a request never waits for a thread that sleeps.
+//! Pool of threads: large enough that a request never waits for a sleeping thread.
 //!
-//! A thread is *active* while it reads the next request or works at one. There is a number of these that is wanted. A thread that sleeps in
-//! the file system, for space or for the drive, is not: another one takes its place, new or parked, so that reads and look-ups continue
-//! while writers sleep. When it wakes there may be one too many; that one parks after its request.
+//! A thread is *active* while it reads or processes a request. The pool maintains the wanted number
+//! of active threads. A thread that sleeps in the file system, waiting for space or for the drive,
+//! is not active: a parked or new one replaces it, so that reads and look-ups continue while
+//! writers sleep. When it wakes, there may be one thread too many, which parks after its request.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads of a mount at most. A caller that waits in the kernel takes one, and beyond this number requests wait in the kernel.
+/// Maximum number of threads of a mount. A caller that waits takes one; beyond this number requests
+/// wait in the kernel.
 const THREADS_MAX: usize = 512;
 
 pub(crate) struct Pool {
-    /// Threads that should be active.
+    /// Wanted number of active threads.
     wanted: usize,
     active: AtomicUsize,
     rest: Mutex<Rest>,
@@ -24,30 +26,30 @@ struct Rest {
     is_over: bool,
 }
 
-/// What a thread does that has ended a request.
+/// Next action of a thread after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Reads the next one.
+    /// Read the next request.
     Read,
-    /// Ends.
+    /// End the thread.
     End,
 }
 
 impl Pool {
-    /// A pool whose first thread is active; `wanted` are, once there is so much to do.
+    /// Creates a pool with no active thread yet, for `wanted` of them.
     pub(crate) fn new(wanted: usize) -> Pool {
         let rest = Mutex::new(Rest { all: 0, parked: 0, is_over: false });
         Pool { wanted: wanted.max(1), active: AtomicUsize::new(0), rest, wakes: Condvar::new() }
     }
 
-    /// Threads that are to be started at first. They are active from then on.
+    /// Number of threads to start at first. They count as active from now on.
     pub(crate) fn first(&self) -> usize {
         self.rest.lock().all = self.wanted;
         self.active.store(self.wanted, Ordering::Relaxed);
         self.wanted
     }
 
-    /// Before the next request: parks the thread if there are enough others.
+    /// Before the next request, parks the thread if enough others are active.
     pub(crate) fn next(&self) -> Next {
         if self.active.load(Ordering::Relaxed) <= self.wanted {
             return Next::Read;
@@ -70,7 +72,8 @@ impl Pool {
         Next::Read
     }
 
-    /// An active thread goes to sleep; whether the caller is to start another one in its place, which is active at once.
+    /// An active thread is about to sleep. Returns true if the caller must start another one, which
+    /// already counts as active.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
         let mut rest = self.rest.lock();
@@ -90,19 +93,19 @@ impl Pool {
         has_room
     }
 
-    /// A thread that was asleep works again.
+    /// A sleeping thread is active again.
     pub(crate) fn come_back(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A thread that was counted cannot be started, or has ended.
+    /// A counted thread could not be started, or has ended.
     pub(crate) fn gone(&self) {
         let mut rest = self.rest.lock();
         rest.all -= 1;
         self.active.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The mount is over: threads that are parked end.
+    /// Ends parked threads at the end of the mount.
     pub(crate) fn end(&self) {
         self.rest.lock().is_over = true;
         self.wakes.notify_all();
@@ -116,7 +119,7 @@ mod tests {
     use std::thread::JoinHandle;
     use std::time::Duration;
 
-    /// A thread that is one too many, once it is parked.
+    /// Runs a superfluous thread until it is parked.
     fn park(pool: &Arc<Pool>) -> JoinHandle<Next> {
         let parked = {
             let pool = pool.clone();

@@ -1,10 +1,12 @@
 //! Probe of the running kernel: durability of a single write on a write-back mount.
 //!
-//! A program may ask for the sync of one write (`RWF_DSYNC`, `RWF_SYNC`) to a file that was opened without `O_DSYNC`. On a write-back
-//! mount the kernel has to follow such a write with an `FSYNC`. Some versions of Linux never send it, and there is no flag to tell them
-//! by. So a server writes one byte to a mount of its own and counts the syncs.
+//! A program may request a sync of a single write (`RWF_DSYNC`, `RWF_SYNC`) to a file opened
+//! without `O_DSYNC`. On a write-back mount the kernel must follow such a write with an `FSYNC`.
+//! Some versions of Linux never send it, and no flag reveals that. So the probe mounts a file
+//! system of its own, writes one byte, and counts the syncs.
 //!
-//! The mount is not attached to any directory, or only for a moment where `fusermount3` makes it, so no other program can look up its file.
+//! The mount is not attached to any directory, or only for a moment if `fusermount3` makes it, so
+//! no other program can look up its file.
 
 use crate::mount::{self, IfBusy, MountError, MountOptions};
 use crate::serve::send;
@@ -29,17 +31,17 @@ use zerocopy::IntoBytes;
 use zonal_fs::ROOT;
 use zonal_io::threads;
 
-/// Time after which a kernel that does not answer is given up. A probe takes a few milliseconds.
+/// Time limit for a kernel that does not respond. A probe takes a few milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Name and number of the one file.
+/// Name and number of the only file.
 const NAME: &str = "probe";
 const INO: u64 = ROOT + 1;
 
-/// Returns true if the kernel makes a single write durable that asks for it, on a write-back mount.
+/// Returns true if the kernel makes a synchronous single write durable on a write-back mount.
 ///
 /// # Errors
-/// If nothing can be mounted; the operating system's, with `TimedOut` after five seconds.
+/// Nothing can be mounted, or the operating system's error; `TimedOut` after five seconds.
 pub fn syncs_single_writes() -> io::Result<bool> {
     let (device, root) = attach()?;
     let agreed = first_request(&device, &Wanted { writeback: true, pages: 1, background: 1 })?;
@@ -59,13 +61,14 @@ pub fn syncs_single_writes() -> io::Result<bool> {
     let served = serve(&device, &alive, &has_returned);
     // Ends the calls of a writer that still waits.
     drop(device);
-    let written = writer.join().map_err(|_| io::Error::other("the probe's thread has failed"))?;
+    let written = writer.join().map_err(|_| io::Error::other("the probe's thread panicked"))?;
     let is_synced = served?;
     written?;
     Ok(is_synced)
 }
 
-/// Mounts the probe's file system. Returns the kernel's device and the root directory, the only way to it.
+/// Mounts the probe's file system. Returns the kernel's device and the root directory, which is the
+/// only access to it.
 fn attach() -> io::Result<(OwnedFd, OwnedFd)> {
     if mount::is_root() {
         let device = mount::open_device().map_err(io::Error::other)?;
@@ -100,17 +103,18 @@ fn attach() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((device, root?))
 }
 
-/// Writes a byte that is to be durable once the call returns.
+/// Writes a byte that must be durable when the call returns.
 fn write(root: &OwnedFd, has_returned: &AtomicBool) -> io::Result<()> {
     let file = openat(root, NAME, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let written = pwritev2(&file, &[IoSlice::new(b"x")], 0, ReadWriteFlags::DSYNC);
     has_returned.store(true, Ordering::SeqCst);
     written?;
-    // Leaves no dirty page for the kernel to write while it unmounts.
+    // Leaves no dirty page for the kernel to write at unmount.
     Ok(fsync(&file)?)
 }
 
-/// Answers the kernel until the writer has ended. Returns true if a sync arrived before its write returned.
+/// Answers the kernel until the writer has ended. Returns true if a sync arrived before the write
+/// returned.
 fn serve(device: &OwnedFd, alive: &OwnedFd, has_returned: &AtomicBool) -> io::Result<bool> {
     let begin = Instant::now();
     let mut memory = vec![0; 16 << 10];
@@ -148,7 +152,7 @@ fn serve(device: &OwnedFd, alive: &OwnedFd, has_returned: &AtomicBool) -> io::Re
     }
 }
 
-/// Answer to a request for file `ino`; `None` where the kernel expects none.
+/// Reply to a request for file `ino`, or `None` if the kernel expects none.
 fn answer(ino: u64, operation: &Operation<'_>) -> Option<Result<Vec<u8>, Errno>> {
     let attr = |ino| {
         let mode = if ino == ROOT { 0o040_700 } else { 0o100_600 };
@@ -191,7 +195,7 @@ mod tests {
         assert!(!mounts.contains("zonal-probe"), "{mounts}");
     }
 
-    /// A kernel that sends a sync too late keeps no promise.
+    /// A sync after the return of the write does not count.
     #[test]
     fn only_a_sync_before_the_write_returns_counts() {
         for is_late in [false, true] {

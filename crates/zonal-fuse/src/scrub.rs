@@ -1,7 +1,8 @@
-//! A scrub of a mount: everything is read and verified, in a thread of its own, while programs work.
+//! Scrub of a mounted file system: reads and verifies all data in a background thread.
 //!
-//! The thread does a step, which takes the drive some time, and then sleeps so long that steps have the share of the time that was asked
-//! for. Where the scrub is, is kept in the file system from time to time and when it stops; the next one continues there.
+//! After each step, the thread sleeps for long enough to keep to the configured share of the
+//! drive's time. The position is stored in the file system from time to time and at the end of the
+//! mount, and the next scrub continues there.
 
 use crate::front::{Log, named};
 use parking_lot::{Condvar, Mutex};
@@ -13,37 +14,38 @@ use zonal_fs::{FileSystem, FsError, Scrub};
 use zonal_io::clock::Clock;
 use zonal_io::threads;
 
-/// How often it is kept how far a scrub is.
+/// Interval for storing the position.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// Findings that are kept in memory for a caller. The log has all.
+/// Maximum number of findings kept in memory. The log has all of them.
 const FOUND_MAX: usize = 10_000;
 
-/// Findings in one answer at most.
+/// Maximum number of findings in one status.
 const ANSWER_MAX: usize = 500;
 
-/// How a scrub stands.
+/// Status of a scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// It is under way.
+    /// True while it runs.
     pub runs: bool,
-    /// Bytes that were verified.
+    /// Verified bytes.
     pub bytes: u64,
-    /// Bytes that there are now.
+    /// Present amount of data, in bytes.
     pub total_bytes: u64,
-    /// What was found damaged, from its beginning on.
+    /// Number of damaged items since its start.
     pub damaged: u64,
-    /// When it had seen everything, in nanoseconds since 1970.
+    /// Time at which it was complete, in nanoseconds since 1970.
     pub ended: Option<i64>,
-    /// Why it cannot continue.
+    /// Reason why it cannot continue.
     pub error: Option<String>,
-    /// What was found since this mount began, from the one on that was asked for; not all of it if there is much.
+    /// Findings of this mount, starting with the requested number. May be incomplete if there are
+    /// many.
     pub found: Vec<String>,
-    /// Number of the next finding after these.
+    /// Number of the next finding.
     pub next: u64,
 }
 
-/// Scrubs a file system when it is told to.
+/// Controls the scrub of a file system.
 #[derive(Clone)]
 pub struct Scrubber(Arc<Shared>);
 
@@ -57,20 +59,20 @@ struct Shared {
 
 struct ScrubState {
     scrub: Scrub,
-    /// Percent of the time that steps take.
+    /// Share of the time spent on steps, in percent.
     share: u8,
-    /// It should run.
+    /// The scrub should run.
     is_wanted: bool,
-    /// Its thread is there.
+    /// The thread exists.
     runs: bool,
-    /// The mount is over.
+    /// The mount has ended.
     is_over: bool,
     found: Vec<String>,
     error: Option<String>,
 }
 
 impl Scrubber {
-    /// A scrubber that waits for orders. An interrupted scrub of an earlier mount is where it was.
+    /// Creates an idle scrubber, with the position of an interrupted scrub of an earlier mount.
     pub fn new(fs: FileSystem, clock: Clock, log: Log) -> Scrubber {
         let scrub = fs.scrub().ok().flatten().unwrap_or_default();
         let state = ScrubState {
@@ -85,10 +87,11 @@ impl Scrubber {
         Scrubber(Arc::new(Shared { fs, clock, log, state: Mutex::new(state), news: Condvar::new() }))
     }
 
-    /// Begins a scrub, or continues the interrupted one, with `share` percent of the drive's time. A scrub that runs gets the new share.
+    /// Starts a scrub, or continues an interrupted one, with `share` percent of the drive's time.
+    /// For a running scrub, changes only the share.
     ///
     /// # Errors
-    /// The operating system's, if it gives no thread.
+    /// The operating system's error if the thread cannot be started.
     pub fn start(&self, share: u8) -> std::io::Result<()> {
         let mut state = self.0.state.lock();
         state.share = share.clamp(1, 100);
@@ -111,7 +114,7 @@ impl Scrubber {
         Ok(())
     }
 
-    /// The same, from the beginning.
+    /// Starts a scrub from the beginning.
     ///
     /// # Errors
     /// As [`Scrubber::start`].
@@ -121,7 +124,7 @@ impl Scrubber {
         self.start(share)
     }
 
-    /// Stops it, and waits until it has kept where it is.
+    /// Stops it, and waits until the position is stored.
     pub fn stop(&self) {
         let mut state = self.0.state.lock();
         state.is_wanted = false;
@@ -131,13 +134,13 @@ impl Scrubber {
         }
     }
 
-    /// Stops it for good.
+    /// Stops it permanently.
     pub fn end(&self) {
         self.0.state.lock().is_over = true;
         self.stop();
     }
 
-    /// How it stands, with findings from number `from` on.
+    /// Status, with the findings from number `from` on.
     pub fn status(&self, from: u64) -> ScrubStatus {
         let total_bytes = self.0.fs.scrub_bytes();
         let state = self.0.state.lock();
@@ -208,11 +211,12 @@ impl Shared {
         self.news.notify_all();
     }
 
-    /// A file system that takes no changes keeps nothing: the next scrub begins where the last one did that was kept.
+    /// Stores the position. A read-only file system cannot: the next scrub then starts at the last
+    /// stored position.
     fn keep(&self, waiter: &Polling, scrub: &Scrub) {
         match self.fs.keep_scrub(waiter, scrub).and_then(|()| self.fs.sync(waiter)) {
             Ok(()) | Err(FsError::ReadOnly(_)) => {}
-            Err(error) => (self.log)(&format!("it cannot be kept how far the scrub is: {error}")),
+            Err(error) => (self.log)(&format!("the position of the scrub cannot be stored: {error}")),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What a thread of a session and the server that answers for it have in common: the memory of a request, and how its answer is sent.
+//! Interface between a session's threads and its server: the memory of a request and the sending of
+//! replies.
 
 use crate::waiter::MountWaiter;
 use crate::wire::layout::{InHeader, OutHeader, WriteIn};
@@ -10,12 +11,12 @@ use zerocopy::IntoBytes;
 use zonal_fs::format::HEADER_BYTES;
 use zonal_io::buffer::{BufferPool, IoBuf};
 
-/// What answers requests.
+/// A server of requests.
 pub(crate) trait Serve: Send + Sync {
-    /// Answers the request of `length` bytes that was read into `buffer`.
+    /// Processes the request of `length` bytes in `buffer` and sends the reply.
     ///
     /// # Errors
-    /// The device's, if it does not take the answer.
+    /// The device's error if it does not accept the reply.
     fn serve(
         &self,
         device: &OwnedFd,
@@ -25,58 +26,60 @@ pub(crate) trait Serve: Send + Sync {
     ) -> io::Result<()>;
 }
 
-/// The memory of a thread: one request at a time, and the answer to it.
+/// Memory of a thread, for one request and its reply.
 ///
-/// The head of a request lies so that the payload of a write begins at a block of memory, after room for the header that a drive gets before
-/// it: the file system may send the memory to the drive as it is, and leave another in its place.
+/// Requests are placed so that the data of a write is block-aligned, with room before it for the
+/// header that a drive gets. So the file system may pass the memory to the drive as it is and
+/// replace it with another buffer.
 pub(crate) struct Buffer {
     pub(crate) memory: IoBuf,
     pub(crate) reply: Vec<u8>,
-    /// Where memory comes from.
+    /// Source of memory.
     pub(crate) pool: BufferPool,
 }
 
-/// Where payloads begin.
+/// Offset of the data of a write.
 pub(crate) const PAYLOAD_AT: usize = HEADER_BYTES;
 
-/// Bytes of a write's request before its payload.
+/// Length of a write request before its data.
 const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// Where requests begin.
+/// Offset of requests.
 pub(crate) const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
 
-/// Buffers that wait for their next use at most. As many as bytes are in flight to a drive by default, in requests of a mebibyte.
+/// Maximum number of idle buffers: as many as there are requests of a mebibyte in flight to a drive
+/// by default.
 const IDLE_MAX: usize = 64;
 
-/// The least memory that the kernel takes for a request.
+/// Minimum memory that the kernel accepts for a request.
 const PAYLOAD_MIN: u32 = 8192;
 
-/// Memory of threads for requests with payloads of `payload` bytes.
+/// Pool of buffers for requests with up to `payload` bytes of data.
 pub(crate) fn request_pool(payload: u32) -> BufferPool {
     BufferPool::new(PAYLOAD_AT as u32 + payload.max(PAYLOAD_MIN), IDLE_MAX)
 }
 
 impl Buffer {
-    /// Memory of a pool for requests.
+    /// Takes a buffer from the pool.
     pub(crate) fn new(pool: &BufferPool) -> Buffer {
         Buffer { memory: pool.take(), reply: Vec::new(), pool: pool.clone() }
     }
 
-    /// Where the next request goes.
+    /// Memory for the next request.
     pub(crate) fn for_request(&mut self) -> &mut [u8] {
         &mut self.memory[REQUEST_AT..]
     }
 }
 
-/// Gives the kernel an answer.
+/// Sends a reply to the kernel.
 pub(crate) fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
     send_pieces(device, head, &[body])
 }
 
-/// Pieces that one call writes at most: `IOV_MAX` of Linux is 1024.
+/// Maximum number of pieces in one call. `IOV_MAX` of Linux is 1024.
 const PIECES_MAX: usize = 1000;
 
-/// The same, with a body that lies in several places.
+/// Sends a reply with a body in several pieces.
 pub(crate) fn send_pieces(device: &OwnedFd, head: OutHeader, body: &[&[u8]]) -> io::Result<()> {
     if body.len() > PIECES_MAX {
         return send(device, head, &body.concat());
@@ -85,7 +88,7 @@ pub(crate) fn send_pieces(device: &OwnedFd, head: OutHeader, body: &[&[u8]]) -> 
     let pieces: SmallVec<[IoSlice<'_>; 8]> = pieces.collect();
     match rustix::io::writev(device, &pieces) {
         Ok(_) => Ok(()),
-        // Its caller is gone.
+        // The caller was killed.
         Err(Errno::NOENT | Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    /// A file whose every second block is a hole is more pieces than a call takes.
+    /// A file with every second block a hole has more pieces than fit in a call.
     #[test]
     fn answer_of_any_number_of_pieces_is_one() {
         for count in [0, 1, PIECES_MAX, PIECES_MAX + 1, 3000] {

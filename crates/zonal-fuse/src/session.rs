@@ -1,4 +1,4 @@
-//! A mount that is served: the kernel's device, and the threads that answer it.
+//! Session of a mount: the kernel's device, and the threads that answer its requests.
 
 use crate::front::{Front, Log, Options};
 use crate::least::{Least, Work};
@@ -24,31 +24,31 @@ use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
 use zonal_io::threads;
 
-/// Requests of the page cache under way at most, and direct ones that their callers do not wait for: enough for a deep queue of a
-/// drive, and each takes a thread's memory only where the drive makes it wait.
+/// Maximum number of requests in flight from the page cache and of asynchronous direct ones. Enough
+/// for a deep queue at the drive; each occupies a thread only while the drive makes it wait.
 const BACKGROUND: u16 = 128;
 
-/// Pages of a request at most: 4 MiB are several units of a drive.
+/// Maximum number of pages per request: 4 MiB are several units of a drive.
 const PAGES_MAX: u16 = 1024;
 
-/// Where the kernel says how many pages a request may have; before 6.13 it has 256 and does not say so.
+/// The kernel's limit of pages per request. Before 6.13 it is 256, and the file does not exist.
 const PAGES_LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
 const PAGES_DEFAULT: u16 = 256;
 
-/// How a mount is served.
+/// Options of a session.
 #[derive(Clone)]
 pub struct SessionOptions {
-    /// What the kernel is shown.
+    /// View of the file system.
     pub front: Options,
-    /// Threads that work or wait for requests, at most.
+    /// Maximum number of active threads.
     pub threads: usize,
-    /// After this time, what was changed is durable.
+    /// Time after which a change is durable.
     pub sync_every: Duration,
-    /// Where it says what goes wrong.
+    /// Log of errors.
     pub log: Log,
 }
 
-/// A mount that is served.
+/// A running session.
 pub struct Session(Arc<Shared>);
 
 struct Shared {
@@ -64,30 +64,30 @@ struct Shared {
     ended: Condvar,
 }
 
-/// What is waited for in the end.
+/// State that the end of the session depends on.
 #[derive(Default)]
 struct Life {
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     threads: usize,
-    /// They are not waited for any more.
+    /// The session no longer waits for them.
     is_given_up: bool,
-    /// One has ended in the midst of a request, which nothing will answer.
+    /// A thread has ended in the middle of a request, which will never be answered.
     has_panicked: bool,
 }
 
-/// What a session asks the kernel for.
+/// Parameters of the negotiation with the kernel.
 struct How {
     writeback: bool,
     threads: usize,
-    /// Pages of a request at most.
+    /// Maximum number of pages per request.
     pages: u16,
 }
 
 impl Session {
-    /// Serves `fs` on the kernel's device, once the kernel has said what it can.
+    /// Serves `fs` on the kernel's device, after negotiation with the kernel.
     ///
     /// # Errors
-    /// If the kernel is too old; the operating system's.
+    /// The kernel is too old, or the operating system's error.
     pub fn start(
         device: OwnedFd,
         fs: FileSystem,
@@ -109,7 +109,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Serves the kernel's device by a server that does the least.
+    /// Serves the kernel's device with the minimal server.
     ///
     /// # Errors
     /// As [`Session::start`].
@@ -151,7 +151,8 @@ impl Session {
         Ok(Session(shared))
     }
 
-    /// Whether the file system is mounted anywhere. The kernel knows, also while the session has requests to answer.
+    /// True if the file system is mounted anywhere, according to the kernel. Works also while
+    /// requests are pending.
     pub fn is_mounted(&self) -> bool {
         let mut device = [PollFd::new(&self.0.device, PollFlags::empty())];
         let told = rustix::io::retry_on_intr(|| poll(&mut device, Some(&Timespec::default())));
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// The same, for at most so long; whether it is over.
+    /// As [`Session::join`], with a time limit. Returns true if the session has ended.
     pub fn join_for(&self, longest: Duration) -> bool {
         let mut life = self.0.life.lock();
         if life.threads > 0 {
@@ -175,12 +176,14 @@ impl Session {
         life.threads == 0
     }
 
-    /// Whether a thread has ended in the midst of a request. The others are not waited for then: the end of the process tells callers.
+    /// True if a thread has ended in the middle of a request. The session does not wait for the
+    /// others then; callers get an error when the process ends.
     pub fn has_panicked(&self) -> bool {
         self.0.life.lock().has_panicked
     }
 
-    /// Waits no longer: programs still have the directory open, though it is mounted no more. They lose it when the process ends.
+    /// Stops waiting, because programs still have files open in the unmounted directory. They lose
+    /// access when the process ends.
     pub fn give_up(&self) {
         self.0.life.lock().is_given_up = true;
         self.0.ended.notify_all();
@@ -192,7 +195,8 @@ fn pages_limit() -> u16 {
     said.unwrap_or(PAGES_DEFAULT).clamp(1, PAGES_MAX)
 }
 
-/// Pages of a request at most: where units are long, what the kernel writes at once is a unit, which the drive takes from where it lies.
+/// Maximum number of pages per request. If units are long, it is the length of a unit, so that a
+/// large write is one unit and is sent to the drive without copying.
 fn pages_of(fs: &FileSystem) -> u16 {
     let unit = fs.superblock().unit_blocks - 1;
     match u16::try_from(unit) {
@@ -201,7 +205,7 @@ fn pages_of(fs: &FileSystem) -> u16 {
     }
 }
 
-/// Answers the request that comes before all others.
+/// Answers the first request, the negotiation.
 pub(crate) fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agreed> {
     let mut memory = vec![0; 16 << 10];
     let length = loop {
@@ -213,7 +217,7 @@ pub(crate) fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agr
     };
     let request = parse(&memory[..length], true).map_err(io::Error::other)?;
     let Operation::Init(asked) = request.operation else {
-        return Err(io::Error::other("the kernel does not say first which FUSE it speaks"));
+        return Err(io::Error::other("the kernel's first request is not INIT"));
     };
     let unique = request.header.unique;
     let answer = |head: OutHeader, body: &[u8]| {
@@ -233,7 +237,7 @@ pub(crate) fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agr
 }
 
 impl Shared {
-    /// Starts a thread that is counted as active.
+    /// Starts a thread, which is already counted as active.
     fn start(self: &Arc<Self>) -> io::Result<()> {
         let shared = self.clone();
         self.spawn("zonal-fuse", move || shared.work()).inspect_err(|_| self.pool.gone())
@@ -251,7 +255,7 @@ impl Shared {
     fn work(self: &Arc<Self>) {
         let mut buffer = Buffer::new(&self.buffers);
         let start = || {
-            // Without another thread requests wait until this one is back.
+            // Without another thread, requests wait until this one is back.
             if let Err(error) = self.start() {
                 (self.log)(&error.to_string());
             }
@@ -260,12 +264,12 @@ impl Shared {
         while self.pool.next() == Next::Read {
             let served = match rustix::io::read(&self.device, buffer.for_request()) {
                 Ok(length) => self.front.serve(&self.device, &mut buffer, length, &waiter),
-                // A request was taken back before it was read.
+                // The request was withdrawn before it was read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(()),
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {
-                // So the kernel says that the directory is unmounted.
+                // Errors by which the kernel reports that the directory is unmounted.
                 let gone = [Errno::NODEV, Errno::CONNABORTED].map(|errno| Some(errno.raw_os_error()));
                 if !gone.contains(&error.raw_os_error()) {
                     (self.log)(&format!("the kernel's device: {error}"));
@@ -278,7 +282,7 @@ impl Shared {
     }
 }
 
-/// A thread of a session.
+/// Counts a thread of a session.
 struct Counted(Arc<Shared>);
 
 impl Counted {

@@ -1,4 +1,5 @@
-//! How a thread of a session waits in the file system: another thread takes its place meanwhile ([`pool`](crate::pool)).
+//! Waiting of a session's threads in the file system, during which other threads take their place
+//! ([`pool`](crate::pool)).
 
 use crate::pool::Pool;
 use std::cell::Cell;
@@ -7,7 +8,7 @@ use zonal_fs::waiter::{Bell, Polling, Wait};
 use zonal_io::clock::Clock;
 use zonal_io::volume::Volume;
 
-/// A thread's way to wait: while it sleeps another one takes its place.
+/// Implementation of waiting for a session's thread: while it sleeps, another one takes its place.
 pub(crate) struct MountWaiter<'a> {
     polling: Polling,
     pool: &'a Pool,
@@ -17,7 +18,7 @@ pub(crate) struct MountWaiter<'a> {
     is_away: Cell<bool>,
 }
 
-/// A wait that is longer gives another thread the place: what it costs to start one, about.
+/// Minimum wait, in nanoseconds, for another thread to take over: about the cost of starting one.
 const SHORT: u64 = 50_000;
 
 impl<'a> MountWaiter<'a> {
@@ -31,7 +32,7 @@ impl<'a> MountWaiter<'a> {
         }
     }
 
-    /// Another thread takes this one's place until it is back.
+    /// Lets another thread take over until this one is back.
     fn leave(&self) {
         if !self.is_away.replace(true) && self.pool.leave() {
             (self.start)();
@@ -45,7 +46,7 @@ impl<'a> MountWaiter<'a> {
         }
     }
 
-    /// Does what waits for other requests.
+    /// Calls `wait`, which waits for other requests, while another thread takes over.
     pub(crate) fn away<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.leave();
         let result = wait();

@@ -12,13 +12,14 @@ use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::space::Lifetime;
 use zonal_fs::{BLOCK_BYTES, Changes, FoundFile, FsError, NAME_MAX, SetIds, SetTime, SetXattr};
 
-/// What a file may do when it is run. A write takes it away.
+/// File capabilities. A write removes them.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// How long a file's data is expected to live: not stored as an attribute, but as what the allocator looks at.
+/// Expected lifetime of a file's data. Not stored as an attribute but as a property of the file,
+/// for the allocator.
 const LIFETIME: &[u8] = b"user.zonal.lifetime";
 
-/// What the names of our own attributes begin with.
+/// Prefix of our own attributes.
 const OWN: &[u8] = b"user.zonal.";
 
 const LIFETIMES: [(&str, Lifetime); 6] = [
@@ -30,14 +31,15 @@ const LIFETIMES: [(&str, Lifetime); 6] = [
     ("extreme", Lifetime::Extreme),
 ];
 
-/// Names that only root sees.
+/// Prefix of names visible to root only.
 const TRUSTED: &[u8] = b"trusted.";
 
 impl Front {
-    /// Attributes as the mount shows them, and how long the kernel may keep them.
+    /// Attributes as shown by the mount, and the time for which the kernel may cache them.
     ///
-    /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes looks to programs as if it had holes. When the
-    /// data has arrived, the count may be another, so the kernel asks again. So it does where the next write is to hear of a loss.
+    /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes would
+    /// look sparse. The count may change when the data is written, so it is not cached before that.
+    /// Neither are attributes cached if the next write must report a loss.
     fn shown(&self, ino: u64, file: &Attributes) -> (Attributes, Duration) {
         let options = &self.options;
         let waiting = if file.kind == FileKind::File { self.fs.waiting_blocks(ino) } else { 0 };
@@ -52,7 +54,7 @@ impl Front {
         (shown, if asks_again { Duration::ZERO } else { reply::FOR_EVER })
     }
 
-    /// What the kernel is told of a file that was looked up or made.
+    /// Reply about a file that was looked up or created.
     pub(super) fn entry(&self, found: &FoundFile) -> EntryOut {
         let (file, valid) = self.shown(found.ino, &found.attributes);
         reply::entry(file.generation, reply::attr(found.ino, &file), valid)
@@ -64,7 +66,8 @@ impl Front {
     }
 
     pub(super) fn getattr(&self, ino: u64, asked: &GetattrIn, reply: &mut Vec<u8>) -> Outcome {
-        // Of a file that is open, the kernel asks for its mode before it takes a write into the page cache.
+        // For an open file, the kernel asks for the mode before it accepts a write into the page
+        // cache.
         if asked.getattr_flags & getattr::FH != 0
             && let Some(errno) = self.handles.take_loss(ino)
         {
@@ -91,7 +94,7 @@ impl Front {
             (true, false) => Some(SetTime::At(reply::join(seconds, nanos))),
             (false, _) => None,
         };
-        // Root keeps set-id bits when it changes a size, and no caller when the owner changes.
+        // Root keeps set-id bits when it changes the size; nobody does when the owner changes.
         let has_owner = has(setattr::UID) || has(setattr::GID);
         let clears = has_owner || has(setattr::KILL_SUIDGID);
         let changes = Changes {
@@ -115,7 +118,7 @@ impl Front {
         self.tell(ino, &attributes, reply)
     }
 
-    /// The list of a file agrees with its new mode.
+    /// Updates the file's access control list for its new mode.
     fn change_list(&self, ino: u64, mode: u16, waiter: &MountWaiter<'_>) -> Result<(), Refusal> {
         if !self.agreed.has(init::POSIX_ACL) {
             return Ok(());
@@ -127,7 +130,7 @@ impl Front {
         Ok(())
     }
 
-    /// An access control list, if a file has it.
+    /// Access control list of a file, if it has one.
     pub(super) fn list(&self, ino: u64, name: &[u8]) -> Result<Option<Acl>, Refusal> {
         match self.fs.xattr(ino, name) {
             Ok(value) => Ok(Acl::parse(&value)),
@@ -150,12 +153,12 @@ impl Front {
         Ok(())
     }
 
-    /// Data of a file is about to change: it loses its capabilities.
+    /// Removes the capabilities of a file before its data changes.
     pub(super) fn lose_capabilities(&self, ino: u64, waiter: &MountWaiter<'_>) -> Result<(), Refusal> {
         if self.handles.take_capabilities(ino) { self.remove_capabilities(ino, waiter) } else { Ok(()) }
     }
 
-    /// An error unless this mount has attributes of this name.
+    /// Fails unless this mount supports attributes of this name.
     fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
         let is_list = name == acl::ACCESS || name == acl::DEFAULT;
         let is_known = [&b"user."[..], b"security.", TRUSTED].iter().any(|space| name.starts_with(space));
@@ -184,7 +187,7 @@ impl Front {
                 Acl::parse(value).ok_or(Errno::INVAL)?;
                 self.fs.set_xattr(waiter, ino, name, value)?;
             }
-            // What other names of ours mean is open: an attribute that does nothing would look as if it did.
+            // Other names of ours are reserved: storing one would suggest that it has an effect.
             _ if name.starts_with(OWN) => return Err(Errno::OPNOTSUPP.into()),
             _ => self.fs.set_xattr_if(waiter, ino, (name, value), when)?,
         }
@@ -203,7 +206,7 @@ impl Front {
         Ok(())
     }
 
-    /// Sets the list that is checked, and the mode that it says.
+    /// Sets the access list and the equivalent mode bits.
     fn set_access(
         &self,
         ino: u64,
@@ -243,7 +246,7 @@ impl Front {
         value(&self.fs.xattr(ino, name)?, size, reply)
     }
 
-    /// The lifetime of a file, if it was set.
+    /// Lifetime of a file, if it was set.
     fn lifetime(&self, ino: u64) -> Result<Option<&'static str>, FsError> {
         let set = self.fs.attributes(ino)?.lifetime;
         let is = |lifetime: Lifetime| lifetime as u8 == set && lifetime != Lifetime::NotSet;
@@ -294,7 +297,7 @@ impl Front {
     }
 }
 
-/// A value, or its length for a caller without room.
+/// Returns a value, or its length if the caller asks for that.
 fn value(value: &[u8], room: u32, reply: &mut Vec<u8>) -> Outcome {
     match room as usize {
         0 => body(&GetxattrOut { size: value.len() as u32, padding: 0 }, reply),

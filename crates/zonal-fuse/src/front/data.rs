@@ -1,4 +1,4 @@
-//! Data: reads, writes, ranges, and what makes them durable.
+//! Data requests: reads, writes, ranges and syncs.
 
 use super::handles::How;
 use super::{Answer, Front, Outcome, Payload, Refusal, body};
@@ -21,11 +21,12 @@ use zonal_fs::{Changes, FsError, ROOT, Seek, SetIds, SetTime, ZeroEnd};
 /// Flag of a synchronous write. `O_SYNC` includes this bit.
 pub(super) const SYNCED: OFlags = OFlags::DSYNC;
 
-/// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.
+/// Maximum number of bytes copied by one request. The caller asks again for the rest, and may be
+/// killed in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 impl Front {
-    /// Reads, and gives the answer out of the buffers that it was read into.
+    /// Reads and sends the reply directly from the buffers with the data.
     pub(super) fn read(
         &self,
         header: &InHeader,
@@ -36,7 +37,7 @@ impl Front {
         let (ino, length) = (header.nodeid, asked.size.into());
         let given = self.fs.read_in_place(waiter, ino, asked.offset, length, |pieces| {
             let length = pieces.iter().map(|piece| piece.len()).sum();
-            // Before the answer: the reader may look at once.
+            // Before the reply, because the reader may check at once.
             if self.options.relatime && length > 0 {
                 self.note_read(ino, waiter);
             }
@@ -46,7 +47,7 @@ impl Front {
         Ok(Answer::Given(given))
     }
 
-    /// Changes the time of the last read, if it is old. A read does not fail because of that.
+    /// Updates the access time if it is old. A failure does not affect the read.
     fn note_read(&self, ino: u64, waiter: &MountWaiter<'_>) {
         const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
         let Ok(file) = self.fs.attributes(ino) else { return };
@@ -77,24 +78,26 @@ impl Front {
         let written = self.fs.write_in_place(waiter, (ino, asked.offset), (memory, length), pool, set_ids);
         if flags & write::CACHE == 0 {
             if self.handles.how(asked.fh) == Some(How::Direct) {
-                // Before the write the kernel has dropped what it had cached of these bytes, and another handle may have read since.
+                // The kernel dropped these bytes from its cache before the write, but another
+                // handle may have read them since.
                 let bytes = NotifyInvalInode { ino, off: asked.offset as i64, len: length as i64 };
                 waiter.away(|| invalidate(device, &bytes))?;
             }
             let written = written?;
-            // Linux leaves the sync of a direct write to the server. The flags combine those of the file and of the call.
+            // For direct writes, Linux leaves the sync to the server. The flags are those of the
+            // file and of the call.
             if OFlags::from_bits_retain(asked.flags).intersects(SYNCED) {
                 self.fs.fsync(waiter, ino)?;
             }
-            // The kernel makes an input error of a direct write that is answered short.
+            // The kernel turns a short direct write into an I/O error.
             let is_direct = OFlags::from_bits_retain(asked.flags).contains(OFlags::DIRECT);
             if written < length as u64 && is_direct {
                 return Err(FsError::NoSpace.into());
             }
             return body(&WriteOut { size: written as u32, padding: 0 }, reply);
         }
-        // Of the page cache: the caller has been told that it is written, so all of it has to be. The kernel tells the next `fsync` or
-        // `close` of an error.
+        // Write-back from the page cache: the caller was already told that it succeeded, so a short
+        // write is an error. The kernel reports it to the next `fsync` or `close`.
         let written = written.and_then(|written| match written < length as u64 {
             true => Err(FsError::NoSpace),
             false => Ok(written),
@@ -104,13 +107,13 @@ impl Front {
             Err(error) => {
                 let range = asked.offset..asked.offset + length as u64;
                 (self.log)(&format!(
-                    "{}: bytes {} to {} that programs had written are lost: {error}",
+                    "{}: bytes {} to {} of written data are lost: {error}",
                     self.named(ino),
                     range.start,
                     range.end
                 ));
-                // A program that writes and never syncs gets the error, too: a kernel without attributes of the file asks for them before
-                // the next write.
+                // A program that writes but never syncs gets the error, too: without cached
+                // attributes the kernel asks for them before the next write.
                 self.handles.note_loss(ino, error.errno());
                 invalidate(device, &NotifyInvalInode { ino, off: -1, len: 0 })?;
                 Err(Errno::from_raw_os_error(error.errno()).into())
@@ -125,7 +128,7 @@ impl Front {
         Ok(Answer::Body)
     }
 
-    /// Makes a directory durable; with the root, everything.
+    /// Syncs a directory. For the root, syncs everything.
     pub(super) fn fsyncdir(&self, ino: u64, waiter: &MountWaiter<'_>) -> Outcome {
         if ino == ROOT { self.sync(waiter) } else { self.fsync(ino, waiter) }
     }
@@ -137,7 +140,8 @@ impl Front {
         Ok(Answer::Body)
     }
 
-    /// Does a change of a file's bytes that the kernel sends without a word on set-id bits: of all users but root's it takes them.
+    /// Changes the data of a file for a request without information about set-id bits: they are
+    /// cleared, except for root.
     fn taking_set_ids<T>(
         &self,
         uid: u32,
@@ -150,7 +154,7 @@ impl Front {
             return Ok(change(SetIds::Keep)?);
         }
         let changed = change(SetIds::Clear)?;
-        // The kernel runs programs by the mode that it knows.
+        // The kernel runs programs according to its cached mode.
         invalidate(device, &NotifyInvalInode { ino, off: -1, len: 0 })?;
         Ok(changed)
     }
@@ -168,7 +172,7 @@ impl Front {
         let end = match asked.mode {
             PUNCH | ZERO_WITHIN => ZeroEnd::Keep,
             fallocate::ZERO_RANGE => ZeroEnd::Extend,
-            // Blocks are written elsewhere each time: there is none to promise.
+            // Blocks are written to new places each time, so space cannot be preallocated.
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         self.lose_capabilities(ino, waiter)?;
@@ -192,7 +196,8 @@ impl Front {
             lseek::HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        // The kernel asks without writing what it has cached: that would be taken for a hole.
+        // The kernel does not write back its cache before this request, and unwritten data would
+        // appear as a hole.
         if self.options.writeback && self.handles.has_writers(ino) {
             let all = NotifyInvalInode { ino, off: 0, len: 0 };
             waiter.away(|| invalidate(device, &all))?;
@@ -225,7 +230,7 @@ impl Front {
     }
 }
 
-/// Has the kernel write what it has cached of a file's bytes, wait for that, and drop it.
+/// Has the kernel write back cached data of a file, wait for that, and drop it from the cache.
 fn invalidate(device: &OwnedFd, bytes: &NotifyInvalInode) -> Result<(), Refusal> {
     let length = size_of::<OutHeader>() + size_of::<NotifyInvalInode>();
     let head = OutHeader { len: length as u32, error: notify::INVAL_INODE, unique: 0 };

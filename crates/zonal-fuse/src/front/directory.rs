@@ -1,4 +1,4 @@
-//! Listing of directories.
+//! Directory listings.
 
 use super::{Answer, Front, Outcome};
 use crate::wire::dirent::Names;
@@ -8,12 +8,13 @@ use std::ops::ControlFlow;
 use zonal_fs::format::{Attributes, Entry, FileKind, Position};
 use zonal_fs::{FoundFile, FsError};
 
-/// The positions of `.` and `..`, before those of names.
+/// Positions of `.` and `..`, before those of names.
 const SELF: u64 = 1;
 const PARENT: u64 = 2;
 
 impl Front {
-    /// Names from a position on, as many as fit. `with_entries`: with attributes, and the kernel knows the files then.
+    /// Lists as many names as fit, starting after a position. With `with_entries` the reply has
+    /// attributes, and the kernel then knows these files.
     pub(super) fn readdir(
         &self,
         ino: u64,
@@ -28,7 +29,7 @@ impl Front {
                 if !names.fits(name.len(), with_entries) {
                     return Ok(Answer::Body);
                 }
-                // A kernel takes no entry of these.
+                // The kernel ignores entries of these.
                 let none = with_entries.then(Default::default);
                 names.put(file, position, mode_of(FileKind::Directory), name, none.as_ref());
             }
@@ -44,7 +45,7 @@ impl Front {
             })?;
             return Ok(Answer::Body);
         }
-        // Files are looked up after the listing: it may hold what they need.
+        // Files are looked up after the listing, which may hold locks that a look-up needs.
         let mut found: Vec<(Position, Box<[u8]>, Entry)> = Vec::new();
         let mut left = asked.size as usize;
         self.fs.list_from(ino, after, |position, name, entry| {
@@ -65,10 +66,10 @@ impl Front {
                     let out = self.entry(&FoundFile { ino: entry.ino, attributes });
                     names.put(entry.ino, position.0, reply::mode(&attributes), &name, Some(&out));
                 }
-                // It was removed meanwhile.
+                // The file was removed in the meantime.
                 Err(FsError::NotFound) => {}
                 Err(error) => {
-                    // The kernel looks at this one itself, and its caller is told.
+                    // The kernel will look up this one itself, and its caller gets the error.
                     (self.log)(&format!("{}: {error}", self.named(entry.ino)));
                     names.put(entry.ino, position.0, mode_of(entry.kind), &name, Some(&Default::default()));
                 }

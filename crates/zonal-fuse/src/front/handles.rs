@@ -5,18 +5,18 @@ use slab::Slab;
 use std::collections::{HashMap, HashSet};
 use zonal_fs::OpenFile;
 
-/// The handles of a mount, and what is known of files that have some.
+/// Handles of a mount, and the state of files with handles.
 #[derive(Default)]
 pub(super) struct Handles(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     open: Slab<Handle>,
-    /// Handles that write, of each file that has some.
+    /// Number of writing handles, for each file with any.
     writers: HashMap<u64, u32>,
-    /// Files that may have capabilities, which a write takes away.
+    /// Files that may have capabilities, which a write removes.
     capable: HashSet<u64>,
-    /// Files of which bytes were lost that programs had written, with the error that the next write is to have.
+    /// Files that have lost written data, with the error for the next write.
     lost: HashMap<u64, i32>,
 }
 
@@ -26,17 +26,17 @@ struct Handle {
     how: How,
 }
 
-/// How a file is open.
+/// Access through the page cache or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// Its bytes are read and written by way of the kernel's page cache.
+    /// Reads and writes use the kernel's page cache.
     Cached,
-    /// They go past it.
+    /// Reads and writes bypass it.
     Direct,
 }
 
 impl Handles {
-    /// Keeps a file open; the number of its handle.
+    /// Adds an open file and returns the number of its handle.
     pub(super) fn put(&self, file: OpenFile, writes: bool, how: How) -> u64 {
         let mut inner = self.0.lock();
         if writes {
@@ -45,7 +45,7 @@ impl Handles {
         inner.open.insert(Handle { file, writes, how }) as u64
     }
 
-    /// The file of a handle, which is a handle no more.
+    /// Removes a handle and returns its file.
     pub(super) fn take(&self, handle: u64) -> Option<OpenFile> {
         let mut inner = self.0.lock();
         let Handle { file, writes, .. } = inner.open.try_remove(usize::try_from(handle).ok()?)?;
@@ -64,22 +64,22 @@ impl Handles {
         Some(file)
     }
 
-    /// How the file of a handle is open.
+    /// Access mode of a handle.
     pub(super) fn how(&self, handle: u64) -> Option<How> {
         Some(self.0.lock().open.get(usize::try_from(handle).ok()?)?.how)
     }
 
-    /// Whether the kernel may have bytes of a file that were not written yet.
+    /// True if the kernel may have unwritten data of a file.
     pub(super) fn has_writers(&self, ino: u64) -> bool {
         self.0.lock().writers.contains_key(&ino)
     }
 
-    /// A file may have capabilities.
+    /// Records that a file may have capabilities.
     pub(super) fn note_capabilities(&self, ino: u64) {
         self.0.lock().capable.insert(ino);
     }
 
-    /// Bytes of a file were lost that programs had written.
+    /// Records that written data of a file was lost.
     pub(super) fn note_loss(&self, ino: u64, errno: i32) {
         let mut inner = self.0.lock();
         if inner.writers.contains_key(&ino) {
@@ -87,17 +87,17 @@ impl Handles {
         }
     }
 
-    /// Whether the next write to a file is to hear of a loss.
+    /// True if the next write to a file must report a loss.
     pub(super) fn has_loss(&self, ino: u64) -> bool {
         self.0.lock().lost.contains_key(&ino)
     }
 
-    /// The error of bytes of a file that were lost since this was last asked for.
+    /// Returns and clears the error of lost data.
     pub(super) fn take_loss(&self, ino: u64) -> Option<i32> {
         self.0.lock().lost.remove(&ino)
     }
 
-    /// Whether a file may have had capabilities until now: they are taken away once.
+    /// True once for each file that may have capabilities; they are removed then.
     pub(super) fn take_capabilities(&self, ino: u64) -> bool {
         let mut inner = self.0.lock();
         !inner.capable.is_empty() && inner.capable.remove(&ino)

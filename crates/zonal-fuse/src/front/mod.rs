@@ -1,8 +1,9 @@
-//! Answers requests with calls of the file system.
+//! Answers FUSE requests with calls of the file system.
 //!
-//! Each request becomes one call, or a few. What a kernel may cache, it caches for ever: only the kernel changes the file system.
-//! The front keeps what the protocol has and the file system has not: handles of open files, access control lists that
-//! agree with modes, and owners and modes that a mount shows in place of a file's own.
+//! Each request becomes one or a few calls. The kernel may cache everything indefinitely, because
+//! it is the only one to change the file system. The front keeps the state that the protocol has
+//! but the file system does not: handles of open files, consistency of access control lists with
+//! modes, and owners and modes shown by the mount instead of a file's own.
 
 mod attributes;
 mod data;
@@ -27,33 +28,34 @@ use zerocopy::{Immutable, IntoBytes};
 use zonal_fs::{FileSystem, FsError};
 use zonal_io::buffer::{BufferPool, IoBuf};
 
-/// How a file system looks through a mount.
+/// View of a file system through a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// The kernel may tell a caller that bytes are written when they are in its page cache.
+    /// The kernel may report a write as done once the data is in its page cache.
     pub writeback: bool,
-    /// Every change is durable before it is answered. Not with `writeback`, where the kernel answers.
+    /// Every change is durable before the reply. Has no effect on writes with `writeback`, since
+    /// the kernel completes them.
     pub sync: bool,
-    /// Nothing is changed, and so nothing has to be made durable.
+    /// Nothing is changed, so nothing has to be synced.
     pub read_only: bool,
-    /// The owner that all files show.
+    /// Owner shown for all files.
     pub uid: Option<u32>,
-    /// The group that all files show.
+    /// Group shown for all files.
     pub gid: Option<u32>,
-    /// Permission bits that no file shows.
+    /// Permission bits hidden for all files.
     pub umask: Option<u16>,
-    /// Files that are opened to be written while the file system has less than this left, in bytes, are written through: a program
-    /// hears from the write that there is no space. Linux can do that since 6.6.
+    /// Files opened for writing while less than this is free, in bytes, are written through, so
+    /// that a write reports a lack of space. Requires Linux 6.6.
     pub write_through_below: u64,
-    /// A read changes the time of the last read, if that is not after the last change, or is a day old. Reads out of the kernel's page
-    /// cache do not count.
+    /// A read updates the access time if that is not after the last change, or is a day old. Reads
+    /// served by the kernel's page cache do not count.
     pub relatime: bool,
 }
 
-/// Where a mount writes what it has to say: one line a call.
+/// Log of a mount. Each call is one line.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The answering side of a mount.
+/// Request handler of a mount.
 pub(crate) struct Front {
     fs: FileSystem,
     options: Options,
@@ -63,17 +65,17 @@ pub(crate) struct Front {
     log: Log,
 }
 
-/// What a handler leaves.
+/// Result of a handler.
 enum Answer {
-    /// The kernel expects none.
+    /// No reply is expected.
     None,
     /// The body is in the reply of the [`Buffer`].
     Body,
-    /// It has been given; or the device has not taken it.
+    /// The reply was sent already, or the device did not accept it.
     Given(io::Result<()>),
 }
 
-/// Why a request fails.
+/// Reason for the failure of a request.
 enum Refusal {
     Errno(Errno),
     Fs(FsError),
@@ -91,11 +93,11 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// What a program writes, where payloads begin in a thread's memory.
+/// Data of a write, in a thread's memory.
 struct Payload<'a> {
     length: usize,
     memory: &'a mut IoBuf,
-    /// Where other memory comes from, if the file system keeps this.
+    /// Source of new memory if the file system keeps this one.
     pool: &'a BufferPool,
 }
 
@@ -116,7 +118,7 @@ impl Front {
         named(&self.fs, ino)
     }
 
-    /// The number of an error, which is told if it is not a caller's.
+    /// Error number of a refusal. Errors that are not the caller's fault are logged.
     fn errno(&self, header: &InHeader, refusal: Refusal) -> i32 {
         match refusal {
             Refusal::Errno(errno) => errno.raw_os_error(),
@@ -145,7 +147,7 @@ impl Serve for Front {
         let request = match parse(&memory[REQUEST_AT..][..length], has_ext) {
             Ok(request) => request,
             Err(malformed) => {
-                (self.log)(&format!("the kernel sent what is no request: {malformed}"));
+                (self.log)(&format!("malformed request from the kernel: {malformed}"));
                 let Some(header) = malformed.header else { return Ok(()) };
                 return send(device, encode::error(header.unique, Errno::IO.raw_os_error()), &[]);
             }
@@ -154,7 +156,7 @@ impl Serve for Front {
         let may_change = may_change(&request.operation);
         let outcome = match request.operation {
             Operation::Read(asked) => self.read(&header, &asked, waiter, device),
-            // The memory may go to the drive.
+            // The memory may be passed on to the drive.
             Operation::Write { asked, bytes } => {
                 let payload = Payload { length: bytes.len(), memory, pool };
                 self.write(header.nodeid, &asked, payload, reply, waiter, device)
@@ -169,7 +171,7 @@ impl Serve for Front {
         };
         waiter.come_back();
         if may_change {
-            // A change that has waited is one of now: a sync that began before it ended may not have it.
+            // Noted after the change: a sync that began before its end may not include it.
             self.changed.note();
         }
         match outcome {
@@ -238,7 +240,7 @@ impl Front {
             Operation::Getxattr { size, name } => self.getxattr(ino, name, size, reply),
             Operation::Listxattr { size } => self.listxattr(header, size, reply),
             Operation::Removexattr { name } => self.removexattr(ino, name, waiter),
-            // The kernel counts who has a directory open; here a directory that it knows stays.
+            // The kernel tracks open directories; a directory that it knows persists here.
             Operation::Opendir(_) => body(&OpenOut::default(), reply),
             Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
             Operation::Releasedir(_) => Ok(Answer::Body),
@@ -248,15 +250,17 @@ impl Front {
                 self.copy_range(header, &asked, wide, reply, waiter, device)
             }
             Operation::Destroy => Ok(Answer::Body),
-            // What waits, waits for space or for the drive, and ends in time. The kernel asks no more once it is told so. Nor does it
-            // send `FLUSH` then: before that it has written what it has cached, and told of failures of that.
+            // Requests wait only for space or for the drive, and not for long, so interrupts are
+            // not supported. After this reply the kernel sends no more of them, and no `FLUSH`
+            // either: it writes its cache and reports errors before that anyway.
             Operation::Interrupt(_) | Operation::Flush(_) | Operation::Unknown => Err(Errno::NOSYS.into()),
             Operation::Init(_) => Err(Errno::IO.into()),
         }
     }
 }
 
-/// Whether a request may change what the drive has to have. The end of a file that has no name is left to the next change.
+/// True if a request may change data to be synced. The end of an unnamed file is left to the next
+/// change.
 fn may_change(operation: &Operation<'_>) -> bool {
     use Operation::*;
     match operation {
@@ -302,7 +306,7 @@ fn may_change(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// A file for the log: its path, and its number.
+/// Name of a file in the log: its path and its number.
 pub(crate) fn named(fs: &FileSystem, ino: u64) -> String {
     match fs.path(ino) {
         Some(path) => format!("/{} (file {ino})", path.escape_ascii()),
@@ -310,10 +314,10 @@ pub(crate) fn named(fs: &FileSystem, ino: u64) -> String {
     }
 }
 
-/// The type of a directory in a mode.
+/// Directory type in a mode.
 const S_IFDIR: u32 = 0o040_000;
 
-/// An answer of one structure.
+/// Reply with a single structure.
 fn body<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) -> Outcome {
     reply.extend_from_slice(value.as_bytes());
     Ok(Answer::Body)

@@ -1,4 +1,4 @@
-//! Names: look-ups, and files that are made, renamed and removed.
+//! Names: look-ups, and creation, renaming and removal of files.
 
 use super::data::SYNCED;
 use super::handles::How;
@@ -20,7 +20,7 @@ const O_EXCL: u32 = 0o200;
 const S_ISGID: u16 = 0o2000;
 const PERMISSIONS: u32 = 0o7777;
 
-/// A file to be made, and what it inherits apart from that.
+/// A file to be created, with its inherited properties.
 struct Heir {
     new: NewFile,
     access: Option<Acl>,
@@ -46,7 +46,7 @@ impl Front {
         Ok(FoundFile { ino, attributes: self.fs.know(ino)? })
     }
 
-    /// What a file that `header`'s caller makes in directory `parent` is to be.
+    /// Properties of a file to be created in directory `parent` by the caller of `header`.
     fn heir(
         &self,
         header: &InHeader,
@@ -82,7 +82,7 @@ impl Front {
         Ok(Heir { new, access, default, lifetime: parent.lifetime })
     }
 
-    /// Gives a new file what it inherits.
+    /// Sets the inherited properties of a new file.
     fn endow(&self, ino: u64, heir: &Heir, waiter: &MountWaiter<'_>) -> Result<Option<Attributes>, Refusal> {
         if let Some(access) = &heir.access {
             self.fs.set_xattr(waiter, ino, acl::ACCESS, &access.encode())?;
@@ -97,7 +97,7 @@ impl Front {
         Ok(Some(self.fs.set_attributes(waiter, ino, &changes)?))
     }
 
-    /// Makes a file of any kind but a symbolic link.
+    /// Creates a file of any kind except a symbolic link.
     pub(super) fn make(
         &self,
         header: &InHeader,
@@ -177,13 +177,13 @@ impl Front {
         body(&self.entry(&self.know(file)?), reply)
     }
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     pub(super) fn open(&self, ino: u64, flags: u32, reply: &mut Vec<u8>) -> Outcome {
         let file = self.fs.open_file(ino)?;
         body(&self.keep(file, flags), reply)
     }
 
-    /// The handle of a file that was opened with `flags`.
+    /// Creates a handle for a file opened with `flags`.
     fn keep(&self, file: OpenFile, flags: u32) -> OpenOut {
         let (ino, writes) = (file.ino(), flags & O_ACCMODE != 0);
         let how = if writes && (self.loses_syncs(flags) || self.is_nearly_full()) {
@@ -202,21 +202,21 @@ impl Front {
         OpenOut { fh, open_flags, padding: 0 }
     }
 
-    /// True for a handle with `O_SYNC` or `O_DSYNC` on a write-back mount. Linux does not forward the sync of a write that ends in the page
-    /// cache.
+    /// True for a handle with `O_SYNC` or `O_DSYNC` on a write-back mount. Linux does not forward
+    /// the sync of a write that ends in the page cache.
     fn loses_syncs(&self, flags: u32) -> bool {
         self.options.writeback && OFlags::from_bits_retain(flags).intersects(SYNCED)
     }
 
-    /// Whether what a program writes now may find no space once the kernel writes it.
+    /// True if data written now may find no space at write-back.
     fn is_nearly_full(&self) -> bool {
-        // Without the flag a file that is open so cannot be mapped and shared.
+        // Without this flag a file opened in this way could not be mapped as shared.
         self.options.writeback
             && self.agreed.has(init::DIRECT_IO_ALLOW_MMAP)
             && self.fs.usage().free * u64::from(BLOCK_BYTES) < self.options.write_through_below
     }
 
-    /// Opens a file, and makes it if it is not there.
+    /// Opens a file, creating it if it does not exist.
     pub(super) fn create(
         &self,
         header: &InHeader,
@@ -235,7 +235,7 @@ impl Front {
         self.tell_opened(opened.file, asked.flags, reply)
     }
 
-    /// Makes a file without a name, and opens it.
+    /// Creates and opens an unnamed file.
     pub(super) fn tmpfile(
         &self,
         header: &InHeader,
@@ -244,7 +244,7 @@ impl Front {
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
         let mut heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
-        // It can never have a name.
+        // It can never be given a name.
         if asked.flags & O_EXCL != 0 && heir.lifetime == Lifetime::NotSet as u8 {
             heir.lifetime = Lifetime::Short as u8;
         }
@@ -265,13 +265,14 @@ impl Front {
         if self.options.read_only {
             return Ok(Answer::Body);
         }
-        // The kernel has answered the close long ago: an error can only be told here.
+        // The kernel completed the close long ago, so an error can only be logged.
         if let Err(error) = file.close(waiter) {
-            (self.log)(&format!("{}: closed, but {error}", self.named(ino)));
+            (self.log)(&format!("{}: error at close: {error}", self.named(ino)));
         }
         Ok(Answer::Body)
     }
 }
 
-/// How each file is opened: its pages in the cache stay valid, and direct writes within it do not wait for each other.
+/// Flags of every open file: cached pages stay valid, and direct writes within the size do not wait
+/// for each other.
 pub(crate) const FLAGS: u32 = open::KEEP_CACHE | open::PARALLEL_DIRECT_WRITES;
