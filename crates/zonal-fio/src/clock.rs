@@ -1,4 +1,4 @@
-//! One time for all jobs of the process, which share volumes.
+//! Clock shared by all jobs of the process, because they share volumes.
 
 use quanta::{Clock, Instant};
 use std::sync::OnceLock;
@@ -26,10 +26,10 @@ pub(crate) fn now() -> Nanos {
     Nanos(origin.clock.delta_as_nanos(origin.raw, origin.clock.raw()))
 }
 
-/// The same, for calls that wait.
+/// This clock, for calls that wait.
 pub(crate) const CLOCK: zonal_io::clock::Clock = zonal_io::clock::Clock::read_by(now);
 
-/// A point in time for time-outs, independent of the devices' time.
+/// Present time for time-outs, independent of the devices' time.
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }

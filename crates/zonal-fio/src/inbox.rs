@@ -1,51 +1,53 @@
-//! Ended requests, kept until the job that waits for them takes them.
+//! Completed requests, kept until their job takes them.
 //!
-//! A job is one thread. Its requests end on that thread, inside its own submit or poll, or on another job's that polls
-//! the same volume. The first go through plain places that only the owner uses; the others through a lock that only
-//! they take, so two jobs on zones of their own share nothing.
+//! A job is one thread. Its requests complete on that thread, within its own submit or poll, or on
+//! the thread of another job that polls the same volume. The former go through fields used only by
+//! the owner, the latter through a lock used only by them, so two jobs on separate zones share
+//! nothing.
 //!
 //! # Invariants
-//! - The fields below `owner` are read and written by the owner's thread alone. They are atomics so that sharing the
-//!   inbox with its completion function needs no unsafe code, and are only ever used relaxed.
-//! - A token is in one place: being submitted, in the ring, in the list of others', or taken.
+//! - The fields below `owner` are accessed by the owner's thread only. They are atomic so that the
+//!   inbox can be shared with its completion function without unsafe code, and all accesses are
+//!   relaxed.
+//! - A token is in one place: being submitted, in the ring, in the list of others, or taken.
 
 use Ordering::{Acquire, Relaxed, Release};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-/// That a request has ended. The same as `struct zonal_fio_event`.
+/// Completion of a request. Layout of `struct zonal_fio_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FioEvent {
-    /// The caller's number.
+    /// The caller's token.
     pub token: u64,
     /// 0 or an error number.
     pub error: i32,
-    /// Nothing; without it the rest of the word would be undefined.
+    /// Padding, so that the rest of the word is initialised.
     pub reserved: i32,
 }
 
-/// No request has this token: it is the address of one.
+/// Never the token of a request, since tokens are addresses.
 const NO_TOKEN: u64 = 0;
 
 thread_local! {
-    /// The inbox that this thread owns, by its number.
+    /// Number of the inbox owned by this thread.
     static OWNED: Cell<u64> = const { Cell::new(0) };
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Where one job's requests end.
+/// Completions of one job.
 pub(crate) struct Inbox {
     owner: u64,
-    /// The request that is being submitted, until it ends.
+    /// Request being submitted, until it completes.
     submitting: AtomicU64,
-    /// What came of it.
+    /// Its result.
     answer: AtomicI32,
-    /// Requests whose event has not been taken.
+    /// Number of requests with events not taken yet.
     pending: AtomicUsize,
-    /// Where in the ring the oldest event is, and how many there are.
+    /// Index of the oldest event in the ring, and the number of events.
     head: AtomicUsize,
     len: AtomicUsize,
     ring: Box<[(AtomicU64, AtomicI32)]>,
@@ -53,17 +55,17 @@ pub(crate) struct Inbox {
     others: Mutex<Vec<FioEvent>>,
 }
 
-/// How a request left [`Inbox::submit`].
+/// Outcome of [`Inbox::submit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// It will end later, with an event.
+    /// It will complete later, with an event.
     Queued,
-    /// It has ended with this error number, or 0. There will be no event.
+    /// It has completed with this error number, or 0. There will be no event.
     Ended(i32),
 }
 
 impl Inbox {
-    /// An inbox of the calling thread for `depth` requests at a time.
+    /// Creates an inbox of the calling thread for `depth` requests in flight.
     pub(crate) fn new(depth: usize) -> Inbox {
         let owner = NEXT_ID.fetch_add(1, Relaxed);
         OWNED.set(owner);
@@ -80,7 +82,7 @@ impl Inbox {
         }
     }
 
-    /// Calls `submit`, which submits the request `token`, and says whether it ended inside.
+    /// Calls `submit` to submit request `token`. Returns its result if it completes inline.
     #[inline(always)]
     pub(crate) fn submit(&self, token: u64, submit: impl FnOnce()) -> Left {
         self.submitting.store(token, Relaxed);
@@ -93,12 +95,12 @@ impl Inbox {
         Left::Queued
     }
 
-    /// Requests that have not ended, or whose event has not been taken.
+    /// Number of requests that have not completed or have an event not taken yet.
     pub(crate) fn pending(&self) -> usize {
         self.pending.load(Relaxed)
     }
 
-    /// Takes note that a request has ended. On any thread.
+    /// Records the completion of a request. May be called on any thread.
     #[inline]
     pub(crate) fn ended(&self, token: u64, error: i32) {
         if OWNED.get() != self.owner {
@@ -118,7 +120,7 @@ impl Inbox {
         self.len.store(len + 1, Relaxed);
     }
 
-    /// `at`, which is less than two rounds, in the ring.
+    /// Wraps `at`, which is less than twice the length of the ring.
     #[inline]
     fn wrapped(&self, at: usize) -> usize {
         if at < self.ring.len() { at } else { at - self.ring.len() }
@@ -130,8 +132,8 @@ impl Inbox {
         self.has_others.store(true, Release);
     }
 
-    /// Moves events to `to`, as many as fit; how many. Those of this thread come in the order in which they happened: fio
-    /// keeps the first error, and that is the one which led to the others.
+    /// Moves as many events as fit to `to` and returns their number. Those of this thread are in
+    /// order of completion: fio keeps the first error, which is the one that caused the others.
     pub(crate) fn take(&self, to: &mut [FioEvent]) -> usize {
         let mut taken = 0;
         while taken < to.len() {

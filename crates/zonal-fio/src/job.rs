@@ -1,4 +1,4 @@
-//! One job's way to its devices: a lane for each, and one inbox.
+//! Access of one job to its devices: a lane for each, and a common inbox.
 
 use crate::clock;
 use crate::inbox::{FioEvent, Inbox, Left};
@@ -14,29 +14,29 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::errno;
 use zonal_io::volume::{Backoff, Channel, Completion, Request};
 
-/// Requests in a row that were answered inside submit and get the same time: a device that answers so has no use for it.
-/// Any other answer makes the next request look at the clock.
+/// Maximum number of consecutive requests completed inline with the same time: such a device does
+/// not need it. After any other completion the next request reads the clock.
 const AGE_MAX: u32 = 1024;
 
-/// A job: one thread's requests, on as many devices as it names.
+/// A job: requests of one thread, on any number of devices.
 pub struct Job {
     inbox: Arc<Inbox>,
     lanes: Vec<Rc<Lane>>,
     backoff: Backoff,
 }
 
-/// A job's requests on one device.
+/// Requests of a job on one device.
 pub struct Lane {
     shared: Arc<Shared>,
     channel: Channel,
     inbox: Arc<Inbox>,
     /// Last reading of the clock.
     now: Cell<Nanos>,
-    /// Requests since then.
+    /// Number of requests since then.
     age: Cell<u32>,
 }
 
-/// A request as fio makes it, checked.
+/// A validated request from fio.
 pub(crate) struct Io {
     pub(crate) op: Op,
     pub(crate) offset: u64,
@@ -66,12 +66,12 @@ impl Io {
 }
 
 impl Job {
-    /// A job of the calling thread, with at most `depth` requests at a time.
+    /// Creates a job of the calling thread with at most `depth` requests in flight.
     pub(crate) fn new(depth: usize) -> Job {
         Job { inbox: Arc::new(Inbox::new(depth)), lanes: Vec::new(), backoff: Backoff::default() }
     }
 
-    /// A new lane to `shared`, which stays where it is while the job lives.
+    /// Adds a lane to `shared`. Its address is stable for the life of the job.
     pub(crate) fn lane(&mut self, shared: Arc<Shared>) -> &Rc<Lane> {
         let channel = shared.volume.channel(completion_function(&shared, &self.inbox));
         let (inbox, now, age) = (self.inbox.clone(), Cell::new(clock::now()), Cell::new(AGE_MAX));
@@ -79,8 +79,8 @@ impl Job {
         &self.lanes[self.lanes.len() - 1]
     }
 
-    /// Waits for at least `min` events, no longer than `timeout`, and moves what there is to `to`; how many. With a `min` of
-    /// 0, looks once.
+    /// Waits for at least `min` events, but no longer than `timeout`. Moves the available ones to
+    /// `to` and returns their number. With a `min` of 0, checks once.
     pub(crate) fn events(&mut self, min: usize, timeout: Option<Duration>, to: &mut [FioEvent]) -> usize {
         let begin = timeout.map(|_| clock::instant());
         let min = min.min(to.len());
@@ -107,7 +107,7 @@ impl Job {
 }
 
 impl Drop for Job {
-    /// Waits for what is under way: its bytes are the caller's, who is about to free them.
+    /// Waits for requests in flight: their buffers belong to the caller, who is about to free them.
     fn drop(&mut self) {
         let mut events = [FioEvent { token: 0, error: 0, reserved: 0 }; 16];
         while self.inbox.pending() > 0 {
@@ -116,7 +116,7 @@ impl Drop for Job {
     }
 }
 
-/// What is called when a request of a lane ends.
+/// Completion function of a lane's requests.
 fn completion_function(
     shared: &Arc<Shared>,
     inbox: &Arc<Inbox>,
@@ -124,7 +124,7 @@ fn completion_function(
     let (inbox, shared) = (inbox.clone(), Arc::downgrade(shared));
     move |completion| {
         let Completion { token, result, buf } = completion;
-        // It is fio's memory: there is nothing to give back.
+        // The memory belongs to fio, so there is nothing to free.
         std::mem::forget(buf);
         let error = match &result {
             Ok(_) => 0,

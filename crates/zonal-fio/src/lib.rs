@@ -1,16 +1,18 @@
-//! C interface for an I/O engine of fio: devices by name, and one lane of requests a job and device.
+//! C interface for an I/O engine of fio: devices by name, and a lane of requests for each job and
+//! device.
 //!
-//! The engine itself, `fio/engine.c`, is compiled against fio's headers and under fio's licence. This crate knows nothing
-//! of fio: it offers what such an engine needs, in plain C types, and stays under the licence of the other crates. The
-//! functions and structures are declared in `fio/zonal_fio.h`; a change to one needs the same change to the other.
+//! The engine itself, `fio/engine.c`, is compiled with fio's headers and under fio's licence. This
+//! crate does not depend on fio: it provides the functions that such an engine needs, with plain C
+//! types, and has the same licence as the other crates. The functions and structures are declared
+//! in `fio/zonal_fio.h`, which must be changed together with this file.
 //!
 //! # Threads
-//! A [`Device`] may be used by any thread. A [`Job`] and its lanes belong to the thread that made the job: requests that
-//! end on another thread are brought to it (see `inbox`).
+//! A [`Device`] may be used on any thread. A [`Job`] and its lanes belong to the thread that
+//! created the job; completions on other threads are forwarded to it (see `inbox`).
 //!
 //! # Errors
-//! Functions return 0 or a count, or an error number of the operating system made negative. A panic ends the process with
-//! a message, as it does at the edge of every `extern "C"` function.
+//! Functions return 0 or a count, or a negated error number of the operating system. A panic aborts
+//! the process with a message, as always at the boundary of an `extern "C"` function.
 
 mod clock;
 mod inbox;
@@ -31,47 +33,49 @@ use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::{Op, SECTOR_BYTES, Sector, ZoneDescriptor};
 
-/// A device that jobs share, and one user's part in keeping it open.
+/// A device shared by jobs, with one user's reference to it.
 pub struct Device(Arc<Shared>);
 
-/// What a device is. The same as `struct zonal_fio_info`.
+/// Properties of a device. Layout of `struct zonal_fio_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Info {
-    /// Bytes in all.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes of a logical block.
+    /// Logical block size in bytes.
     pub block_size: u32,
-    /// Largest number of open zones, or 0.
+    /// Maximum number of open zones, or 0.
     pub open_max: u32,
 }
 
-/// A zone. The same as `struct zonal_fio_zone`; all lengths and places in bytes.
+/// A zone. Layout of `struct zonal_fio_zone`; all positions and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Zone {
     /// First byte.
     pub start: u64,
-    /// Next byte to be written; the zone's end where there is none.
+    /// Write pointer, or the zone's end if it has none.
     pub write_pointer: u64,
-    /// From this zone's start to the next one's.
+    /// Distance to the next zone's start.
     pub size: u64,
-    /// What can be written.
+    /// Writable part.
     pub capacity: u64,
-    /// As Linux and fio number them.
+    /// Type, in the numbering of Linux and fio.
     pub kind: u32,
-    /// As Linux and fio number them.
+    /// Condition, in the numbering of Linux and fio.
     pub condition: u32,
 }
 
 const _: () = assert!(size_of::<Info>() == 16 && size_of::<Zone>() == 40 && size_of::<FioEvent>() == 16);
 
-/// Opens the device `name` with the write mode `mode` (null: what suits it) and the `options` of its volume (null: none), as
-/// in `window=16 merge=no`, or takes part in it if it is open. Returns
-/// null and leaves a sentence in `message`, of at most `message_len` bytes, if that does not succeed.
+/// Opens the device `name`, or adds a user if it is already open. `mode` is its write mode (null:
+/// the default for the device), and `options` are those of its volume, as in `window=16 merge=no`
+/// (null: none). On failure, returns null and stores a text in `message`, of at most `message_len`
+/// bytes.
 ///
 /// # Safety
-/// `name` and, unless null, `mode` and `options` are C strings; `message` has room for `message_len` bytes.
+/// `name` and, unless null, `mode` and `options` are C strings; `message` has room for
+/// `message_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_open(
     name: *const c_char,
@@ -92,7 +96,7 @@ pub unsafe extern "C" fn zonal_fio_open(
     }
 }
 
-/// The text of a C string; null is empty.
+/// Text of a C string; empty for null.
 ///
 /// # Safety
 /// `from` is null or a C string that outlives the result.
@@ -101,10 +105,10 @@ unsafe fn text<'a>(from: *const c_char) -> Result<&'a str, String> {
         return Ok("");
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| "a name that is not UTF-8".to_owned())
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| "invalid argument: not UTF-8".to_owned())
 }
 
-/// Copies as much of `text` as there is room for, and a zero.
+/// Copies as much of `text` as fits, with a terminating zero.
 ///
 /// # Safety
 /// `to` has room for `room` bytes.
@@ -118,8 +122,9 @@ unsafe fn leave_message(text: &str, to: *mut c_char, room: usize) {
     }
 }
 
-/// Refuses a device with a file system or a partition table, for a job that writes to it: returns a negative error number and leaves a
-/// sentence in `message`, of at most `message_len` bytes. 0 if there is none, or if there was none before the first job wrote.
+/// Refuses a device with a file system or a partition table, before a job writes to it. Returns a
+/// negated error number and stores a text in `message`, of at most `message_len` bytes. Returns 0
+/// if there is none, or if there was none before the first job wrote.
 ///
 /// # Safety
 /// `device` is open; `message` has room for `message_len` bytes.
@@ -140,17 +145,17 @@ pub unsafe extern "C" fn zonal_fio_check(
     }
 }
 
-/// Ends one user's part in a device; the last closes it.
+/// Removes one user of a device. The last one closes it.
 ///
 /// # Safety
-/// `device` comes from [`zonal_fio_open`] and is not used again.
+/// `device` was returned by [`zonal_fio_open`] and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_close(device: *mut Device) {
-    // SAFETY: the caller's promise: the box is ours again.
+    // SAFETY: the caller's promise; the box is ours again.
     drop(unsafe { Box::from_raw(device) });
 }
 
-/// What `device` is.
+/// Returns the properties of `device`.
 ///
 /// # Safety
 /// `device` is open.
@@ -165,7 +170,8 @@ pub unsafe extern "C" fn zonal_fio_info(device: *const Device) -> Info {
     }
 }
 
-/// Describes up to `max` zones from the zone of byte `offset` on; how many, or an error number made negative.
+/// Reports up to `max` zones, starting with the zone of byte `offset`. Returns their number, or a
+/// negated error number.
 ///
 /// # Safety
 /// `device` is open, and `zones` has room for `max`.
@@ -181,7 +187,7 @@ pub unsafe extern "C" fn zonal_fio_report(
     match shared.0.report(offset, max) {
         Ok(found) => {
             for (n, zone) in found.iter().enumerate() {
-                // SAFETY: no more than `max` were asked for, and the caller has room for as many.
+                // SAFETY: at most `max` zones were requested, and the caller has room for them.
                 unsafe { zones.add(n).write(Zone::from(zone)) };
             }
             found.len() as c_int
@@ -204,8 +210,8 @@ impl From<&ZoneDescriptor> for Zone {
     }
 }
 
-/// Resets the sequential zones that begin in `length` bytes from `offset`, and waits until that is done. Returns 0 or an
-/// error number made negative.
+/// Resets the sequential zones that start within `length` bytes from `offset`, and waits for
+/// completion. Returns 0 or a negated error number.
 ///
 /// # Safety
 /// `device` is open.
@@ -218,26 +224,27 @@ pub unsafe extern "C" fn zonal_fio_reset(device: *const Device, offset: u64, len
     }
 }
 
-/// A job of the calling thread, with at most `depth` requests at a time.
+/// Creates a job of the calling thread with at most `depth` requests in flight.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_fio_job_new(depth: u32) -> *mut Job {
     Box::into_raw(Box::new(Job::new(depth as usize)))
 }
 
-/// Ends a job and its lanes, after waiting for its requests.
+/// Frees a job and its lanes, after waiting for its requests.
 ///
 /// # Safety
-/// `job` comes from [`zonal_fio_job_new`], on the same thread; neither it nor its lanes are used again.
+/// `job` was returned by [`zonal_fio_job_new`] on this thread; neither it nor its lanes are used
+/// again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_job_free(job: *mut Job) {
-    // SAFETY: the caller's promise: the box is ours again.
+    // SAFETY: the caller's promise; the box is ours again.
     drop(unsafe { Box::from_raw(job) });
 }
 
-/// A lane of `job` to `device`; it lives until the job is freed.
+/// Creates a lane from `job` to `device`. It lives until the job is freed.
 ///
 /// # Safety
-/// Both are open, and the thread is the job's.
+/// Both are open, and this is the thread of the job.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_lane_new(job: *mut Job, device: *const Device) -> *const Lane {
     // SAFETY: the caller's promise.
@@ -245,23 +252,25 @@ pub unsafe extern "C" fn zonal_fio_lane_new(job: *mut Job, device: *const Device
     Rc::as_ptr(job.lane(device.0.clone()))
 }
 
-/// [`zonal_fio_queue`]: read into the buffer.
+/// [`zonal_fio_queue`]: reads into the buffer.
 pub const READ: c_int = 0;
-/// [`zonal_fio_queue`]: write the buffer.
+/// [`zonal_fio_queue`]: writes the buffer.
 pub const WRITE: c_int = 1;
-/// [`zonal_fio_queue`]: make durable what was acknowledged; has no place, length or buffer.
+/// [`zonal_fio_queue`]: makes acknowledged writes durable. Has no offset, length or buffer.
 pub const FLUSH: c_int = 2;
 
-/// [`zonal_fio_queue`]: the request will end with an event.
+/// [`zonal_fio_queue`]: the request will complete with an event.
 pub const QUEUED: c_int = 1;
 
-/// Submits a request: `op` is [`READ`], [`WRITE`] or [`FLUSH`], of `len` bytes at byte `offset`, from or to `data`.
+/// Submits a request: `op` is [`READ`], [`WRITE`] or [`FLUSH`], with `len` bytes at byte `offset`,
+/// from or to `data`.
 ///
-/// Returns [`QUEUED`], or 0 or an error number made negative if the request has ended already. `token` is not zero, and
-/// not that of another request under way.
+/// Returns [`QUEUED`], or 0 or a negated error number if the request has already completed. `token`
+/// is neither zero nor that of another request in flight.
 ///
 /// # Safety
-/// The thread is the job's; until the request ends, `data` is valid for `len` bytes and no other code uses it.
+/// This is the thread of the job; until the request completes, `data` is valid for `len` bytes and
+/// no other code uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_queue(
     lane: *const Lane,
@@ -284,11 +293,12 @@ pub unsafe extern "C" fn zonal_fio_queue(
     }
 }
 
-/// Waits for at least `min` events, no longer than `timeout` nanoseconds, and moves up to `max` to `events`; how many.
-/// With a `min` of 0, looks once. A time-out of `u64::MAX` is none.
+/// Waits for at least `min` events, but no longer than `timeout` nanoseconds (`u64::MAX`: no
+/// limit). Moves up to `max` events to `events` and returns their number. With a `min` of 0, checks
+/// once.
 ///
 /// # Safety
-/// The thread is the job's, and `events` has room for `max`.
+/// This is the thread of the job, and `events` has room for `max`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_events(
     job: *mut Job,
@@ -297,7 +307,7 @@ pub unsafe extern "C" fn zonal_fio_events(
     timeout: u64,
     events: *mut FioEvent,
 ) -> c_int {
-    // SAFETY: the caller's promise; an event has no byte that could be wrong.
+    // SAFETY: the caller's promise; any bytes are a valid event.
     let (job, events) = unsafe { (&mut *job, std::slice::from_raw_parts_mut(events, max as usize)) };
     let timeout = (timeout != u64::MAX).then(|| Duration::from_nanos(timeout));
     job.events(min as usize, timeout, events) as c_int

@@ -1,7 +1,7 @@
-//! Volumes by the name of their device: opened with the first job that names it, closed with the last.
+//! Volumes by device name: opened by the first job that names the device, closed with the last.
 //!
-//! fio's jobs are threads of one process. Two volumes on one device would not know of each other's writes, and an
-//! opener locks its image, so all jobs on a name share one volume.
+//! fio's jobs are threads of one process. Two volumes on one device would be unaware of each
+//! other's writes, and opening an image locks it, so all jobs on a device share one volume.
 
 use crate::clock;
 use parking_lot::Mutex;
@@ -17,28 +17,29 @@ use zonal_io::owner::{self, Owned};
 use zonal_io::registry::Registry;
 use zonal_io::volume::{OptionChanges, OptionError, OptionKey, Request, SetBy, VolumeOptions};
 
-/// Zones in one answer to a report.
+/// Maximum number of zones per report.
 pub(crate) const REPORT_ZONES_MAX: u32 = 1 << 13;
 
 static OPEN: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
 
-/// A device that jobs share.
+/// A device shared by jobs.
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) volume: Volume,
-    /// The options that were asked for.
+    /// Requested options.
     asked: OptionChanges,
-    /// Result of the check for an owner's data, made before the first job writes: later ones find what earlier ones have written.
+    /// Result of the check for other data on the device. Made before the first job writes, because
+    /// later jobs would find the data of earlier ones.
     checked: OnceLock<Result<(), Owned>>,
-    /// Whether a failed request has been spoken of.
+    /// True once a failed request was reported.
     told: AtomicBool,
 }
 
-/// The device called `name`, with the write mode `mode` (empty: what suits it) and `options` as
-/// [`OptionChanges`] reads them.
+/// Opens the device `name` with the write mode `mode` (empty: the default for the device) and
+/// `options` in the format of [`OptionChanges`].
 ///
 /// # Errors
-/// A sentence for the user.
+/// A text for the user.
 pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>, String> {
     let mut asked: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
     if !mode.is_empty() {
@@ -49,14 +50,14 @@ pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>,
         return match shared.asked == asked {
             true => Ok(shared),
             false => {
-                Err(format!("{name}: jobs that share a device have one write_mode and one volume_options"))
+                Err(format!("{name}: jobs on the same device need the same write_mode and volume_options"))
             }
         };
     }
     let mut registry = Registry::default();
     zonal_nvme::host::register(&mut registry);
     let device = registry.open(name).map_err(|e| e.to_string())?;
-    // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
+    // Like a kernel's device: early writes fail, and fio itself keeps to the limits of open zones.
     let mut options = VolumeOptions::default().without_park().without_budget();
     asked.apply(&mut options, SetBy::Caller);
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
@@ -73,12 +74,13 @@ pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>,
 }
 
 impl Shared {
-    /// Refuses a device with data of a known owner.
+    /// Refuses a device with data of a known kind.
     pub(crate) fn check(&self) -> Result<(), Owned> {
         self.checked.get_or_init(|| owner::check(&**self.volume.device())).clone()
     }
 
-    /// Says on the standard error what the first failed request of this device ended with. fio knows a number only.
+    /// Prints the error of the first failed request of this device to standard error, because fio
+    /// gets only a number.
     #[cold]
     pub(crate) fn tell(&self, what: &str, error: &RequestError) {
         if !self.told.swap(true, Ordering::Relaxed) {
@@ -87,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request that is not a job's and waits for its end.
+    /// Runs a request outside of any job and waits for its completion.
     ///
     /// # Errors
     /// An error number.
@@ -100,7 +102,8 @@ impl Shared {
         })
     }
 
-    /// Zones from that of byte `offset` on, at most [`REPORT_ZONES_MAX`]; none past the end.
+    /// Reports the zones from the one of byte `offset` on, at most [`REPORT_ZONES_MAX`]; none past
+    /// the end.
     ///
     /// # Errors
     /// An error number.
@@ -115,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Resets the sequential zones that begin in `length` bytes from `offset`.
+    /// Resets the sequential zones that start within `length` bytes from `offset`.
     ///
     /// # Errors
     /// An error number.

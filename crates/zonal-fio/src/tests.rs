@@ -1,4 +1,4 @@
-//! The C interface, driven as the engine drives it.
+//! Tests of the C interface, used in the same way as by the engine.
 
 use super::*;
 use std::ffi::CString;
@@ -6,13 +6,14 @@ use std::ffi::CString;
 fn open(name: &str) -> Result<*mut Device, String> {
     let name = CString::new(name).unwrap();
     let mut message = [0 as c_char; 64];
-    // SAFETY: the name is a C string, the mode is null, and the message has as much room.
+    // SAFETY: the name is a C string, the mode and options are null, and the message has room for
+    // 64 bytes.
     let device = unsafe {
         zonal_fio_open(name.as_ptr(), std::ptr::null(), std::ptr::null(), message.as_mut_ptr(), 64)
     };
     match device.is_null() {
         false => Ok(device),
-        // SAFETY: a refusal leaves a C string.
+        // SAFETY: a failure stores a C string.
         true => Err(unsafe { CStr::from_ptr(message.as_ptr()) }.to_str().unwrap().to_owned()),
     }
 }
@@ -34,7 +35,8 @@ fn what_is_written_is_read_back_whether_answers_come_at_once_or_later() {
         let device = open(name).unwrap();
         let (mut written, mut read) = (vec![7u8; 8192], vec![0u8; 8192]);
         let mut events = [FioEvent { token: 0, error: 0, reserved: 0 }; 4];
-        // SAFETY: device, job and lane are used on this thread and freed once, and the buffers outlive the requests.
+        // SAFETY: device, job and lane are used on this thread and freed once, and the buffers
+        // outlive the requests.
         unsafe {
             assert_eq!(zonal_fio_info(device), Info { size: 8 * ZONE, block_size: 512, open_max: 0 });
             let job = zonal_fio_job_new(4);

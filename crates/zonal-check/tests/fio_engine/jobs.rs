@@ -159,7 +159,7 @@ fn write_mode_is_the_one_asked_for() {
     assert!(run.errors().contains("unknown write mode \"fast\""), "{}", run.errors());
     let two = format!("{job} --write_mode=qd1 {}", job.replace("=m", "=n"));
     let run = run_on(engine, &format!("ram:{SMALL}"), &two);
-    assert!(run.errors().contains("jobs that share a device have one write_mode"), "{}", run.errors());
+    assert!(run.errors().contains("jobs on the same device need the same write_mode"), "{}", run.errors());
 }
 
 /// fio and the library are not instrumented: what is checked is what the shim itself reads and writes, on its stack and
