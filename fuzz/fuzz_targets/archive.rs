@@ -1,4 +1,4 @@
-//! Archives of tar: any bytes are one, as far as they make sense, or an error.
+//! tar archives: arbitrary bytes are an archive up to some point, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Requests of a FUSE kernel: any bytes are a request or an error.
+//! FUSE requests: arbitrary bytes are a request or an error.
 #![no_main]
 
 use zonal_fuse::wire::request::{Operation, parse};

@@ -1,4 +1,4 @@
-//! Image headers: any bytes are a header or an error.
+//! Image headers: arbitrary bytes are a header or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

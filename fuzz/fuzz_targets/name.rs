@@ -1,4 +1,4 @@
-//! Device names: any text is a name or an error that says where it is wrong.
+//! Device names: arbitrary text is a name or an error with a position.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -1,4 +1,4 @@
-//! NVMe commands: any 64 bytes are carried out, or end with a status.
+//! NVMe commands: arbitrary 64 bytes are executed or fail with a status.
 #![no_main]
 
 #[path = "../../crates/zonal-nvme/tests/all/fuzz/cases/mod.rs"]

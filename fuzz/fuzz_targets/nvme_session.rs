@@ -1,4 +1,5 @@
-//! Hosts of an NVMe/TCP target: whatever they do, each command ends once, and nothing is left.
+//! Hosts of an NVMe/TCP target: whatever they send, each command completes once, and nothing
+//! remains.
 #![no_main]
 
 #[path = "../../crates/zonal-nvme/tests/all/fuzz/cases/mod.rs"]

@@ -1,4 +1,5 @@
-//! Units of NVMe/TCP: any bytes are taken, or end the connection, the same in whatever pieces they come.
+//! NVMe/TCP PDUs: arbitrary bytes are accepted or end the connection, independently of their
+//! fragmentation.
 #![no_main]
 
 #[path = "../../crates/zonal-nvme/tests/all/fuzz/cases/mod.rs"]

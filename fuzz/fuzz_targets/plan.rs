@@ -1,4 +1,4 @@
-//! Fault plans: any text is a plan or an error that says where it is wrong.
+//! Fault plans: arbitrary text is a plan or an error with a position.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

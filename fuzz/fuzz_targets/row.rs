@@ -1,4 +1,4 @@
-//! Rows of metadata: any key and value are a row that comes back as it went, or an error.
+//! Metadata rows: an arbitrary key and value are a row that is encoded back unchanged, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! SCSI initiators: whatever tasks come, each ends once, and the disk still knows its zones.
+//! SCSI initiators: for arbitrary tasks, each completes once, and the disk still reports its zones.
 #![no_main]
 
 #[path = "../../crates/zonal-scsi/tests/all/arbitrary/cases.rs"]
@@ -14,17 +14,18 @@ use cases::Given;
 use choices::Choices;
 use zonal_scsi::Cdb;
 
-/// Bytes that a command has, by the group of its code. More of them would only make inputs longer.
+/// Length of a command, by the group of its code. Longer ones would only make inputs longer.
 const CDB_LENS: [usize; 8] = [6, 10, 10, 32, 16, 12, 32, 32];
 
-/// Drives with and without conventional zones, gaps and limits. A task may be about all blocks, so they have few.
+/// Drives with and without conventional zones, gaps and limits. A task may cover all blocks, so the
+/// drives are small.
 const DRIVES: [&str; 3] = [
     "ram:size=1M,zone_size=64K,zone_nr_conv=4,zone_max_open=2,complete=poll,hw_queue_depth=2",
     "ram:size=1M,zone_size=64K,zone_nr_conv=4,blocksize=4096",
     "ram:size=1M,zone_size=64K,zone_capacity=48K",
 ];
 
-/// Tasks of one case at most: the queue takes them all before it has to end them.
+/// Maximum number of tasks per case: the queue accepts all of them before it has to complete any.
 const TASKS_MAX: usize = 40;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -46,7 +47,7 @@ fn given(choices: &mut Choices<'_>) -> Given {
     Given {
         lun: if choices.is(8) { choices.number() as u16 } else { 0 },
         cdb,
-        // A list of parameters, or data of whole blocks and around them.
+        // A parameter list, or data of about a whole number of blocks.
         out: match choices.below(4) {
             0 => Vec::new(),
             1 => {

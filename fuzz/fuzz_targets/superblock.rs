@@ -1,4 +1,5 @@
-//! Superblocks of file systems: any bytes are a superblock that comes back as it went, or an error.
+//! Superblocks of file systems: arbitrary bytes are a superblock that is encoded back unchanged, or
+//! an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Requests of a kernel for a block device: whatever they say, each ends once, with a result that the kernel takes.
+//! Block requests from the kernel: whatever they contain, each completes once, with a result that
+//! the kernel accepts.
 #![no_main]
 
 #[path = "../../crates/zonal-ublk/src/queue/tests/cases.rs"]
@@ -9,13 +10,14 @@ mod choices;
 
 use choices::Choices;
 use zonal_ublk::wire::Descriptor;
-// The cases are a module of the crate's own tests, and name its modules so.
+// The cases are a module of the crate's own tests, which refers to the crate's modules by these
+// names.
 use zonal_ublk::{parameters, queue, wire};
 
-/// Blocks of the drive, and some beyond it.
+/// Number of blocks of the drive, plus some beyond its end.
 const BLOCKS: u32 = 17 * 256;
 
-/// Sectors of a block.
+/// Sectors per block.
 const BLOCK: u32 = 8;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let is_taken_over = choices.is(128);
     let mut requests = Vec::new();
     while !choices.is_over() {
-        // A few tags are beyond the queue.
+        // Some tags are beyond the queue's size.
         requests.push((choices.below(10) as u16, descriptor(&mut choices)));
     }
     cases::check(requests, is_taken_over);

@@ -1,4 +1,4 @@
-//! Headers of units: any bytes are a header that comes back as it went, or an error.
+//! Unit headers: arbitrary bytes are a header that is encoded back unchanged, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Messages of a front end of vhost-user: each is obeyed or refused, and the queues that it changes can stop.
+//! Messages from a vhost-user front end: each is executed or refused, and the affected queues can
+//! be stopped.
 #![no_main]
 
 #[path = "../../crates/zonal-vhost/tests/all/random/cases.rs"]
@@ -24,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let cut = choices.below(40) as usize + 1;
         return cases::stream(choices.take(usize::MAX), cut);
     }
-    // Its addresses are in each front end's memory.
+    // Its addresses are valid in the memory of any front end.
     let driver = Driver::new(&Guest::new(), 2);
     let mut all = Vec::new();
     while !choices.is_over() {
@@ -35,7 +36,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     cases::messages(all);
 });
 
-/// Any message, or mostly such as lead to a ring that is served.
+/// An arbitrary message, or more often one of those needed to start a ring.
 fn message(choices: &mut Choices<'_>, driver: &Driver) -> (u32, Vec<u8>, Vec<u8>) {
     let setup = driver.setup();
     match choices.below(9) {
@@ -117,7 +118,7 @@ fn message(choices: &mut Choices<'_>, driver: &Driver) -> (u32, Vec<u8>, Vec<u8>
     }
 }
 
-/// One of the first queues, which are of all three kinds, and rarely another number.
+/// One of the first queues, which include all three kinds, or rarely another number.
 fn queue(choices: &mut Choices<'_>) -> u32 {
     choices.one_of(&[2, 2, 2, 0, 1, 3, 129, 130])
 }

@@ -1,4 +1,5 @@
-//! Rings of a guest: whatever its memory holds, requests in flight end, and the queue can stop.
+//! Rings of a guest: whatever its memory contains, requests in flight complete, and the queue can
+//! be stopped.
 #![no_main]
 
 #[path = "../../crates/zonal-vhost/tests/all/random/cases.rs"]
@@ -17,7 +18,7 @@ use guest::{HIGH, LOW, NUM, REGION, descriptor};
 use zonal_vhost::queue::{CONTROL, FIRST_REQUESTS};
 use zonal_vhost::wire::ring::Descriptor;
 
-/// Bytes of the driver's part of memory: its rings, headers, responses and indirect tables.
+/// Size of the driver's memory in bytes: its rings, headers, responses and indirect tables.
 const DRIVER_LEN: u32 = 0xC000;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -71,7 +72,7 @@ fn number(choices: &mut Choices<'_>) -> u16 {
     choices.number() as u16
 }
 
-/// An entry whose bytes are mostly in memory, and often near a region's end.
+/// A descriptor with a buffer mostly within memory, and often near the end of a region.
 fn entry(choices: &mut Choices<'_>) -> Descriptor {
     let address = match choices.below(4) {
         0 => LOW + 0x2_0000 + u64::from(choices.below(DRIVER_LEN)),
