@@ -1,42 +1,43 @@
 #!/usr/bin/env bash
-# A recent Linux as a host of zoned drives: a machine that QEMU emulates, without KVM, from Debian's packages alone.
+# A recent Linux as a host of zoned drives: an emulated QEMU machine (no KVM), built from Debian packages only.
 #
-#   guest.sh build                   fetch the packages, and make kernel, initrd and root file system; quick if they are there
+#   guest.sh build                   fetch the packages, and build kernel, initrd and root file system; quick if they exist
 #   guest.sh run SCRIPT [OPTION...] [-- ARGUMENT...]
-#                                    boot, run SCRIPT as root, print what it prints, and exit with its status
-#   guest.sh info                    versions of what is in the guest
+#                                    boot, run SCRIPT as root, print its output, and exit with its status
+#   guest.sh info                    print the versions of the software in the guest
 #
 # Options of run:
-#   --share DIR       DIR of this machine is /share in the guest
-#   --env NAME=VALUE  variable for the script; may be repeated
-#   --time-out SEC    longest time for the script, 600 if not given; a boot has ZONAL_GUEST_BOOT seconds, 120 if not set
-#   --memory MIB      1024 if not given
-#   --cpus N          2 if not given
-#   --cmdline WORDS   more kernel parameters
-#   --zns SPEC        a drive of QEMU's own, /dev/nvme0n1 for the first: SIZE[,OPTIONS of its nvme-ns device], such as
+#   --share DIR       make DIR of this machine available as /share in the guest
+#   --env NAME=VALUE  set a variable for the script; may be repeated
+#   --time-out SEC    time limit of the script, default 600; the limit of a boot is ZONAL_GUEST_BOOT seconds, default 120
+#   --memory MIB      default 1024
+#   --cpus N          default 2
+#   --cmdline WORDS   additional kernel parameters
+#   --zns SPEC        add a drive emulated by QEMU, /dev/nvme0n1 for the first: SIZE[,OPTIONS of its nvme-ns device], such as
 #                     512M,zoned.zone_size=16M,zoned.max_open=8; may be repeated
-#   --qemu WORDS      more arguments of QEMU; may be repeated
-#   --newest-qemu     QEMU of the guest's distribution, fetched when it is first asked for, in place of this machine's
-#   --icount          one processor whose clock counts instructions, 1 ns each: times do not depend on this machine's load
-#   --log FILE        keep the messages of the kernel there
+#   --qemu WORDS      additional arguments of QEMU; may be repeated
+#   --newest-qemu     use the QEMU of the guest's distribution, fetched on first use, instead of this machine's
+#   --icount          one processor with a clock that counts instructions, 1 ns each: times do not depend on this machine's load
+#   --log FILE        write the kernel's messages to FILE
 #
-# ZONAL_GUEST_LINUX=SUITE takes the kernel of another suite of Debian, such as trixie, and has an image of its own; the tests do as well.
+# ZONAL_GUEST_LINUX=SUITE uses the kernel of another Debian suite, such as trixie, in a separate image. It also applies
+# to the tests.
 #
-# `run` exits with 124 when the time is over, with 125 when the guest ended without a status or something is missing.
-# A listener on 127.0.0.1 of this machine is at 10.0.2.2 in the guest. docs/GUEST.md says more.
+# `run` exits with 124 after a time-out, and with 125 if the guest ended without a status or something is missing. A
+# listener on 127.0.0.1 of this machine is reachable at 10.0.2.2 in the guest. More in docs/GUEST.md.
 set -euo pipefail
-# Where mke2fs and depmod are, which not every account looks for.
+# Directories of mke2fs and depmod, which are not in every account's PATH.
 PATH=$PATH:/usr/sbin:/sbin
 
 here=$(cd "$(dirname "$0")" && pwd)
 parts=$here/guest
 cache=${ZONAL_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/zonal-guest}
 suite=sid
-# Whose kernel it is: another suite's is older.
+# Suite of the kernel. Other suites have older kernels.
 kernel_suite=${ZONAL_GUEST_LINUX:-$suite}
 kernel=linux-image-amd64
 boots_max=3
-# Seconds that the machine has to turn off after its script has ended.
+# Maximum time for the machine to turn off after its script, in seconds.
 off_max=20
 
 say() { echo "${0##*/}: $*" >&2; }
@@ -46,10 +47,10 @@ fail() {
     exit 125
 }
 
-# The lines of a list, without comments.
+# Lines of a list, without comments.
 list() { sed '/^#/d; /^$/d' "$parts/$1"; }
 
-# Names what the image is made of: any change of a script or a list gives another name.
+# Identifies the contents of the image: any change of a script or a list gives another key.
 key() { (cat "$here/guest.sh" "$parts"/* && echo "$kernel_suite") | sha256sum | cut -c1-16; }
 
 image=$cache/image-$(key)
@@ -60,13 +61,13 @@ need() {
     command -v "$1" >/dev/null || fail "$1 is missing: run make setup, or install $2"
 }
 
-# Where this machine's packages come from.
+# Mirror of this machine's packages.
 mirror() {
     # shellcheck disable=SC2016 # apt's words, not the shell's
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1
 }
 
-# An apt with lists and packages of its own, of the suite $1, for which nothing is installed.
+# Sets up a separate apt for the suite $1, with its own lists and packages, and with nothing installed.
 private_apt() {
     local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg apt=$cache/apt suite=$1
     [ "$suite" = sid ] || apt=$apt-$suite
@@ -105,13 +106,14 @@ END
     export APT_CONFIG=$apt/apt.conf
 }
 
-# The packages with the newest kernel and its modules, whose names change from version to version.
+# Packages of the newest kernel and its modules, with version-dependent names.
 kernel_packages() {
     apt-cache depends --recurse --important "$kernel" |
         grep -oE 'linux-(image|binary|modules|base)-[0-9][^ :<>]*-amd64$' | sort -u
 }
 
-# Fetches the packages $2... and all that they depend on, or with --alone only those, and links them into the directory $1.
+# Fetches the packages $2... with all their dependencies, or without them with --alone, and links them into the
+# directory $1.
 fetch() {
     local directory=$1 uris file
     shift
@@ -121,7 +123,7 @@ fetch() {
         uris=$(apt-get download -qq --print-uris "$@")
         (cd "$archives" && apt-get download -q "$@")
     else
-        # To an empty cache, apt names every file: its address, name, bytes and checksum.
+        # With an empty cache, apt lists every file: address, name, size and checksum.
         uris=$(apt-get install -qq --print-uris -o "Dir::Cache::archives=${archives%/*}/none" "$@")
         apt-get install -qq --download-only "$@"
     fi || return 1
@@ -130,7 +132,8 @@ fetch() {
     done <<<"$uris"
 }
 
-# Unpacks the packages of the directory $1 into the directory $2. Their scripts do not run: nothing in the guest needs them.
+# Unpacks the packages in the directory $1 into the directory $2. The guest does not need their scripts, so they are not
+# run.
 unpack() {
     local package
     for package in "$1"/*.deb; do
@@ -140,13 +143,13 @@ unpack() {
     done
 }
 
-# Unpacks the kernel in the file $1 to the file $2. QEMU starts it as it is, so the guest has no time to spend on it.
+# Unpacks the kernel image $1 to the file $2. QEMU boots it directly, which saves the guest the time to unpack it.
 unpack_kernel() {
     local magic program offset
     for magic in '\xfd7zXZ\x00=xz' '\x28\xb5\x2f\xfd=zstd' '\x1f\x8b\x08=gzip'; do
         program=${magic##*=}
         while read -r offset; do
-            # What follows the kernel is an error to these programs, so only what they wrote counts.
+            # These programs report trailing data as an error, so only their output matters.
             tail -c "+$((offset + 1))" "$1" | "$program" -dcq >"$2" 2>/dev/null || true
             if [ "$(head -c 4 "$2" | tail -c 3)" = ELF ]; then return; fi
         done < <(LC_ALL=C grep -obUaP "${magic%=*}" "$1" | cut -d : -f 1)
@@ -154,8 +157,8 @@ unpack_kernel() {
     return 1
 }
 
-# Copies the modules of the list, and those that they need, from the tree $1 into the tree $2, for the kernel $3. Writes the
-# order in which the initrd loads its own to the file $4.
+# Copies the modules of the list, with their dependencies, from the tree $1 to the tree $2, for the kernel $3. Writes
+# the modules of the initrd in load order to the file $4.
 copy_modules() {
     local from=$1 to=$2 version=$3 order=$4 line name file files=()
     depmod -b "$from" "$version"
@@ -176,7 +179,7 @@ copy_modules() {
     depmod -b "$to" "$version"
 }
 
-# Makes the initrd $3: busybox, and the modules that the file $2 names, of the tree $1.
+# Builds the initrd $3 from busybox and the modules listed in the file $2, from the tree $1.
 make_initrd() {
     local root=$1 order=$2 initrd=$3 tree=$2.tree file
     mkdir -p "$tree"/{bin,dev,modules,proc,system,sys}
@@ -190,14 +193,14 @@ make_initrd() {
     (cd "$tree" && find . | cpio --create --format newc --quiet) >"$initrd"
 }
 
-# Makes a root file system in the directory $1 of the packages in $2, and t/zbd of the source package $3.
+# Builds a root file system in the directory $1 from the packages in $2 and t/zbd of the source package $3.
 make_root() {
     local root=$1 directory
     mkdir -p "$root"/usr/{bin,sbin,lib,lib64} "$root"/{control,dev,mnt,opt/fio,proc,root,run,share,sys,tmp,etc,var/tmp}
     for directory in bin sbin lib lib64; do ln -s "usr/$directory" "$root/$directory"; done
     unpack "$2" "$root"
     for directory in proc sys dev run tmp mnt root var/tmp; do mkdir -p "$root/$directory"; done
-    # What the packages' scripts would do.
+    # Replaces the packages' scripts.
     ln -sf gawk "$root/usr/bin/awk"
     [ -e "$root/usr/bin/sh" ] || ln -s dash "$root/usr/bin/sh"
     rm -rf "$root/var/run" "$root/etc/mtab" "$root/etc/resolv.conf"
@@ -207,7 +210,7 @@ make_root() {
     echo 'root:x:0:' >"$root/etc/group"
     echo '127.0.0.1 localhost' >"$root/etc/hosts"
     install -m 755 "$parts/init" "$root/usr/sbin/guest-init"
-    # fio's tests look for fio where its source is.
+    # fio's tests expect fio in its source directory.
     tar --extract --file "$3" --directory "$root/opt/fio" --strip-components=1 --no-same-owner --wildcards '*/t/zbd/*'
     ln -s /usr/bin/fio "$root/opt/fio/fio"
     [ -x "$root/opt/fio/t/zbd/test-zbd-support" ] || fail "the source of fio has no t/zbd/test-zbd-support"
@@ -230,7 +233,7 @@ make_image() {
     apt-get update -q
     mapfile -t names < <(list packages)
     fetch "$work/packages" "${names[@]}"
-    # The suite for zoned drives is in fio's source only.
+    # The zoned test suite is only in fio's source.
     (cd "$archives" && apt-get source -q --download-only --tar-only fio)
     source=$(apt-get source -qq --print-uris --tar-only fio | cut -d ' ' -f 2)
     source=$archives/$source
@@ -253,7 +256,7 @@ make_image() {
     unpack_kernel "$compressed" "$work/image/vmlinux" || fail "the kernel in $compressed is packed in an unknown way"
     copy_modules "$tree" "$work/root" "$release" "$work/order"
     make_initrd "$work/root" "$work/order" "$work/image/initrd"
-    # Read-only, so without a journal and with little room.
+    # Read-only, so it needs no journal and little free space.
     mke2fs -q -t ext4 -O '^has_journal,^metadata_csum' -m 0 -E root_owner=0:0 -d "$work/root" "$work/image/root.ext4" \
         "$(($(du -sk "$work/root" | cut -f 1) * 5 / 4 + 16384))k" 2>/dev/null
     {
@@ -284,14 +287,14 @@ build() {
     say "building the guest in $cache"
     rm -rf "$work"
     mkdir -p "$work"
-    # In a shell of its own, because set -e has no effect where a status is asked for.
+    # In a separate shell, because set -e has no effect where the status is tested.
     if ! "$0" make-image "$work" >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         fail "the guest cannot be built: see $log"
     fi
     mv "$work/image" "$image"
     rm -rf "$work"
-    # The newest three stay, for other checkouts of the repository.
+    # Keeps the newest three, for other checkouts of the repository.
     find "$cache" -maxdepth 1 -name 'image-*' -printf '%T@ %p\n' | sort -rn | tail -n +4 | cut -d ' ' -f 2- | xargs -r rm -rf
     say "built in $((SECONDS - begin)) s"
 }
@@ -302,7 +305,7 @@ control=
 qemu=
 emulator=(qemu-system-x86_64)
 
-# Takes QEMU of the suite, with its own libraries, and fetches it if it is not there.
+# Selects the QEMU of the suite, with its own libraries. Fetches it on first use.
 newest_qemu() {
     local tree=$cache/qemu libraries
     (
@@ -314,7 +317,7 @@ newest_qemu() {
         mkdir -p "$cache/making/tree"
         private_apt "$suite"
         apt-get update -q >/dev/null
-        # Most of its packages, the C library among them, are none of the guest's.
+        # Most of its packages, including the C library, are not the guest's.
         fetch "$cache/making/packages" --no-install-recommends qemu-system-x86 >/dev/null
         unpack "$cache/making/packages" "$cache/making/tree"
         rm -rf "$tree"
@@ -330,10 +333,11 @@ clean_up() {
     if [ -n "$control" ]; then rm -rf "$control"; fi
 }
 
-# Boots once, and waits until the guest has ended or its time is over: boot ARGUMENTS... Sets `outcome`.
+# Boots once, and waits for the guest to end or to time out: boot ARGUMENTS... Sets `outcome`.
 boot() {
     local deadline=$((SECONDS + ${ZONAL_GUEST_BOOT:-120})) stage=boot status=0
-    # The output's port closes when standard input ends, so that is a pipe that does not. QEMU ends with this script.
+    # The output port closes at the end of standard input, so that is a pipe that stays open. QEMU is killed with this
+    # script.
     setpriv --pdeathsig KILL "${emulator[@]}" "$@" 0<>"$control/stdin" &
     qemu=$!
     while kill -0 "$qemu" 2>/dev/null; do
@@ -350,7 +354,7 @@ boot() {
         fi
         sleep 0.1
     done
-    # The shell says on standard error what it has killed.
+    # The shell reports killed processes on standard error.
     { wait "$qemu" || status=$?; } 2>/dev/null
     qemu=
     case $stage in
@@ -420,7 +424,7 @@ run() {
 
     local parameters=(
         console=ttyS0 loglevel=4 panic=-1
-        # Less work for an emulated processor, and checks of its clock that fail on a busy machine.
+        # Reduces the work of an emulated processor, and disables checks of its clock that fail on a busy machine.
         mitigations=off nokaslr audit=0 cryptomgr.notests no_timer_check tsc=reliable random.trust_cpu=on net.ifnames=0
         "$cmdline"
     )
@@ -450,8 +454,8 @@ run() {
         n=$((n + 1))
     done
 
-    # An emulated processor and a kernel that patches its own code race, so some boots die. A script that has begun
-    # may have changed something, so only the boot before it is tried again.
+    # With an emulated processor, some boots die in a race with the kernel's self-patching code. Only a boot without a
+    # started script is retried, since a script may have changed something.
     for ((n = 1; n <= boots_max; n++)); do
         boot "${machine[@]}" "${more[@]}"
         if [ -e "$control/began" ]; then break; fi
@@ -479,7 +483,7 @@ command=${1:-}
 [ $# -eq 0 ] || shift
 case $command in
 build | run | info) "$command" "$@" ;;
-# Of build only: with set -e, and what it says in a file.
+# Internal to build: runs with set -e and with its output in a file.
 make-image) make_image "$@" ;;
 *)
     sed -n '2,/^set -euo/ { /^set/d; s/^# \{0,1\}//; p }' "$0" >&2
