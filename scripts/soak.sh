@@ -1,42 +1,43 @@
 #!/usr/bin/env bash
-# The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for MINUTES (default
-# 10), in this order:
-#   whole      all cases of the tests of which `make test` takes a sample, however long that takes
+# The long campaigns, many times the work of `make test`: soak.sh [MINUTES [CAMPAIGN...]], MINUTES each (default 10), in
+# this order:
+#   whole      all cases of the tests that `make test` samples, regardless of MINUTES
 #   cuts       power cuts around every call to an image's file, with one thread and with several
-#   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
-#   units      power cuts at any call under units that carry many files: 2,500 cases of four at least
+#   files      power cuts at any call of a drive with a file system, including metadata, against a model of the synced state
+#   units      power cuts at any call under units of many files: at least 2,500 cases of four
 #   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
-#   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
-#              DAMAGE_CASES, however long that takes; also on drives with few active zones
-#   misplaced  blocks of an aged drive that are stale or another's, and writes that a fault plan loses or misdirects under a file
-#              system at work, each in three places: 3,000 cases at least
-#   kills      commands that change a file system in an image, of one file, a directory or an archive, killed at random moments:
-#              1,000, or KILLS, however long that takes
-#   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
-#   mounts     processes of mounts killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, however long
-#              that takes; mounts killed after each call that promises durability, 200 times each; a million names listed while
-#              others come and go; and a hundred writers for all of the minutes
-#   storm      every kind of request at once, from four threads
-#   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
-#   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
-#              ten million requests at least
-#   interference  the same with what callers, operators and drives do in addition to requests: parts, cancels, options, lost
-#              and restored zones, addresses at the ends of the numbers; four million requests at least
-#   hosts      several hosts of one served drive, with faults, lost connections and resets, against what the drive did; ten
-#              thousand seeds at least
-#   clients    cases of units, commands and sessions against a target, half of them such as no host sends; ten million at least
-#   disks      requests of a kernel, commands of an initiator, and rings and messages of a guest, half of them such as none sends; ten
-#              million at least
-#   model      the plug's queue, chains included, against its naive model
+#   damage     metadata with damaged bits, blocks and segments, and stores rolled back: 10,000 cases per place, or DAMAGE_CASES,
+#              regardless of MINUTES; also on drives with few active zones
+#   misplaced  stale or foreign blocks of an aged drive, and writes lost or misdirected by a fault plan under a working file
+#              system, each in three places: at least 3,000 cases
+#   kills      commands that change a file system in an image, on one file, a directory or an archive, killed at random moments:
+#              1,000, or KILLS, regardless of MINUTES
+#   killed     processes that use the file system library from three threads, killed at random moments: at least 2,000
+#   mounts     mount processes killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, regardless of
+#              MINUTES; mounts killed after each call that promises durability, 200 times each; a listing of a million names
+#              while others are created and removed; and a hundred writers for MINUTES
+#   storm      every kind of request concurrently, from four threads
+#   schedules  random schedules of whole flows of a volume; see docs/THREADS.md
+#   random     the whole stack on one thread, with faults and switches of the mode, against a model of its guarantees; at least
+#              ten million requests
+#   interference  like random, with other actions of callers, operators and drives: parts, cancels, options, lost and restored
+#              zones, addresses at the ends of the range; at least four million requests
+#   hosts      several hosts of one served drive, with faults, lost connections and resets, compared with the actions of the
+#              drive; at least ten thousand seeds
+#   clients    cases of units, commands and sessions against a target, half of them never sent by real hosts; at least ten million
+#   disks      requests of a kernel, commands of an initiator, and rings and messages of a guest, half of them never sent by real
+#              ones; at least ten million
+#   model      the plug's queue, including chains, against its naive model
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
-#              units, commands and sessions of hosts, tasks of initiators, messages and rings of guests, requests of ublk and of FUSE,
-#              and archives, a quarter of the minutes each; needs nightly and cargo-fuzz
-#   mutants    mutations that cargo-mutants makes of zonal-core and zonal-sim, drawn at random
-# What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
-# numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
-# is in out/soak-CAMPAIGN.txt with what repeats it.
+#              units, commands and sessions of hosts, tasks of initiators, messages and rings of guests, requests of ublk and
+#              of FUSE, and archives, a quarter of MINUTES each; needs nightly and cargo-fuzz
+#   mutants    random mutations of zonal-core and zonal-sim by cargo-mutants
+#
+# Each campaign has a row in docs/SOAK.md; those not run keep theirs. SEED (default 0) is the first seed: the same one
+# repeats the same work. A failure stops its campaign, is counted, and is described in out/soak-CAMPAIGN.txt with the
+# command to reproduce it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -50,7 +51,7 @@ all=(whole cuts files units store damage misplaced kills killed mounts storm sch
 declare -A rows=()
 failures=0
 
-# Notes a campaign: row NAME OPERATIONS SEEDS FAILURES.
+# Records a campaign: row NAME OPERATIONS SEEDS FAILURES.
 row() {
     local command="scripts/soak.sh $minutes $1"
     [ "$seed" = 0 ] || command="SEED=$seed $command"
@@ -75,7 +76,7 @@ mounts() {
 begin() { end=$(($(date +%s) + minutes * 60)); }
 lasts() { [ "$(date +%s)" -lt "$end" ]; }
 
-# A number with thin groups, for people.
+# A number with thousands separators.
 grouped() { sed ':a; s/\B[0-9]\{3\}\>/,&/; ta' <<<"$1"; }
 
 whole() {
@@ -136,7 +137,7 @@ store() {
             >"$out/soak-store.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
-    # Three places, four power cycles a case.
+    # Three places, four power cycles per case.
     row store "$(grouped $((12 * (at - seed)))) power cuts under the metadata store" "$seed..$at" $bad
 }
 
@@ -145,7 +146,7 @@ damage() {
     cargo test --release --quiet --package zonal-fs --test all --no-run || return 1
     ZONAL_SEED=$seed ZONAL_CASES=$cases cargo test --release --quiet --package zonal-fs --test all \
         -- --nocapture damage:: >"$said" 2>&1 || bad=1
-    # What the cases of all drives came to, and what was found wrong.
+    # Results of the cases on all drives, and defects found.
     counts=$(grep -o 'damage: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
         sed -E 's/([0-9]+) defects/defects: \1/' |
         awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d told by a read, %d mended by a repair, %d without the last batches, %d defects",
@@ -178,7 +179,7 @@ kills() {
     cargo test --release --quiet --package zonal-check --test kills --no-run || return 1
     ZONAL_KILL_SEED=$seed ZONAL_KILLS=$kills cargo test --release --quiet --package zonal-check --test kills \
         -- --nocapture >"$said" 2>&1 || bad=1
-    # What the commands that were killed left, of the three drives together.
+    # Results of the killed commands, for all three drives.
     counts=$(grep -o 'kills: .*; done' "$said" | grep -oE '(Before|After|Unfinished)\): [0-9]+' |
         awk -F'): ' '{ sum[$1] += $2 } END { printf "%d left all as it was, %d had done it, %d to be done again",
             sum["Before"], sum["After"], sum["Unfinished"] }')
@@ -208,7 +209,7 @@ storm() {
             >"$out/soak-storm.txt" 2>&1 || bad=1
         at=$((at + 1))
     done
-    # A round: six modes, two ways to complete, with and without zeroes, four threads of 20,000 requests.
+    # A round: six modes, two ways of completion, with and without zeroes, four threads of 20,000 requests each.
     row storm "$(grouped $(((at - seed) * 24 * 80000))) requests" "$seed..$at" $bad
 }
 
@@ -261,7 +262,7 @@ clients() {
     cargo test --release --quiet --package zonal-nvme --test all --no-run || return 1
     begin
     while { lasts || [ $cases -lt $least ]; } && [ $bad = 0 ]; do
-        # Units are the shortest of them: three times as many.
+        # Units are the shortest cases: three times as many.
         for kind in "units 3" "commands 1" "sessions 1"; do
             set -- $kind
             ZONAL_SEED=$((at * $2)) ZONAL_CASES=$((batch * $2)) cargo test --release --quiet --package zonal-nvme \
@@ -279,7 +280,7 @@ disks() {
     cargo test --release --quiet --package zonal-ublk --package zonal-scsi --package zonal-vhost --no-run || return 1
     begin
     while { lasts || [ $cases -lt $least ]; } && [ $bad = 0 ]; do
-        # The tests of each front, and how many cases of each: those of SCSI take the longest.
+        # Tests of each front, with the number of cases. Those of SCSI take the longest.
         for kind in "ublk lib arbitrary 100000" "scsi test=all arbitrary 5000" "vhost test=all random 25000"; do
             set -- $kind
             PROPTEST_RNG_SEED=$at PROPTEST_CASES=$4 cargo test --release --quiet --package "zonal-$1" "--$2" "$3" \
@@ -323,14 +324,14 @@ calibrate() {
         "$seed..$at" $bad
 }
 
-# Sets a variable to one of the values: pick NAME VALUES... Not by its output: a subshell does not move RANDOM on.
+# Sets a variable to one of the values: pick NAME VALUES... Not by output, because a subshell does not advance RANDOM.
 pick() {
     local name=$1
     shift $((1 + RANDOM % ($# - 1)))
     printf -v "$name" %s "$1"
 }
 
-# A drive, a few hundred MiB in zones that fill up soon, and a load for it, into `create` and `load`.
+# Chooses a drive, a few hundred MiB in zones that fill up soon, and a load for it, in `create` and `load`.
 pick_load() {
     local capacity open conventional append personality bs rw depth jobs io_size max_open mode
     local number=$((RANDOM << 15 | RANDOM))
@@ -347,11 +348,11 @@ pick_load() {
     pick max_open 4 8
     pick mode per-zone per-zone append direct zone-lock qd1 pipelined
     [ "$open" = 4 ] && max_open=4
-    # Without native append there is no mode for it.
+    # The mode requires native append.
     [ "$append" = 0 ] && [ "$mode" = append ] && mode=per-zone
     create=(create "$image" --size 512M --zone-size 16M --zone-capacity "$capacity" --zone-nr-conv "$conventional"
         --zone-max-open "$open" --zone-append-max-sectors "$append" --personality "$personality")
-    # An image promises no order; recovery has to put up with what that does to a window.
+    # An image guarantees no order, so a window exercises recovery.
     load=(bench --force --device "$image" --name=soak --randseed="$number" --thread --group_reporting
         --zonemode=zbd --verify=crc32c --offset=8z --size=24z --rw="$rw" --bs="$bs" --iodepth="$depth"
         --numjobs="$jobs" --io_size="$io_size" --max_open_zones="$max_open" --write-mode "$mode")
@@ -389,8 +390,8 @@ fuzz() {
     row fuzz "$(grouped "$runs") inputs" "libFuzzer's own" $bad
 }
 
-# A mutation that is missed may be one that changes nothing that can be seen: it is counted, and not called a failure. One whose tests do
-# not end is undecided.
+# A missed mutation may have no observable effect, so it is counted but not a failure. A mutation that makes tests time
+# out is undecided.
 mutants() {
     . scripts/tool.sh
     tool cargo-mutants
@@ -399,7 +400,7 @@ mutants() {
     timeout --signal=INT --kill-after=60 $((minutes * 60)) cargo mutants --package zonal-core --package zonal-sim --shuffle --colors never \
         --output "$out" >"$out/soak-mutants.txt" 2>&1
     status=$?
-    # Some were missed, the tests of some did not end, the time was over.
+    # Some were missed, some tests timed out, or out of time.
     case $status in 0 | 2 | 3 | 124 | 130) ;; *) bad=1 ;; esac
     lines() { cat "$said/$1.txt" 2>/dev/null | grep -c . || true; }
     local judged="$(lines caught) caught, $(lines missed) missed"
@@ -408,14 +409,14 @@ mutants() {
         "new ones each time" $bad
 }
 
-# The rows of this run, and the table's own for campaigns that it left out.
+# Rows of this run, and the existing rows of other campaigns.
 write_table() {
     local campaign
     {
         echo '# Soak'
         echo
-        echo 'What the long campaigns of `scripts/soak.sh` came to the last time that each was run. The command gives the'
-        echo 'minutes; how much fits depends on the machine and on what else it does.'
+        echo 'Results of the long campaigns of `scripts/soak.sh`, each from its last run. The command includes the minutes;'
+        echo 'the amount of work done in them depends on the machine and its load.'
         echo
         echo '| campaign | operations | seeds | failures | command |'
         echo '|---|---|---|---|---|'
