@@ -1,16 +1,16 @@
-# Everything one does with this repository. `make` alone lists it.
+# All tasks of this repository. `make` alone lists them.
 
-# Where rustup puts cargo, for a shell that was opened before.
+# rustup's directory of cargo, for shells started before its installation.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO ?= cargo
 # Length of each campaign of `make soak`, in minutes.
 MINUTES ?= 10
-# Seconds that `make fuzz` spends on each target.
+# Duration of `make fuzz` for each target, in seconds.
 SECONDS ?= 60
-# Program of which `make docs` writes the reference, and the directory for it.
+# Program and output directory of `make docs`.
 ZONAL ?= target/release/zonal
 DOCS ?= out/docs
-# Where `make install` puts the program.
+# Prefix of `make install`.
 PREFIX ?= /usr/local
 
 .PHONY: help setup build install docs fio lint test features check check-for guest loom run bench against experiments instructions soak fuzz clean
@@ -21,7 +21,7 @@ help: ## List the targets
 setup: ## Install what is missing: toolchain, fio and its examples, QEMU, a browser for the tests of report pages
 	@scripts/setup.sh $(SETUP)
 
-# These need no programs that only tests use.
+# These do not need the programs used only by tests.
 run against experiments: SETUP = run
 
 build: ## Build the program, optimised
@@ -35,7 +35,7 @@ docs: build ## Write manual pages and the help of every command and topic to out
 	$(ZONAL) man --dir $(DOCS)/man/man1
 	$(ZONAL) help --all > $(DOCS)/reference.md
 
-fio: setup ## Build the fio engine, optimised, for the fio that is installed
+fio: setup ## Build the fio engine, optimised, for the installed fio
 	scripts/fio-engine.sh
 
 lint: ## Check the format and run clippy; warnings are errors
@@ -51,7 +51,7 @@ check: test ## Run everything: `make test`, then the full lane, about three hour
 check-for: setup ## Run the parts of the full lane that are due since .ci/checked, 40 minutes at most
 	scripts/check.sh --for
 
-features: ## Run clippy on each set of features that is built by itself, and build the documentation; warnings are errors
+features: ## Run clippy on each separately built set of features, and build the documentation; warnings are errors
 	$(CARGO) clippy --package zonal-fs --lib -- -D warnings
 	$(CARGO) clippy --package zonal --no-default-features --lib --examples -- -D warnings
 	$(CARGO) clippy --workspace --features zonal-io/loom --test loom -- -D warnings
@@ -73,21 +73,21 @@ run: setup build ## Run the main job: a simulated disk in two write modes, fio's
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
 
-against: setup build ## Time the paths of the write path against an earlier commit, COMMIT=..., run in turn with this one
+against: setup build ## Compare the speed of the write path with an earlier commit, COMMIT=..., run alternately with this one
 	scripts/against.sh $(COMMIT)
 
-experiments: setup build ## Make the published experiments of experiments/ again; tables beside the published figures, in out/
+experiments: setup build ## Reproduce the published experiments of experiments/; tables beside the published figures, in out/
 	scripts/experiments.sh
 
-instructions: setup ## Count the instructions of a request on each path with valgrind; more than 10% above docs/instructions is an error
+instructions: setup ## Count the instructions per request on each path with valgrind; fails above docs/instructions plus 10%
 	scripts/instructions.sh
 
-soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
+soak: setup build ## Run the long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
 fuzz: setup ## Fuzz all parsers and protocols, SECONDS each (default 60); needs nightly and cargo-fuzz
 	scripts/fuzz.sh $(SECONDS)
 
-clean: ## Remove what was built and what the runs left in out/
+clean: ## Remove all build products and the results in out/
 	$(CARGO) clean
 	rm -rf out

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Compares `zonal serve` with the nvmf target of SPDK: against-spdk.sh SPDK ROUNDS [SECONDS]. SPDK is a built tree of it, outside of
-# this one. Both targets have a device without data, poll on core 0, and are driven by SPDK's perf on core 1, over one I/O queue with
-# blocks of 4 KiB. The two are measured in turn. A line for each load: operations a second of each, medians of the rounds, and the
-# ratio. Of zonal the ordinary namespace is used, as random writes are none of a zoned one. It runs in a network namespace of its own
-# with congestion control cubic, so it needs root. With C2H_SUCCESS=false SPDK's target sends a completion after the data of each read, as
-# zonal does on queues with flow control, which the queue of SPDK's perf is.
+# Compares `zonal serve` with the nvmf target of SPDK: against-spdk.sh SPDK ROUNDS [SECONDS]. SPDK is a built source
+# tree of it, outside of this one. Both targets serve a device without data, poll on core 0, and are driven by SPDK's
+# perf on core 1 through one I/O queue with blocks of 4 KiB. They are measured alternately. Prints the medians of
+# operations per second for each load, and their ratio. On the side of zonal, the conventional namespace is used,
+# because a zoned one cannot be written at random. Needs root, for a network namespace of its own with congestion
+# control cubic. With C2H_SUCCESS=false SPDK's target sends a completion after the data of each read, as zonal does on
+# queues with flow control, such as those of SPDK's perf.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spdk=$1 rounds=${2:-3} seconds=${3:-2}

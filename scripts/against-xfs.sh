@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Compares `zonal mount` with the zoned XFS of Linux: against-xfs.sh [KIND...], of the kinds zonal and xfs. Each has drives of its own, which
-# `zonal serve` exports and the Linux of scripts/guest.sh attaches: 64 zones of 8 MiB and, for XFS's metadata, 40 conventional ones. On the first drive nothing
-# fails (plain); the second answers in the time of a disk of SMR (disk). On the others one write to a sequential zone fails with a medium error (medium),
-# or its zone turns read-only (read-only). Prints a table of what each load took and of the bytes that the drive was given for
-# each byte, as it counts them, and what the write that failed cost. The guest's processor is emulated: rates are of use
-# beside each other only. DRIVES names some of the drives. crates/zonal-check/tests/guest/beside.py has the loads.
+# Compares `zonal mount` with Linux's zoned XFS: against-xfs.sh [KIND...], with the kinds zonal and xfs. Each kind has
+# its own drives, exported by `zonal serve` and attached by the Linux of scripts/guest.sh: 64 zones of 8 MiB and, for
+# XFS's metadata, 40 conventional ones. The first drive has no faults (plain); the second has the timing of an SMR disk
+# (disk). On the others, one write to a sequential zone fails with a medium error (medium), or its zone becomes
+# read-only (read-only). Prints a table with the duration of each load, the write amplification as counted by the drive,
+# and the consequences of the failed write. The guest's processor is emulated, so rates can only be compared with each
+# other. DRIVES selects drives. The loads are in crates/zonal-check/tests/guest/beside.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

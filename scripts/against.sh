@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Times the paths of the write path against those of an earlier commit, by default the release before: 2432272. Builds that
-# commit once in out/, with the paths of this tree, runs both programs in turn, and prints for each path the median time of
-# a request and the median of the ratios. Paths that the commit does not have are left out.
-# against.sh [COMMIT [PATH...]]
+# Compares the speed of the write path with that of an earlier commit, by default the last release: 2432272. Builds that
+# commit once in out/, with the benchmark of this tree, runs both programs alternately, and prints the median time per
+# request and the median ratio for each path. Paths missing in that commit are skipped. against.sh [COMMIT [PATH...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=out
@@ -21,7 +20,7 @@ cargo build --quiet --release --package zonal-check --bin instructions
 now=${CARGO_TARGET_DIR:-target}/release/instructions
 then=$tree/target/release/instructions
 
-# Nanoseconds a request, start and opening included: with this many requests they do not count.
+# Nanoseconds per request, including start and opening, which are negligible with this many requests.
 requests=${REQUESTS:-5000000}
 time_of() {
     local begin end

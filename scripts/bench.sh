@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the write path: a table of ratios within one run, kept in out/bench.txt, and the same as JSON in out/bench.json.
+# Measures the write path. Writes a table of ratios within one run to out/bench.txt, and as JSON to out/bench.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

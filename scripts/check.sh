@@ -2,15 +2,16 @@
 # The full lane, in parts: tests that are too slow for `make test`.
 #
 #   check.sh [PART...]        run these parts, or all; a part may be a pattern such as 'guest-*'
-#   check.sh --for [COMMIT]   run the parts that are due for the changes since COMMIT, or since they last passed. Parts that do not fit
-#                             into CHECK_SECONDS (default 2400) are listed last and stay due.
+#   check.sh --for [COMMIT]   run the parts that are due for the changes since COMMIT, or since they last passed. Parts that do not
+#                             fit into CHECK_SECONDS (default 2400) are listed at the end and stay due.
 #   check.sh --due [COMMIT]   print the parts that are due
-#   check.sh --due-of FILE... print the parts that concern these files
+#   check.sh --due-of FILE... print the parts concerned by these files
 #
-# .ci/checked has the commit on which all parts passed, in its first line, and in lines `PART COMMIT` parts that passed on a later one.
+# The first line of .ci/checked is the commit on which all parts passed. Lines `PART COMMIT` name parts that passed on a
+# later one.
 #
-# Two tables of docs/HACKING.md say what there is: `## Parts of the full lane` has each part with its seconds and its command,
-# `## Which tests for which change` has paths with their parts. A file without a row concerns all parts.
+# The parts are defined by two tables in docs/HACKING.md: `## Parts of the full lane` has the duration and the command
+# of each part, and `## Which tests for which change` maps paths to parts. A file without a row concerns all parts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,7 +41,7 @@ while IFS=$'\t' read -r name takes what _; do
 done < <(table "Parts of the full lane")
 [ ${#parts[@]} -gt 0 ] || fail "$page has no parts"
 
-# Prefixes of paths and the parts of each, in two arrays.
+# Path prefixes and the parts of each, in two arrays.
 prefixes=() concerns=()
 while IFS=$'\t' read -r paths _ names; do
     [ "$names" != none ] || names=
@@ -53,7 +54,7 @@ while IFS=$'\t' read -r paths _ names; do
 done < <(table "Which tests for which change")
 [ ${#prefixes[@]} -gt 0 ] || fail "$page has no paths"
 
-# The parts that concern the files on standard input, in the order of the table.
+# Parts concerned by the files on standard input, in the order of the table.
 due_of() {
     local file i known name
     declare -A due=()
@@ -69,7 +70,7 @@ due_of() {
     for name in "${parts[@]}"; do [ -z "${due[$name]:-}" ] || echo "$name"; done
 }
 
-# Files that differ from a commit, those that are not tracked yet among them.
+# Files that differ from a commit, including untracked ones.
 changed() {
     local git=(git -c core.quotePath=false)
     if "${git[@]}" rev-parse --quiet --verify "$1^{commit}" >/dev/null; then
@@ -80,7 +81,7 @@ changed() {
     fi
 }
 
-# The parts that are due, one a line: due [COMMIT].
+# Parts that are due, one per line: due [COMMIT].
 due() {
     local name since default
     declare -A base=() of=()
@@ -95,7 +96,7 @@ due() {
     fi
     local files
     for since in $(printf '%s\n' "${base[@]}" | sort -u); do
-        files=$(changed "$since") || fail "git does not say what changed since $since"
+        files=$(changed "$since") || fail "git cannot list the changes since $since"
         of[$since]=" $([ -z "$files" ] || due_of <<<"$files" | tr '\n' ' ')"
     done
     for name in "${parts[@]}"; do
@@ -103,7 +104,7 @@ due() {
     done
 }
 
-# Ends the part that runs, which is a process group of its own, and this script.
+# Ends the running part, which is a process group of its own, and this script.
 running=
 stop() {
     trap - INT TERM
@@ -113,7 +114,7 @@ stop() {
 }
 trap stop INT TERM
 
-# Runs a part for so many seconds at most: run PART SECONDS. Returns 124 if that was too short for it.
+# Runs a part with a time limit: run PART SECONDS. Returns 124 if the limit was exceeded.
 run() {
     local begin=$SECONDS status=0
     current=$1
@@ -123,7 +124,7 @@ run() {
     running=$!
     set +m
     wait "$running" || status=$?
-    # Its children may have outlived it.
+    # Its children may still be running.
     kill -KILL -- "-$running" 2>/dev/null || true
     running=
     echo "== $1: $((SECONDS - begin)) s, status $status"
@@ -150,7 +151,7 @@ case ${1:-} in
         list=$(due "${2:-}")
         mapfile -t wanted < <([ -z "$list" ] || echo "$list")
         ;;
-    -*) fail "unknown option $1; $0 says in its first lines what there is" ;;
+    -*) fail "unknown option $1; the first lines of $0 list all options" ;;
     *)
         wanted=()
         for pattern in "${@:-*}"; do
@@ -169,7 +170,7 @@ declare -A done=()
 for name in "${wanted[@]}"; do
     [ -z "${done[$name]:-}" ] || continue
     done[$name]=1
-    # A part that takes three times as long as it should hangs, or has become slow: that is a failure, and no lack of time.
+    # A part that takes three times its usual duration hangs or has become slow: that is a failure, not a lack of time.
     limit=$((3 * seconds[$name] + 60))
     is_short=
     if [ -n "${budget:-}" ]; then

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks licences and sources of all dependencies by deny.toml, and their versions against RustSec's advisories, with cargo-deny. Where the
-# advisories cannot be fetched, those that were fetched before are used; without any, the last line says that they were not checked.
+# Checks licences and sources of all dependencies according to deny.toml, and their versions against RustSec's
+# advisories, with cargo-deny. If the advisories cannot be fetched, the last fetched ones are used; without any, the
+# last line says that the versions were not checked.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/tool.sh

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes published experiments again, each a folder of experiments/: experiments.sh [--tiny] [--rounds N] [NAME...]. Prints a
-# table of each beside the published figures and leaves it in out/, as text and as JSON with the commands to repeat a row.
+# Reproduces published experiments, each in a directory of experiments/: experiments.sh [--tiny] [--rounds N] [NAME...].
+# Prints the results beside the published figures and stores them in out/, as text and as JSON with the commands to
+# repeat each row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage="usage: scripts/experiments.sh [--tiny] [--rounds N] [NAME...]
-Makes published experiments again: those named, or all but s4-whole-disk and s0-kernel. experiments/README.md says what each is and how
-long it takes. --rounds: how often each row is measured, by default 3; --tiny: only to see that they run. The tables are
+Reproduces published experiments: the named ones, or all except s4-whole-disk and s0-kernel. experiments/README.md describes each of
+them and its duration. --rounds: measurements per row, default 3; --tiny: a quick run to check that they work. The tables are
 left in out/."
 for argument in "$@"; do
     case $argument in

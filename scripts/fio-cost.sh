@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a request costs more in the fio engine than in fio's own null engine: both in turn in one run of fio, with the same
-# job on zones of the same size, several rounds, medians and spread in nanoseconds of a request.
+# Cost of a request in the fio engine compared with fio's own null engine, measured alternately in one run of fio with
+# the same job and zone size. Prints medians and spread over several rounds, in nanoseconds per request.
 #
 #   scripts/fio-cost.sh [ROUNDS [MILLISECONDS]]   default 15 rounds of 300 ms
 set -euo pipefail
@@ -13,7 +13,7 @@ case $engine in /*) ;; *) engine=$PWD/$engine ;; esac
 size=64G
 zone=256M
 
-# One job: job NAME ENGINE-OPTIONS...
+# Adds a job: job NAME ENGINE-OPTIONS...
 job() {
     local name=$1
     shift
@@ -43,7 +43,7 @@ measure() {
             if (!count["null"] || count["null"] != count["zonal"]) { print "fio-cost: fio did not finish" > "/dev/stderr"; exit 1 }
             n = count["null"]
             sorted("null", a); sorted("zonal", b)
-            # Neighbours are compared, not halves of the run.
+            # Compares adjacent runs, not halves of the whole.
             for (i = 1; i <= n; i++) ns["more", i] = ns["zonal", i] - ns["null", i]
             count["more"] = n; sorted("more", c)
             printf "%-26s %21s %21s %21s\n", label, cell(a, n), cell(b, n), cell(c, n)

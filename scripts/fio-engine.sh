@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the fio engine for the fio that is installed, as target/PROFILE/fio-zonal.so, and prints its path.
+# Builds the fio engine for the installed fio as target/PROFILE/fio-zonal.so, and prints its path.
 #
 #   PROFILE   release (the default) or dev
-#   SANITIZE  address: the C part is checked by AddressSanitizer; the engine is then fio-zonal-address.so
+#   SANITIZE  address: check the C part with AddressSanitizer; the engine is then fio-zonal-address.so
 #
-# What it needs of fio's source, the headers, is fetched once through apt and kept in out/fio-source.
+# The headers of fio's source are fetched once through apt and kept in out/fio-source.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -27,7 +27,7 @@ version=$(fio --version)
 
 headers=out/fio-source/$version
 
-# The source package through apt, with settings of our own: Debian's sources as the system has them, as source packages.
+# Fetches the source package through apt with separate settings: Debian's sources of this system, as source packages.
 fetch() {
     local apt=$1 from file options
     command -v apt-get >/dev/null || fail "the headers of $version come through apt, which is not here; put its source into $headers"
@@ -50,7 +50,7 @@ fetch() {
     tar -xf "$apt"/fio_*.orig.tar.?z -C "$apt/fio" --strip-components=1
 }
 
-# The configuration that the headers expect. Of what it finds out nothing changes a structure that the engine uses.
+# Creates the configuration that the headers need. None of its results changes a structure used by the engine.
 configure() {
     (cd "$1" && ./configure >configure.log 2>&1) || fail "fio's configure failed; see $1/configure.log"
 }
@@ -62,18 +62,18 @@ if [ ! -e "$headers/config-host.h" ]; then
     trap 'rm -rf "$work"' EXIT
     fetch "$work"
     configure "$work/fio"
-    # Whole or not at all, also when two do it at a time.
+    # Atomically, so that concurrent runs are safe.
     mv -T "$work/fio" "$headers" 2>/dev/null || [ -e "$headers/config-host.h" ] || fail "cannot move the source to $headers"
 fi
 
-# With the tests, all libraries of the workspace: these have the features that the tests' have, and most are built. --locked and no
-# word to the registry: what is needed was fetched with the rest of the workspace.
+# With the tests, builds all libraries of the workspace: they share features with the tests and are mostly built
+# already. --locked prevents access to the registry, since all dependencies were fetched with the workspace.
 selected=(--package zonal-fio)
 [ "$profile" = dev ] && selected=(--workspace --lib)
 cargo build --quiet --locked "${selected[@]}" --profile "$profile" >&2
 engine=$folder/fio-zonal${SANITIZE:+-$SANITIZE}.so
 new=$engine.$$
-# -z nodelete: fio unloads an engine with its last job, but a thread's variables have destructors here.
+# -z nodelete: fio unloads an engine after its last job, but thread-local variables have destructors here.
 "${CC:-cc}" -shared -fPIC -O2 -g -std=gnu11 -Wall -Werror -fvisibility=hidden ${SANITIZE:+-fsanitize=$SANITIZE} \
     -D_GNU_SOURCE -include "$headers/config-host.h" -DZONAL_FIO_VERSION="\"$version\"" \
     -isystem "$headers" -Ifio -o "$new" fio/engine.c "$folder/libzonal_fio.a" \

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay. Those of hosts,
+# Fuzzes every target for the given number of seconds, starting from the corpora of the tests. The targets for hosts,
 # initiators, guests, kernels and archives have none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-# Optimisation at link time would take a minute for each target.
+# Link-time optimisation would take a minute per target.
 export CARGO_PROFILE_RELEASE_LTO=off
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 

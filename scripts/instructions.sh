@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Instructions a request costs on the paths without faults, and how many of them are locked, counted by callgrind: the
-# difference between a program that makes N and a program that makes 2N. Prints them beside the committed ones of this
-# architecture, docs/instructions/ARCH.txt, and fails where a path costs more than 10% above those, or locks more. What the
-# device takes is among them: of the three locked ones of a write in line it takes one. The table has in each line the path, its
-# instructions and the locked ones. They are counted without optimisation at link time (profile `counted`), which takes some
-# more of them away. instructions.sh --bless writes the counts into the table, --if-there does nothing without valgrind.
+# Counts the instructions per request on the fault-free paths with callgrind, and the locked ones among them, as the
+# difference between a program with N requests and one with 2N. Prints them beside the stored counts of this
+# architecture, docs/instructions/ARCH.txt, and fails if a path exceeds them by more than 10%, or has more locked ones.
+# The device's share is included: one of the three locked instructions of an inline write. Each line of the table has
+# the path, its instructions and the locked ones. Link-time optimisation is disabled (profile `counted`), as it removes
+# some of them. instructions.sh --bless stores the counts in the table; --if-there does nothing without valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,15 +23,15 @@ for tool in valgrind objdump; do
     echo "instructions are not counted: $tool is not installed"
     exit
 done
-# An incremental build is divided and optimised in another way.
+# Incremental builds are partitioned and optimised differently.
 CARGO_INCREMENTAL=0 cargo build --quiet --profile counted --package zonal-check --bin instructions
 
-# Where the program's locked instructions are: an exchange with memory is one without saying so.
+# Addresses of the program's locked instructions. An exchange with memory is implicitly locked.
 locks=$(objdump --disassemble --no-show-raw-insn "$program" |
     awk '/\tlock |\txchg .*\(/ { sub(":", "", $1); print "0x" $1 }')
 
-# Instructions and locked instructions of a number of requests along a path. The line after `calls=` is what the callee
-# costs, which has lines of its own.
+# Total instructions and locked instructions of a number of requests along a path. The line after `calls=` is the cost
+# of the callee, which has lines of its own.
 collected() {
     valgrind --tool=callgrind --dump-instr=yes --compress-pos=no --compress-strings=no \
         --callgrind-out-file=/dev/fd/3 "$program" "$1" "$2" 3>&1 >/dev/null 2>&1 |
@@ -43,13 +43,13 @@ collected() {
             END { printf "%.0f %.0f\n", all, locked }' <(echo "$locks") -
 }
 
-# Requests of a path. A run of a job calibrates a clock first, which takes eight million instructions more or less, as the
-# clock converges: this many requests drown it.
+# Number of requests for a path. A job first calibrates a clock, which takes eight million instructions more or less
+# until it converges; this many requests make that negligible.
 requests() {
     case $1 in job) echo 1000000 ;; *) echo 10000 ;; esac
 }
 
-# A path, and the instructions and locked instructions of a request.
+# A path, with its instructions and locked instructions per request.
 count_path() {
     local path=$1 count once twice locked_once locked_twice
     count=$(requests "$path")
@@ -59,7 +59,7 @@ count_path() {
         'BEGIN { printf "%s %.0f %.2f\n", path, n / count, locked / count }'
 }
 
-# A count is the same whatever runs beside it.
+# Counts do not depend on other load, so paths are counted in parallel.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 paths=$("$program")

@@ -1,4 +1,4 @@
-# What the scripts share. Sourced from the root of the repository.
+# Common functions of the scripts. Sourced from the root of the repository.
 
 # The program under test.
 zonal=${ZONAL:-${CARGO_TARGET_DIR:-target}/release/zonal}
@@ -14,25 +14,25 @@ fail() {
 [ -x "$zonal" ] || fail "$zonal is not built; run make build"
 mkdir -p "$out"
 
-# The machine that numbers come from, in one line.
+# Description of the machine for results, in one line.
 machine() {
     local cpu
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
     echo "$(nproc) x ${cpu:-$(uname -m)}, Linux $(uname -r), $("$zonal" --version)"
 }
 
-# Sum of the bytes that the jobs of a JSON report moved: bytes read|write FILE.
+# Total bytes transferred by the jobs of a JSON report: bytes read|write FILE.
 bytes() {
     awk -v key="\"$1\": {" 'index($0, key) { getline; gsub(/[^0-9]/, ""); sum += $0 } END { printf "%d\n", sum }' "$2"
 }
 
-# MB/s that the jobs of a JSON report wrote: rate FILE.
+# Write rate of the jobs of a JSON report in MB/s: rate FILE.
 rate() {
     awk '/"write": \{/ { inside = 1 } inside && /"bw_bytes"/ { gsub(/[^0-9]/, ""); sum += $0; inside = 0 }
          END { printf "%.0f\n", sum / 1e6 }' "$1"
 }
 
-# Runs jobs, keeps both reports in out/, and prints what they come to: bench NAME ARGUMENTS...
+# Runs jobs, stores both reports in out/, and prints the summary: bench NAME ARGUMENTS...
 bench() {
     local name=$1
     shift
@@ -43,7 +43,7 @@ bench() {
     }
 }
 
-# The lines of a text report that say what the jobs come to.
+# Summary lines of a text report.
 summary() {
     grep -E '^ +(READ|WRITE): |^Verify' "$out/$1.txt" | sed 's/^ */  /'
 }

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The main job: what a 30 TB disk would do in two write modes, simulated; then fio's own zoned jobs on an emulated drive, a
-# verified load from several threads, and the write modes side by side. Takes less than a minute and leaves its reports in
-# out/; the drive is removed at the end.
+# The main job: simulates a 30 TB disk in two write modes, then runs fio's own zoned jobs on an emulated drive, a
+# verified load from several threads, and a comparison of the write modes. Takes less than a minute and leaves its
+# reports in out/; the drive is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 image=$out/main.zonal
-# Longest run of one job, in seconds. fio's random write runs for three minutes otherwise.
+# Maximum runtime of a job, in seconds. fio's random write would run for three minutes.
 runtime=1
-# Rounds of the comparison of write modes: one alone gives no ratio.
+# Rounds of the comparison of write modes. A single one gives no ratio.
 rounds=5
-# Room that the drive may come to take, with the page cache's speed as the limit of that run.
+# Space that the drive may take, limited by the page cache's speed in that run.
 need_mib=6144
 
 trap 'rm -f "$image"' EXIT
@@ -25,7 +25,7 @@ if [ -n "${FIO_EXAMPLES:-}" ]; then
 elif command -v dpkg >/dev/null; then
     mapfile -t examples < <(dpkg -L fio-examples 2>/dev/null | grep -E '/zbd-[^/]*\.fio$' | sort -r)
 fi
-# Where documentation is not installed, as in small containers, make setup unpacks them here.
+# On systems that do not install documentation, such as small containers, make setup unpacks it here.
 [ -e "${examples[0]:-}" ] || examples=("$out"/fio-examples/usr/share/doc/fio/examples/zbd-*.fio)
 [ -e "${examples[0]:-}" ] || fail "fio's examples are not there; install fio-examples or set FIO_EXAMPLES to their directory"
 
@@ -40,7 +40,7 @@ rehearse() {
         printf "  %-34s %8d %8d %7.2fx %11d %8d %7.2fx\n", what, a, b, b / a, p, q, q / p }'
 }
 
-# The tables of several rounds as one, ratios to the first mode of each job: compare FILE...
+# Combines the tables of several rounds, with ratios to the first mode of each job: compare FILE...
 compare() {
     awk '
         function middle(values, n,    i, j, t) {
@@ -59,7 +59,7 @@ compare() {
             if (!($1 in first)) first[$1] = key
             iops[key, round] = $4; commands[key, round] = $8
         }
-        # Jobs that share a device share its commands: their table has one figure a mode.
+        # Jobs on the same device share its commands: their table has one figure per mode.
         /^cmds\/write, all jobs of a mode: / {
             sub(/^[^:]*: /, "")
             n = split($0, each, ", ")
@@ -84,7 +84,7 @@ compare() {
 }
 
 machine
-step "Rehearsal: a 30 TB SMR disk that is not here, MB/s; one write a zone against one of the whole drive at a time"
+step "Rehearsal: a simulated 30 TB SMR disk, MB/s; one write at a time per zone, or one on the whole drive"
 printf '  %-34s %26s %29s\n' "" "simulated" "published in 2026"
 printf '  %-34s %8s %8s %8s %11s %8s %8s\n' "1 MiB writes" per-zone qd1 ratio per-zone qd1 ratio
 rehearse s0-depth-1 iodepth=1 experiments/s0-depth/jobs.fio seqw1M "one job, in order, depth 1" 244 245
@@ -92,7 +92,7 @@ rehearse s0-depth-32 iodepth=32 experiments/s0-depth/jobs.fio seqw1M "one job, i
 rehearse s0-depth-128 iodepth=128 experiments/s0-depth/jobs.fio seqw1M "one job, in order, depth 128" 112 246
 rehearse s0-zones-8 max_open_zones=8 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 8 zones" 90 120
 rehearse s0-zones-128 max_open_zones=128 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 128 zones" 55 99
-echo "  what these are and how far off: scripts/experiments.sh s0-depth s0-zones, docs/SIM.md"
+echo "  for details and errors see scripts/experiments.sh s0-depth s0-zones, and docs/SIM.md"
 bench s0 --device sim:smr-hdd-30t --write-mode per-zone,qd1 --set iodepth=128 --report "$out/s0.html" \
     experiments/s0-depth/jobs.fio 2>/dev/null
 
@@ -139,13 +139,13 @@ summary verify
 verified=$(sed -n 's/^Verify.*: \([0-9]*\) blocks.*/\1/p' "$out/verify.txt")
 [ "${verified:-0}" -gt 0 ] || fail "nothing was verified"
 
-# A small drive in memory: pages that the machine has not touched before would cost more than the write path.
+# A small drive in memory: page faults would cost more than the write path.
 for device in null:size=64G,zone_size=256M,complete=poll,preserves_write_order=1 \
     ram:size=256M,zone_size=16M,preserves_write_order=1; do
     kind=${device%%:*}
     step "Write modes on $device"
     echo "  4 KiB writes: sequential at depth 16; to random zones at depth 8 from two threads"
-    echo "  $rounds rounds of 0.2 s, the modes in turn: medians, and from the least to the most of all rounds"
+    echo "  $rounds rounds of 0.2 s, the modes in turn: medians, and the range of all rounds"
     tables=()
     for round in $(seq "$rounds"); do
         bench "modes-$kind-$round" --device "$device" \
@@ -166,4 +166,4 @@ for name in s0 fill verify "${ran[@]}"; do
 done
 echo
 echo "Open $out/s0.html in a browser: the simulated disk in both write modes."
-echo "README.md goes on with a drive of your own; docs/BENCH.md explains the reports."
+echo "README.md continues with a drive of your own; docs/BENCH.md explains the reports."

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Mutates the lines of zonal-core and zonal-sim changed since COMMIT with cargo-mutants: mutants.sh [COMMIT], by default the commit of
-# `check.sh --for` or .ci/checked. Draws as many mutations as MUTANTS_SECONDS (default 600) allow, and prints those that no test catches. These are for
-# the author to read, and no failure: a program cannot tell a missing test from a mutation that changes nothing that can be seen.
-# out/mutants.out has the details.
+# Mutation tests with cargo-mutants of the lines of zonal-core and zonal-sim changed since COMMIT: mutants.sh [COMMIT],
+# by default the commit of `check.sh --for` or .ci/checked. Tries as many random mutations as fit into MUTANTS_SECONDS
+# (default 600), and prints the ones missed by all tests. They are meant for the author and are not a failure: a program
+# cannot distinguish a missing test from a mutation without an observable effect. Details are in out/mutants.out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/tool.sh
@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 since=${1:-${CHECK_SINCE:-$(head -n 1 .ci/checked)}}
 tool cargo-mutants
 mkdir -p out
-# As cargo-mutants reads it, whatever git is set to; with files that are not tracked yet, by an index of their own.
+# In the format expected by cargo-mutants, independently of git's settings. Untracked files are included by means of a
+# separate index.
 index=$(mktemp)
 trap 'rm -f "$index"' EXIT
 cp "$(git rev-parse --git-path index)" "$index"
@@ -21,11 +22,11 @@ if [ ! -s out/mutants.diff ]; then
     echo "nothing of zonal-core and zonal-sim has changed since $since"
     exit
 fi
-# A mutation recompiles its own crate only.
+# A mutation recompiles only its own crate.
 status=0
 CARGO_INCREMENTAL=1 timeout --foreground --signal=INT --kill-after=60 "${MUTANTS_SECONDS:-600}" cargo mutants --package zonal-core \
     --package zonal-sim --in-diff out/mutants.diff --shuffle --colors never --output out || status=$?
-# 2: some were missed, 3: the tests of some did not end, 124 and 130: the time was over.
+# 2: some were missed, 3: some tests timed out, 124 and 130: out of time.
 case $status in 0 | 2 | 3 | 124 | 130) ;; *) exit $status ;; esac
 lines() { grep -c . "out/mutants.out/$1.txt" 2>/dev/null || true; }
 judged=$(($(lines caught) + $(lines missed)))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Other people's programs on a mount, by hand: all of stress-ng's file-system class, and backups of /usr/include by restic, borg,
-# rsync and cp, which are verified, restored and compared. Then the mount ends, and fsck reads all data. programs.sh [SECONDS]: how
-# long each stressor runs (default 4). Needs root, and the packages stress-ng, restic, borgbackup and rsync.
+# Other people's programs on a mount, to be run by hand: stress-ng's whole file-system class, and backups of
+# /usr/include by restic, borg, rsync and cp, which are verified, restored and compared. At the end the mount is
+# detached, and fsck reads all data. programs.sh [SECONDS]: duration of each stressor (default 4). Needs root, and the
+# packages stress-ng, restic, borgbackup and rsync.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -16,7 +17,7 @@ trap 'umount -q -l "$home/m" || true; rm -rf "$home"' EXIT
 cd "$home"
 export HOME=$home RESTIC_PASSWORD=zonal BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes
 
-# Runs a program whose output counts only if it fails.
+# Runs a program and shows its output only if it fails.
 does() {
     "$@" >"$home/output" 2>&1 || { echo "FAILED: $*" >&2; tail -20 "$home/output" >&2; exit 1; }
 }
@@ -26,7 +27,7 @@ does() {
 mkdir m
 "$zonal" mount image:d.img m --daemon --log log >/dev/null
 
-# Bind mounts and drivers of their own are no matter of a file system.
+# Bind mounts and pseudo file systems do not concern this file system.
 does stress-ng --class filesystem --exclude bind-mount,binderfs --sequential 2 --timeout "${seconds}s" --temp-path "$home/m" --verify
 echo "stress-ng: passed; skipped: $(sed -n 's/.*\[[0-9]*\] \([a-z-]*\): .*skipping.*/\1/p' output | sort -u | paste -sd' ')"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and is not there; says in one line what it cannot install. `setup.sh run` leaves out what only
-# tests need.
+# Installs missing requirements for building and testing, and lists those it cannot install in one line. `setup.sh run`
+# omits those only needed for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,8 +8,8 @@ missing=()
 with_tests=true
 [ "${1:-}" = run ] && with_tests=false
 
-# Runs apt-get once no other apt is at work, such as the one that keeps a new machine up to date. Only the lock of dpkg has a time-out of its
-# own, so for those of the lists and archives it tries again, for ten minutes.
+# Runs apt-get once no other apt is running, such as the automatic update of a new machine. Only dpkg's lock has a
+# time-out, so for those of lists and archives this retries for ten minutes.
 apt() {
     local said end=$((SECONDS + 600))
     until said=$(LC_ALL=C apt-get -q -o DPkg::Lock::Timeout=600 "$@" 2>&1 >/dev/null); do
@@ -25,7 +25,7 @@ is_debian_root() {
     [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
 }
 
-# Debian packages by a file or program that shows that they are there.
+# Debian packages, detected by a file or program of each.
 packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 command -v fio >/dev/null || packages+=(fio)
@@ -35,21 +35,21 @@ have_examples() {
 }
 have_examples || packages+=(fio-examples)
 if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
-    # Newer Debian releases have it; where they do not, see below.
+    # Newer Debian releases have it; otherwise see below.
     if is_debian_root && apt-cache show rustup >/dev/null 2>&1; then packages+=(rustup); fi
 fi
 if $with_tests; then
-    # Counts instructions, where it can be had.
+    # Counts instructions. Optional.
     if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
-    # Programs that the tests run on a mount.
+    # Programs run by tests on a mount.
     for program in git rsync sqlite3; do
         if is_debian_root && ! command -v "$program" >/dev/null; then packages+=("$program"); fi
     done
-    # Mounts for users who are not root.
+    # Mounts for users other than root.
     if is_debian_root && ! command -v fusermount3 >/dev/null; then packages+=(fuse3); fi
-    # Opens the report pages in the tests.
+    # Opens the report pages in tests.
     if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
-    # What scripts/guest.sh makes its machine with, and emulates it on: programs and the packages that have them.
+    # Requirements of scripts/guest.sh to build and emulate its machine, as programs with their packages.
     if [ "$(uname -m)" = x86_64 ]; then
         for pair in qemu-system-x86_64=qemu-system-x86 mke2fs=e2fsprogs cpio=cpio depmod=kmod xz=xz-utils zstd=zstd \
             setpriv=util-linux flock=util-linux; do
@@ -62,33 +62,34 @@ if [ "${#packages[@]}" -gt 0 ]; then
         echo "setup: installing ${packages[*]}"
         export DEBIAN_FRONTEND=noninteractive
         install() { apt install -y --no-install-recommends "${packages[@]}"; }
-        # A new machine has no lists of packages, or old ones.
+        # A new machine may have no package lists, or outdated ones.
         if ! install 2>/dev/null && ! { apt update && install; }; then exit 1; fi
     else
-        missing+=("the Debian packages ${packages[*]}, or what they are called here")
+        missing+=("the Debian packages ${packages[*]}, or their equivalents")
     fi
 fi
-# A system that leaves documentation out has the package now, but not its files.
+# A system without documentation now has the package, but not its files.
 if ! have_examples && is_debian_root; then
     mkdir -p out/fio-examples
     (cd out/fio-examples && apt download fio-examples && dpkg-deb -x fio-examples_*.deb . &&
         rm fio-examples_*.deb) || missing+=("fio-examples")
 fi
 
-# With this mode every distribution has it; small containers leave it to root.
+# All distributions use this mode; small containers restrict it to root.
 if $with_tests && is_debian_root && [ -e /dev/fuse ] && [ "$(stat -c %a /dev/fuse)" != 666 ]; then chmod 666 /dev/fuse; fi
 
 PATH="$PATH:$HOME/.cargo/bin"
-# rustup reads rust-toolchain.toml and installs what it names; a toolchain without rustup has to be new enough.
+# rustup reads rust-toolchain.toml and installs that toolchain. Without rustup, the installed toolchain must be new
+# enough.
 if command -v rustup >/dev/null; then
     rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install >/dev/null
 elif ! command -v cargo >/dev/null; then
-    missing+=("Rust with rustup, as https://rustup.rs says")
+    missing+=("Rust with rustup, see https://rustup.rs")
 fi
 if command -v cargo >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || missing+=("rustfmt")
     cargo clippy --version >/dev/null 2>&1 || missing+=("clippy")
-    # Other people's tests of file systems, which are run as programs.
+    # Third-party file system tests, run as programs.
     for tool in $($with_tests && echo fsx=0.3.2 pjdfstest=0.2.2); do
         [ -x "out/tools/bin/${tool%=*}" ] ||
             { echo "setup: building $tool" && cargo install --quiet --locked --root out/tools "${tool%=*}@${tool#*=}" >/dev/null 2>&1; } ||

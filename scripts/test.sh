@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The quick lane, which passes before a change lands: test.sh. Prints how long each step and the slowest tests took.
+# The quick lane, required for every change: test.sh. Prints the duration of each step and of the slowest tests.
 #
-# test.sh --full SELECTOR... builds and runs tests of the full lane instead, one program at a time; docs/HACKING.md has the selectors
-# in its table of parts, such as zonal-fs/waiting.
+# test.sh --full SELECTOR... builds and runs tests of the full lane instead, one program at a time. The selectors, such
+# as zonal-fs/waiting, are in the table of parts in docs/HACKING.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p out
@@ -15,7 +15,7 @@ if [ "${1:-}" = --full ]; then
 fi
 
 steps=
-# Runs a step and notes its seconds: step NAME COMMAND...
+# Runs a step and records its duration: step NAME COMMAND...
 step() {
     local name=$1 begin=$SECONDS
     shift

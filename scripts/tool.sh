@@ -1,9 +1,9 @@
-# Tools that only some scripts need, built into out/tools when they are first asked for. Sourced from the root of the repository.
+# Tools needed by only some scripts, built into out/tools on first use. Sourced from the root of the repository.
 
 PATH="$PATH:$HOME/.cargo/bin"
 PATH="$PWD/out/tools/bin:$PATH"
 
-# Puts a program of a crate of the same name on the path: tool NAME[=VERSION].
+# Adds a program from the crate of the same name to the PATH: tool NAME[=VERSION].
 tool() {
     local name=${1%=*} version=
     [ "$name" = "$1" ] || version=@${1#*=}
