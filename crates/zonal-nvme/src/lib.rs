@@ -1,12 +1,14 @@
 //! NVMe over TCP with the Zoned Namespace command set.
 //!
-//! [`wire`] has the formats, [`status`] the one table from errors to statuses, [`subsystem`] what is exported and the
-//! controllers of its hosts. [`connection`] is one queue: bytes in, bytes out, without a socket or a clock of its own.
-//! [`server`] is the thin driver that owns sockets and threads. [`host`] is the other side: drives of other targets as devices.
+//! [`wire`] defines the formats and [`status`] the mapping from errors to statuses. [`subsystem`]
+//! holds the exported volume and the controllers of its hosts. [`connection`] implements one queue
+//! as bytes in and bytes out, without a socket or a clock. [`server`] is the thin driver that owns
+//! sockets and threads. [`host`] is the initiator side: drives of other targets as devices.
 //!
-//! Clauses are cited as `Base` (NVM Express Base Specification 2.1) and `TCP` (NVMe/TCP Transport Specification 1.1); those of
-//! commands as `NVM` (NVM Command Set Specification 1.1) and `ZNS` (Zoned Namespace Command Set Specification 1.2). What is left
-//! out or not obeyed stands in `exceptions.txt`, with the reason.
+//! Citations: `Base` is the NVM Express Base Specification 2.1, `TCP` the NVMe/TCP Transport
+//! Specification 1.1, `NVM` the NVM Command Set Specification 1.1 and `ZNS` the Zoned Namespace
+//! Command Set Specification 1.2. `exceptions.txt` lists the clauses that are not implemented or
+//! not followed, with the reasons.
 
 #![forbid(unsafe_code)]
 

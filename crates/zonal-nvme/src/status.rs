@@ -1,11 +1,11 @@
-//! Statuses, and the one table from errors to them.
+//! Status codes, and the single mapping from errors to them.
 //!
-//! Every error of a zone's state or position has `DNR`: a host that sent the command again would get the same answer
-//! (ZNS 2.1.1.2; Linux sends again what has no `DNR`).
+//! Every error about a zone's state or position sets `DNR`, because a retry would fail again (ZNS
+//! 2.1.1.2). Linux retries commands that fail without `DNR`.
 
 use zonal_core::{DeviceError, RequestError, ZoneError};
 
-/// A command's status (Base 4.2.3): type, code, and whether it is of no use to send the command again.
+/// Status of a command (Base 4.2.3): type, code, and the Do Not Retry bit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
     kind: u8,
@@ -18,68 +18,68 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status { kind: $kind, code: $code, is_final: $is_final };)*
 
-            /// Every status with a name.
+            /// All named statuses.
             pub const ALL: &'static [Status] = &[$(Status::$name),*];
         }
     };
 }
 
 statuses! {
-    /// The command has succeeded.
+    /// Success.
     SUCCESS = (0, 0x00, false);
     /// The opcode is not supported.
     INVALID_OPCODE = (0, 0x01, true);
-    /// A field has a value that it may not have.
+    /// A field has an invalid value.
     INVALID_FIELD = (0, 0x02, true);
     /// The controller failed.
     INTERNAL_ERROR = (0, 0x06, true);
-    /// The host asked for the command's end.
+    /// The host aborted the command.
     ABORT_REQUESTED = (0, 0x07, true);
     /// The command's queue was deleted.
     ABORTED_QUEUE_DELETED = (0, 0x08, true);
     /// There is no such namespace.
     INVALID_NAMESPACE = (0, 0x0B, true);
-    /// The command comes too early.
+    /// The command is out of sequence.
     SEQUENCE_ERROR = (0, 0x0C, true);
-    /// The data pointer's length is not the command's.
+    /// The length in the data pointer does not match the command.
     DATA_LENGTH_INVALID = (0, 0x0F, true);
-    /// The data pointer's type is none that the transport has.
+    /// The transport does not support this type of data pointer.
     SGL_TYPE_INVALID = (0, 0x11, true);
     /// The data pointer's offset lies outside the capsule.
     SGL_OFFSET_INVALID = (0, 0x16, true);
-    /// The controller's time to keep alive is out of its range.
+    /// The keep alive timeout is out of range.
     KEEP_ALIVE_INVALID = (0, 0x19, true);
-    /// The namespace may not be written.
+    /// The namespace is write-protected.
     WRITE_PROTECTED = (0, 0x20, true);
-    /// Nothing was carried out; it may be sent again.
+    /// The command was not executed and may be retried.
     INTERRUPTED = (0, 0x21, false);
-    /// Data were damaged between host and target.
+    /// Data was corrupted between host and target.
     TRANSIENT_TRANSPORT_ERROR = (0, 0x22, false);
-    /// Blocks beyond the namespace's end.
+    /// The range extends beyond the end of the namespace.
     LBA_OUT_OF_RANGE = (0, 0x80, true);
-    /// The device is not there.
+    /// The device is not available.
     NOT_READY = (0, 0x82, true);
 
-    /// More commands to abort than the controller takes at once.
+    /// Too many Abort commands outstanding.
     ABORT_LIMIT = (1, 0x03, true);
-    /// More requests for events than the controller keeps.
+    /// Too many event requests outstanding.
     EVENT_LIMIT = (1, 0x05, true);
     /// There is no such log page.
     INVALID_LOG_PAGE = (1, 0x09, true);
-    /// The feature's value is kept until the controller's end only.
+    /// The feature cannot be saved: its value lasts as long as the controller.
     FEATURE_NOT_SAVEABLE = (1, 0x0D, true);
-    /// The feature keeps its value.
+    /// The feature cannot be changed.
     FEATURE_NOT_CHANGEABLE = (1, 0x0E, true);
-    /// The format of the connect command is unknown.
+    /// Unknown format of the Connect command.
     CONNECT_FORMAT = (1, 0x80, true);
-    /// The controller has no room.
+    /// No free controller or queue.
     CONNECT_BUSY = (1, 0x81, false);
-    /// A parameter of the connect command is wrong.
+    /// Invalid parameter of the Connect command.
     CONNECT_INVALID = (1, 0x82, true);
-    /// The command is for queues of the other kind.
+    /// The command is not valid on this type of queue.
     INVALID_QUEUE_TYPE = (1, 0x85, true);
 
-    /// The command goes beyond its zone, or beyond what can be written of it.
+    /// The command crosses the boundary of its zone, or its writable capacity.
     ZONE_BOUNDARY = (1, 0xB8, true);
     /// The zone is full.
     ZONE_FULL = (1, 0xB9, true);
@@ -87,57 +87,57 @@ statuses! {
     ZONE_READ_ONLY = (1, 0xBA, true);
     /// The zone is offline.
     ZONE_OFFLINE = (1, 0xBB, true);
-    /// The write does not begin at the zone's pointer.
+    /// The write does not start at the write pointer.
     ZONE_INVALID_WRITE = (1, 0xBC, true);
-    /// No active zone is left.
+    /// No active zone resources are left.
     TOO_MANY_ACTIVE = (1, 0xBD, true);
-    /// No open zone is left.
+    /// No open zone resources are left.
     TOO_MANY_OPEN = (1, 0xBE, true);
-    /// The zone's state does not allow the action.
+    /// The zone's state does not permit the action.
     ZONE_TRANSITION = (1, 0xBF, true);
 
-    /// The medium failed a write.
+    /// Write error of the medium.
     WRITE_FAULT = (2, 0x80, true);
-    /// The medium failed a read.
+    /// Read error of the medium.
     READ_ERROR = (2, 0x81, true);
 }
 
 impl Status {
-    /// Bit 15 of the field: the host is not to send the command again.
+    /// Do Not Retry, as bit 14 of [`number`](Status::number).
     pub const DNR: u16 = 0x4000;
 
-    /// The code with its type, as hosts print it: bits 10:0, and `DNR`.
+    /// Type and code as printed by hosts (bits 10:0), with `DNR`.
     pub const fn number(self) -> u16 {
         (self.kind as u16) << 8 | self.code as u16 | if self.is_final { Status::DNR } else { 0 }
     }
 
-    /// The field of a completion: above the phase tag, which is zero over fabrics.
+    /// Status field of a completion. The phase tag below it is zero over fabrics.
     pub const fn field(self) -> u16 {
         self.number() << 1
     }
 
-    /// The status of a completion's field (Base 4.2.3): as a host takes it.
+    /// Decodes the status field of a completion (Base 4.2.3).
     pub const fn from_field(field: u16) -> Status {
         let number = field >> 1;
         Status { kind: (number >> 8 & 7) as u8, code: number as u8, is_final: number & Status::DNR != 0 }
     }
 
-    /// Whether the two are one status, whether or not it is of use to send the command again.
+    /// True if type and code are equal, regardless of `DNR`.
     pub const fn is_like(self, other: Status) -> bool {
         self.kind == other.kind && self.code == other.code
     }
 
-    /// Whether it is of no use to send the command again.
+    /// True if the command must not be retried.
     pub const fn is_final(self) -> bool {
         self.is_final
     }
 
-    /// Whether it is that of success.
+    /// True for success.
     pub const fn is_ok(self) -> bool {
         self.kind == 0 && self.code == 0
     }
 
-    /// What a request that failed answers.
+    /// Status of a failed request.
     pub fn of_request(error: &RequestError, is_read: bool) -> Status {
         match *error {
             RequestError::NotAtWritePointer { .. }
@@ -152,10 +152,10 @@ impl Status {
             | RequestError::Invalid(_) => Status::INVALID_FIELD,
             RequestError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
             RequestError::WouldWait => Status::INTERRUPTED,
-            // The zone was reset or finished while the write waited: it has no place any more.
+            // The zone was reset or finished while the write waited, so its position is gone.
             RequestError::Aborted { .. } => Status::ZONE_INVALID_WRITE,
             RequestError::NoSlot { .. } => Status::TOO_MANY_ACTIVE,
-            // A part of it, or all, may be there: sent again it would be there twice.
+            // Some or all of the data may be on the medium; a retry could write it twice.
             RequestError::FateUnknown { error, .. }
             | RequestError::InPart { error, .. }
             | RequestError::TornAppend { error, .. } => match Status::of_device(error, is_read) {
@@ -168,7 +168,7 @@ impl Status {
         }
     }
 
-    /// What a command that the device failed answers.
+    /// Status of a command that failed at the device.
     pub fn of_device(error: DeviceError, is_read: bool) -> Status {
         match error {
             DeviceError::Zone(error) => Status::of_zone(error),
@@ -178,14 +178,14 @@ impl Status {
             DeviceError::Medium | DeviceError::Os(_) if is_read => Status::READ_ERROR,
             DeviceError::Medium | DeviceError::Os(_) => Status::WRITE_FAULT,
             DeviceError::Busy | DeviceError::UnitAttention => Status::INTERRUPTED,
-            // Whether it was carried out is not known: sent again it would be carried out twice.
+            // The command may have been executed; a retry could execute it twice.
             DeviceError::Aborted | DeviceError::TimedOut => Status::INTERNAL_ERROR,
             DeviceError::Gone => Status::NOT_READY,
             DeviceError::OpenedForReading => Status::WRITE_PROTECTED,
         }
     }
 
-    /// What a zone's refusal answers.
+    /// Status of a command refused by a zone.
     pub fn of_zone(error: ZoneError) -> Status {
         match error {
             ZoneError::InvalidWrite => Status::ZONE_INVALID_WRITE,
@@ -205,7 +205,7 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// ZNS 4.1.2, in the numbers that hosts print.
+    /// ZNS 4.1.2, with the numbers as printed by hosts.
     #[test]
     fn refusals_of_zones_have_the_standards_numbers_and_are_final() {
         let table = [

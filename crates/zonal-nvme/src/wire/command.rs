@@ -1,26 +1,26 @@
-//! Entries of submission and completion queues, and the numbers in them.
+//! Submission and completion queue entries, and their opcodes.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where a command's data are (Base 4.3.2).
+/// Data pointer of a command (Base 4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Sgl {
     /// Offset in the command's capsule.
     pub address: U64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: U32,
     /// Zero.
     pub reserved: [u8; 3],
-    /// Type in the upper half, subtype in the lower one.
+    /// Type in the upper half, subtype in the lower half.
     pub kind: u8,
 }
 
 impl Sgl {
-    /// A data block with an offset: the data are in the capsule.
+    /// Data block with an offset: the data is in the capsule.
     pub const IN_CAPSULE: u8 = 0x01;
-    /// A data block of the transport: the controller asks for the data, or sends them.
+    /// Transport data block: the controller requests or sends the data.
     pub const TRANSPORT: u8 = 0x5A;
 }
 
@@ -28,31 +28,31 @@ impl Sgl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Sqe {
-    /// What to do: see [`admin`], [`io`] and [`fabrics`].
+    /// Opcode: see [`admin`], [`io`] and [`fabrics`].
     pub opcode: u8,
-    /// Fused operation in bits 1:0, kind of data pointer in bits 7:6.
+    /// Fused operation in bits 1:0, data pointer type in bits 7:6.
     pub flags: u8,
-    /// The host's number.
+    /// Command identifier chosen by the host.
     pub cid: U16,
-    /// The namespace. Of a fabrics command, its type in the lowest byte.
+    /// Namespace. For a fabrics command, its type in the lowest byte.
     pub nsid: U32,
     /// Dwords 2 and 3.
     pub cdw2: [U32; 2],
-    /// No metadata here.
+    /// Metadata pointer, unused.
     pub metadata: U64,
-    /// Where the data are.
+    /// Data pointer.
     pub data: Sgl,
     /// Dwords 10 to 15.
     pub cdw: [U32; 6],
 }
 
 impl Sqe {
-    /// In dword 12: a write is durable when it is answered.
+    /// Force Unit Access in dword 12: a write is durable when completed.
     pub const FUA: u32 = 1 << 30;
 
-    /// A command without data. Of a fabrics command, `nsid` is its type.
+    /// Command without data. For a fabrics command, `nsid` is its type.
     pub fn new(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
-        // Over fabrics data pointers are SGLs, also where there are no data (Base 4.1.1).
+        // Fabrics commands always use SGLs, even without data (Base 4.1.1).
         const SGL: u8 = 0x40;
         Sqe {
             opcode,
@@ -66,14 +66,14 @@ impl Sqe {
         }
     }
 
-    /// The same with this number of bytes that the transport moves.
+    /// Sets the length of data moved by the transport.
     #[must_use]
     pub fn with_data(mut self, len: u32) -> Sqe {
         self.data.len = len.into();
         self
     }
 
-    /// The same with this number of bytes in the capsule.
+    /// Sets the length of in-capsule data.
     #[must_use]
     pub fn with_capsule(mut self, len: u32) -> Sqe {
         (self.data.len, self.data.kind) = (len.into(), Sgl::IN_CAPSULE);
@@ -83,17 +83,17 @@ impl Sqe {
     /// Dword `n`, from 10 to 15.
     ///
     /// # Panics
-    /// If there is no such dword.
+    /// For any other `n`.
     pub fn dword(&self, n: usize) -> u32 {
         self.cdw[n - 10].get()
     }
 
-    /// Dwords 10 and 11: the first logical block.
+    /// First logical block, from dwords 10 and 11.
     pub fn lba(&self) -> u64 {
         u64::from(self.dword(10)) | u64::from(self.dword(11)) << 32
     }
 
-    /// Puts the first logical block there.
+    /// Sets the first logical block.
     pub fn set_lba(&mut self, lba: u64) {
         (self.cdw[0], self.cdw[1]) = ((lba as u32).into(), ((lba >> 32) as u32).into());
     }
@@ -103,19 +103,19 @@ impl Sqe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Cqe {
-    /// Dwords 0 and 1: what the command returns.
+    /// Command-specific result, dwords 0 and 1.
     pub result: U64,
-    /// Entries of the submission queue that the controller has taken, modulo its size.
+    /// Submission queue head: entries taken by the controller, modulo the queue size.
     pub sq_head: U16,
     /// Zero over fabrics.
     pub sq: U16,
-    /// The host's number.
+    /// Command identifier.
     pub cid: U16,
     /// Status in bits 15:1.
     pub status: U16,
 }
 
-/// Opcodes of the admin queue (Base 3.1.3.4).
+/// Admin opcodes (Base 3.1.3.4).
 pub mod admin {
     #![allow(missing_docs, reason = "the names are the standard's")]
     pub const GET_LOG_PAGE: u8 = 0x02;
@@ -127,7 +127,7 @@ pub mod admin {
     pub const KEEP_ALIVE: u8 = 0x18;
 }
 
-/// Opcodes of I/O queues (NVM 3.2, ZNS 3.3).
+/// I/O opcodes (NVM 3.2, ZNS 3.3).
 pub mod io {
     #![allow(missing_docs, reason = "the names are the standard's")]
     pub const FLUSH: u8 = 0x00;
@@ -140,7 +140,7 @@ pub mod io {
     pub const ZONE_MANAGEMENT_RECEIVE: u8 = 0x7A;
     pub const ZONE_APPEND: u8 = 0x7D;
 
-    /// Whether it is of the Zoned Namespace command set alone.
+    /// True if the opcode exists only in the Zoned Namespace command set.
     pub const fn is_of_zones(opcode: u8) -> bool {
         matches!(opcode, ZONE_MANAGEMENT_SEND | ZONE_MANAGEMENT_RECEIVE | ZONE_APPEND)
     }
@@ -149,7 +149,7 @@ pub mod io {
 /// Fabrics commands (Base 6).
 pub mod fabrics {
     #![allow(missing_docs, reason = "the names are the standard's")]
-    /// The one opcode; the type is in the namespace's first byte.
+    /// Opcode of all fabrics commands. Their type is in the first byte of the namespace field.
     pub const OPCODE: u8 = 0x7F;
     pub const PROPERTY_SET: u8 = 0x00;
     pub const CONNECT: u8 = 0x01;

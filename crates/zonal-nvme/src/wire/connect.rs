@@ -1,21 +1,21 @@
-//! The connect command (Base 6.3).
+//! Connect command (Base 6.3).
 
 use super::{Sqe, fabrics};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Data of a connect command.
+/// Data of a Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ConnectData {
-    /// The host's identifier.
+    /// Host identifier.
     pub host: [u8; 16],
-    /// The controller, or [`ConnectData::ANY_CONTROLLER`].
+    /// Controller number or [`ConnectData::ANY_CONTROLLER`].
     pub cntlid: U16,
     pub(crate) reserved_18: [u8; 238],
-    /// Name of the subsystem.
+    /// NQN of the subsystem.
     pub subsystem: [u8; 256],
-    /// Name of the host.
+    /// NQN of the host.
     pub host_nqn: [u8; 256],
     pub(crate) reserved_768: [u8; 256],
 }
@@ -23,29 +23,29 @@ pub struct ConnectData {
 const _: () = assert!(size_of::<ConnectData>() == 1024);
 
 impl ConnectData {
-    /// No controller has this number, which asks for a new one.
+    /// Requests a new controller; not a valid controller number.
     pub const ANY_CONTROLLER: u16 = 0xFFFF;
 }
 
-/// What a connect command asks for.
+/// Parameters of a Connect command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectCommand {
-    /// Version of the format: 0.
+    /// Record format: 0.
     pub format: u16,
-    /// The queue: 0 is the admin queue.
+    /// Queue number; 0 is the admin queue.
     pub qid: u16,
-    /// Entries of the submission queue, at least one.
+    /// Entries of the submission queue, at least 1.
     pub entries: u32,
-    /// Whether the host looks at the head of its submission queue.
+    /// True if the host uses submission queue flow control.
     pub has_flow_control: bool,
-    /// Time to keep the controller alive, in milliseconds; 0 is no limit.
+    /// Keep alive timeout in milliseconds; 0 means none.
     pub keep_alive: u32,
 }
 
 impl ConnectCommand {
     const NO_FLOW_CONTROL: u32 = 1 << 18;
 
-    /// Of a command whose type is Connect.
+    /// Decodes a command; `None` if it is not a Connect.
     pub fn parse(sqe: &Sqe) -> Option<ConnectCommand> {
         (sqe.opcode == fabrics::OPCODE && sqe.nsid.get() as u8 == fabrics::CONNECT).then(|| ConnectCommand {
             format: sqe.dword(10) as u16,
@@ -56,7 +56,7 @@ impl ConnectCommand {
         })
     }
 
-    /// Puts it into a command.
+    /// Encodes the parameters into a command.
     pub fn emit(&self, sqe: &mut Sqe) {
         let flow = if self.has_flow_control { 0 } else { ConnectCommand::NO_FLOW_CONTROL };
         (sqe.opcode, sqe.nsid) = (fabrics::OPCODE, u32::from(fabrics::CONNECT).into());

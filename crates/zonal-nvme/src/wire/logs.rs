@@ -3,30 +3,30 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An entry of the error log (Base 5.1.12.1.2).
+/// Entry of the error log (Base 5.1.12.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Errors up to this one; 0: no entry.
+    /// Number of errors up to this one; 0 marks an unused entry.
     pub count: U64,
-    /// The queue, and the command's number there.
+    /// Submission queue.
     pub sqid: U16,
-    /// See `sqid`.
+    /// Command identifier on that queue.
     pub cid: U16,
-    /// The completion's status field.
+    /// Status field of the completion.
     pub status: U16,
-    /// The field to blame; all ones: none.
+    /// Location of the invalid field; all ones if none.
     pub location: U16,
     /// First logical block.
     pub lba: U64,
-    /// The namespace.
+    /// Namespace.
     pub nsid: U32,
     pub(crate) reserved_28: [u8; 1],
-    /// The transport: 3 is TCP.
+    /// Transport type: 3 is TCP.
     pub transport: u8,
-    /// The command set, and the opcode.
+    /// Command set.
     pub csi: u8,
-    /// See `csi`.
+    /// Opcode.
     pub opcode: u8,
     pub(crate) reserved_32: [u8; 31],
     /// Version of the entry: 1 has opcode and command set.
@@ -39,16 +39,16 @@ pub struct ErrorEntry {
 pub struct HealthLog {
     /// Critical warnings.
     pub critical: u8,
-    /// Temperature in Kelvin.
+    /// Composite temperature in Kelvin.
     pub temperature: U16,
-    /// Spare that is left, and of how little is warned, in percent.
+    /// Available spare in percent.
     pub spare: u8,
-    /// See `spare`.
+    /// Warning threshold of `spare` in percent.
     pub spare_min: u8,
-    /// Life that is used, in percent.
+    /// Percentage of life used.
     pub used: u8,
     pub(crate) reserved_6: [u8; 26],
-    /// Thousands of 512 bytes that were read, rounded up.
+    /// Data units read, each 1000 times 512 bytes, rounded up.
     pub units_read: U128,
     /// Data units written.
     pub units_written: U128,
@@ -57,14 +57,14 @@ pub struct HealthLog {
     /// Write commands.
     pub writes: U128,
     pub(crate) reserved_96: [u8; 16],
-    /// Times that it was switched on.
+    /// Power cycles.
     pub power_cycles: U128,
-    /// Hours since.
+    /// Power-on hours.
     pub power_on_hours: U128,
     pub(crate) reserved_144: [u8; 16],
-    /// Errors of the medium.
+    /// Media errors.
     pub media_errors: U128,
-    /// Entries that the error log has had.
+    /// Total entries of the error log, including overwritten ones.
     pub error_entries: U128,
     pub(crate) reserved_192: [u8; 320],
 }
@@ -73,7 +73,7 @@ pub struct HealthLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FirmwareLog {
-    /// The slot in use.
+    /// Active slot.
     pub slot: u8,
     pub(crate) reserved_1: [u8; 7],
     /// Revision in slot 1.
@@ -81,48 +81,48 @@ pub struct FirmwareLog {
     pub(crate) reserved_16: [u8; 496],
 }
 
-/// Head of the discovery log (Base 5.1.12.3.1).
+/// Header of the discovery log (Base 5.1.12.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DiscoveryHeader {
-    /// Changes of the log.
+    /// Generation counter.
     pub generation: U64,
-    /// Entries.
+    /// Number of entries.
     pub records: U64,
-    /// Version of the format: 0.
+    /// Record format: 0.
     pub format: U16,
     pub(crate) reserved_18: [u8; 1006],
 }
 
-/// An entry of the discovery log (Base 5.1.12.3.1, TCP 3.1).
+/// Entry of the discovery log (Base 5.1.12.3.1, TCP 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DiscoveryEntry {
-    /// 3: TCP.
+    /// Transport type: 3 is TCP.
     pub transport: u8,
-    /// 1: IPv4, 2: IPv6.
+    /// Address family: 1 is IPv4, 2 is IPv6.
     pub family: u8,
-    /// 2: a subsystem, 3: the discovery subsystem itself.
+    /// Subsystem type: 2 is an NVM subsystem, 3 the discovery subsystem itself.
     pub kind: u8,
-    /// Flow control of queues can be left out (bit 2).
+    /// Submission queue flow control can be disabled (bit 2).
     pub requirements: u8,
-    /// The port's number.
+    /// Port identifier.
     pub port: U16,
-    /// The controller; all ones: the subsystem makes one.
+    /// Controller number; all ones: allocated at connect.
     pub cntlid: U16,
-    /// Entries of the admin queue at most.
+    /// Maximum entries of the admin queue.
     pub admin_entries: U16,
     /// Flags.
     pub flags: U16,
     pub(crate) reserved_12: [u8; 20],
-    /// Port of TCP.
+    /// TCP port.
     pub service: [u8; 32],
     pub(crate) reserved_64: [u8; 192],
-    /// The subsystem's name.
+    /// NQN of the subsystem.
     pub subsystem: [u8; 256],
     /// Address.
     pub address: [u8; 256],
-    /// Security of the connection: 0 is none.
+    /// Transport security: 0 is none.
     pub security: u8,
     pub(crate) reserved_769: [u8; 255],
 }
@@ -131,17 +131,17 @@ pub struct DiscoveryEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ChangedZoneList {
-    /// Zones of the list, or [`ChangedZoneList::TOO_MANY`].
+    /// Number of zones in the list, or [`ChangedZoneList::TOO_MANY`].
     pub count: U16,
     pub(crate) reserved_2: [u8; 6],
-    /// First blocks of the zones.
+    /// First logical block of each zone.
     pub starts: [U64; ChangedZoneList::MAX],
 }
 
 impl ChangedZoneList {
-    /// Zones of a list at most.
+    /// Maximum zones in the list.
     pub const MAX: usize = 511;
-    /// More zones than a list has room for have changed.
+    /// More zones changed than fit in the list.
     pub const TOO_MANY: u16 = 0xFFFF;
 }
 

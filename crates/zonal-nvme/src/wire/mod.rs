@@ -1,9 +1,11 @@
-//! The formats of the wire: little-endian, without padding.
+//! Wire formats, little-endian and without padding.
 //!
-//! On the first level are views: types that lie in memory as the bytes do, and check nothing ([`Sqe`], [`Cqe`], the units of
-//! [`pdu`], identify structures, log pages, reports). Their fields `reserved_N` are the bytes from `N` on that are reserved, or that
-//! neither side uses. On the second are checked values with fields of their own, which are parsed from bytes and emitted as bytes
-//! ([`DataPointer`], [`ConnectCommand`], [`GetLogPage`], [`ZoneSend`], [`ZoneReceive`]). Both sides of a connection use the same.
+//! The lower level consists of views: types with the memory layout of the bytes and no checks
+//! ([`Sqe`], [`Cqe`], the units of [`pdu`], identify structures, log pages, reports). Fields named
+//! `reserved_N` are the bytes from offset `N` on that are reserved or unused by both sides. The
+//! upper level consists of checked values that are parsed from bytes and emitted as bytes
+//! ([`DataPointer`], [`ConnectCommand`], [`GetLogPage`], [`ZoneSend`], [`ZoneReceive`]). Target and
+//! host share both.
 
 mod command;
 mod connect;
@@ -31,17 +33,17 @@ pub use zones::{ReportHeader, ReportedZone};
 
 use crc_fast::CrcAlgorithm;
 
-/// The digest of a header or of data: CRC-32C (TCP 3.3.1.1).
+/// Header or data digest: CRC-32C (TCP 3.3.1.1).
 pub fn digest(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// A text as a field that is filled with zeroes. A longer one is cut.
+/// Text field padded with zeroes. Longer text is truncated.
 pub fn zero_ended<const N: usize>(text: impl AsRef<[u8]>) -> [u8; N] {
     filled(text.as_ref(), 0)
 }
 
-/// A text as a field that is filled with blanks. A longer one is cut.
+/// Text field padded with blanks. Longer text is truncated.
 pub fn padded<const N: usize>(text: impl AsRef<[u8]>) -> [u8; N] {
     filled(text.as_ref(), b' ')
 }
@@ -52,7 +54,7 @@ fn filled<const N: usize>(text: &[u8], filler: u8) -> [u8; N] {
     field
 }
 
-/// The text of a field before its first zero; `None` if it is not UTF-8.
+/// Text of a field up to the first zero; `None` if it is not UTF-8.
 pub fn text(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(field.split(|byte| *byte == 0).next()?).ok()
 }

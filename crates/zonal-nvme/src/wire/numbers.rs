@@ -1,7 +1,7 @@
-//! Numbers of the standards that both sides use, beside the [opcodes](super::admin).
+//! Constants of the specifications used by both sides, besides the [opcodes](super::admin).
 #![allow(missing_docs, reason = "the names are the standard's")]
 
-/// Bytes of a name at most (Base 4.7).
+/// Maximum length of an NQN in bytes (Base 4.7).
 pub const NQN_MAX: usize = 223;
 
 /// Command sets (Base 5.1.13.1).
@@ -10,7 +10,7 @@ pub mod command_set {
     pub const ZNS: u8 = 2;
 }
 
-/// Offsets of properties (Base 3.1.4).
+/// Property offsets (Base 3.1.4).
 pub mod property {
     pub const CAP: u32 = 0x00;
     pub const VS: u32 = 0x08;
@@ -19,12 +19,12 @@ pub mod property {
     pub const CRTO: u32 = 0x68;
 }
 
-/// Bits of `CAP` (Base 3.1.4.1): there are command sets beside that of NVM.
+/// Bits of `CAP` (Base 3.1.4.1): command sets besides NVM are supported.
 pub mod cap {
     pub const HAS_SETS: u64 = 1 << 43;
 }
 
-/// Fields of `CC` (Base 3.1.4.5): enabled, command sets, shutdown, sizes of queue entries.
+/// Fields of `CC` (Base 3.1.4.5): enable, command set selection, shutdown, queue entry sizes.
 pub mod cc {
     pub const ENABLE: u32 = 1;
     pub const SETS: u32 = 7 << 4;
@@ -76,13 +76,13 @@ pub mod event {
     /// Bits of `OAES` and of the [feature](super::feature::EVENTS).
     pub const NAMESPACES: u32 = 1 << 8;
     pub const ZONES: u32 = 1 << 27;
-    /// Type and information in a completion's dword 0.
+    /// Event type and information in dword 0 of the completion.
     pub const NOTICE: u64 = 2;
     pub const NAMESPACE_CHANGED: u64 = 0x00;
     pub const ZONE_CHANGED: u64 = 0xEF;
 }
 
-/// Optional commands: bits of `ONCS` (Base 5.1.13.2.1).
+/// Optional NVM commands: bits of `ONCS` (Base 5.1.13.2.1).
 pub mod oncs {
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     pub const WRITE_ZEROES: u16 = 1 << 3;

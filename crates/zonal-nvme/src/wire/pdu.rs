@@ -3,32 +3,32 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a unit is: its first byte.
+/// PDU type, the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PduKind {
-    /// A host asks for a connection.
+    /// Initialize Connection Request of the host.
     IcReq = 0,
-    /// The controller grants it.
+    /// Initialize Connection Response of the controller.
     IcResp = 1,
-    /// The host ends the connection because of an error.
+    /// Termination by the host because of an error.
     HostTerm = 2,
-    /// The controller does.
+    /// Termination by the controller because of an error.
     ControllerTerm = 3,
-    /// A command, with data where it fits.
+    /// Command, with in-capsule data if it fits.
     Command = 4,
-    /// A completion.
+    /// Completion.
     Response = 5,
     /// Data from the host.
     HostData = 6,
     /// Data from the controller.
     ControllerData = 7,
-    /// The controller is ready for data.
+    /// Ready to Transfer: the controller requests data.
     R2t = 9,
 }
 
 impl PduKind {
-    /// The kind of this number.
+    /// Kind with this number.
     pub const fn of(number: u8) -> Option<PduKind> {
         Some(match number {
             0 => PduKind::IcReq,
@@ -44,7 +44,7 @@ impl PduKind {
         })
     }
 
-    /// Length of its header in bytes, the common header included and digests not.
+    /// Header length in bytes, including the common header but not digests.
     pub const fn header_len(self) -> usize {
         match self {
             PduKind::IcReq | PduKind::IcResp => 128,
@@ -56,17 +56,17 @@ impl PduKind {
 
 /// Flags of the common header (TCP 3.6.1).
 pub mod data_flags {
-    /// A digest of the header follows it.
+    /// A header digest follows the header.
     pub const HEADER_DIGEST: u8 = 1;
-    /// A digest of the data follows them.
+    /// A data digest follows the data.
     pub const DATA_DIGEST: u8 = 2;
-    /// The last data of a command, or of what one unit has asked for.
+    /// Last data of a command or of one R2T.
     pub const LAST: u8 = 4;
-    /// The command has succeeded, and no completion follows.
+    /// The command succeeded, and no completion follows.
     pub const SUCCESS: u8 = 8;
 }
 
-/// What each unit begins with.
+/// Common header of all PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct CommonHeader {
@@ -74,124 +74,124 @@ pub struct CommonHeader {
     pub kind: u8,
     /// See [`data_flags`].
     pub flags: u8,
-    /// Bytes of the header.
+    /// Header length in bytes.
     pub header_len: u8,
-    /// Where the data begin, from the unit's first byte; 0 without data.
+    /// Offset of the data from the start of the PDU; 0 without data.
     pub data_offset: u8,
-    /// Bytes of the unit, digests and padding included.
+    /// Total length in bytes, including digests and padding.
     pub len: U32,
 }
 
-/// Digests that both sides agree on: bits of [`IcReq::digests`].
+/// Digests to negotiate: bits of [`IcReq::digests`].
 pub struct DigestFlags;
 
 impl DigestFlags {
-    /// Of headers.
+    /// Header digest.
     pub const HEADER: u8 = 1;
-    /// Of data.
+    /// Data digest.
     pub const DATA: u8 = 2;
 }
 
-/// A host asks for a connection (TCP 3.6.2.2).
+/// Initialize Connection Request (TCP 3.6.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IcReq {
     /// 128 bytes, no flags.
     pub common: CommonHeader,
-    /// Version of the format: 0.
+    /// PDU format version: 0.
     pub format: U16,
-    /// Data from the controller are aligned to this number of dwords and one more.
+    /// Alignment of data from the controller in dwords, zero-based.
     pub alignment: u8,
     /// See [`DigestFlags`].
     pub digests: u8,
-    /// Units of [`R2t`] that one command may have unanswered, less one.
+    /// Maximum outstanding [`R2t`] per command, zero-based.
     pub r2t_max: U32,
     /// Zero.
     pub reserved: [u8; 112],
 }
 
-/// The controller grants a connection (TCP 3.6.2.3).
+/// Initialize Connection Response (TCP 3.6.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IcResp {
     /// 128 bytes, no flags.
     pub common: CommonHeader,
-    /// Version of the format: 0.
+    /// PDU format version: 0.
     pub format: U16,
-    /// Data from the host are aligned to this number of dwords and one more.
+    /// Alignment of data from the host in dwords, zero-based.
     pub alignment: u8,
     /// See [`DigestFlags`].
     pub digests: u8,
-    /// Most data in one unit from the host, in bytes.
+    /// Maximum data of one PDU from the host, in bytes.
     pub data_max: U32,
     /// Zero.
     pub reserved: [u8; 112],
 }
 
-/// Header of data, in either direction (TCP 3.6.2.6 and 3.6.2.7).
+/// Header of a data PDU in either direction (TCP 3.6.2.6 and 3.6.2.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DataHeader {
     /// See [`data_flags`].
     pub common: CommonHeader,
-    /// The command's number.
+    /// Command identifier.
     pub command: U16,
-    /// From the host: the number of the controller's transfer. To the host: zero.
+    /// From the host: the controller's transfer tag. To the host: zero.
     pub transfer: U16,
-    /// Where these data lie among the command's, in bytes.
+    /// Offset in the command's data, in bytes.
     pub offset: U32,
-    /// Bytes of data.
+    /// Length in bytes.
     pub len: U32,
     /// Zero.
     pub reserved: [u8; 4],
 }
 
-/// The controller is ready for data (TCP 3.6.2.8).
+/// Ready to Transfer (TCP 3.6.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct R2t {
     /// 24 bytes.
     pub common: CommonHeader,
-    /// The command's number.
+    /// Command identifier.
     pub command: U16,
-    /// The controller's number of the transfer.
+    /// Transfer tag chosen by the controller.
     pub transfer: U16,
-    /// From where, in bytes.
+    /// Offset of the requested data, in bytes.
     pub offset: U32,
-    /// Bytes of data.
+    /// Length in bytes.
     pub len: U32,
     /// Zero.
     pub reserved: [u8; 4],
 }
 
-/// A connection ends because of an error (TCP 3.6.2.4 and 3.6.2.5). What was wrong follows: the header of that unit.
+/// Terminate Connection Request (TCP 3.6.2.4 and 3.6.2.5), followed by the offending PDU's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TermReq {
-    /// 24 bytes, and the header that was wrong.
+    /// 24 bytes, and the offending header.
     pub common: CommonHeader,
     /// See [`term`].
     pub error: U16,
-    /// Which field, where one is to blame.
+    /// Location of the invalid field, if any.
     pub field: U32,
     /// Zero.
     pub reserved: [u8; 10],
 }
 
-/// Why a connection ends (TCP 3.6.2.5, figure of fatal error statuses).
+/// Fatal error statuses of a termination (TCP 3.6.2.5).
 pub mod term {
-    /// A field of a header has a value that it may not have.
+    /// Invalid field in a PDU header.
     pub const HEADER_FIELD: u16 = 1;
-    /// The unit may not come here.
+    /// PDU out of sequence.
     pub const SEQUENCE: u16 = 2;
-    /// The header is not what its digest says.
+    /// Header digest mismatch.
     pub const HEADER_DIGEST: u16 = 3;
-    /// Data beyond what was asked for.
+    /// Data outside the requested range.
     pub const DATA_RANGE: u16 = 4;
-    /// More data in a unit than was agreed on.
+    /// More data in a PDU than negotiated.
     pub const DATA_LIMIT: u16 = 5;
-    /// From a host: more units of [`R2t`](super::R2t) for a command than were agreed on.
+    /// From a host: more outstanding [`R2t`](super::R2t) for a command than negotiated.
     pub const R2T_LIMIT: u16 = 5;
-    /// A parameter that is not supported.
+    /// Unsupported parameter.
     pub const UNSUPPORTED: u16 = 6;
 }

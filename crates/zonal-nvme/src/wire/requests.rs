@@ -1,28 +1,28 @@
-//! What commands ask for, as values: their dwords taken apart, and checked where a value has a meaning or none.
+//! Commands as values: their dwords decoded, and checked where not every value is valid.
 
 use super::{Sgl, Sqe, admin, io};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where a command's data are (Base 4.3.2): the two descriptors that there are over TCP (TCP 3.2).
+/// Data pointer (Base 4.3.2): the two SGL descriptors supported over TCP (TCP 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataPointer {
-    /// In the command's capsule, from this byte of its data on.
+    /// Data in the command's capsule.
     InCapsule {
-        /// Where they begin.
+        /// Offset in the capsule's data.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// They are sent, or asked for.
+    /// Data sent or requested by the controller.
     Transport {
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
 }
 
 impl DataPointer {
-    /// The pointer of a command; `None` if the transport has no such descriptor.
+    /// Decodes a descriptor; `None` if the transport does not support its type.
     pub fn parse(sgl: &Sgl) -> Option<DataPointer> {
         match sgl.kind {
             Sgl::IN_CAPSULE => Some(DataPointer::InCapsule { offset: sgl.address.get(), len: sgl.len.get() }),
@@ -31,7 +31,7 @@ impl DataPointer {
         }
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(self) -> Sgl {
         let (address, len, kind) = match self {
             DataPointer::InCapsule { offset, len } => (offset, len, Sgl::IN_CAPSULE),
@@ -44,24 +44,24 @@ impl DataPointer {
 /// Get Log Page (Base 5.1.12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GetLogPage {
-    /// The log.
+    /// Log page identifier.
     pub lid: u8,
-    /// Bytes, a multiple of 4 and at least 4.
+    /// Length in bytes, a multiple of 4 and at least 4.
     pub len: u64,
-    /// From which byte on.
+    /// Offset in bytes.
     pub offset: u64,
-    /// The command set.
+    /// Command set.
     pub csi: u8,
-    /// Whether the event that told of the log stays.
+    /// True to retain the asynchronous event of the log.
     pub retains: bool,
-    /// The namespace; zero and all ones: the controller.
+    /// Namespace; zero or all ones means the controller.
     pub nsid: u32,
 }
 
 impl GetLogPage {
     const RETAIN: u32 = 1 << 15;
 
-    /// What a command with this opcode asks for.
+    /// Decodes a command with this opcode.
     pub fn parse(sqe: &Sqe) -> GetLogPage {
         let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xFFFF) << 16;
         GetLogPage {
@@ -74,7 +74,7 @@ impl GetLogPage {
         }
     }
 
-    /// Puts it into a command.
+    /// Encodes the value into a command.
     pub fn emit(&self, sqe: &mut Sqe) {
         let dwords = (self.len / 4).saturating_sub(1);
         let retains = if self.retains { GetLogPage::RETAIN } else { 0 };
@@ -86,20 +86,20 @@ impl GetLogPage {
     }
 }
 
-/// A range of Dataset Management (NVM 3.2.3).
+/// Range of Dataset Management (NVM 3.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DatasetRange {
-    /// Hints.
+    /// Context attributes.
     pub attributes: U32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: U32,
-    /// The first of them.
+    /// First block.
     pub lba: U64,
 }
 
 impl DatasetRange {
-    /// In dword 11: the host does not need the ranges any more.
+    /// Deallocate in dword 11: the host no longer needs the ranges.
     pub const DEALLOCATE: u32 = 1 << 2;
 }
 
@@ -108,9 +108,9 @@ impl DatasetRange {
 pub struct ZoneSend {
     /// First block of the zone.
     pub lba: u64,
-    /// What to do.
+    /// Zone action.
     pub action: u8,
-    /// With all zones that it concerns.
+    /// True to select all zones to which the action applies.
     pub is_all: bool,
 }
 
@@ -128,12 +128,12 @@ impl ZoneSend {
 
     const ALL: u32 = 1 << 8;
 
-    /// What a command with this opcode asks for.
+    /// Decodes a command with this opcode.
     pub fn parse(sqe: &Sqe) -> ZoneSend {
         ZoneSend { lba: sqe.lba(), action: sqe.dword(13) as u8, is_all: sqe.dword(13) & ZoneSend::ALL != 0 }
     }
 
-    /// Puts it into a command.
+    /// Encodes the value into a command.
     pub fn emit(&self, sqe: &mut Sqe) {
         sqe.opcode = io::ZONE_MANAGEMENT_SEND;
         sqe.set_lba(self.lba);
@@ -144,22 +144,22 @@ impl ZoneSend {
 /// Zone Management Receive (ZNS 3.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReceive {
-    /// A block of the first zone.
+    /// Logical block in the first zone of the report.
     pub lba: u64,
-    /// Bytes, a multiple of 4 and at least 4.
+    /// Length in bytes, a multiple of 4 and at least 4.
     pub len: u64,
-    /// 0: a report; 1: one with descriptor extensions.
+    /// 0: report; 1: extended report with zone descriptor extensions.
     pub action: u8,
-    /// Which zones; 0: all.
+    /// Selection of zones; 0 means all.
     pub option: u8,
-    /// Whether only the zones count that fit.
+    /// True to count only the zones that fit.
     pub is_partial: bool,
 }
 
 impl ZoneReceive {
     const PARTIAL: u32 = 1 << 16;
 
-    /// What a command with this opcode asks for.
+    /// Decodes a command with this opcode.
     pub fn parse(sqe: &Sqe) -> ZoneReceive {
         ZoneReceive {
             lba: sqe.lba(),
@@ -170,7 +170,7 @@ impl ZoneReceive {
         }
     }
 
-    /// Puts it into a command.
+    /// Encodes the value into a command.
     pub fn emit(&self, sqe: &mut Sqe) {
         sqe.opcode = io::ZONE_MANAGEMENT_RECEIVE;
         sqe.set_lba(self.lba);

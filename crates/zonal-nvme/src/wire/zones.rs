@@ -1,13 +1,13 @@
-//! Reports of zones (ZNS 3.4.2.2).
+//! Zone reports (ZNS 3.4.2.2).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Head of a report.
+/// Header of a zone report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ReportHeader {
-    /// Zones of the report, or in a report that is not partial all zones that match.
+    /// Number of zones in the report; if it is not partial, number of all matching zones.
     pub zones: U64,
     pub(crate) reserved_8: [u8; 56],
 }
@@ -18,14 +18,14 @@ pub struct ReportHeader {
 pub struct ReportedZone {
     /// See [`ReportedZone::SEQUENTIAL_WRITE_REQUIRED`].
     pub kind: u8,
-    /// The zone's state in the upper half.
+    /// Zone state in the upper half.
     pub state: u8,
-    /// Attributes.
+    /// Zone attributes.
     pub attributes: u8,
     pub(crate) reserved_3: [u8; 5],
-    /// Blocks that can be written.
+    /// Zone capacity.
     pub capacity: U64,
-    /// First block.
+    /// First block of the zone.
     pub start: U64,
     /// Write pointer.
     pub pointer: U64,
@@ -33,7 +33,7 @@ pub struct ReportedZone {
 }
 
 impl ReportedZone {
-    /// The one kind of zone.
+    /// The only zone type.
     pub const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
 }
 
