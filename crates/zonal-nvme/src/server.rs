@@ -1,13 +1,16 @@
-//! The driver of connections: sockets, threads and the clock.
+//! Driver of connections: sockets, threads and the clock.
 //!
-//! Each thread owns its connections and moves the volume on. It sleeps until a socket or the volume has something for it, or never
-//! sleeps if it is to poll. After an answer it looks for the next command for a moment before it sleeps (`spin`).
+//! Each thread owns its connections and drives the volume. It sleeps until a socket or the volume
+//! has work, or never if polling is enabled. After a response it spins briefly for the next command
+//! before it sleeps (`spin`).
 //!
-//! # Clients that misbehave
-//! The number of connections is bounded ([`CONNECTIONS_MAX`]): one too many is closed at once. A connection that ends has
-//! [`CLOSING_MAX`] to take what is for it, and then is closed. What it sends meanwhile is thrown away: input that stays unread
-//! would wake the thread all the time, and not every host reads what came before a reset, by which a kernel answers unread bytes.
-//! A thread that panics ends the server. The kernel asks whether a silent host's machine is still there ([`SILENT_MAX`]).
+//! # Misbehaving clients
+//! At most [`CONNECTIONS_MAX`] connections are open; further ones are closed at once. A closing
+//! connection has [`CLOSING_MAX`] to receive pending output and is then closed. Its input is
+//! discarded meanwhile: unread input would keep waking the thread, and closing a socket with unread
+//! bytes makes the kernel send a reset, after which not every host reads the earlier data. A
+//! panicking thread ends the server. TCP keepalive detects hosts that vanished silently
+//! ([`SILENT_MAX`]).
 
 mod seats;
 mod spin;
@@ -36,52 +39,53 @@ use zonal_io::clock::Clock;
 use zonal_io::threads;
 use zonal_io::volume::Request;
 
-/// Bytes that one connection reads before the next one's turn.
+/// Bytes read from one connection before others are served.
 const READ_BUDGET: usize = 1 << 20;
 
-/// Bytes read at once, but for long data.
+/// Size of one read, except for long data.
 const READ_LEN: usize = 128 << 10;
 
-/// A connection that has more than this to send reads nothing.
+/// Unsent bytes above which a connection stops reading.
 const UNSENT_MAX: usize = MEMORY_MAX;
 
-/// Longest sleep, so that the end of a server is seen however it is asked for.
+/// Longest sleep. Bounds the delay until a shutdown request is noticed, however it is made.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// How long what is at the device may take at the server's end.
+/// Limit for commands at the device to complete at shutdown.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// How long clients have at the server's end to take what is for them.
+/// Limit for clients to receive pending output at shutdown.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// Connections of a server at most: 64 hosts with 63 I/O queues each. A process that may open fewer descriptors has fewer.
+/// Most connections of a server: 64 hosts with 63 I/O queues each. Lower if the limit on open files
+/// is.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// How long a connection that ends has to take what is for it, and to close.
+/// Limit for a closing connection to receive pending output and close.
 pub const CLOSING_MAX: Duration = Duration::from_secs(2);
 
-/// Connections that are accepted before others are served.
+/// Connections accepted before others are served.
 const ACCEPT_BUDGET: usize = 64;
 
-/// How long no connection is accepted after the kernel has refused one, for want of descriptors or memory.
+/// Pause after the kernel refused a connection for lack of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = u64::MAX;
 const NEWS: u64 = u64::MAX - 1;
 const HAND_OVER: u64 = u64::MAX - 2;
 
-/// How a server runs.
+/// Options of a server.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Threads, at least one.
+    /// Number of threads, at least 1.
     pub threads: usize,
-    /// Whether they poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     pub polls: bool,
 }
 
 impl Default for ServerOptions {
-    /// One thread, which sleeps.
+    /// One sleeping thread.
     fn default() -> ServerOptions {
         ServerOptions { threads: 1, polls: false }
     }
@@ -89,9 +93,9 @@ impl Default for ServerOptions {
 
 zonal_core::setters! {
     ServerOptions
-    /// Number of threads, at least one.
+    /// Number of threads, at least 1.
     with_threads threads: usize;
-    /// Whether they poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     with_polls polls: bool;
 }
 
@@ -102,7 +106,7 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// Connections that the first thread has accepted for another one.
+/// Connections that the first thread has accepted for another thread.
 struct HandOver {
     streams: Mutex<Vec<(TcpStream, Seat)>>,
     bell: OwnedFd,
@@ -118,15 +122,15 @@ struct Shared {
     gauges: Mutex<Vec<Arc<Gauge>>>,
 }
 
-/// What a connection's thread tells of it. Others may read what is a moment old.
+/// State of a connection as published by its thread. Other threads may read slightly stale values.
 struct Gauge {
-    /// Controller and queue, or [`NOT_CONNECTED`].
+    /// Controller and queue number, or [`NOT_CONNECTED`].
     queue: AtomicU32,
     in_flight: AtomicUsize,
     unsent: AtomicUsize,
 }
 
-/// No controller has this number, which asks for a new one (Base 6.3).
+/// Not a valid queue: its controller number is the one that requests a new controller (Base 6.3).
 const NOT_CONNECTED: u32 = u32::MAX;
 
 impl Gauge {
@@ -148,16 +152,16 @@ impl Gauge {
     }
 }
 
-/// A connection, as it was a moment ago.
+/// Snapshot of a connection, possibly slightly stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionFacts {
-    /// Name of its host, once it is connected.
+    /// NQN of the host, once connected.
     pub host: Option<String>,
-    /// Number of its controller and of its queue, of which 0 is the admin queue, once it is connected.
+    /// Controller number and queue number, once connected. Queue 0 is the admin queue.
     pub queue: Option<(u16, u16)>,
-    /// Commands without a completion, those that wait for events included.
+    /// Commands in flight, including outstanding event requests.
     pub in_flight: usize,
-    /// Bytes that the server has not sent yet.
+    /// Bytes not sent yet.
     pub unsent: usize,
 }
 
@@ -179,17 +183,17 @@ impl Shared {
 
     fn wake_all(&self) {
         for other in &self.hand_over {
-            // It fails only where it is readable already.
+            // Fails only if the bell is already readable.
             let _ = rustix::io::write(&other.bell, &1u64.to_ne_bytes());
         }
     }
 }
 
 impl Server {
-    /// Serves `target` to who connects to `listener`, until `has_to_end` is set.
+    /// Serves `target` to the clients of `listener` until `has_to_end` is set.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn start(
         target: Arc<Target>,
         listener: TcpListener,
@@ -199,8 +203,9 @@ impl Server {
     ) -> io::Result<Server> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        // Beyond what waits to be accepted the kernel drops the first packet of a connection, and its host waits a second: 128 is
-        // the default, and 64 hosts with a queue a core are more.
+        // With a full backlog the kernel drops the first packet of a connection, and the host
+        // retries after a second. The default of 128 is too small for 64 hosts with one queue per
+        // core.
         rustix::net::listen(&listener, CONNECTIONS_MAX as i32)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bells = (0..options.threads.max(1)).map(|_| eventfd(0, flags)).collect::<Result<Vec<_>, _>>()?;
@@ -218,39 +223,39 @@ impl Server {
         });
         let threads = threads.collect::<io::Result<Vec<_>>>();
         if threads.is_err() {
-            // Those that were started end.
+            // Ends the threads that were started.
             drop(EndOfThread(&shared));
         }
         Ok(Server { threads: threads?, shared, address })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The connections that are open, in the order in which they were made.
+    /// Open connections, in the order of connecting.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
         self.shared.connections()
     }
 
-    /// A function that lists them, for a thread that does not have the server.
+    /// Returns a function that lists the connections, for threads without access to the server.
     pub fn connections_teller(&self) -> impl Fn() -> Vec<ConnectionFacts> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.connections()
     }
 
-    /// Asks its threads to end.
+    /// Requests shutdown.
     pub fn end(&self) {
         self.shared.has_to_end.store(true, Ordering::Release);
         self.shared.wake_all();
     }
 
-    /// Waits until it was asked to end and its threads have: no new commands are taken, what is at the device ends, and all is
-    /// flushed.
+    /// Waits for shutdown: until it is requested, no new commands are accepted, commands at the
+    /// device have completed, and the volume is flushed.
     ///
     /// # Errors
-    /// A thread's, or the flush's.
+    /// Errors of a thread or of the flush.
     pub fn join(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {
@@ -262,8 +267,8 @@ impl Server {
     }
 }
 
-/// Ends the server where a thread ends that was not asked to: a server that accepts connections and answers only some is worse
-/// than none.
+/// Ends the whole server when one of its threads ends unexpectedly. A server that accepts
+/// connections but serves only some of them would be worse than none.
 struct EndOfThread<'a>(&'a Shared);
 
 impl Drop for EndOfThread<'_> {
@@ -278,9 +283,9 @@ struct Client {
     _seat: Seat,
     connection: Connection,
     gauge: Arc<Gauge>,
-    /// What the kernel was asked to tell of.
+    /// Events registered with epoll.
     watched: epoll::EventFlags,
-    /// Its connection is over. Until then it may take what is for it, and close.
+    /// Set once the connection is over: deadline for receiving pending output and closing.
     closes_until: Option<Nanos>,
     is_shut: bool,
     is_lost: bool,
@@ -290,17 +295,17 @@ struct Thread<'a> {
     shared: &'a Shared,
     number: usize,
     listener: Option<TcpListener>,
-    /// No connection is accepted before.
+    /// Time before which no connection is accepted.
     accepts_again: Option<Nanos>,
     epoll: OwnedFd,
     pools: Rc<BufferPools>,
     clients: BTreeMap<u64, Client>,
     last: u64,
     bytes: Vec<u8>,
-    /// Which thread gets the next connection.
+    /// Thread for the next connection.
     turn: usize,
     spin: Spin,
-    /// Something was sent since it last waited.
+    /// Something was sent since the last wait.
     has_sent: bool,
 }
 
@@ -359,7 +364,7 @@ impl Thread<'_> {
                 false => self.wait(&mut events, due)?,
             }
             news.disarm();
-            // One reading of the clock serves for the whole turn.
+            // One clock reading serves the whole iteration.
             now = self.now();
             for event in &events {
                 self.take_event(now, event.data.u64(), event.flags, has_to_end)?;
@@ -371,14 +376,14 @@ impl Thread<'_> {
         self.shared.clock.now()
     }
 
-    /// Whether this thread may leave what there is, being asked to end `since` then.
+    /// True if a thread asked to end at `since` may abandon remaining work.
     fn has_ended(&self, since: Nanos) -> bool {
         let passed = Duration::from_nanos(self.now().0.saturating_sub(since.0));
         let has_requests = || self.clients.values().any(|client| client.connection.has_requests());
         self.clients.is_empty() || passed >= DRAIN_MAX || passed >= FAREWELL_MAX && !has_requests()
     }
 
-    /// Waits for an event or for the time of something: after an answer for a moment without sleep.
+    /// Waits for an event or until `due`. After a response it spins first.
     fn wait(&mut self, events: &mut Vec<epoll::Event>, due: Option<Nanos>) -> io::Result<()> {
         let mut now = self.now();
         let begun = now;
@@ -393,7 +398,8 @@ impl Thread<'_> {
             self.spin.end(begun, now, !events.is_empty());
         }
         match events.is_empty() {
-            // The volume's news ring since before the spin: what came meanwhile is an event.
+            // News of the volume has been enabled since before the spin, so changes during it are
+            // events.
             true => self.look_at_events(events, self.sleep_until(due, now)),
             false => Ok(()),
         }
@@ -435,7 +441,8 @@ impl Thread<'_> {
                         Some(_) => client.discard(&mut self.bytes),
                         None => client.read(now, &mut self.bytes),
                     }
-                    // It reads no input while there is too much to send, and would not see the end of it.
+                    // With too much unsent output the input is not read, and its end would go
+                    // unnoticed.
                     let ended = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
                     client.is_lost |= ended && client.connection.output().len() >= UNSENT_MAX;
                 }
@@ -453,7 +460,7 @@ impl Thread<'_> {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // The connection stays in the listener's queue, which would wake this thread all the time.
+                // The connection stays in the backlog and would wake this thread continuously.
                 Err(_) => {
                     self.accepts_again = Some(Nanos(self.now().0 + ACCEPT_REST.as_nanos() as u64));
                     let _ = self.listen_for(epoll::EventFlags::empty());
@@ -464,7 +471,7 @@ impl Thread<'_> {
     }
 
     fn hand_over(&mut self, stream: TcpStream) {
-        // One too many is closed here. Its host tries again later.
+        // Over the limit: closed here. The host retries later.
         let Some(seat) = self.shared.seats.take() else { return };
         let hand_over = &self.shared.hand_over[self.turn % self.shared.hand_over.len()];
         self.turn += 1;
@@ -495,7 +502,7 @@ impl Thread<'_> {
             epoll::add(&self.epoll, &stream, data, watched)?;
             stream.local_addr()
         };
-        // Its other side may have gone already, and the kernel may have no memory for it.
+        // The peer may be gone already, or the kernel out of memory.
         let Ok(local) = set_up() else { return };
         self.last += 1;
         let connection = Connection::new(self.shared.target.clone(), local, self.pools.clone());
@@ -514,7 +521,7 @@ impl Thread<'_> {
         self.clients.insert(self.last, client);
     }
 
-    /// Takes what has ended, and sends. Returns whether there was something.
+    /// Handles completions and sends output. Returns true if there was anything to do.
     fn look_at_clients(&mut self, now: Nanos, has_to_end: bool) -> bool {
         let mut is_busy = false;
         let mut wakes_others = false;
@@ -538,8 +545,9 @@ impl Thread<'_> {
             let _ = epoll::delete(&self.epoll, &client.stream);
             self.shared.gauges.lock().retain(|gauge| !Arc::ptr_eq(gauge, &client.gauge));
             drop(client);
-            // Without the admin queue a controller's other connections, perhaps of other threads, close as well; and the admin
-            // queue may wait for the end of another one, to answer an Abort or to close itself.
+            // When the admin queue ends, the controller's other connections close as well, possibly
+            // on other threads. The admin queue in turn may wait for another queue to end, to
+            // answer an Abort or to close.
             wakes_others = true;
         }
         if wakes_others {
@@ -550,13 +558,13 @@ impl Thread<'_> {
 }
 
 impl Client {
-    /// Until when it has to be looked at.
+    /// Time of the next required check.
     fn deadline(&self) -> Option<Nanos> {
         self.closes_until.or_else(|| self.connection.deadline())
     }
 
-    /// Begins to close a connection that is over, and closes it when it has had the time for that. Returns whether it begins: its
-    /// controller's other connections may have waited for that.
+    /// Starts to close a connection that is over, and drops it at the deadline. Returns true when
+    /// closing starts, as other connections of the controller may wait for that.
     fn look_at_end(&mut self, now: Nanos) -> bool {
         match self.closes_until {
             Some(until) => self.is_lost |= until <= now,
@@ -570,7 +578,7 @@ impl Client {
         false
     }
 
-    /// Throws away what comes.
+    /// Discards input.
     fn discard(&mut self, bytes: &mut [u8]) {
         match self.stream.read(bytes) {
             Ok(0) => self.is_lost = true,
@@ -580,9 +588,9 @@ impl Client {
         }
     }
 
-    /// Whether nothing is left to send or to wait for.
+    /// True if nothing is left to send or to wait for.
     fn is_done(&mut self) -> bool {
-        // Without its admin queue a controller's other queues are gone, on whatever threads they are.
+        // The controller's other queues, on any thread, end with the admin queue.
         let is_needed = |queue: &Association| queue.qid() == 0 && queue.controller().io_queues() > 0;
         let is_needed = self.connection.queue().is_some_and(is_needed);
         !is_needed && !self.connection.has_requests() && self.connection.output().is_empty()
@@ -621,7 +629,7 @@ impl Client {
         }
     }
 
-    /// Sends what there is and the kernel takes. Returns whether it took something.
+    /// Sends as much output as the kernel accepts. Returns true if any was sent.
     fn write(&mut self) -> bool {
         let output = self.connection.output();
         let before = output.len();
@@ -636,15 +644,15 @@ impl Client {
                 }
             }
         }
-        // Its client sees the end, and closes.
+        // The client sees the end of the stream and closes.
         if self.closes_until.is_some() && !std::mem::replace(&mut self.is_shut, true) {
             self.is_lost |= self.stream.shutdown(Shutdown::Write).is_err();
         }
         before > 0
     }
 
-    /// Asks the kernel to tell when it takes more, while there is something to send; and to be silent about input while there is
-    /// too much.
+    /// Registers for writability while there is unsent output, and suspends input while there is
+    /// too much of it.
     fn watch(&mut self, epoll: &OwnedFd, place: u64) {
         let unsent = self.connection.output().len();
         let mut watched = epoll::EventFlags::RDHUP;

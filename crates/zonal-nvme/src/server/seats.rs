@@ -1,28 +1,29 @@
-//! The number of connections that a server may have, over all its threads.
+//! Limit on the connections of a server, across all threads.
 
 use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Descriptors that are left for the device, the control socket, and what else the process has.
+/// Descriptors reserved for the device, the control socket and the rest of the process.
 const OTHERS: u64 = 64;
 
-/// Connections that a process can have at least, however few descriptors it may open: then the kernel refuses some.
+/// Lower bound of the limit, even with fewer descriptors; the kernel then refuses some connections.
 const LEAST: usize = 16;
 
-/// Connections that are possible, of those wanted: one takes a descriptor.
+/// Number of connections possible with the descriptor limit, at most `wanted`. Each takes one
+/// descriptor.
 pub(super) fn possible(wanted: usize) -> usize {
     let left = getrlimit(Resource::Nofile).current.map(|all| all.saturating_sub(OTHERS) as usize);
     left.map_or(wanted, |left| left.max(LEAST).min(wanted))
 }
 
-/// See the module.
+/// Counter of open connections with a maximum.
 pub(super) struct Seats {
     taken: Arc<AtomicUsize>,
     max: usize,
 }
 
-/// Stands for one connection, and is free again when it is dropped.
+/// Permission for one connection, returned on drop.
 pub(super) struct Seat(Arc<AtomicUsize>);
 
 impl Seats {
@@ -30,9 +31,10 @@ impl Seats {
         Seats { taken: Arc::default(), max }
     }
 
-    /// One, if there is one.
+    /// Takes a seat if one is free.
     pub(super) fn take(&self) -> Option<Seat> {
-        // One thread takes, all give back: what is read here is at most too large.
+        // Only one thread takes seats and all threads return them, so the value read is at most too
+        // high.
         let is_free = self.taken.load(Ordering::Relaxed) < self.max;
         is_free.then(|| {
             self.taken.fetch_add(1, Ordering::Relaxed);

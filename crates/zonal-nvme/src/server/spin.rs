@@ -1,49 +1,53 @@
-//! Looks for the next command for a moment before a thread sleeps.
+//! Short spin for the next command before a thread sleeps.
 //!
-//! A host that waits for each answer sends its next command a few microseconds after it. A thread that sleeps meanwhile has to be
-//! woken, and a processor that has gone to sleep with it as well: on virtual machines that takes longer than the command. So a
-//! thread that has just answered looks for [`SPIN`] before it sleeps.
+//! A host that waits for each response sends its next command a few microseconds later. If the
+//! thread is asleep by then, it has to be woken, possibly along with an idle processor. On virtual
+//! machines that takes longer than the command itself. So a thread that has just responded spins
+//! for [`SPIN`] before it sleeps.
 //!
-//! # What it may cost
-//! A spin that finds something costs nothing: the thread has work. A spin that finds nothing is paid from an allowance, which grows by
-//! one twentieth of the time that passes, up to [`ALLOWANCE_MAX`]. A thread without it sleeps at once. So clients that are always a
-//! little late cost at most 5 % of a core, however many they are. A spin that took longer than it may shows that other work wanted
-//! the core; it is paid whatever it found.
+//! # Cost
+//! A successful spin is free, because the thread has work. A spin that finds nothing is charged to
+//! an allowance, which grows by one twentieth of the elapsed time, up to [`ALLOWANCE_MAX`]. Without
+//! allowance the thread sleeps at once. Clients that are always slightly late therefore cost at
+//! most 5 % of a core, however many there are. A spin that overran its limit means that other work
+//! wanted the core, so it is charged whatever it found.
 
 use zonal_core::Nanos;
 
-/// How long a thread looks, in nanoseconds: twice what a host on the same machine takes from an answer to its next command.
+/// Duration of a spin in nanoseconds: twice the time that a host on the same machine takes from a
+/// response to its next command.
 const SPIN: u64 = 20_000;
 
-/// One part of this number of the time goes to spins that find nothing, at most.
+/// Divisor of the elapsed time: the share available for spins that find nothing.
 const SHARE: u64 = 20;
 
-/// What is kept of the allowance, in nanoseconds: fifty spins.
+/// Maximum allowance in nanoseconds: fifty spins.
 const ALLOWANCE_MAX: u64 = 50 * SPIN;
 
-/// The allowance of a thread. See the module.
+/// Spin allowance of a thread.
 pub(super) struct Spin {
     allowance: u64,
-    /// Until when the allowance has grown.
+    /// Time up to which the allowance has been credited.
     grown: Nanos,
 }
 
 impl Spin {
-    /// Of a thread that begins.
+    /// Full allowance for a new thread.
     pub(super) fn new(now: Nanos) -> Spin {
         Spin { allowance: ALLOWANCE_MAX, grown: now }
     }
 
-    /// Until when a thread that has just answered may look, if it may.
+    /// Deadline of a spin after a response; `None` if the allowance is used up.
     pub(super) fn until(&mut self, now: Nanos) -> Option<Nanos> {
-        // A clock's difference is divided, and not its parts: many short ones grow it as well.
+        // Divide the whole difference and keep the remainder, so that many short intervals add up
+        // as well.
         let grown = now.0.saturating_sub(self.grown.0) / SHARE;
         self.allowance = (self.allowance + grown).min(ALLOWANCE_MAX);
         self.grown = Nanos(self.grown.0 + grown * SHARE);
         (self.allowance >= SPIN).then(|| Nanos(now.0.saturating_add(SPIN)))
     }
 
-    /// A spin that began at `begun` is over, and has found something or not.
+    /// Ends the spin that began at `begun`, and charges it.
     pub(super) fn end(&mut self, begun: Nanos, now: Nanos, has_found: bool) {
         let took = now.0.saturating_sub(begun.0);
         if !has_found || took > 2 * SPIN {
@@ -56,7 +60,8 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// What a thread spins in a second, in microseconds, if something comes so long after each answer.
+    /// Microseconds spent spinning in one second, if the next command arrives `pause` after each
+    /// response.
     fn spun(pause: u64, after_sleep: u64) -> u64 {
         let (mut spin, mut now, mut spun) = (Spin::new(Nanos(0)), 0, 0);
         while now < 1_000_000_000 {

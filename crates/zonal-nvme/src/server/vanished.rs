@@ -1,19 +1,19 @@
-//! Hosts whose machine has vanished: they close nothing, and one without a time to keep alive would keep its connection for ever.
+//! Detection of hosts that vanished without closing their connection. Without a keep alive timeout
+//! they would hold it forever.
 
 use rustix::net::sockopt;
 use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a connection may be silent before the kernel asks whether the other machine is there. It then asks six times, ten
-/// seconds apart.
+/// Idle time before the first keepalive probe. Six probes follow, ten seconds apart.
 pub const SILENT_MAX: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_secs(10);
 const QUESTIONS: u32 = 6;
 
-/// Has the kernel end `stream` when the other machine is gone: within two minutes. Where something was being sent, the kernel's own
-/// limit for that counts.
+/// Enables TCP keepalive, so that the kernel ends `stream` within two minutes of the peer's
+/// disappearance. While data is being sent, the kernel's own retransmission limit applies.
 pub(super) fn look_after(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENT_MAX)?;

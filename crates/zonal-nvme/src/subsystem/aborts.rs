@@ -1,35 +1,36 @@
-//! Abort of single commands (Base 5.1.1). The admin queue asks, and the queue that has the command ends it, perhaps on another
-//! thread. An Abort is answered after its command has ended, whichever way.
+//! Abort of single commands (Base 5.1.1). The Abort arrives on the admin queue; the queue with the
+//! command, possibly on another thread, ends the command. The Abort is answered after that, whether
+//! or not the command was aborted.
 
 use super::controller::Controller;
 use crate::status::Status;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// Aborts that a controller takes at once (Base 5.1.13.2.1, ACL).
+/// Abort commands outstanding per controller (Base 5.1.13.2.1, ACL).
 pub(super) const ABORTS: usize = 4;
 
-/// What an Abort answers if its command was not aborted: bit 0 of dword 0 (Base 5.1.1).
+/// Bit 0 of dword 0 of the completion: the command was not aborted (Base 5.1.1).
 pub(super) const NOT_ABORTED: u64 = 1;
 
-/// A command that is to be aborted.
+/// Request to abort a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AbortRequest {
-    /// Number of the Abort on the admin queue.
+    /// Command identifier of the Abort on the admin queue.
     pub(crate) by: u16,
-    /// Number of the command on its queue.
+    /// Command identifier of the target command on its queue.
     pub(crate) cid: u16,
 }
 
 #[derive(Default)]
 pub(super) struct Aborts {
-    /// With the queue of the command, and whether that queue knows of it.
+    /// Queue of the command, the request, and whether the queue has taken it.
     asked: Vec<(u16, AbortRequest, bool)>,
     ended: VecDeque<(u16, u64)>,
 }
 
 impl Controller {
-    /// Notes an Abort of command `cid` of `queue`, which is connected.
+    /// Records an Abort of command `cid` on the connected queue `queue`.
     pub(super) fn ask_to_abort(&self, queue: u16, cid: u16, by: u16) -> Result<(), Status> {
         let mut aborts = self.aborts.lock();
         if aborts.asked.len() + aborts.ended.len() >= ABORTS {
@@ -40,12 +41,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether some queue has an Abort that it does not know of.
+    /// True if an Abort waits to be taken by its queue.
     pub(crate) fn has_aborts(&self) -> bool {
         self.has_aborts.load(Ordering::Acquire)
     }
 
-    /// What `queue` is to abort and did not know of.
+    /// Takes the new Aborts for `queue`.
     pub(crate) fn aborts_of(&self, queue: u16) -> Vec<AbortRequest> {
         if !self.has_aborts() {
             return Vec::new();
@@ -62,7 +63,7 @@ impl Controller {
         found
     }
 
-    /// The command of the Abort `by` has ended.
+    /// Records the end of the command that Abort `by` refers to.
     pub(crate) fn end_abort(&self, by: u16, was_aborted: bool) {
         let mut aborts = self.aborts.lock();
         if let Some(at) = aborts.asked.iter().position(|(_, request, _)| request.by == by) {
@@ -71,12 +72,12 @@ impl Controller {
         }
     }
 
-    /// An Abort that is to be answered, and with what.
+    /// Next Abort to answer, with dword 0 of its completion.
     pub(crate) fn next_abort(&self) -> Option<(u16, u64)> {
         self.aborts.lock().ended.pop_front()
     }
 
-    /// A queue is gone, and its commands with it.
+    /// Ends all Aborts for a queue that is gone.
     pub(super) fn end_aborts_of(&self, queue: u16) {
         let mut aborts = self.aborts.lock();
         let Aborts { asked, ended } = &mut *aborts;

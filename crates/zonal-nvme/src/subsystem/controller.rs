@@ -1,5 +1,5 @@
-//! A controller: one host's view of a target. Its queues lie on several connections and threads; what they share is here,
-//! under one lock that no I/O command takes unless it fails.
+//! Controller: one host's view of a target. Its queues are on several connections and threads.
+//! Their shared state is behind one lock, which I/O commands take only when they fail.
 
 use super::aborts::{Aborts, NOT_ABORTED};
 use super::counts::QueueCounts;
@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zonal_core::Nanos;
 use zonal_io::volume::Events;
 
-/// A queue's controller and its number there.
+/// Association of a queue with its controller.
 pub struct Association {
     controller: Arc<Controller>,
     qid: u16,
-    /// Resets of the controller before the queue was connected.
+    /// Controller resets before the queue was connected.
     resets: u32,
     counts: Arc<QueueCounts>,
     /// Entries of the submission queue.
     pub entries: u16,
-    /// Whether the host looks at the head of its submission queue.
+    /// True if the host uses submission queue flow control.
     pub has_flow_control: bool,
 }
 
@@ -42,7 +42,7 @@ impl Association {
         Association { controller, qid, resets, counts, entries, has_flow_control }
     }
 
-    /// Whether the connection closes: with its controller, or because that was reset.
+    /// True if the connection has to close: the controller is over or was reset.
     pub fn is_over(&self) -> bool {
         let is_reset = self.qid > 0 && self.resets != self.controller.resets.load(Ordering::Acquire);
         is_reset || self.controller.is_over()
@@ -53,12 +53,12 @@ impl Association {
         &self.controller
     }
 
-    /// What it has moved.
+    /// Transfer counters of the queue.
     pub fn counts(&self) -> &QueueCounts {
         &self.counts
     }
 
-    /// Its number: 0 is the admin queue.
+    /// Queue number; 0 is the admin queue.
     pub fn qid(&self) -> u16 {
         self.qid
     }
@@ -71,14 +71,14 @@ impl Drop for Association {
     }
 }
 
-/// What a command of the admin queue answers.
+/// Reply to an admin command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Its end, with dwords 0 and 1.
+    /// Success, with dwords 0 and 1.
     Done(u64),
-    /// Its end, with data: at most as many bytes as the host takes.
+    /// Success, with data of at most the length that the host accepts.
     Data(Vec<u8>),
-    /// Nothing yet: it waits for an event, or for another command's end.
+    /// No reply yet: waiting for an event or for the end of another command.
     Later,
 }
 
@@ -91,44 +91,44 @@ pub struct Controller {
     host_nqn: String,
     local: SocketAddr,
     is_over: AtomicBool,
-    /// It is enabled, and neither shut down nor broken: what I/O commands look at, without the lock.
+    /// Enabled, not shut down and not failed. I/O commands read this without the lock.
     pub(super) is_ready: AtomicBool,
-    /// Its host has enabled the Zoned Namespace command set.
+    /// The host has enabled the Zoned Namespace command set.
     pub(super) has_zones: AtomicBool,
-    /// A shutdown waits for what some I/O queue has at the device.
+    /// A shutdown waits for commands of an I/O queue at the device.
     pub(super) is_draining: AtomicBool,
-    /// How often it was reset: queues that were connected before are gone.
+    /// Number of resets. Queues connected before the last one are gone.
     pub(super) resets: AtomicU32,
-    /// When the host was last heard, in nanoseconds.
+    /// Time of the last message from the host, in nanoseconds.
     heard: AtomicU64,
-    /// Some queue has an Abort that it does not know of: what queues look at without the lock.
+    /// An Abort waits to be taken by its queue. Queues read this without the lock.
     pub(super) has_aborts: AtomicBool,
-    /// Taken under `state`, or alone.
+    /// Locked after `state` or alone.
     pub(super) aborts: Mutex<Aborts>,
     pub(super) state: Mutex<ControllerState>,
 }
 
 pub(super) struct ControllerState {
     pub(super) cc: u32,
-    /// As commands see it. What a host reads is [`ControllerState::status`].
+    /// `CSTS` as seen by commands. Hosts read [`ControllerState::status`].
     pub(super) csts: u32,
-    /// Shutdowns that the host has asked for.
+    /// Number of shutdown requests.
     pub(super) shutdowns: u32,
-    /// The I/O queues that are connected.
+    /// Connected I/O queues.
     pub(super) queues: BTreeSet<u16>,
-    /// Those that may have commands at the device, for which a shutdown waits.
+    /// Queues that may have commands at the device, on which a shutdown waits.
     pub(super) draining: BTreeSet<u16>,
     pub(super) features: Features,
     pub(super) notices: Notices,
-    /// Requests for events that a reset has ended.
+    /// Event requests ended by a reset.
     pub(super) withdrawn: VecDeque<u16>,
     pub(super) errors: ErrorLog,
 }
 
-/// Carries out a command of the admin queue.
+/// Handler of an admin command.
 type AdminCommand = fn(&Controller, &Sqe, &mut ControllerState) -> Result<Reply, Status>;
 
-/// The admin commands, by their opcodes.
+/// Handler for an admin opcode.
 pub(super) fn admin_command(opcode: u8) -> Option<AdminCommand> {
     let command: AdminCommand = match opcode {
         admin::IDENTIFY => |controller, sqe, _| controller.identify(sqe).map(Reply::Data),
@@ -186,32 +186,32 @@ impl Controller {
         }
     }
 
-    /// Its number.
+    /// Controller number.
     pub fn id(&self) -> u16 {
         self.id
     }
 
-    /// What it is a controller of.
+    /// Target of the controller.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
 
-    /// The name of its host.
+    /// NQN of the host.
     pub fn host_nqn(&self) -> &str {
         &self.host_nqn
     }
 
-    /// I/O queues that are connected.
+    /// Number of connected I/O queues.
     pub fn io_queues(&self) -> usize {
         self.state.lock().queues.len()
     }
 
-    /// Whether it only tells where subsystems are.
+    /// True for a discovery controller.
     pub fn is_discovery(&self) -> bool {
         self.is_discovery
     }
 
-    /// Where its host has connected to.
+    /// Local address of the host's connection.
     pub(super) fn local(&self) -> SocketAddr {
         self.local
     }
@@ -220,37 +220,37 @@ impl Controller {
         self.host == *host && self.host_nqn == nqn
     }
 
-    /// Whether it is at its end: its connections close.
+    /// True if the controller has ended; its connections then close.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Its connections close.
+    /// Ends the controller, which closes its connections.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Whether I/O commands are taken.
+    /// True if I/O commands are accepted.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Whether commands of the Zoned Namespace command set are taken (Base 3.1.4.5, CSS).
+    /// True if commands of the Zoned Namespace command set are accepted (Base 3.1.4.5, CSS).
     pub(crate) fn has_zones(&self) -> bool {
         self.has_zones.load(Ordering::Acquire)
     }
 
-    /// Takes an I/O queue's number, and tells how often the controller was reset before. `None`: it is taken.
+    /// Claims an I/O queue number. Returns the number of resets so far, or `None` if it is in use.
     pub(super) fn take_queue(&self, qid: u16) -> Result<Option<u32>, (Status, u32)> {
         let mut state = self.state.lock();
         if state.csts & READY == 0 {
             return Err((Status::SEQUENCE_ERROR, 0));
         }
-        // Under the lock: a reset that comes next closes this queue.
+        // Read under the lock, so that a later reset closes this queue.
         Ok(state.queues.insert(qid).then(|| self.resets.load(Ordering::Acquire)))
     }
 
-    /// A queue's connection is closed. Without its admin queue a controller is over.
+    /// Removes a queue when its connection closes. Removing the admin queue ends the controller.
     fn leave(&self, qid: u16) {
         match qid {
             0 => {
@@ -265,24 +265,24 @@ impl Controller {
         }
     }
 
-    /// When the host was last heard.
+    /// Time of the last message from the host.
     pub(super) fn heard(&self) -> Nanos {
         Nanos(self.heard.load(Ordering::Relaxed))
     }
 
-    /// The host has sent something.
+    /// Records a message from the host.
     pub fn hear(&self, now: Nanos) {
         self.heard.store(now.0, Ordering::Relaxed);
     }
 
-    /// When the host has to be heard at the latest (Base 3.9); `None` without a limit.
+    /// Keep alive deadline (Base 3.9); `None` without a timeout.
     pub fn keep_alive_until(&self) -> Option<Nanos> {
         let ms = self.state.lock().features.keep_alive();
         let heard = self.heard.load(Ordering::Relaxed);
         (ms > 0).then(|| Nanos(heard.saturating_add(u64::from(ms) * 1_000_000)))
     }
 
-    /// Looks at the time. A host that was not heard for too long has lost its controller.
+    /// Checks the keep alive deadline. If it has passed, the controller fails and ends.
     pub fn look_at_time(&self, now: Nanos) {
         if self.keep_alive_until().is_some_and(|until| until <= now) {
             self.state.lock().csts |= FATAL;
@@ -291,10 +291,10 @@ impl Controller {
         }
     }
 
-    /// Carries out a command of the admin queue.
+    /// Executes an admin command.
     ///
     /// # Errors
-    /// A status.
+    /// Status of the completion.
     pub fn admin(&self, sqe: &Sqe) -> Result<Reply, Status> {
         let mut state = self.state.lock();
         if state.csts & READY == 0 && sqe.opcode != admin::KEEP_ALIVE {
@@ -328,12 +328,12 @@ impl Controller {
         state.features.set(sqe, self.is_discovery, has_queues).map(Reply::Done)
     }
 
-    /// Bytes that the host sends with a command of the admin queue.
+    /// Bytes of data from the host with this admin command.
     pub fn admin_data(&self, sqe: &Sqe) -> u32 {
         Features::data(sqe)
     }
 
-    /// A request for an event that ends, and what with.
+    /// Next event request to complete, with its result.
     pub fn next_event(&self) -> Option<(u16, Result<u64, Status>)> {
         let mut state = self.state.lock();
         if let Some(cid) = state.withdrawn.pop_front() {
@@ -343,19 +343,19 @@ impl Controller {
         notices.next(&self.target, features).map(|(cid, event)| (cid, Ok(event)))
     }
 
-    /// Takes back a request for an event, if `cid` is a request that waits.
+    /// Withdraws event request `cid`. Returns false if there is none.
     pub(crate) fn withdraw_event_request(&self, cid: u16) -> bool {
         let waiting = &mut self.state.lock().notices.waiting;
         let at = waiting.iter().position(|other| *other == cid);
         at.and_then(|at| waiting.remove(at)).is_some()
     }
 
-    /// Notes a command that has failed, for the error log.
+    /// Adds a failed command to the error log.
     pub(crate) fn note_error(&self, queue: u16, sqe: &Sqe, status: Status) {
         self.state.lock().errors.add(queue, sqe, status);
     }
 
-    /// I/O queues that a host gets, less one.
+    /// I/O queues granted to a host, zero-based.
     pub(super) fn queues_granted() -> u32 {
         u32::from(IO_QUEUES) - 1
     }

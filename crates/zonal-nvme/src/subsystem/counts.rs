@@ -1,53 +1,54 @@
-//! What hosts have moved, for the SMART log (Base 5.1.12.1.3). Each I/O queue counts for itself, on the thread that has it.
+//! Transfer counters for the SMART log (Base 5.1.12.1.3). Each I/O queue has its own, updated by
+//! the thread that owns the queue.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A sum.
+/// Transfer totals of all hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HostCounts {
-    /// Read commands, and their bytes.
+    /// Read commands.
     pub reads: u64,
-    /// See `reads`.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Write and append commands, and their bytes.
+    /// Write and append commands.
     pub writes: u64,
-    /// See `writes`.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Commands that the medium has failed.
+    /// Commands that failed with media errors.
     pub media_errors: u64,
 }
 
-/// Of one queue. Only its thread counts.
+/// Counters of one queue, updated by one thread only.
 #[derive(Default)]
 pub struct QueueCounts([AtomicU64; 5]);
 
 impl QueueCounts {
     fn add(&self, n: usize, more: u64) {
-        // One thread counts, so nothing is lost between load and store.
+        // Only one thread updates, so load and store lose nothing.
         self.0[n].store(self.0[n].load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
-    /// A command that has read this number of bytes.
+    /// Counts a read of `bytes`.
     pub fn add_read(&self, bytes: u32) {
         self.add(0, 1);
         self.add(1, bytes.into());
     }
 
-    /// A command that has written this number of bytes.
+    /// Counts a write or append of `bytes`.
     pub fn add_write(&self, bytes: u32) {
         self.add(2, 1);
         self.add(3, bytes.into());
     }
 
-    /// A command that the medium has failed.
+    /// Counts a media error.
     pub fn add_media_error(&self) {
         self.add(4, 1);
     }
 }
 
-/// Of all queues, those that are gone included.
+/// Counters of all queues, including closed ones.
 #[derive(Default)]
 pub(super) struct AllCounts(Mutex<(Vec<Arc<QueueCounts>>, [u64; 5])>);
 

@@ -1,4 +1,4 @@
-//! The error log (Base 5.1.12.1.2): the commands that have failed last.
+//! Error log (Base 5.1.12.1.2): the most recent failed commands.
 
 use super::logs::TCP;
 use crate::status::Status;
@@ -6,13 +6,13 @@ use crate::wire::{ErrorEntry, Sqe};
 use std::collections::VecDeque;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Entries of the log.
+/// Entries in the log.
 pub(super) const ERROR_ENTRIES: usize = 64;
 
-/// A command that has failed.
+/// Failed command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FailedCommand {
-    /// How many have failed up to this one.
+    /// Number of failures up to and including this one.
     count: u64,
     queue: u16,
     sqe: Sqe,
@@ -22,7 +22,7 @@ struct FailedCommand {
 #[derive(Default)]
 pub(super) struct ErrorLog {
     count: u64,
-    /// The newest first.
+    /// Newest first.
     last: VecDeque<FailedCommand>,
 }
 
@@ -46,9 +46,9 @@ impl ErrorLog {
 
 impl FailedCommand {
     fn entry(&self) -> ErrorEntry {
-        /// No single field is to blame.
+        /// Parameter error location: no specific field.
         const NO_FIELD: u16 = 0xFFFF;
-        /// The entry has opcode and command set.
+        /// Version with opcode and command set.
         const VERSION: u8 = 1;
         ErrorEntry {
             count: self.count.into(),
@@ -56,7 +56,7 @@ impl FailedCommand {
             cid: self.sqe.cid,
             status: self.status.field().into(),
             location: NO_FIELD.into(),
-            // Of the admin queue these dwords are no block.
+            // For admin commands these dwords are not an LBA.
             lba: if self.queue > 0 { self.sqe.lba() } else { 0 }.into(),
             nsid: self.sqe.nsid,
             transport: TCP,

@@ -1,29 +1,29 @@
-//! Features (Base 5.1.25): those that a host of this target can have.
+//! Features (Base 5.1.25) of a controller.
 
 use super::Reply;
 use super::controller::Controller;
 use crate::status::Status;
 use crate::wire::{Sqe, admin, event, feature};
 
-/// Bits of the events that a host can ask for and a controller need not have: namespaces that have changed, and zones.
+/// Optional events that hosts can enable: namespace and zone changes.
 pub(super) const EVENTS_OPTIONAL: u32 = event::NAMESPACES | event::ZONES;
 
-/// Bits of those that every controller takes: critical warnings, of which none comes.
+/// Critical warning events, mandatory for every controller. They never occur here.
 const EVENTS_CRITICAL: u32 = 0x3F;
 
-/// Time to keep alive that a host can have at most, in milliseconds: an hour.
+/// Maximum keep alive timeout in milliseconds: one hour.
 pub(super) const KEEP_ALIVE_MAX: u32 = 3_600_000;
 
-/// Unit of that time, in milliseconds (Base 5.1.13.2.1, KAS, in units of 100 ms).
+/// Granularity of the timeout in milliseconds (Base 5.1.13.2.1; KAS is in units of 100 ms).
 pub(super) const KEEP_ALIVE_UNIT: u32 = 1000;
 
-/// Temperatures that none is above, and none below (Base 5.1.25.1.3).
+/// Temperature thresholds that are never exceeded (Base 5.1.25.1.3).
 const THRESHOLDS: [u16; 2] = [0xFFFF, 0];
 
 pub(super) struct Features {
     keep_alive: u32,
     events: u32,
-    /// Over which, and under which, a host wants to hear of the temperature. It stays the same.
+    /// Upper and lower thresholds for temperature events. The reported temperature is constant.
     thresholds: [u16; 2],
     has_cache: bool,
     host: [u8; 16],
@@ -34,7 +34,7 @@ impl Features {
         Features { keep_alive: in_units(keep_alive), events: 0, thresholds: THRESHOLDS, has_cache, host }
     }
 
-    /// In milliseconds; 0 is no limit.
+    /// Keep alive timeout in milliseconds; 0 means none.
     pub(super) fn keep_alive(&self) -> u32 {
         self.keep_alive
     }
@@ -47,7 +47,7 @@ impl Features {
         self.events & event::NAMESPACES != 0
     }
 
-    /// Bytes that a host sends with a command of the admin queue.
+    /// Bytes of data from the host with this admin command.
     pub(super) fn data(sqe: &Sqe) -> u32 {
         match (sqe.opcode, sqe.dword(10) as u8) {
             (admin::SET_FEATURES, feature::HOST) => 16,
@@ -57,7 +57,8 @@ impl Features {
 
     pub(super) fn get(&self, sqe: &Sqe, is_discovery: bool) -> Result<Reply, Status> {
         let number = sqe.dword(10) as u8;
-        // Current, default and saved values are the same but for those that a host sets; capabilities are what can change.
+        // Current, default and saved values are equal, except for features set by the host;
+        // capabilities describe the changeable ones.
         let value = match (number, is_discovery) {
             (feature::KEEP_ALIVE, _) => self.keep_alive,
             (feature::EVENTS, _) => self.events,
@@ -91,7 +92,7 @@ impl Features {
                 self.events = value
             }
             (feature::EVENTS, true) if value == 0 => {}
-            // Base 5.1.25.1.6: before there are I/O queues.
+            // Base 5.1.25.1.6: only before I/O queues exist.
             (feature::QUEUES, false) if has_queues => return Err(Status::SEQUENCE_ERROR),
             (feature::QUEUES, false) => {
                 if value as u16 == u16::MAX || (value >> 16) as u16 == u16::MAX {
@@ -102,7 +103,7 @@ impl Features {
             }
             (feature::TEMPERATURE, false) => self.thresholds[threshold(sqe)?] = value as u16,
             (feature::WRITE_CACHE, false) if (value & 1 == 1) == self.has_cache => {}
-            // The cache is the device's, and the only profile of command sets is the first.
+            // The cache setting belongs to the device, and there is only one command set profile.
             (feature::WRITE_CACHE, false) => return Err(Status::FEATURE_NOT_CHANGEABLE),
             (feature::COMMAND_SETS, false) if value & 0x1FF == 0 => {}
             (feature::ARBITRATION | feature::POWER | feature::ERROR_RECOVERY | feature::ATOMICITY, false)
@@ -118,7 +119,8 @@ fn in_units(keep_alive: u32) -> u32 {
     keep_alive.next_multiple_of(KEEP_ALIVE_UNIT)
 }
 
-/// Which threshold a command is about. There is one temperature, the composite one; a host may also say all.
+/// Threshold selected by a command: only the composite temperature exists; hosts may also select
+/// all.
 fn threshold(sqe: &Sqe) -> Result<usize, Status> {
     match (sqe.dword(11) >> 20 & 3, sqe.dword(11) >> 16 & 0xF) {
         (which @ (0 | 1), 0 | 0xF) => Ok(which as usize),

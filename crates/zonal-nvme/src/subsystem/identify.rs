@@ -1,4 +1,4 @@
-//! Identify (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5): every page that a host of a target asks for.
+//! Identify pages (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5).
 
 use super::aborts::ABORTS;
 use super::controller::Controller;
@@ -28,13 +28,13 @@ impl Controller {
             };
         }
         let one = || match nsid {
-            // All namespaces have nothing in common that could be told.
+            // The namespaces have no common properties to report.
             u32::MAX => Err(Status::INVALID_NAMESPACE),
             nsid => self.target().namespace(nsid),
         };
         let nothing = || vec![0; 4096];
         Ok(match (cns, set) {
-            // A namespace that is not there is all zeroes.
+            // An inactive namespace is all zeroes.
             (0x00, _) if nsid > 0 && nsid != u32::MAX => match self.target().namespace(nsid) {
                 Ok(namespace) => identify_namespace(namespace).as_bytes().to_vec(),
                 Err(_) => nothing(),
@@ -59,7 +59,7 @@ impl Controller {
             (0x07, set @ (NVM | ZNS)) => self.list(nsid, |n| n.is_zoned() == (set == ZNS))?,
             (0x08, _) => identify_independent(one()?).as_bytes().to_vec(),
             (0x1C, _) => {
-                // One combination of command sets: both.
+                // A single combination of command sets: both.
                 let mut page = [U64::ZERO; 512];
                 page[0] = (1 << NVM | 1 << ZNS).into();
                 page.as_bytes().to_vec()
@@ -68,7 +68,7 @@ impl Controller {
         })
     }
 
-    /// Active namespaces above `nsid`, in their order.
+    /// Active namespaces above `nsid`, in ascending order.
     fn list(&self, nsid: u32, belongs: impl Fn(&Namespace) -> bool) -> Result<Vec<u8>, Status> {
         if nsid >= 0xFFFF_FFFE {
             return Err(Status::INVALID_NAMESPACE);
@@ -89,17 +89,17 @@ impl Controller {
             serial: padded(serial),
             model: padded("Zonal"),
             firmware: padded(env!("CARGO_PKG_VERSION")),
-            // Several ports and controllers.
+            // Multiple ports and controllers.
             cmic: 0b011,
             cntlid: self.id().into(),
             version: VERSION.into(),
-            // Host identifiers of 128 bits; any traffic keeps the controller alive.
+            // 128-bit host identifiers; any traffic counts as keep alive.
             ctratt: (1 | 1 << 6).into(),
             acl: ABORTS as u8 - 1,
             aerl: EVENT_REQUESTS - 1,
-            // One slot of firmware, read-only.
+            // One read-only firmware slot.
             frmw: 0b011,
-            // The log of effects, and logs from any offset.
+            // Commands supported and effects log, and log page offsets.
             lpa: 0b110,
             elpe: ERROR_ENTRIES as u8 - 1,
             kas: ((KEEP_ALIVE_UNIT / 100) as u16).into(),
@@ -125,14 +125,14 @@ impl Controller {
             sqes: 0x66,
             cqes: 0x44,
             nn: last.into(),
-            // Write Zeroes always.
+            // Write Zeroes is always supported.
             oncs: (deallocates | oncs::WRITE_ZEROES | verifies).into(),
-            // A cache, if the device has one; a flush of all namespaces is supported.
+            // Volatile cache if the device has one; flush of all namespaces supported.
             vwc: u8::from(info.volatile_cache) | 0b110,
             mnan: last.into(),
             subsystem: zero_ended(target.nqn()),
             ioccsz: ((64 + IN_CAPSULE) / 16).into(),
-            // Queues can be deleted one at a time.
+            // I/O queues can be deleted individually.
             ofcs: 1.into(),
             ..common
         }
@@ -143,7 +143,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     let blocks = namespace.blocks(namespace.part().info().geometry.sectors().0).into();
     let mut formats = [BlockFormat::new_zeroed(); 64];
     formats[0].lbads = namespace.block_shift();
-    // Several controllers may have it; deallocated blocks read as zeroes; one format, without metadata.
+    // Shared between controllers; deallocated blocks read as zeroes; one format, without metadata.
     IdentifyNamespace {
         nsze: blocks,
         ncap: blocks,
@@ -182,7 +182,7 @@ fn identify_zoned(namespace: &Namespace) -> IdentifyZoned {
     let info = namespace.part().info();
     let mut formats = [ZoneFormat::new_zeroed(); 64];
     formats[0].zsze = namespace.blocks(info.geometry.zone_size().0).into();
-    // Reads may cross zones. Limits count from zero, so that no limit is the largest number.
+    // Reads may cross zone boundaries. Limits are zero-based, so that no limit becomes all ones.
     IdentifyZoned {
         ozcs: 1.into(),
         mar: info.active_max.wrapping_sub(1).into(),

@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The transport, as a number (Base 5.1.12.3.1).
+/// Transport type of TCP (Base 5.1.12.3.1).
 pub(super) const TCP: u8 = 3;
 
-/// Zones whose descriptors have changed since the host has read the log (ZNS 4.1.4.1).
+/// Zones with changed descriptors since the host last read the log (ZNS 4.1.4.1).
 #[derive(Default)]
 pub(super) struct ChangedZones {
-    /// First blocks.
+    /// First logical block of each zone.
     zones: BTreeSet<u64>,
     is_too_many: bool,
 }
 
 impl ChangedZones {
-    /// Notes a zone.
+    /// Adds a zone.
     pub(super) fn add(&mut self, start: u64) {
         if self.is_too_many {
             return;
@@ -62,7 +62,7 @@ impl Controller {
             (_, true) | (log::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
             (log::SUPPORTED, false) => supported(),
             (log::ERRORS, false) => state.errors.page(),
-            // Of the controller: namespaces have none of their own.
+            // Health is per controller, not per namespace.
             (log::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
             (log::HEALTH, false) => return Err(Status::INVALID_FIELD),
             (log::FIRMWARE, false) => {
@@ -99,7 +99,7 @@ impl Controller {
     }
 }
 
-/// Base 5.1.12.1.1.
+/// Supported Log Pages (Base 5.1.12.1.1).
 fn supported() -> Vec<u8> {
     let mut page = [U32::ZERO; 256];
     for lid in
@@ -111,24 +111,25 @@ fn supported() -> Vec<u8> {
 }
 
 impl Controller {
-    /// SMART / Health Information (Base 5.1.12.1.3): data transferred by hosts since the target was made.
+    /// SMART / Health Information (Base 5.1.12.1.3), with data transferred by all hosts since the
+    /// target was created.
     fn health(&self, state: &ControllerState) -> Vec<u8> {
         const KELVIN: u16 = 273 + 30;
         const HOUR: u64 = 3_600_000_000_000;
-        /// Thousands of 512 bytes.
+        /// Data unit: 1000 times 512 bytes.
         const DATA_UNIT: u64 = 512_000;
         let HostCounts { reads, read_bytes, writes, written_bytes, media_errors } =
             self.target().host_counts();
         let health = HealthLog {
             temperature: KELVIN.into(),
-            // All of it, and a threshold for it.
+            // All spare capacity is available, with an arbitrary threshold.
             spare: 100,
             spare_min: 10,
             units_read: u128::from(read_bytes.div_ceil(DATA_UNIT)).into(),
             units_written: u128::from(written_bytes.div_ceil(DATA_UNIT)).into(),
             reads: u128::from(reads).into(),
             writes: u128::from(writes).into(),
-            // It was switched on once, when the clock began.
+            // One power cycle, when the clock started.
             power_cycles: 1.into(),
             power_on_hours: u128::from(self.heard().0 / HOUR).into(),
             media_errors: u128::from(media_errors).into(),
@@ -150,7 +151,7 @@ fn effects(target: &Target, is_zoned: bool) -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-/// Base 5.1.12.3.1: the discovery subsystem itself, and the target.
+/// Discovery log (Base 5.1.12.3.1): the discovery subsystem itself and the target.
 fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
     const SUBSYSTEM: u8 = 2;
     const CURRENT_DISCOVERY: u8 = 3;
@@ -159,7 +160,7 @@ fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
     let header = DiscoveryHeader { generation, records, ..FromZeros::new_zeroed() };
     let mut bytes = header.as_bytes().to_vec();
     for (kind, nqn) in kinds {
-        // No requirement of security; flow control of queues can be left out.
+        // No secure channel required; submission queue flow control can be disabled.
         let entry = DiscoveryEntry {
             transport: TCP,
             family: if local.is_ipv4() { 1 } else { 2 },

@@ -1,15 +1,16 @@
-//! Memory for the data of commands: a bound for all queues of a target, and what each has of it.
+//! Memory for the data of commands: a limit per target, and the share of each queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of data that the queues of a target have at once at most, unless its options say otherwise.
+/// Default limit for the data of all queues of a target, in bytes.
 pub const TARGET_MEMORY_MAX: usize = 1 << 30;
 
-/// Bytes that a queue has from its connect on, whatever others take. As many queues as a server has connections have theirs.
+/// Bytes reserved for each queue from connect on. Enough for as many queues as a server accepts
+/// connections.
 pub const QUEUE_MEMORY_MIN: usize = TARGET_MEMORY_MAX / crate::server::CONNECTIONS_MAX;
 
-/// Memory of a target. Shared by the threads of its queues.
+/// Memory of a target, shared by the threads of its queues.
 pub(crate) struct TargetMemory {
     left: AtomicUsize,
 }
@@ -19,7 +20,7 @@ impl TargetMemory {
         Arc::new(TargetMemory { left: AtomicUsize::new(max) })
     }
 
-    /// The memory of a new queue, or `None` if the target has none left for it.
+    /// Reserves memory for a new queue; `None` if the target has too little left.
     pub(super) fn queue(self: &Arc<TargetMemory>) -> Option<QueueMemory> {
         self.take(QUEUE_MEMORY_MIN).then(|| QueueMemory { target: self.clone(), held: QUEUE_MEMORY_MIN })
     }
@@ -34,24 +35,26 @@ impl TargetMemory {
     }
 }
 
-/// Memory of one queue, which grows and shrinks with its use in steps of [`QUEUE_MEMORY_MIN`]. Goes back when it is dropped.
+/// Memory of one queue. Grows and shrinks with its use in steps of [`QUEUE_MEMORY_MIN`] and is
+/// returned on drop.
 pub(crate) struct QueueMemory {
     target: Arc<TargetMemory>,
     held: usize,
 }
 
-/// Memory to hold for this number of bytes in use.
+/// Memory to reserve for this number of bytes in use.
 fn held_for(bytes: usize) -> usize {
     bytes.next_multiple_of(QUEUE_MEMORY_MIN).max(QUEUE_MEMORY_MIN)
 }
 
 impl QueueMemory {
-    /// True if the queue may have this number of bytes in use.
+    /// True if the queue may use this number of bytes.
     pub(crate) fn has(&self, bytes: usize) -> bool {
         bytes <= self.held || held_for(bytes) - self.held <= self.target.left.load(Ordering::Relaxed)
     }
 
-    /// Holds memory for this number of bytes in use. Returns false if the target has none left.
+    /// Reserves memory for this number of bytes in use. Returns false if the target has too little
+    /// left.
     pub(crate) fn hold(&mut self, bytes: usize) -> bool {
         if bytes <= self.held {
             return true;
@@ -64,7 +67,7 @@ impl QueueMemory {
         is_taken
     }
 
-    /// Gives back what is not needed for this number of bytes in use.
+    /// Returns memory beyond the need for this number of bytes in use.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let held = held_for(bytes);
         if held < self.held {
@@ -73,7 +76,8 @@ impl QueueMemory {
         }
     }
 
-    /// True if this queue has more than its minimum, and the target has not enough for another to have the same.
+    /// True if this queue holds more than the minimum and the target has too little left for
+    /// another queue to hold as much.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.held > QUEUE_MEMORY_MIN && self.target.left.load(Ordering::Relaxed) < self.held
     }

@@ -1,7 +1,8 @@
-//! What is exported: one subsystem, its namespaces, and the controllers of its hosts.
+//! Exported subsystem: its namespaces and the controllers of its hosts.
 //!
-//! A device is one volume. Its sequential zones are one namespace, a zoned one; its conventional zones, if it has some, are
-//! another, with ordinary blocks. Both are parts of the volume, so that limits and order are the drive's.
+//! A device is exported as one volume. Its sequential zones form a zoned namespace; its
+//! conventional zones, if any, form another namespace with ordinary blocks. Both are parts of the
+//! same volume, so limits and ordering are those of the drive.
 
 mod aborts;
 mod controller;
@@ -34,43 +35,43 @@ use zonal_io::identity::Identity;
 use zonal_io::linear::LinearError;
 use zonal_io::volume::{Part, PartKind, Volume};
 
-/// Name of every discovery subsystem (Base 4.7).
+/// NQN of all discovery subsystems (Base 4.7).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// Entries of an I/O queue at most.
+/// Maximum entries of an I/O queue.
 pub const QUEUE_ENTRIES: u16 = 128;
 
-/// Entries of an admin queue at most (Base 3.1.4.8).
+/// Maximum entries of an admin queue (Base 3.1.4.8).
 const ADMIN_ENTRIES: u32 = 4096;
 
-/// I/O queues of a controller at most.
+/// Maximum I/O queues per controller.
 pub const IO_QUEUES: u16 = 128;
 
-/// Controllers at most.
+/// Maximum number of controllers.
 const CONTROLLERS: u16 = 1024;
 
-/// Bytes of data at most that a command may have in its capsule.
+/// Maximum in-capsule data of a command, in bytes.
 pub const IN_CAPSULE: u32 = 8192;
 
-/// Bytes of data of one command at most, as a power of two of pages of 4 KiB.
+/// Maximum data transfer size of a command, as a power of two in pages of 4 KiB.
 const MDTS_MAX: u8 = 8;
 
-/// What a target is called.
+/// Options of a target.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TargetOptions {
-    /// The subsystem's name; `None`: made of the identity.
+    /// NQN of the subsystem; `None` derives it from the identity.
     pub nqn: Option<String>,
-    /// Of the namespaces and the serial number.
+    /// Identity from which the namespace identifiers and the serial number are derived.
     pub identity: Identity,
-    /// Whether hosts may only read.
+    /// True if hosts may only read.
     pub read_only: bool,
-    /// Bytes of data that its queues have at once at most.
+    /// Maximum data of all queues in memory, in bytes.
     pub memory_max: usize,
 }
 
 impl TargetOptions {
-    /// A target of this identity, whose name is made of it and which hosts may write.
+    /// Options for a writable target with this identity and an NQN derived from it.
     pub const fn new(identity: Identity) -> TargetOptions {
         TargetOptions { nqn: None, identity, read_only: false, memory_max: TARGET_MEMORY_MAX }
     }
@@ -78,31 +79,31 @@ impl TargetOptions {
 
 zonal_core::setters! {
     TargetOptions
-    /// The subsystem's name; `None`: made of the identity.
+    /// NQN of the subsystem; `None` derives it from the identity.
     with_nqn nqn: impl Into<Option<String>>;
-    /// Whether hosts may only read.
+    /// True if hosts may only read.
     with_read_only read_only: bool;
-    /// Bytes of data that its queues have at once at most.
+    /// Maximum data of all queues in memory, in bytes.
     with_memory_max memory_max: usize;
 }
 
-/// A subsystem name that no host would take.
+/// Reason why a volume cannot be exported.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Base 4.7.
+    /// Invalid NQN (Base 4.7).
     #[error(
         "{0:?} is no name of a subsystem: \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
     )]
     Nqn(String),
-    /// The device has zones that no namespace can have.
+    /// The zones of the device cannot form a namespace.
     #[error("{0}")]
     Namespace(String),
-    /// A range of the volume.
+    /// Error of a zone range of the volume.
     #[error(transparent)]
     Part(#[from] LinearError),
 }
 
-/// A subsystem.
+/// Exported subsystem.
 pub struct Target {
     nqn: String,
     identity: Identity,
@@ -123,10 +124,11 @@ struct Controllers {
 }
 
 impl Target {
-    /// Exports `volume`, which neither parks nor keeps a budget: an export is the drive.
+    /// Exports `volume`. The volume must not park writes or enforce a zone budget, because hosts
+    /// see it as the bare drive.
     ///
     /// # Errors
-    /// [`TargetError`] if it has a name or zones that no host would take.
+    /// [`TargetError`] if the NQN or the zones are unacceptable to hosts.
     pub fn new(volume: Arc<Volume>, options: TargetOptions) -> Result<Target, TargetError> {
         let made = || format!("nqn.2014-08.org.nvmexpress:uuid:{}", options.identity);
         let nqn = options.nqn.clone().unwrap_or_else(made);
@@ -141,7 +143,8 @@ impl Target {
         let (conventional, zones) = (geometry.conventional_zones(), geometry.zones());
         let mut namespaces = Vec::new();
         if conventional < zones {
-            // ZNS 3.4.1: a write that goes beyond its zone is a Zone Boundary Error, and nothing of it is written.
+            // ZNS 3.4.1: a write beyond its zone fails with Zone Boundary Error, and none of it is
+            // written.
             let part = Part::with(volume.clone(), conventional..zones, PartKind::Drive)?;
             namespaces.push(Namespace::new(1, part, 8 << zasl, &options)?);
         }
@@ -149,7 +152,8 @@ impl Target {
             let part = Part::new(volume.clone(), 0..conventional)?;
             namespaces.push(Namespace::new(2, part, 0, &options)?);
         }
-        // ZNS 4.1.5.2: a limit for appends is two pages at least, and a power of two of pages; 0 is that of other commands.
+        // ZNS 4.1.5.2: ZASL is a power of two in pages and at least two pages; 0 means the limit of
+        // other commands.
         if conventional < zones && volume.append_sectors_max() < 16 {
             let most = "its largest append is less than 8 KiB, and hosts cannot be told a limit that small";
             return Err(TargetError::Namespace(most.to_owned()));
@@ -168,33 +172,34 @@ impl Target {
         })
     }
 
-    /// The same with I/O commands that succeed at once and never reach the volume: what a measurement compares it with.
+    /// Makes I/O commands succeed at once, without reaching the volume. A baseline for
+    /// measurements.
     #[must_use]
     pub fn floor(self) -> Target {
         Target { is_floor: true, ..self }
     }
 
-    /// Whether I/O commands succeed without the volume.
+    /// True if I/O commands succeed without the volume.
     pub(crate) fn is_floor(&self) -> bool {
         self.is_floor
     }
 
-    /// The subsystem's name.
+    /// NQN of the subsystem.
     pub fn nqn(&self) -> &str {
         &self.nqn
     }
 
-    /// The volume that is exported.
+    /// Exported volume.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// The namespaces, by their numbers.
+    /// Namespaces in ascending order of number.
     pub fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
     }
 
-    /// The namespace with this number.
+    /// Namespace with this number.
     ///
     /// # Errors
     /// [`Status::INVALID_NAMESPACE`].
@@ -202,41 +207,42 @@ impl Target {
         self.namespaces.iter().find(|namespace| namespace.nsid() == nsid).ok_or(Status::INVALID_NAMESPACE)
     }
 
-    /// Bytes of data of one command at most.
+    /// Maximum data transfer size of a command, in bytes.
     pub fn transfer_max(&self) -> u32 {
         4096 << self.mdts
     }
 
-    /// What hosts have moved.
+    /// Transfer totals of all hosts.
     pub fn host_counts(&self) -> HostCounts {
         self.counts.sum()
     }
 
-    /// Names of hosts, by the numbers of their controllers.
+    /// NQNs of hosts by controller number.
     pub fn hosts(&self) -> BTreeMap<u16, String> {
         let controllers = self.controllers.lock();
         controllers.all.iter().map(|(id, controller)| (*id, controller.host_nqn().to_owned())).collect()
     }
 
-    /// Controllers that hosts have.
+    /// Number of controllers.
     pub fn controllers(&self) -> usize {
         self.controllers.lock().all.len()
     }
 
-    /// A controller is over. It knows the target, so neither would end while the other is kept.
+    /// Removes a controller that is over. It holds a reference to the target, so keeping it here
+    /// would keep both alive.
     fn forget(&self, id: u16) {
         let mut controllers = self.controllers.lock();
-        // Its number may be another one's by now.
+        // The number may already be reused.
         if controllers.all.get(&id).is_some_and(|controller| controller.is_over()) {
             controllers.all.remove(&id);
         }
     }
 
-    /// Connects a queue (Base 6.3), and gives it its memory: `data` are the 1024 bytes that came with the command, `local` is where the
-    /// host has connected to.
+    /// Connects a queue (Base 6.3) and reserves its memory. `data` is the 1024 bytes of data of the
+    /// command, `local` the local address of the connection.
     ///
     /// # Errors
-    /// A status, and what the completion's first dword says of it.
+    /// A status, and dword 0 of the completion, which locates the error.
     pub(crate) fn connect(
         self: &Arc<Target>,
         sqe: &crate::wire::Sqe,
@@ -244,7 +250,7 @@ impl Target {
         local: SocketAddr,
         now: zonal_core::Nanos,
     ) -> Result<(Association, QueueMemory), (Status, u32)> {
-        /// The parameter at this place of the data is wrong.
+        /// Invalid parameter at this offset of the data.
         const fn in_data(at: u32) -> (Status, u32) {
             (Status::CONNECT_INVALID, 1 << 16 | at)
         }
@@ -258,7 +264,7 @@ impl Target {
         }
         let data = ConnectData::ref_from_bytes(data).map_err(|_| (Status::DATA_LENGTH_INVALID, 0))?;
         let (host, cntlid) = (data.host, data.cntlid.get());
-        // Of the fields only names can be wrong by themselves.
+        // Only names can be malformed.
         let names = text(&data.subsystem).zip(text(&data.host_nqn));
         let (nqn, host_nqn) = names.ok_or(in_data(256))?;
         if host_nqn.is_empty() {

@@ -1,4 +1,4 @@
-//! A namespace: a part of a volume, in logical blocks.
+//! Namespace: a part of a volume, addressed in logical blocks.
 
 use super::{TargetError, TargetOptions};
 use crate::status::Status;
@@ -17,30 +17,31 @@ pub struct Namespace {
     uuid: [u8; 16],
     is_read_only: bool,
     is_zoned: bool,
-    /// What hosts are told of appends (ZNS 4.1.5.2, ZASL), which may be less than the device takes.
+    /// Append limit as reported to hosts (ZNS 4.1.5.2, ZASL). May be smaller than the limit of the
+    /// device.
     append_sectors_max: u32,
 }
 
-/// Why a command is not carried out.
+/// Status of a refused command.
 pub type IoError = Status;
 
-/// A report that a host asks for (ZNS 3.4.2).
+/// Zone report request of a host (ZNS 3.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReport {
     which: ReportedZones,
-    /// Bytes that the host takes.
+    /// Buffer size of the host in bytes.
     pub len: u32,
-    /// Whether to count only the zones that fit, or all.
+    /// True to count only the zones that fit, false to count all that match.
     is_partial: bool,
 }
 
-/// Which zones a report is to have (ZNS 3.4.2.1).
+/// Selection of zones for a report (ZNS 3.4.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReportedZones {
     All,
-    /// Those in this condition.
+    /// Zones in this condition.
     In(ZoneCondition),
-    /// Those with an attribute that the controller gives to none.
+    /// Zones with an attribute that the controller never sets.
     WithAttributes,
 }
 
@@ -55,27 +56,27 @@ impl ReportedZones {
 }
 
 impl ZoneReport {
-    /// Whether it tells of no more zones than the host has room for, from the first one on.
+    /// True if the report covers only the leading zones, as many as fit.
     fn is_of_first_zones(&self) -> bool {
         self.is_partial && self.which == ReportedZones::All
     }
 }
 
-/// What a command asks of the volume.
+/// Volume request or requests for a command.
 #[derive(Debug)]
 pub enum IoCommand {
     /// One request.
     One(Request),
-    /// Several: the command ends with the last of them.
+    /// Several requests. The command completes with the last one.
     Several(Vec<Request>),
-    /// A report, and how the host wants it.
+    /// Zone report in the host's format.
     Report(ZoneReport, Request),
-    /// An action on all zones that it [concerns](Namespace::concerned).
+    /// Action on all zones that are [affected](Namespace::concerned).
     AllZones(Op),
 }
 
 impl Namespace {
-    /// A namespace over `part`, whose zones are all conventional or all sequential.
+    /// Creates a namespace over `part`, with either conventional or sequential zones only.
     pub(super) fn new(
         nsid: u32,
         part: Part,
@@ -93,48 +94,48 @@ impl Namespace {
         }
         let uuid = options.identity.bytes();
         let mut nguid = uuid;
-        // The namespaces of one drive differ in their last byte.
+        // Namespaces of one drive differ in the last byte.
         nguid[15] = nguid[15].wrapping_add(nsid as u8 - 1);
         let is_read_only = options.read_only || part.info().read_only;
         Ok(Namespace { nsid, uuid: nguid, nguid, part, is_read_only, is_zoned, append_sectors_max })
     }
 
-    /// Its number.
+    /// Namespace number.
     pub fn nsid(&self) -> u32 {
         self.nsid
     }
 
-    /// The zones that it has.
+    /// Zones of the namespace.
     pub fn part(&self) -> &Part {
         &self.part
     }
 
-    /// Whether it has the Zoned Namespace command set.
+    /// True if it uses the Zoned Namespace command set.
     pub fn is_zoned(&self) -> bool {
         self.is_zoned
     }
 
-    /// Whether hosts may only read.
+    /// True if hosts may only read.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// Its identifiers: NGUID and UUID.
+    /// NGUID and UUID.
     pub fn identifiers(&self) -> ([u8; 16], [u8; 16]) {
         (self.nguid, self.uuid)
     }
 
-    /// Sectors of a logical block.
+    /// Sectors per logical block.
     pub fn block_sectors(&self) -> u32 {
         self.part.info().block_sectors
     }
 
-    /// Bytes of a logical block, as a power of two.
+    /// Logical block size in bytes, as a power of two.
     pub fn block_shift(&self) -> u8 {
         (self.block_sectors() * 512).ilog2() as u8
     }
 
-    /// Sectors as blocks.
+    /// Converts sectors to logical blocks.
     pub fn blocks(&self, sectors: u64) -> u64 {
         sectors / u64::from(self.block_sectors())
     }
@@ -143,7 +144,8 @@ impl Namespace {
         lba.checked_mul(u64::from(self.block_sectors())).map(Sector).ok_or(Status::LBA_OUT_OF_RANGE)
     }
 
-    /// Effects of an I/O command (Base 5.1.12.1.6): it is supported (bit 0), it changes data (bit 1).
+    /// Commands Supported and Effects entry of an I/O command (Base 5.1.12.1.6): supported (bit 0),
+    /// changes data (bit 1).
     pub(super) fn effects(opcode: u8, is_zoned: bool, verifies: bool) -> u32 {
         match opcode {
             io::FLUSH | io::READ => 0b01,
@@ -155,7 +157,7 @@ impl Namespace {
         }
     }
 
-    /// Checks that the namespace has this command.
+    /// Checks that the namespace supports the opcode.
     ///
     /// # Errors
     /// [`Status::INVALID_OPCODE`].
@@ -167,23 +169,23 @@ impl Namespace {
         }
     }
 
-    /// Bytes of data that go from the host to the controller with this command.
+    /// Bytes of data from host to controller with this command.
     ///
     /// # Errors
-    /// A status, for a command that is refused whatever its data are.
+    /// A status if the command is refused regardless of its data.
     pub fn data_from_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
         match sqe.opcode {
             io::WRITE | io::ZONE_APPEND => self.bytes(sqe),
-            // Linux sends room for 256 ranges, whatever their number.
+            // Linux always sends 256 ranges, regardless of their number.
             io::DATASET_MANAGEMENT => Ok((((sqe.dword(10) & 0xFF) + 1) * 16).max(sqe.data.len.get())),
             _ => Ok(0),
         }
     }
 
-    /// Bytes of data that go from the controller to the host with this command.
+    /// Bytes of data from controller to host with this command.
     ///
     /// # Errors
-    /// A status, for a command that is refused.
+    /// A status if the command is refused.
     pub fn data_to_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
         match sqe.opcode {
             io::READ => self.bytes(sqe),
@@ -196,8 +198,9 @@ impl Namespace {
         Ok(((sqe.dword(12) & 0xFFFF) + 1) * self.block_sectors() * 512)
     }
 
-    /// Bytes of memory that a command takes for descriptors of zones and for requests made of them: of all zones that it may have to
-    /// look at, which can be far more than the host takes.
+    /// Memory in bytes that a command needs for zone descriptors and for the requests made from
+    /// them. Counts all zones that may have to be examined, possibly far more than fit in the
+    /// host's buffer.
     pub fn memory_for_zones(&self, sqe: &Sqe) -> usize {
         let zones = self.part.info().geometry.zones() as usize;
         match sqe.opcode {
@@ -210,7 +213,7 @@ impl Namespace {
             },
             io::ZONE_MANAGEMENT_SEND => match self.manage(sqe) {
                 Ok(IoCommand::One(request)) if request.op != Op::ResetAll => 0,
-                // The volume makes a request for each zone of a reset of all.
+                // The volume expands a reset of all zones into one request per zone.
                 Ok(_) => zones * (size_of::<ZoneDescriptor>() + size_of::<Request>()),
                 Err(_) => 0,
             },
@@ -218,10 +221,11 @@ impl Namespace {
         }
     }
 
-    /// What a command asks of the volume. Its data from the host are in `buf`, or its data to the host will be.
+    /// Translates a command for the volume. `buf` holds the data from the host or receives the data
+    /// for it.
     ///
     /// # Errors
-    /// A status, if it is refused whatever the zones are.
+    /// A status if the command is refused regardless of zone state.
     pub fn command(&self, sqe: &Sqe, buf: IoBuf) -> Result<IoCommand, IoError> {
         let request = match sqe.opcode {
             io::FLUSH => Request::flush(),
@@ -267,8 +271,8 @@ impl Namespace {
         }
     }
 
-    /// Ranges that the host needs no more (NVM 3.2.3). It is advice: zones are reset instead, and a device without discards keeps
-    /// what it has.
+    /// Deallocation of ranges (NVM 3.2.3). It is advisory: zoned namespaces use reset instead, and
+    /// a device without discard keeps its data.
     fn deallocate(&self, sqe: &Sqe, ranges: &[u8]) -> Result<IoCommand, IoError> {
         self.check_writable(Op::Discard)?;
         let has_discard = !self.is_zoned && self.part.info().discard_sectors_max > 0;
@@ -307,7 +311,7 @@ impl Namespace {
         }
     }
 
-    /// A block that has to be the first of a zone.
+    /// Converts a logical block, which has to be the first of a zone.
     fn zone_start(&self, lba: u64) -> Result<Sector, IoError> {
         let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
@@ -317,7 +321,7 @@ impl Namespace {
         Ok(sector)
     }
 
-    /// ZNS 3.4.3.
+    /// Zone Management Send (ZNS 3.4.3).
     fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
         let ZoneSend { lba, action, is_all } = ZoneSend::parse(sqe);
         let sector = match is_all {
@@ -342,11 +346,11 @@ impl Namespace {
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
-    /// Returns the first sectors of the zones that an action on all zones affects (ZNS 3.4.3.1), in rounds. `zones` are all zones of the
-    /// namespace.
+    /// Returns the start sectors of the zones affected by an action on all zones (ZNS 3.4.3.1), in
+    /// rounds. `zones` is all zones of the namespace.
     ///
     /// # Errors
-    /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.
+    /// [`Status::TOO_MANY_OPEN`] if not all of them can be opened; then none is.
     pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Vec<Sector>>, IoError> {
         let rounds = ZoneAction::of(op).map(|action| action.in_rounds(zones)).unwrap_or_default();
         let open_max = self.part.info().open_max as usize;
@@ -358,14 +362,14 @@ impl Namespace {
         }
     }
 
-    /// ZNS 3.4.2.
+    /// Zone Management Receive (ZNS 3.4.2).
     fn report(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
         let ZoneReceive { lba, action, option, is_partial, .. } = ZoneReceive::parse(sqe);
         let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
-        // An extended report needs descriptor extensions, of which there are none.
+        // An extended report requires zone descriptor extensions, which are not supported.
         if action != 0 {
             return Err(Status::INVALID_FIELD);
         }
@@ -391,7 +395,7 @@ impl Namespace {
         Ok(IoCommand::Report(report, Request::report(sector, zones)))
     }
 
-    /// A report as its bytes: a header and a descriptor for each zone (ZNS 3.4.2.2).
+    /// Encodes a report: a header and one descriptor per zone (ZNS 3.4.2.2).
     pub fn reported(&self, report: &ZoneReport, zones: &[ZoneDescriptor]) -> Vec<u8> {
         let mut bytes = vec![0; report.len as usize];
         let room = (report.len as usize).saturating_sub(64) / 64;
@@ -411,7 +415,8 @@ impl Namespace {
     }
 
     fn describe(&self, zone: &ZoneDescriptor) -> ReportedZone {
-        // Where the pointer has no meaning the standard leaves its value open; hosts like the zone's end best.
+        // The standard leaves the pointer undefined in some states. Hosts cope best with the end of
+        // the zone.
         let pointer = zone.write_pointer.map_or(zone.start.0 + zone.capacity.0, |sector| sector.0);
         ReportedZone {
             kind: ReportedZone::SEQUENTIAL_WRITE_REQUIRED,

@@ -1,7 +1,6 @@
-//! Asynchronous events (Base 3.4.1 and 5.1.2, ZNS 4.1.5): what has changed, and whether the host knows.
+//! Asynchronous events (Base 3.4.1 and 5.1.2, ZNS 4.1.5).
 //!
-//! A host is told once that a log has something for it. It is told again after it has read that log without the bit that retains
-//! events.
+//! Each log triggers one event until the host has read it with Retain Asynchronous Event cleared.
 
 use super::Target;
 use super::features::Features;
@@ -10,26 +9,26 @@ use crate::wire::{event, log};
 use std::collections::{BTreeSet, VecDeque};
 use zonal_io::volume::{DeviceEvent, Events};
 
-/// Requests for events that a controller keeps (Base 5.1.13.2.1, AERL).
+/// Event requests outstanding per controller (Base 5.1.13.2.1, AERL).
 pub(super) const EVENT_REQUESTS: u8 = 4;
 
-/// A notice, that the attributes of a namespace have changed, and the log that tells which.
+/// Notice: namespace attributes changed, with the log that lists them.
 const NAMESPACE_CHANGED: u64 = event::NOTICE | event::NAMESPACE_CHANGED << 8 | (log::NAMESPACES as u64) << 16;
 
-/// A notice, that a zone's descriptor has changed, and its log (ZNS 4.1.5).
+/// Notice: zone descriptor changed, with its log (ZNS 4.1.5).
 const ZONE_CHANGED: u64 = event::NOTICE | event::ZONE_CHANGED << 8 | (log::ZONES as u64) << 16;
 
 pub(super) struct Notices {
-    /// Requests for events, by their numbers.
+    /// Command identifiers of the outstanding event requests.
     pub(super) waiting: VecDeque<u16>,
     events: Vec<Events>,
-    /// Of each namespace.
+    /// Changed zones per namespace.
     pub(super) zones: Vec<Unread<ChangedZones>>,
-    /// Those whose size or limits have changed.
+    /// Namespaces with changed size or limits.
     pub(super) namespaces: Unread<BTreeSet<u32>>,
 }
 
-/// What a log has that its host has not read.
+/// Log content that the host has not read.
 #[derive(Default)]
 pub(super) struct Unread<T> {
     pub(super) log: T,
@@ -37,12 +36,12 @@ pub(super) struct Unread<T> {
 }
 
 impl<T: Default> Unread<T> {
-    /// The host has read it.
+    /// Clears the log after the host has read it.
     pub(super) fn clear(&mut self) {
         *self = Unread::default();
     }
 
-    /// Whether the host is to be told, which it then is.
+    /// Returns true if an event is due, and marks it as sent.
     fn tell(&mut self, has_some: bool, is_wanted: bool) -> bool {
         let tells = has_some && is_wanted && !self.is_told;
         self.is_told |= tells;
@@ -60,7 +59,7 @@ impl Notices {
         }
     }
 
-    /// The request that ends, and the event that it ends with.
+    /// Next event request to complete, with its event.
     pub(super) fn next(&mut self, target: &Target, features: &Features) -> Option<(u16, u64)> {
         self.note(target);
         if self.waiting.is_empty() {
@@ -83,7 +82,7 @@ impl Notices {
         })
     }
 
-    /// Notes what the device has told.
+    /// Records the events of the device.
     fn note(&mut self, target: &Target) {
         for (n, events) in self.events.iter_mut().enumerate() {
             let namespace = &target.namespaces()[n];

@@ -1,4 +1,4 @@
-//! Properties (Base 3.1.4): what a host reads and sets of its controller before there are queues for commands.
+//! Controller properties (Base 3.1.4), which hosts access before queues for commands exist.
 
 use super::QUEUE_ENTRIES;
 use super::controller::{Controller, ControllerState};
@@ -10,28 +10,28 @@ use std::sync::atomic::Ordering;
 /// `VS`: 2.1.0.
 pub(super) const VERSION: u32 = 0x0002_0100;
 
-/// Time for a controller to be ready or reset, in units of 500 ms.
+/// Timeout for a controller to become ready or to reset, in units of 500 ms.
 const TIMEOUT: u64 = 20;
 
-/// What setting a property takes.
+/// Work required after setting a property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PropertySet {
-    /// Nothing more.
+    /// None.
     Done,
-    /// The I/O queues end what is at the device (`Controller::has_drained`), and all data are made durable; then
+    /// Shutdown: drain the I/O queues (`Controller::has_drained`), make all data durable, then call
     /// [`Controller::has_shut_down`].
     Shutdown,
 }
 
 impl Controller {
-    /// Property Get (Base 6.5): 4 bytes, or 8.
+    /// Property Get (Base 6.5) of 4 bytes, or 8 if `is_long`.
     ///
     /// # Errors
-    /// [`Status::INVALID_FIELD`] for what is no property, or has another length.
+    /// [`Status::INVALID_FIELD`] for an unknown property or a wrong length.
     pub fn property(&self, offset: u32, is_long: bool) -> Result<u64, Status> {
         let state = self.state.lock();
         let entries = u64::from(QUEUE_ENTRIES) - 1;
-        // Contiguous queues; NVM, and command sets by their numbers; the time to be ready is in CRTO as well.
+        // Contiguous queues; multiple command sets; the ready timeout is also in CRTO.
         let cap = entries | 1 << 16 | TIMEOUT << 24 | 1 << 37 | cap::HAS_SETS | 1 << 59;
         Ok(match (offset, is_long) {
             (property::CAP, true) => cap,
@@ -46,7 +46,7 @@ impl Controller {
     /// Property Set (Base 6.6).
     ///
     /// # Errors
-    /// [`Status::INVALID_FIELD`] for what a host may not set.
+    /// [`Status::INVALID_FIELD`] for a property that hosts may not set.
     pub fn set_property(&self, offset: u32, is_long: bool, value: u64) -> Result<PropertySet, Status> {
         if offset != property::CC || is_long {
             return Err(Status::INVALID_FIELD);
@@ -71,18 +71,20 @@ impl Controller {
         self.set_ready(&state);
         if then == PropertySet::Shutdown {
             state.draining = state.queues.clone();
-            // After it is not ready: a queue that sees the one sees the other, and takes no more commands.
+            // Stored after `is_ready` is cleared: a queue that sees the drain also sees that, and
+            // accepts no more commands.
             self.is_draining.store(!state.draining.is_empty(), Ordering::Release);
         }
         Ok(then)
     }
 
-    /// Whether some I/O queue may have commands at the device that a shutdown waits for (Base 3.6.1).
+    /// True if a shutdown waits for commands of an I/O queue at the device (Base 3.6.1).
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }
 
-    /// Queue `qid` has no command at the device, and takes none. Whether the shutdown waited for it.
+    /// Reports that queue `qid` has no command at the device and accepts none. Returns true if the
+    /// shutdown waited for it.
     pub(crate) fn has_drained(&self, qid: u16) -> bool {
         let mut state = self.state.lock();
         let did_wait = state.draining.remove(&qid);
@@ -90,17 +92,18 @@ impl Controller {
         did_wait
     }
 
-    /// `CSTS` of a controller that a host enables with this value of `CC`.
+    /// `CSTS` after a host enables the controller with this value of `CC`.
     fn enabled(&self, value: u32) -> u32 {
         let (page, arbitration) = (value >> 7 & 0xF, value >> 11 & 7);
-        // A host of the base set alone says 0. Pages of 4 KiB, arbitration in turn.
+        // Hosts with only the base command set write 0. Page size 4 KiB, round robin arbitration.
         let is_right = matches!(value & cc::SETS, 0 | cc::ALL_SETS) && page == 0 && arbitration == 0;
-        // Entries of 64 and 16 bytes, which concern no discovery controller.
+        // Queue entry sizes of 64 and 16 bytes; discovery controllers ignore them.
         let has_sizes = self.is_discovery() || value & cc::SIZES == cc::SIZES_64_16;
         if is_right && has_sizes { READY } else { FATAL }
     }
 
-    /// A controller level reset (Base 3.7.2): I/O queues are gone, and what waits for events ends.
+    /// Controller Level Reset (Base 3.7.2): removes the I/O queues and ends outstanding event
+    /// requests.
     fn reset(&self, state: &mut ControllerState) {
         state.csts = 0;
         state.draining.clear();
@@ -110,15 +113,16 @@ impl Controller {
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Number of the shutdown that was asked for last.
+    /// Number of the most recent shutdown request.
     pub fn shutdown(&self) -> u32 {
         self.state.lock().shutdowns
     }
 
-    /// What is to be durable at shutdown number `shutdown` is (Base 3.6.1), or could not be made so.
+    /// Completes shutdown number `shutdown` (Base 3.6.1). `is_durable` is false if the data could
+    /// not be made durable.
     pub fn has_shut_down(&self, shutdown: u32, is_durable: bool) {
         let mut state = self.state.lock();
-        // It was reset meanwhile, and perhaps the host has asked for another one, which covers more.
+        // The controller was reset meanwhile. A newer shutdown request, if any, covers this one.
         if state.csts & csts::SHUTDOWN != SHUTTING_DOWN || state.shutdowns != shutdown {
             return;
         }
@@ -134,7 +138,7 @@ impl Controller {
 }
 
 impl ControllerState {
-    /// `CSTS`. A reset is over once the queues from before have ended what waited in them.
+    /// `CSTS` as read by the host. A reset is complete once the old queues are gone.
     fn status(&self) -> u32 {
         let is_resetting = self.cc & cc::ENABLE == 0 && !self.queues.is_empty();
         self.csts | if is_resetting { READY } else { 0 }
