@@ -1,30 +1,37 @@
 //! One connection: a queue of a controller, as bytes in and bytes out.
 //!
-//! A connection has no socket and reads no clock. Its driver gives it what has come ([`Connection::receive`]), lets it look for
-//! what has ended ([`Connection::poll`]), and sends what it has to say ([`Connection::output`]). It stays on the thread that
-//! made it: its requests end in inboxes of that thread.
+//! A connection has no socket and reads no clock. Its driver passes input to
+//! [`Connection::receive`], calls [`Connection::poll`] to process completions, and sends
+//! [`Connection::output`]. It stays on the thread that created it: its requests complete in inboxes
+//! of that thread.
 //!
 //! # Order
-//! Positional writes of a connection go to the volume in the order of their commands, also where the data of a later one are there
-//! first. So a host that sends the writes of a zone in order needs to wait for none.
+//! Positional writes of a connection are submitted to the volume in command order, even if the data
+//! of a later one arrives first. A host that sends the writes of a zone in order therefore need not
+//! wait between them.
 //!
 //! # Memory
-//! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
-//! sent. A connection has [`QUEUE_MEMORY_MIN`](crate::subsystem::QUEUE_MEMORY_MIN) bytes at first, or one command's, and more as its
-//! host moves data: a sixteenth of that, up to [`MEMORY_MAX`]. Other commands wait, in order. So a silent host holds little, however
-//! much it asks for. A host that takes no answers gets no more of them made. Answers of the admin queue count like those of others, and so do the
-//! descriptors of zones that a report or an action goes over.
+//! Data occupies memory from the moment it is requested from the host, or a read is submitted,
+//! until it is written or sent. A connection starts with
+//! [`QUEUE_MEMORY_MIN`](crate::subsystem::QUEUE_MEMORY_MIN) bytes, or the need of one command. The
+//! limit grows with the data that its host moves: to a sixteenth of that, at most [`MEMORY_MAX`].
+//! Commands beyond it wait, in order. A silent host thus ties up little memory, however much it
+//! requests, and responses are not produced for a host that does not read them. Responses of the
+//! admin queue count as well, and so do the zone descriptors that a report or an action needs.
 //!
-//! Data in capsules come whether there is memory or not, at most [`IN_CAPSULE`] bytes for each entry of the queue.
+//! In-capsule data arrives whether or not there is memory, at most [`IN_CAPSULE`] bytes per queue
+//! entry.
 //!
-//! All connections of a target have a bound as well ([`TARGET_MEMORY_MAX`](crate::subsystem::TARGET_MEMORY_MAX)). Of that each queue has
-//! its first bytes from its connect on, or its connect ends with Connect Controller Busy. Where the rest is used up, commands that need
-//! more wait, and those with such data in their capsule end with Command Interrupted. A connection that holds more than its first bytes
-//! then, and whose host moves nothing for [`STALLED_MAX`], is closed.
+//! All connections of a target share another limit
+//! ([`TARGET_MEMORY_MAX`](crate::subsystem::TARGET_MEMORY_MAX)). Each queue reserves its initial
+//! bytes at connect; without them the connect fails with Connect Controller Busy. When the rest is
+//! used up, commands that need more wait, and those with such data in their capsule fail with
+//! Command Interrupted. A connection that then holds more than its initial bytes is closed if its
+//! host moves nothing for [`STALLED_MAX`].
 //!
 //! # Time
-//! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
-//! time to keep alive is the bound.
+//! A host has to connect its queue within [`CONNECT_MAX`] of the first poll, however slowly it
+//! sends. From then on the keep alive timeout of the controller applies.
 
 mod check;
 mod early;
@@ -55,115 +62,117 @@ use zonal_io::buffer::{BufferPools, IoBuf};
 use zonal_io::device;
 use zonal_io::volume::{Completion, Inbox, Request};
 
-/// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
+/// Maximum data of the commands of a connection in memory, except in-capsule data, in bytes.
 pub const MEMORY_MAX: usize = 4 << 20;
 
-/// How long a host has to connect its queue. That takes it two answers of the controller.
+/// Limit for a host to connect its queue, which takes two responses of the controller.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes of data that come with a connect command (Base 6.3).
+/// Bytes of data of a Connect command (Base 6.3).
 const CONNECT_DATA: u32 = size_of::<ConnectData>() as u32;
 
-/// A command that has no completion yet.
+/// Command in flight.
 struct Command {
     sqe: Sqe,
-    /// Bytes from the host, and to it.
+    /// Bytes of data from the host and to the host.
     from_host: u32,
     to_host: u32,
     buf: IoBuf,
-    /// Bytes of `buf` that count as the connection's memory.
+    /// Bytes of `buf` that count towards the connection's memory.
     counted: usize,
-    /// Bytes of data in its capsule.
+    /// Bytes of in-capsule data.
     in_capsule: u32,
     stage: CommandStage,
-    /// Of its namespace among the target's, once it is submitted.
+    /// Index of its namespace in the target, once submitted.
     place: u8,
-    /// Requests of it that have not ended.
+    /// Requests that have not completed.
     left: u32,
     status: Status,
     then: Then,
-    /// Why it ends before its time, if it is to.
+    /// Set if the command is ended early.
     early: Option<EarlyEnd>,
 }
 
-/// What the end of a command's requests is for.
+/// Continuation after the requests of a command have completed.
 enum Then {
-    /// Its own end.
+    /// Complete the command.
     Answer,
-    /// A report for the host.
+    /// Encode a zone report for the host.
     Report(ZoneReport),
-    /// The zones that an action on all concerns.
+    /// Start an action on all zones that are affected.
     All(Op),
-    /// The next rounds of an action on all.
+    /// Continue an action on all zones with the next rounds.
     Rounds(Op, VecDeque<Vec<Sector>>),
-    /// These zones are open, or closed again if one could not be opened.
+    /// Complete an Open of these zones, or close them again if one could not be opened.
     OpenAll(Vec<Sector>),
-    /// The controller's shutdown, of this number.
+    /// Complete shutdown number `.0` of the controller.
     Shutdown(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CommandStage {
-    /// The data in its capsule are coming.
+    /// In-capsule data is arriving.
     Arriving,
-    /// It waits for memory.
+    /// Waiting for memory.
     WaitingForMemory,
-    /// The host was asked for its data, of which this number of bytes has come.
+    /// Data was requested from the host, and this number of bytes has arrived.
     Receiving(u32),
-    /// Its data are there.
+    /// Data complete.
     Ready,
-    /// With the volume, or waiting for an event.
+    /// Submitted to the volume, or waiting for an event.
     Submitted,
-    /// It has ended, and the host is still sending its data, of which this number of bytes has come.
+    /// Completed while the host is still sending data, of which this number of bytes has arrived.
     Discarding(u32),
 }
 
-/// A connection. See the module.
+/// Connection of a host: one queue.
 #[allow(clippy::redundant_allocation, reason = "the inner count is shared by threads, the outer one is not")]
 pub struct Connection {
-    /// Counted here as well: for each command it is held for a moment, and the count inside is shared by threads.
+    /// An `Rc` because every command briefly holds a reference, and the inner count is shared
+    /// between threads.
     target: Rc<Arc<Target>>,
     local: SocketAddr,
     pools: Rc<BufferPools>,
     input: Input,
     output: Output,
     is_open: bool,
-    /// Its association, once it is connected.
+    /// Set once connected.
     queue: Option<Association>,
-    /// Of each namespace, once it is used.
+    /// One per namespace, created on first use.
     inboxes: Vec<Option<Inbox>>,
     commands: Vec<Option<Box<Command>>>,
     free: Vec<u16>,
     in_flight: usize,
-    /// Positional writes that are not submitted yet, in the order of their commands.
+    /// Positional writes not yet submitted, in command order.
     writes: VecDeque<u16>,
     waiting_for_memory: VecDeque<u16>,
     memory: usize,
-    /// Bytes of data in capsules of commands without a completion.
+    /// Bytes of in-capsule data of commands in flight.
     in_capsules: usize,
-    /// What it holds of the target's memory, once it is connected.
+    /// Share of the target's memory, once connected.
     share: Option<QueueMemory>,
-    /// Bytes of data that have come.
+    /// Bytes of data received.
     received: u64,
-    /// What its host had moved when that was last looked at, and since when it has been this.
+    /// Bytes moved by the host at the last check, and since when that number has not changed.
     moved: (u64, Nanos),
-    /// Whether commands that waited for memory are being continued, by a caller of this one.
+    /// True while a caller up the stack is already resuming commands that waited for memory.
     is_continuing: bool,
     sq_head: u16,
-    /// Slots of commands that have ended and whose data are coming.
+    /// Slots of completed commands with data still arriving.
     discarding: usize,
-    /// The command that deletes the queue.
+    /// Disconnect command in progress.
     disconnect: Option<u16>,
-    /// Commands that shut the controller down, until their flush begins, and which shutdown each is.
+    /// Commands that shut the controller down, until their flush starts, with their shutdown
+    /// numbers.
     shutdowns: Vec<(u16, u32)>,
     wakes_others: bool,
-    /// When it was polled first.
+    /// Time of the first poll.
     begun: Option<Nanos>,
     is_over: bool,
 }
 
 impl Connection {
-    /// A connection that a host has just made, to `local`.
+    /// Creates a connection accepted at address `local`.
     pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<BufferPools>) -> Connection {
         Connection {
             inboxes: target.namespaces().iter().map(|_| None).collect(),
@@ -195,38 +204,39 @@ impl Connection {
         }
     }
 
-    /// What it has to send.
+    /// Output to send.
     pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
-    /// Whether it is to be closed once its output is sent.
+    /// True if the connection has to be closed once its output is sent.
     pub fn is_over(&self) -> bool {
         self.is_over || self.queue.as_ref().is_some_and(Association::is_over)
     }
 
-    /// Its queue, once it is connected.
+    /// Association of the queue, once connected.
     pub fn queue(&self) -> Option<&Association> {
         self.queue.as_ref()
     }
 
-    /// Commands without a completion, those that wait for events included.
+    /// Commands in flight, including outstanding event requests.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Bytes of memory that its commands have, but for data in capsules: at most [`MEMORY_MAX`], or one command's.
+    /// Bytes of memory used by commands, except in-capsule data: at most [`MEMORY_MAX`], or the
+    /// need of a single command.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Whether a command of an I/O queue is with the volume. It looks at all commands.
+    /// True if a command of an I/O queue is at the volume. Scans all commands.
     pub fn has_requests(&self) -> bool {
         let is_submitted = |command: &Command| command.stage == CommandStage::Submitted;
         self.is_io() && self.commands.iter().flatten().any(|command| is_submitted(command))
     }
 
-    /// Until when it has to be polled at the latest, whatever comes.
+    /// Time by which the connection has to be polled, even without input.
     pub fn deadline(&self) -> Option<Nanos> {
         match &self.queue {
             _ if self.is_over() => None,
@@ -240,22 +250,22 @@ impl Connection {
         self.begun.map(|begun| Nanos(begun.0.saturating_add(CONNECT_MAX.as_nanos() as u64)))
     }
 
-    /// Where the driver may put the next bytes that come, if they are many bytes of data; then it calls
-    /// [`Connection::has_received`].
+    /// Buffer into which the driver may read directly when a large block of data is due; afterwards
+    /// it calls [`Connection::has_received`].
     pub fn room(&mut self) -> Option<&mut [u8]> {
         let (slot, range) = self.input.data_room()?;
         let command = self.commands.get_mut(usize::from(slot))?.as_mut()?;
-        // There is none for what is discarded.
+        // Discarded data has no buffer.
         command.buf.get_mut(range)
     }
 
-    /// This number of bytes was put into the [room](Connection::room).
+    /// Reports that this number of bytes was read into the [room](Connection::room).
     pub fn has_received(&mut self, now: Nanos, len: usize) {
         self.input.fill(len);
         self.receive(now, &[]);
     }
 
-    /// Takes bytes that have come.
+    /// Processes input.
     pub fn receive(&mut self, now: Nanos, mut bytes: &[u8]) {
         self.take_units(now, &mut bytes);
         if let Some(queue) = &self.queue {
@@ -276,8 +286,8 @@ impl Connection {
             match self.input.next(bytes, data) {
                 Ok(Some(unit)) => {
                     self.take_unit(now, unit);
-                    // What has ended inside a submit is answered at once: its memory is in the processor's cache, and serves the
-                    // next command.
+                    // Completions from within a submit are answered at once, while their memory is
+                    // in the processor's cache and can serve the next command.
                     self.take_ends(now);
                 }
                 Ok(None) => return,
@@ -286,7 +296,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection because of an error of the host's (TCP 3.6.2.5).
+    /// Ends the connection because of a protocol error of the host (TCP 3.6.2.5).
     fn terminate(&mut self, error: u16, field: u32) {
         self.output.terminate(error, field, self.input.header());
         self.is_over = true;
@@ -299,7 +309,7 @@ impl Connection {
         }
     }
 
-    /// A header is there, and checked against its digest.
+    /// Handles a complete header, already checked against its digest.
     fn take_header(&mut self, now: Nanos) {
         let kind = self.input.kind();
         match (kind, self.is_open) {
@@ -343,11 +353,13 @@ impl Connection {
             return self.terminate(term::DATA_LIMIT, 4);
         }
         let entries = self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries));
-        // Slots that are free again may be more than these: commands that have ended early had some beside them.
+        // There may be more free slots than entries: commands that ended early use additional
+        // slots.
         let has_entry = self.in_flight < entries;
         let Some(slot) = has_entry.then(|| self.free.pop().or_else(|| self.new_slot(entries))).flatten()
         else {
-            // More commands than the queue has entries, or as many again that were aborted and whose data have not come.
+            // More commands than queue entries, or as many aborted commands with data still
+            // outstanding.
             return self.terminate(term::HEADER_FIELD, 8);
         };
         self.sq_head = (self.sq_head + 1) % self.queue.as_ref().map_or(u16::MAX, |queue| queue.entries);
@@ -359,7 +371,7 @@ impl Connection {
         };
         self.in_capsules += in_capsule as usize;
         if in_capsule > 0 && !self.hold(0) {
-            // Its data have come, and are thrown away at once.
+            // The data has arrived, and is discarded at once.
             status = status.and(Err(Status::INTERRUPTED));
         }
         let command = Command {
@@ -397,7 +409,7 @@ impl Connection {
         })
     }
 
-    /// Whether the command goes to the volume in the order of its kind.
+    /// True if the command has to be submitted in command order.
     fn is_ordered(&self, sqe: &Sqe) -> bool {
         self.is_io() && matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES)
     }
@@ -406,7 +418,7 @@ impl Connection {
         self.queue.as_ref().is_some_and(|queue| queue.qid() > 0)
     }
 
-    /// A command whose capsule is there.
+    /// Starts a command with a complete capsule.
     fn begin(&mut self, now: Nanos, slot: u16) {
         if !self.command(slot).status.is_ok() {
             return self.answer(now, slot, 0);
@@ -422,7 +434,7 @@ impl Connection {
         self.give_memory(now, slot, needs);
     }
 
-    /// Bytes of memory that a command needs: for data that are not in its capsule, and for descriptors of zones.
+    /// Bytes of memory that a command needs for data outside its capsule and for zone descriptors.
     fn needs(&self, slot: u16) -> usize {
         let Some(command) = &self.commands[usize::from(slot)] else { return 0 };
         let data = match command.sqe.data.kind {
@@ -438,14 +450,15 @@ impl Connection {
         data + namespace.map_or(0, |namespace| namespace.memory_for_zones(&command.sqe))
     }
 
-    /// Gives a command its memory.
+    /// Assigns memory to a command.
     fn give_memory(&mut self, now: Nanos, slot: u16, needs: usize) {
         self.memory += needs;
         let is_io = self.is_io();
         let command = self.command(slot);
         command.counted = needs;
         let is_asked = command.from_host > 0 && command.sqe.data.kind != Sgl::IN_CAPSULE;
-        // The controller makes the admin queue's answers itself, and reports are made of their descriptors.
+        // The controller produces responses of the admin queue itself, and reports are encoded from
+        // descriptors.
         let is_for_data = is_asked || is_io && command.sqe.opcode == io::READ;
         let len = if is_for_data { command.from_host.max(command.to_host) } else { 0 };
         if len > 0 {
@@ -469,7 +482,7 @@ impl Connection {
         });
     }
 
-    /// Whether the next poll has something to do because output was sent.
+    /// True if sending output has made work for the next poll.
     pub fn wants_poll(&self) -> bool {
         self.next_with_memory().is_some()
     }
@@ -478,7 +491,7 @@ impl Connection {
         self.commands[usize::from(slot)].as_mut().expect("a command has its slot until it is answered")
     }
 
-    /// A header of data that the host was asked for.
+    /// Handles the header of requested data.
     fn begin_host_data(&mut self) {
         let header = self.input.data_header();
         let (slot, offset, len) = (header.transfer.get(), header.offset.get(), header.len.get());
@@ -503,7 +516,7 @@ impl Connection {
         }
     }
 
-    /// Data of a command are there.
+    /// Handles the end of a block of data.
     fn take_data(&mut self, now: Nanos, slot: u16, is_sound: Option<(u32, u32, u32)>) {
         let len = self.input.data_len();
         self.received += u64::from(len);
@@ -535,7 +548,7 @@ impl Connection {
         }
     }
 
-    /// Up to `got` the data of a command have come that has ended.
+    /// Records that the data of a completed command has arrived up to `got`.
     fn discard(&mut self, slot: u16, got: u32) {
         let command = self.command(slot);
         command.stage = CommandStage::Discarding(got);
@@ -546,7 +559,7 @@ impl Connection {
         }
     }
 
-    /// A command that has all it needs.
+    /// Executes a command that has all its data.
     fn proceed(&mut self, now: Nanos, slot: u16) {
         let sqe = self.command(slot).sqe;
         if sqe.opcode == fabrics::OPCODE {
@@ -563,7 +576,7 @@ impl Connection {
 
     fn submit_writes(&mut self, now: Nanos) {
         while let Some(&slot) = self.writes.front() {
-            // A write that has failed before is answered and gone.
+            // A write that failed earlier is answered and gone.
             match &self.commands[usize::from(slot)] {
                 Some(command) if command.stage == CommandStage::Ready => {}
                 Some(_) => return,
@@ -574,7 +587,7 @@ impl Connection {
         }
     }
 
-    /// Base 6.
+    /// Fabrics commands (Base 6).
     fn fabrics(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
         let is_connect = sqe.nsid.get() as u8 == fabrics::CONNECT;
         let result = match (&self.queue, is_connect) {
@@ -587,7 +600,7 @@ impl Connection {
                 match sqe.nsid.get() as u8 {
                     fabrics::PROPERTY_GET if queue.qid() == 0 => controller.property(offset, is_long),
                     fabrics::PROPERTY_SET if queue.qid() == 0 => {
-                        // A reset or shutdown concerns the controller's queues on all threads.
+                        // A reset or shutdown affects the controller's queues on all threads.
                         self.wakes_others = true;
                         match controller.set_property(offset, is_long, value) {
                             Ok(PropertySet::Shutdown) => return self.begin_shutdown(now, slot),
@@ -596,7 +609,7 @@ impl Connection {
                     }
                     fabrics::DISCONNECT if sqe.dword(10) as u16 != 0 => Err(Status::CONNECT_FORMAT),
                     fabrics::DISCONNECT if queue.qid() == 0 => Err(Status::INVALID_QUEUE_TYPE),
-                    // The first one is under way, and waits for every other command.
+                    // The first Disconnect is in progress and waits for every other command.
                     fabrics::DISCONNECT if self.disconnect.is_some() => Err(Status::SEQUENCE_ERROR),
                     fabrics::DISCONNECT => {
                         self.begin_disconnect(now, slot);
@@ -609,21 +622,22 @@ impl Connection {
         self.finish(now, slot, result);
     }
 
-    /// A shutdown is over once what the I/O queues have at the device has ended, and all data are durable (Base 3.6.1).
+    /// Starts a shutdown, which completes once the I/O queues are drained and all data is durable
+    /// (Base 3.6.1).
     fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
         let Some(shutdown) = self.queue.as_ref().map(|queue| queue.controller().shutdown()) else { return };
-        // It is carried out from here on: an Abort comes too late.
+        // Execution starts here, so a later Abort has no effect.
         self.command(slot).stage = CommandStage::Submitted;
         self.shutdowns.push((slot, shutdown));
         self.continue_shutdown(now);
     }
 
-    /// Of an I/O queue: tells the controller when nothing is at the device. Of the admin queue: flushes when all have. Whether
-    /// there was something to do.
+    /// On an I/O queue, reports to the controller when nothing is at the device. On the admin
+    /// queue, flushes once all I/O queues are drained. Returns true if there was anything to do.
     fn continue_shutdown(&mut self, now: Nanos) -> bool {
         let Some(queue) = &self.queue else { return false };
         let (qid, is_draining) = (queue.qid(), queue.controller().is_draining());
-        // A connection that is over takes no ends: its host waits for nothing at the device.
+        // A connection that is over takes no completions; its host waits for nothing at the device.
         let is_quiet = || self.is_over || !self.has_requests();
         if is_draining && qid > 0 && is_quiet() && queue.controller().has_drained(qid) {
             self.wakes_others = true;
@@ -646,7 +660,7 @@ impl Connection {
             Ok((queue, share)) => {
                 self.share = Some(share);
                 let id = queue.controller().id();
-                // The connect command itself was one.
+                // The Connect command took the first entry.
                 self.sq_head = 1 % queue.entries;
                 self.queue = Some(queue);
                 self.finish(now, slot, Ok(id.into()));
@@ -682,7 +696,7 @@ impl Connection {
         self.target.namespaces().iter().position(|namespace| namespace.nsid() == nsid)
     }
 
-    /// Hands a command to the volume.
+    /// Submits a command to the volume.
     fn submit(&mut self, now: Nanos, slot: u16) {
         let target = self.target.clone();
         let Some(queue) = &self.queue else { return };
@@ -699,7 +713,7 @@ impl Connection {
         }
         let command = self.command(slot);
         let sqe = command.sqe;
-        // A flush may be of all namespaces: they are one volume.
+        // A flush may address all namespaces, which are one volume.
         let nsid = match (sqe.opcode, sqe.nsid.get()) {
             (io::FLUSH, u32::MAX) => target.namespaces()[0].nsid(),
             (_, nsid) => nsid,
@@ -723,7 +737,7 @@ impl Connection {
         self.send_all(now, place, slot, requests, then);
     }
 
-    /// Begins the first of these rounds of an action on all zones.
+    /// Starts the next round of an action on all zones.
     fn act_on_all(&mut self, now: Nanos, place: usize, slot: u16, op: Op, mut rounds: VecDeque<Vec<Sector>>) {
         let zones = rounds.pop_front().unwrap_or_default();
         let requests = zones.iter().map(|zone| Request::zone(op, *zone)).collect();
@@ -754,7 +768,7 @@ impl Connection {
         target.volume().submit(now, inbox.channel(), request.token(slot.into()));
     }
 
-    /// Looks for requests that have ended, for events, and at the time. Returns whether there was something.
+    /// Processes completions, events and timeouts. Returns true if there was anything to do.
     pub fn poll(&mut self, now: Nanos) -> bool {
         self.begun.get_or_insert(now);
         if self.queue.is_none() && self.connect_until().is_some_and(|until| until <= now) {
@@ -782,10 +796,10 @@ impl Connection {
         is_busy | self.continue_shutdown(now)
     }
 
-    /// Takes what has ended. Returns whether there was something.
+    /// Takes completions. Returns true if there was any.
     fn take_ends(&mut self, now: Nanos) -> bool {
         let mut is_busy = false;
-        // A connection that is over takes none: its host is told no more.
+        // A connection that is over sends nothing more to its host.
         if self.is_over {
             return false;
         }
@@ -846,17 +860,19 @@ impl Connection {
                     Err(status) => self.finish(now, slot, Err(status)),
                 };
             }
-            // Also after a zone that failed: the others are acted on all the same, and its status is kept.
+            // Continues after a failed zone: the other zones are processed all the same, and the
+            // status is kept.
             (_, Then::Rounds(op, rounds)) => return self.act_on_all(now, place, slot, op, rounds),
-            // Other hosts have opened zones meanwhile: all or none.
+            // Other hosts have opened zones meanwhile: undo, so that either all zones are open or
+            // none.
             (_, Then::OpenAll(concerned)) if !command.status.is_ok() => {
-                // Also after an Abort, which would keep these requests back.
+                // Even after an Abort, which would otherwise block these requests.
                 if let Some(early) = &mut command.early {
                     early.withdrawal = None;
                 }
                 return self.act_on_all(now, place, slot, Op::ZoneClose, [concerned].into());
             }
-            // The data of a read have come back.
+            // The buffer of a read with its data.
             _ => command.buf = completion.buf.into_buf(),
         }
         self.answer(now, slot, result);
@@ -864,7 +880,7 @@ impl Connection {
 
     fn finish(&mut self, now: Nanos, slot: u16, result: Result<u64, Status>) {
         let command = self.command(slot);
-        // No data go with it.
+        // No data is returned.
         command.to_host = 0;
         match result {
             Ok(result) => self.answer(now, slot, result),
@@ -875,7 +891,7 @@ impl Connection {
         }
     }
 
-    /// Sends a command's end, and its data before that.
+    /// Completes a command: sends its data, if any, and its response.
     fn answer(&mut self, now: Nanos, slot: u16, result: u64) {
         let Some(mut command) = self.commands[usize::from(slot)].take() else { return };
         self.in_flight -= 1;
@@ -895,7 +911,7 @@ impl Connection {
         let has_flow_control = self.queue.as_ref().is_none_or(|queue| queue.has_flow_control);
         let mut is_told = false;
         if status.is_ok() && to_host > 0 {
-            // Without flow control the last data may stand for the end (TCP 3.3.2.2).
+            // Without flow control the last data PDU can imply success (TCP 3.3.2.2).
             is_told = !has_flow_control && result == 0;
             self.output.data(sqe.cid, buf, to_host, is_told);
         } else {
@@ -918,14 +934,14 @@ impl Connection {
         if let Some(early) = early {
             self.tell_aborts(early, status);
         }
-        // A write that has failed is not in the way of others.
+        // A failed write must not block the writes behind it.
         if self.writes.contains(&slot) {
             self.writes.retain(|other| *other != slot);
             self.submit_writes(now);
         }
     }
 
-    /// Counts a command that has ended.
+    /// Updates the counters and the error log for a completed command.
     fn count(&self, sqe: &Sqe, from_host: u32, to_host: u32, status: Status) {
         let Some(queue) = &self.queue else { return };
         match (status, sqe.opcode) {
@@ -943,22 +959,23 @@ impl Connection {
         }
     }
 
-    /// Requests of this connection that wait are ended, and issued by no later poll: for a connection that is lost.
+    /// Cancels the waiting requests of a connection that is lost, so that no later poll issues
+    /// them.
     pub fn cancel(&mut self, now: Nanos) {
         for inbox in self.inboxes.iter().flatten() {
             self.target.volume().cancel(now, inbox.channel());
         }
     }
 
-    /// Ends it, for its side: [cancels](Connection::cancel) what waits, and leaves its queue, which then may be connected again. What it
-    /// has to send stays.
+    /// Closes the connection: [cancels](Connection::cancel) waiting requests and releases the queue
+    /// for a new connect. Pending output stays.
     pub fn close(&mut self, now: Nanos) {
         self.cancel(now);
         self.is_over = true;
         self.queue = None;
     }
 
-    /// The first bytes of the last header, for messages.
+    /// First bytes of the last header, for messages.
     pub fn last_header(&self) -> &[u8] {
         self.input.header().as_bytes()
     }

@@ -1,11 +1,11 @@
-//! What a command's capsule says of its data, before anything of it is carried out.
+//! Validation of a command's capsule and data pointer, before anything is executed.
 
 use super::{CONNECT_DATA, Connection};
 use crate::status::Status;
 use crate::wire::{DataPointer, Sqe, fabrics, io};
 
 impl Connection {
-    /// Bytes of data from the host, and to it.
+    /// Bytes of data from the host and to the host.
     pub(super) fn lengths(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
         if sqe.opcode == fabrics::OPCODE {
             return match (sqe.nsid.get() as u8, sqe.data.len.get()) {
@@ -18,12 +18,13 @@ impl Connection {
         if self.disconnect.is_some() {
             return Err(Status::ABORTED_QUEUE_DELETED);
         }
-        // No fused operations.
+        // Fused operations are not supported.
         let fused = || if sqe.flags & 3 != 0 { Err(Status::INVALID_FIELD) } else { Ok(()) };
         if queue.qid() == 0 {
             fused()?;
             let from_host = queue.controller().admin_data(sqe);
-            // Opcodes say which way the data go (Base 3.1.3.4): other commands have none, whatever their pointers say.
+            // The opcode gives the direction of the data (Base 3.1.3.4). Other commands have no
+            // data, whatever their pointers say.
             let to_host = match sqe.opcode & 3 {
                 2 if from_host == 0 => sqe.data.len.get().min(self.target.transfer_max()),
                 _ => 0,
@@ -34,7 +35,8 @@ impl Connection {
             fused()?;
             return Ok((0, 0));
         }
-        // Namespace, opcode, fields: a command with several errors answers the first (as QEMU has it).
+        // Namespace, opcode, fields: the first of several errors is reported, in the order used by
+        // QEMU.
         let namespace = self.target.namespace(sqe.nsid.get())?;
         namespace.check_opcode(sqe.opcode)?;
         fused()?;
@@ -45,7 +47,8 @@ impl Connection {
         }
     }
 
-    /// Base 4.3.2: data from the host lie in the capsule, or the controller asks for them; data to the host are sent.
+    /// Base 4.3.2: data from the host is in the capsule or requested by the controller; data to the
+    /// host is sent.
     pub(super) fn check_pointer(
         &self,
         sqe: &Sqe,
@@ -53,7 +56,7 @@ impl Connection {
         to_host: u32,
         in_capsule: u32,
     ) -> Result<(), Status> {
-        // Over fabrics there are no other pointers than these.
+        // Over fabrics only SGLs are allowed.
         if sqe.flags >> 6 != 1 {
             return Err(Status::INVALID_FIELD);
         }

@@ -1,8 +1,10 @@
-//! Commands that end before their time: by an Abort (Base 5.1.1) or because their queue is deleted (Base 6.4).
+//! Commands that are ended early, by an Abort (Base 5.1.1) or because their queue is deleted (Base
+//! 6.4).
 //!
-//! What waits for memory, for its place among the writes, or in the volume ends at once, and is not executed later. What is at the
-//! device ends as it does there, and the Abort says so. A command whose data the host was asked for ends at once as well; its slot
-//! stays until the host has sent these data, which are discarded.
+//! Commands waiting for memory, for their turn among the writes, or in the volume end at once and
+//! are not executed later. Commands at the device complete normally, and the Abort reports that. A
+//! command with requested data also ends at once; its slot stays in use until the host has sent the
+//! data, which is discarded.
 
 use super::{CommandStage, Connection};
 use crate::status::Status;
@@ -10,25 +12,25 @@ use crate::wire::admin;
 use zonal_core::{DeviceError, Nanos, RequestError};
 use zonal_io::volume::Withdrawal;
 
-/// Why a command ends early.
+/// Early end of a command.
 pub(super) struct EarlyEnd {
-    /// What it then answers.
+    /// Status for the host.
     pub(super) status: Status,
-    /// The Aborts that have asked for it, by their numbers on the admin queue.
+    /// Command identifiers of the Aborts on the admin queue.
     by: Vec<u16>,
-    /// Keeps what the volume comes across later from going out.
+    /// Keeps the volume from issuing requests of the command that it encounters later.
     pub(super) withdrawal: Option<Withdrawal>,
 }
 
 impl EarlyEnd {
-    /// Whether a request has ended like this for that reason.
+    /// True if `error` is the result of such a cancellation.
     pub(super) fn is_reason_of(error: &RequestError) -> bool {
         matches!(error, RequestError::Cancelled | RequestError::InPart { error: DeviceError::Aborted, .. })
     }
 }
 
 impl Connection {
-    /// Looks for commands to abort, and for Aborts to answer. Returns whether there was something.
+    /// Processes new Aborts, and answers those that are done. Returns true if there was any.
     pub(super) fn look_at_aborts(&mut self, now: Nanos) -> bool {
         let Some(queue) = &self.queue else { return false };
         let qid = queue.qid();
@@ -55,7 +57,7 @@ impl Connection {
         is_busy
     }
 
-    /// The command with this number of the host's.
+    /// Slot of the command with this identifier.
     pub(super) fn find(&self, cid: u16) -> Option<u16> {
         let is_it = |command: &super::Command| {
             command.sqe.cid.get() == cid && !matches!(command.stage, CommandStage::Discarding(_))
@@ -64,8 +66,8 @@ impl Connection {
         Some(slot as u16)
     }
 
-    /// The command with this number and opcode that the controller has. A host may have given its number to another one as well,
-    /// whose data are perhaps still coming.
+    /// Slot of the submitted command with this identifier and opcode. The host may have reused the
+    /// identifier for a command with data still arriving.
     pub(super) fn find_waiting(&self, cid: u16, opcode: u8) -> Option<u16> {
         let is_it = |command: &super::Command| {
             let is_waiting = command.stage == CommandStage::Submitted;
@@ -87,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// Of the admin queue's commands that wait only requests for events can be aborted.
+    /// Aborts an admin command. Of those in progress, only event requests can be aborted.
     fn abort_admin(&mut self, now: Nanos, slot: u16, by: u16) {
         let cid = self.command(slot).sqe.cid.get();
         let is_withdrawn =
@@ -99,7 +101,7 @@ impl Connection {
         self.answer_abort(by, false);
     }
 
-    /// Cancels what the volume has of a command. Its end comes as others do.
+    /// Cancels the requests of a command in the volume. They complete as usual.
     fn cancel_requests(&mut self, now: Nanos, slot: u16) {
         let place = usize::from(self.command(slot).place);
         let Some(inbox) = &self.inboxes[place] else { return };
@@ -109,10 +111,10 @@ impl Connection {
         }
     }
 
-    /// Ends a command that the volume does not have.
+    /// Ends a command that is not in the volume.
     fn end_early(&mut self, now: Nanos, slot: u16, status: Status) {
         match self.command(slot).stage {
-            // Its capsule is still coming, and after that it ends.
+            // Ends when its capsule is complete.
             CommandStage::Arriving => self.command(slot).status = status,
             CommandStage::WaitingForMemory => {
                 self.waiting_for_memory.retain(|other| *other != slot);
@@ -123,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Tells the admin queue, perhaps on another thread, how an Abort has ended.
+    /// Reports the result of an Abort to the admin queue, possibly on another thread.
     fn answer_abort(&mut self, by: u16, was_aborted: bool) {
         if let Some(queue) = &self.queue {
             queue.controller().end_abort(by, was_aborted);
@@ -131,14 +133,14 @@ impl Connection {
         self.wakes_others = true;
     }
 
-    /// A command has ended: those that wanted that hear of it.
+    /// Answers the Aborts of a command that has completed.
     pub(super) fn tell_aborts(&mut self, early: EarlyEnd, status: Status) {
         for by in early.by {
             self.answer_abort(by, status == early.status);
         }
     }
 
-    /// Deletes this queue (Base 6.4): what waits ends, and then the command in `slot`.
+    /// Deletes this queue (Base 6.4): ends waiting commands, then the Disconnect in `slot`.
     pub(super) fn begin_disconnect(&mut self, now: Nanos, slot: u16) {
         self.command(slot).stage = CommandStage::Submitted;
         self.disconnect = Some(slot);
@@ -152,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Ends a Disconnect once no other command is left, and the connection with it.
+    /// Completes a Disconnect once no other command is left, and ends the connection.
     pub(super) fn end_disconnect(&mut self, now: Nanos) {
         if let Some(slot) = self.disconnect
             && self.in_flight == 1
@@ -163,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Whether connections of other threads have something to do because of this one. Asked once.
+    /// True if this connection made work for connections on other threads. Cleared by the call.
     pub fn takes_wake(&mut self) -> bool {
         std::mem::take(&mut self.wakes_others)
     }

@@ -1,23 +1,25 @@
-//! What comes to a controller, or to a host: headers one after the other, and data into the memory of their commands.
+//! Input parser of a controller or a host: headers one by one, and data directly into the memory of
+//! its command.
 
 use crate::wire::{CommonHeader, DataHeader, PduKind, data_flags, digest, term};
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// Longest header, with its digest.
+/// Longest header with its digest.
 const HEADER_MAX: usize = 128 + 4;
 
-/// Fewer bytes of data than this are read together with what comes after them: a system call for each capsule costs more than the copy.
+/// Smallest block of data that is read directly into place. Smaller blocks are read together with
+/// the bytes after them, because a system call per capsule costs more than a copy.
 const ROOM_MIN: u32 = 16 << 10;
 
-/// Why a connection ends.
+/// Protocol error that ends the connection.
 #[derive(Debug)]
 pub(crate) struct Fatal {
     pub(crate) error: u16,
     pub(crate) field: u32,
 }
 
-/// Which end of a connection takes the units.
+/// Receiving side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Controller,
@@ -25,7 +27,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Whether the other end may send such a unit (TCP 3.6.2).
+    /// True if the peer may send this kind of PDU (TCP 3.6.2).
     fn takes(self, kind: PduKind) -> bool {
         use PduKind::{
             Command, ControllerData, ControllerTerm, HostData, HostTerm, IcReq, IcResp, R2t, Response,
@@ -41,18 +43,18 @@ const fn fatal<T>(error: u16, field: u32) -> Result<T, Fatal> {
     Err(Fatal { error, field })
 }
 
-/// What has come in full.
+/// Parsed part of the input.
 pub(crate) enum Unit {
-    /// A header. Its data follow, if the connection [begins](Input::begin_data) them.
+    /// Header. Its data follows if the connection [begins](Input::begin_data) it.
     Header,
-    /// Data of the command in this slot. With a digest: from where to where it reaches, and what it is.
+    /// Data of the command in this slot. With a digest, its range and expected value.
     Data { slot: u16, is_sound: Option<(u32, u32, u32)> },
 }
 
 #[derive(Clone, Copy)]
 struct Data {
     slot: u16,
-    /// From where to where in the command's memory, and where the next byte goes.
+    /// Range in the command's memory, and position of the next byte.
     from: u32,
     to: u32,
     at: u32,
@@ -68,7 +70,7 @@ pub(crate) struct Input {
     /// Bytes between header and data.
     padding: usize,
     data: Option<Data>,
-    /// The digest that follows the data.
+    /// Digest after the data.
     trailer: [u8; 4],
     trailer_have: usize,
 }
@@ -89,12 +91,12 @@ impl Input {
         }
     }
 
-    /// From here on units have these digests.
+    /// Sets the negotiated digests.
     pub(crate) fn agree(&mut self, header: bool, data: bool) {
         (self.has_header_digest, self.has_data_digest) = (header, data);
     }
 
-    /// The header that came last.
+    /// Last header received.
     pub(crate) fn header(&self) -> &[u8] {
         &self.header
     }
@@ -103,7 +105,7 @@ impl Input {
         CommonHeader::read_from_bytes(&self.header[..8]).expect("8 bytes")
     }
 
-    /// What the last header is of.
+    /// Kind of the last header.
     pub(crate) fn kind(&self) -> PduKind {
         PduKind::of(self.common().kind).expect("it was checked")
     }
@@ -126,7 +128,7 @@ impl Input {
         }
     }
 
-    /// Bytes of data that follow the last header.
+    /// Bytes of data after the last header.
     pub(crate) fn data_len(&self) -> u32 {
         let common = self.common();
         match common.data_offset {
@@ -135,25 +137,25 @@ impl Input {
         }
     }
 
-    /// The data of the last header go to the command in `slot`, from `offset` on.
+    /// Directs the data of the last header to the command in `slot`, starting at `offset`.
     pub(crate) fn begin_data(&mut self, slot: u16, offset: u32, len: u32) {
         self.data = Some(Data { slot, from: offset, to: offset + len, at: offset });
     }
 
-    /// Where many bytes of data go next.
+    /// Destination of the next large block of data.
     pub(crate) fn data_room(&self) -> Option<(u16, Range<usize>)> {
         let data = self.data.filter(|data| self.padding == 0 && data.to - data.at >= ROOM_MIN)?;
         Some((data.slot, data.at as usize..data.to as usize))
     }
 
-    /// This number of bytes was put there.
+    /// Reports that this number of bytes was read into the destination.
     pub(crate) fn fill(&mut self, len: usize) {
         if let Some(data) = &mut self.data {
             data.at = (data.at + len as u32).min(data.to);
         }
     }
 
-    /// Takes from `bytes` up to the end of a unit. Data go to `put`: slot, place and bytes.
+    /// Parses `bytes` up to the end of a unit. Data is passed to `put` with slot and position.
     pub(crate) fn next(
         &mut self,
         bytes: &mut &[u8],
@@ -172,7 +174,7 @@ impl Input {
             };
         }
         let Some(data) = &mut self.data else {
-            // Without data of a command the next unit begins.
+            // No data for a command: the next PDU starts.
             (self.is_told, self.have) = (false, 0);
             return self.next(bytes, put);
         };
@@ -207,7 +209,7 @@ impl Input {
         Ok(Some(Unit::Data { slot, is_sound }))
     }
 
-    /// Takes what belongs to the header; whether it is complete.
+    /// Consumes bytes of the header. Returns true when it is complete.
     fn take_header(&mut self, bytes: &mut &[u8]) -> Result<bool, Fatal> {
         if !self.fill_header(bytes, 8) {
             return Ok(false);

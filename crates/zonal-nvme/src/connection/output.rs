@@ -1,4 +1,4 @@
-//! What is to be sent: headers put together, and data where they lie.
+//! Output queue: headers collected in one buffer, data in place.
 
 use crate::wire::{CommonHeader, Cqe, DataHeader, PduKind, TermReq, data_flags, digest};
 use std::collections::VecDeque;
@@ -8,17 +8,18 @@ use zerocopy::little_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
 use zonal_io::buffer::{BufferPools, IoBuf};
 
-/// Pieces that are sent in one call at most: the host takes the first answers while the next are sent.
+/// Most pieces sent in one call. The host processes the first responses while the next are sent.
 const PIECES: usize = 64;
 
-/// Headers are one piece up to this number of bytes. Where a host takes a part of what there is, and more comes all the time,
-/// bytes that are sent are given back by whole pieces. Beyond this number of them, the headers after them move to the front.
+/// Maximum length of a piece of headers. Sent bytes are freed in whole pieces, which matters for a
+/// host that always reads part of the output while more is added. Once more bytes than this are
+/// free, the remaining headers move to the front.
 const PIECE_LEN: usize = 16 << 10;
 
 enum OutputPiece {
-    /// This number of bytes of the headers.
+    /// Number of bytes in the header buffer.
     Headers(usize),
-    /// The first bytes of a command's data.
+    /// First bytes of a command's data.
     Data(IoBuf, usize),
 }
 
@@ -30,18 +31,18 @@ impl OutputPiece {
     }
 }
 
-/// What a connection has to send.
+/// Output of a connection.
 pub struct Output {
     pools: Rc<BufferPools>,
     pieces: VecDeque<OutputPiece>,
-    /// All headers, one after the other: without memory of their own they cost no allocation.
+    /// All headers back to back, to avoid an allocation per header.
     headers: Vec<u8>,
-    /// Where the headers of the first piece that has some begin.
+    /// Start of the first unsent piece of headers.
     headers_at: usize,
-    /// Bytes of the first piece that are sent.
+    /// Bytes of the first piece already sent.
     sent: usize,
     len: usize,
-    /// Bytes that were sent in all.
+    /// Total bytes sent.
     sent_in_all: u64,
     has_header_digest: bool,
     has_data_digest: bool,
@@ -68,27 +69,27 @@ impl Output {
         }
     }
 
-    /// From here on units have these digests, and data this alignment.
+    /// Sets the negotiated digests and data alignment.
     pub(super) fn agree(&mut self, header: bool, data: bool, alignment: usize) {
         (self.has_header_digest, self.has_data_digest, self.alignment) = (header, data, alignment);
     }
 
-    /// Bytes that are not sent.
+    /// Number of unsent bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that were sent in all.
+    /// Total bytes sent.
     pub(super) fn sent_in_all(&self) -> u64 {
         self.sent_in_all
     }
 
-    /// Whether all is sent.
+    /// True if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What to send next.
+    /// Next pieces to send.
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut headers = &self.headers[self.headers_at..];
         let mut skip = self.sent;
@@ -106,7 +107,7 @@ impl Output {
         self.pieces.iter().take(PIECES).map(slice).collect()
     }
 
-    /// This number of bytes is sent.
+    /// Reports that this number of bytes was sent.
     pub fn has_sent(&mut self, mut len: usize) {
         self.len -= len;
         self.sent_in_all += len as u64;
@@ -139,12 +140,12 @@ impl Output {
         }
     }
 
-    /// A unit that never has digests.
+    /// Adds a PDU that never has digests.
     pub(super) fn plain(&mut self, unit: &(impl IntoBytes + Immutable)) {
         self.push(unit.as_bytes());
     }
 
-    /// A unit that is a header alone.
+    /// Adds a PDU that consists of a header only.
     pub(super) fn header(&mut self, unit: &(impl IntoBytes + Immutable)) {
         let mut bytes = [0; 24];
         let unit = unit.as_bytes();
@@ -152,13 +153,13 @@ impl Output {
         self.push_header(&mut bytes, unit.len(), 0);
     }
 
-    /// A header with its digest, and the flag and lengths that this takes.
+    /// Adds a header with its digest, and sets the flag and lengths accordingly.
     fn push_header(&mut self, bytes: &mut [u8], len: usize, flags: u8) {
         bytes[1] |= flags;
         if self.has_header_digest {
             bytes[1] |= data_flags::HEADER_DIGEST;
             let whole = u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes"));
-            // Where data follow, their place has counted the digest.
+            // With data, the data offset already includes the digest.
             if bytes[3] == 0 {
                 bytes[4..8].copy_from_slice(&(whole + 4).to_le_bytes());
             }
@@ -177,7 +178,8 @@ impl Output {
         self.push_header(&mut bytes, 24, 0);
     }
 
-    /// The first `len` bytes of `buf` as the data of command `cid`; if `is_end`, they stand for its end.
+    /// Adds the first `len` bytes of `buf` as the data of command `cid`. If `is_end`, they imply
+    /// success.
     pub(super) fn data(&mut self, cid: U16, buf: IoBuf, len: u32, is_end: bool) {
         let header: usize = 24 + if self.has_header_digest { 4 } else { 0 };
         let offset = header.next_multiple_of(self.alignment.max(4)) as u8;
@@ -229,7 +231,7 @@ fn digest_if(is_wanted: bool, bytes: &[u8]) -> Option<[u8; 4]> {
 mod tests {
     use super::*;
 
-    /// Its host is always a little late: there is always something unsent.
+    /// The host is always slightly late, so there is always unsent output.
     #[test]
     fn host_that_is_late_keeps_no_more_than_is_unsent() {
         let mut output = Output::new(Rc::default());

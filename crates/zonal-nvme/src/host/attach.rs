@@ -1,4 +1,4 @@
-//! The way from an address to connected queues: connect, enable, ask for queues (Base 3.5.1 and 6.3).
+//! Attaching: connect, enable the controller, request queues (Base 3.5.1 and 6.3).
 
 use super::commands::{After, Job, Start};
 use super::errors::AttachError;
@@ -17,37 +17,39 @@ use zonal_core::{DeviceError, Geometry, Op, Sector, Sectors};
 use zonal_io::device::{Command, Output};
 use zonal_io::identity::Identity;
 
-/// How long the controller waits for a sign of life, in milliseconds.
+/// Keep alive timeout in milliseconds.
 pub(super) const KEEP_ALIVE_MS: u32 = 15_000;
 
-/// Entries of a queue at least (Base 3.1.4.1, `MQES`).
+/// Minimum entries of a queue (Base 3.1.4.1, `MQES`).
 const ENTRIES_MIN: u16 = 2;
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
 
-/// What to attach.
+/// Options for attaching a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AttachOptions {
-    /// Where the controller listens.
+    /// Address of the controller.
     pub address: SocketAddr,
-    /// The subsystem's name.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// The namespace; `None`: the first zoned one, or the first if none is zoned.
+    /// Namespace; `None` selects the first zoned one, or the first if none is zoned.
     pub nsid: Option<u32>,
-    /// I/O queues. The controller may grant fewer.
+    /// Number of I/O queues. The controller may grant fewer.
     pub queues: u16,
-    /// Commands at once on an I/O queue, at least 1. The controller may take fewer.
+    /// Queue depth of an I/O queue, at least 1. The controller may allow less.
     pub depth: u16,
-    /// Digests and units.
+    /// Connection options: digests and PDU size.
     pub host: HostOptions,
-    /// Whether commands of a queue take effect in the order of their submission, which no controller says of itself.
+    /// True if commands of a queue take effect in the order of submission. No controller reports
+    /// this.
     pub keeps_order: bool,
 }
 
 impl AttachOptions {
-    /// The first zoned namespace of the subsystem `nqn`, or its first one, over one queue of 128 commands at once.
+    /// Options for the first zoned namespace of subsystem `nqn`, or its first one if none is zoned,
+    /// with one queue of depth 128.
     pub fn new(address: SocketAddr, nqn: impl Into<String>) -> AttachOptions {
         let (nqn, host) = (nqn.into(), HostOptions::default());
         AttachOptions { address, nqn, nsid: None, queues: 1, depth: 128, host, keeps_order: false }
@@ -56,35 +58,35 @@ impl AttachOptions {
 
 zonal_core::setters! {
     AttachOptions
-    /// The namespace; `None`: the first zoned one, or the first if none is zoned.
+    /// Namespace; `None` selects the first zoned one, or the first if none is zoned.
     with_nsid nsid: impl Into<Option<u32>>;
     /// Number of I/O queues. The controller may grant fewer.
     with_queues queues: u16;
-    /// Commands at once on an I/O queue, at least 1.
+    /// Queue depth of an I/O queue, at least 1.
     with_depth depth: u16;
-    /// Digests and units.
+    /// Connection options: digests and PDU size.
     with_host host: HostOptions;
-    /// Whether commands of a queue take effect in the order of their submission.
+    /// True if commands of a queue take effect in the order of submission.
     with_keeps_order keeps_order: bool;
 }
 
-/// A host, as controllers know it.
+/// Identity of this host.
 struct Host {
     id: [u8; 16],
     nqn: String,
 }
 
-/// The admin queue of a controller that is ready.
+/// Admin queue of an enabled controller.
 pub(super) type Admin = Link<Vec<u8>>;
 
-/// A namespace with its controller's queues.
+/// Attached namespace with the controller's queues.
 pub(super) struct Attached {
     pub(super) admin: Admin,
     pub(super) io: Vec<Link<Job>>,
     pub(super) namespace: NamespaceFacts,
 }
 
-/// Attaches what the options say. The admin queue and the I/O queues still block.
+/// Attaches the namespace selected by `options`. The returned queues are in blocking mode.
 pub(super) fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     let identity = Identity::random().ok_or(io::Error::from(ErrorKind::WouldBlock))?;
     let host = Host { id: identity.bytes(), nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{identity}") };
@@ -111,7 +113,8 @@ pub(super) fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     Ok(Attached { admin, io, namespace })
 }
 
-/// The capacity of the first zone. All have the same: a namespace with various ones is refused.
+/// Capacity of the first zone. All zones have the same; namespaces with varying capacity are
+/// refused.
 fn capacity(link: &mut Link<Job>, namespace: &NamespaceFacts) -> Result<Sectors, AttachError> {
     let command = Command::new(Op::Report, Sector(0), 1);
     let Start::Send(sqe, job) = namespace.start(&command) else {
@@ -125,7 +128,7 @@ fn capacity(link: &mut Link<Job>, namespace: &NamespaceFacts) -> Result<Sectors,
 }
 
 impl Host {
-    /// Base 6.3, figure of the data.
+    /// Connect data (Base 6.3).
     fn connect_data(&self, controller: u16, nqn: &str) -> Vec<u8> {
         let data = ConnectData {
             host: self.id,
@@ -138,7 +141,8 @@ impl Host {
     }
 }
 
-/// Base 6.3. The host counts its commands itself: no flow control of the submission queue.
+/// Connect command (Base 6.3) without submission queue flow control, because the host counts its
+/// commands itself.
 fn connect(qid: u16, entries: u16) -> Sqe {
     let keep_alive = if qid == 0 { KEEP_ALIVE_MS } else { 0 };
     let mut sqe = Sqe::new(0, 0, [0; 6]).with_capsule(size_of::<ConnectData>() as u32);
@@ -147,7 +151,7 @@ fn connect(qid: u16, entries: u16) -> Sqe {
     sqe
 }
 
-/// The end of a command that has succeeded.
+/// Checks the status of a completed command.
 pub(super) fn done<D>(what: &'static str, ended: Ended<D>) -> Result<Ended<D>, AttachError> {
     match ended.status.is_ok() {
         true => Ok(ended),
@@ -161,10 +165,10 @@ fn property(admin: &mut Admin, offset: u32, is_long: bool) -> Result<u64, Attach
     Ok(done("a property", admin.call(command, Vec::new())?)?.result)
 }
 
-/// Enables the controller (Base 3.5.1). Returns the entries of an I/O queue at most.
+/// Enables the controller (Base 3.5.1). Returns the maximum entries of an I/O queue.
 fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
     let cap = property(admin, property::CAP, true)?;
-    // Pages of 4 KiB, and command sets beside that of NVM where there are some.
+    // Pages of 4 KiB, and all command sets if the controller supports more than NVM.
     let sets = if cap & cap::HAS_SETS != 0 { cc::ALL_SETS } else { 0 };
     let value = cc::SIZES_64_16 | sets | cc::ENABLE;
     let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, property::CC, value, 0, 0, 0]);
@@ -181,7 +185,8 @@ fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
     }
 }
 
-/// Base 5.1.25.1.5: asks for the events that the helper understands. A controller without them tells none.
+/// Enables the events that the helper handles (Base 5.1.25.1.5), as far as the controller supports
+/// them.
 fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
     let wanted = there & (event::NAMESPACES | event::ZONES);
     if wanted != 0 {
@@ -191,7 +196,7 @@ fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Base 5.1.25.2.1: asks for `queues`. Returns how many there may be.
+/// Requests I/O queues (Base 5.1.25.2.1). Returns the number granted.
 fn ask_for_queues(admin: &mut Admin, queues: u16) -> Result<u16, AttachError> {
     let asked = u32::from(queues - 1);
     let command = Sqe::new(admin::SET_FEATURES, 0, [feature::QUEUES.into(), asked | asked << 16, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! A device's commands as those of NVMe, and their data back.
+//! Translation of device commands to NVMe commands, and of their completions back.
 
 use super::errors::device_error;
 use super::identify::NamespaceFacts;
@@ -13,27 +13,27 @@ use zonal_core::{
 use zonal_io::data::Data;
 use zonal_io::device::{Command, CommandResult, Context, Output};
 
-/// Bytes of a zone's descriptor, and of a report's header.
+/// Bytes of a zone descriptor, and of a report header.
 const DESCRIPTOR: u32 = size_of::<ReportedZone>() as u32;
 
-/// Bytes of a report that one command fetches at most.
+/// Maximum bytes of a report per command.
 const REPORT_MAX: u32 = 256 << 10;
 
-/// The memory of a command.
+/// Data memory of a command.
 pub(super) enum Memory {
     None,
-    /// The caller's, for the controller or from it.
+    /// Buffer of the caller, in either direction.
     Caller {
         data: Data,
         is_read: bool,
     },
-    /// For the controller.
+    /// Data for the controller.
     Sent(Box<[u8]>),
-    /// From the controller.
+    /// Data from the controller.
     Received(Box<[u8]>),
 }
 
-/// A command in flight: what its end needs.
+/// Command in flight, with the state needed at its completion.
 pub(super) struct Job {
     pub(super) context: Option<Context>,
     op: Op,
@@ -42,46 +42,46 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The same for this caller.
+    /// Sets the caller's context.
     pub(super) fn of(self, context: Option<Context>) -> Job {
         Job { context, ..self }
     }
 }
 
-/// A report that takes several commands.
+/// Report that takes several commands.
 struct Report {
     zones: Vec<ZoneDescriptor>,
-    /// Where the next command begins.
+    /// Start of the next command.
     next: Sector,
-    /// Zones that are still wanted.
+    /// Zones still to fetch.
     left: u32,
 }
 
-/// What comes after a command.
+/// Next step after a completion.
 pub(super) enum After {
-    /// Its end.
+    /// Complete the device command.
     End(CommandResult),
-    /// Another command, for the same caller.
+    /// Send another command for the same caller.
     Next(Sqe, Job),
 }
 
-/// Data of a connect command.
+/// Data of a Connect command.
 impl From<Vec<u8>> for Job {
     fn from(data: Vec<u8>) -> Job {
         Job { context: None, op: Op::Flush, memory: Memory::Sent(data.into()), report: None }
     }
 }
 
-/// How a command begins.
+/// First step of a device command.
 pub(super) enum Start {
-    /// It is sent.
+    /// Send an NVMe command.
     Send(Sqe, Job),
-    /// It needs no controller.
+    /// Completed without the controller.
     Answered(CommandResult),
 }
 
 impl NamespaceFacts {
-    /// What `command` is on the wire. Whether its place lies on the device, and what its zone allows, the controller says.
+    /// Translates `command`. Range and zone state are checked by the controller.
     pub(super) fn start(&self, command: &Command) -> Start {
         let Command { op, sector, sectors, data, .. } = *command;
         let is_zone_command = op.is_zone_management() || matches!(op, Op::Append | Op::ResetAll);
@@ -128,7 +128,7 @@ impl NamespaceFacts {
         }
     }
 
-    /// A command on a range of blocks, without data.
+    /// Builds a command on a range of blocks, without data.
     fn place(&self, opcode: u8, command: &Command) -> Result<(Sqe, Memory), DeviceError> {
         let lba = self.blocks(command.sector.0)?;
         let blocks = self.blocks(command.sectors.into())?;
@@ -160,7 +160,7 @@ impl NamespaceFacts {
         (sqe, Memory::None)
     }
 
-    /// One range (NVM 3.2.3).
+    /// Builds a deallocation of one range (NVM 3.2.3).
     fn deallocate(&self, sector: Sector, sectors: u32) -> Result<(Sqe, Memory), DeviceError> {
         if self.is_zoned {
             return Err(ZoneError::Sequential.into());
@@ -172,7 +172,8 @@ impl NamespaceFacts {
         Ok((sqe, Memory::Sent(range.as_bytes().into())))
     }
 
-    /// The next command of a report (ZNS 3.4.2): a partial one, so that it counts the zones that have come.
+    /// Builds the next command of a report (ZNS 3.4.2). It is a partial report, so that the header
+    /// counts only the returned zones.
     fn report(&self, report: Report) -> Result<(Sqe, Job), DeviceError> {
         let zones = report.left.clamp(1, REPORT_MAX / DESCRIPTOR - 1);
         let len = (zones + 1) * DESCRIPTOR;
@@ -184,7 +185,7 @@ impl NamespaceFacts {
         Ok((sqe, Job { context: None, op: Op::Report, memory, report: Some(Box::new(report)) }))
     }
 
-    /// Zones of a namespace that has none: all are conventional.
+    /// Describes the zones of a namespace without zones: all are conventional.
     fn conventional_zones(&self, sector: Sector, count: u32) -> CommandResult {
         let geometry = self.geometry;
         if sector.0 >= geometry.sectors().0 {
@@ -208,7 +209,7 @@ impl NamespaceFacts {
         Ok(Output::Zones((first..end).map(describe).collect()))
     }
 
-    /// The end of a command, or the next one of a report.
+    /// Processes a completion: the result, or the next command of a report.
     pub(super) fn after(&self, ended: Ended<Job>) -> (Option<Context>, After) {
         let Ended { status, result, received, data: mut job, .. } = ended;
         let context = job.context.take();
@@ -237,7 +238,8 @@ impl NamespaceFacts {
         Sector(lba.saturating_mul(self.block_sectors.into()))
     }
 
-    /// Adds the zones that have come. A controller that describes others than were asked for answers for none.
+    /// Adds the received zones to the report. Fails if the controller describes other zones than
+    /// requested.
     fn reported(&self, mut report: Report, bytes: &[u8]) -> Result<Report, DeviceError> {
         let (header, zones) = ReportHeader::ref_from_prefix(bytes).expect("a header");
         let zones = <[ReportedZone]>::ref_from_bytes(zones).expect("whole descriptors");
@@ -258,7 +260,7 @@ impl NamespaceFacts {
         Ok(report)
     }
 
-    /// A descriptor (ZNS 3.4.2.2.3); `None` if it is of no zone of this namespace.
+    /// Decodes a descriptor (ZNS 3.4.2.2.3); `None` if it is not a zone of this namespace.
     fn zone(&self, zone: &ReportedZone) -> Option<ZoneDescriptor> {
         let [capacity, start, pointer] =
             [zone.capacity, zone.start, zone.pointer].map(|blocks| self.sector(blocks.get()));
@@ -318,7 +320,7 @@ impl HostData for Job {
         match &mut self.memory {
             Memory::None | Memory::Sent(_) => {}
             Memory::Caller { data, .. } => data.for_each_mut(|begin, piece| {
-                // Where in `bytes` this piece begins, and how much of it they fill.
+                // Overlap of `bytes` with this piece.
                 let skip = at.saturating_sub(begin).min(piece.len());
                 let from = begin.saturating_sub(at).min(bytes.len());
                 let len = (piece.len() - skip).min(bytes.len() - from);

@@ -1,13 +1,14 @@
-//! A namespace of a remote controller as a device.
+//! Namespace of a remote controller as a device.
 //!
-//! Each of the device's queues is an I/O queue of the controller, on a connection of its own. The threads that submit and poll do
-//! all the work of a queue: what they submit is sent by the next poll, so that many commands share a system call, or at once where a
-//! thread sleeps. A helper thread ([`super::watch`]) tells sleeping threads when something has come.
+//! Each queue of the device is an I/O queue of the controller on its own connection. The threads
+//! that submit and poll do all the work of a queue. Submitted commands are sent by the next poll,
+//! so that many share a system call, or at once if a thread sleeps. A helper thread
+//! ([`super::watch`]) wakes sleeping threads when input arrives.
 //!
-//! # A lost connection
-//! The first queue that fails ends the device. What is in flight ends with [`DeviceError::Gone`], and so does every later command:
-//! what became of the first is not known, and nothing of the others was carried out. There is no second attempt, because a drive that
-//! comes back may be another one.
+//! # Lost connections
+//! The first queue that fails ends the device. Commands in flight and all later ones fail with
+//! [`DeviceError::Gone`]: the outcome of the former is unknown, the latter are not executed. The
+//! device does not reconnect, because the drive that answers could be a different one.
 
 use super::AttachOptions;
 use super::attach::{self, Attached};
@@ -28,19 +29,19 @@ use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, OpenMode, Output, Submitted};
 use zonal_io::news::Wakeups;
 
-/// Output of a queue that is sent at once.
+/// Output of a queue that is sent without waiting for a poll.
 const SEND_AT: usize = 64 << 10;
 
-/// Reads of one poll.
+/// Maximum reads per poll.
 const READS_MAX: usize = 4;
 
-/// A namespace of a remote controller. See the module.
+/// Namespace of a remote controller.
 pub struct RemoteDevice {
     shared: Arc<Shared>,
     helper: Option<JoinHandle<()>>,
 }
 
-/// What the device's threads and its helper share.
+/// State shared by the device's threads and its helper.
 pub(super) struct Shared {
     info: DeviceInfo,
     namespace: NamespaceFacts,
@@ -54,18 +55,18 @@ pub(super) struct Shared {
 
 struct IoQueue {
     state: Mutex<QueueState>,
-    /// Commands that were not handed out.
+    /// Commands in flight or completed but not yet handed out.
     held: AtomicUsize,
 }
 
 struct QueueState {
     link: Link<Job>,
-    /// Ended, and not handed out.
+    /// Completed but not yet handed out.
     ready: VecDeque<Completed>,
 }
 
 impl RemoteDevice {
-    /// Attaches the namespace that `options` say, as a device called `name`.
+    /// Attaches the namespace selected by `options` as a device named `name`.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -96,7 +97,7 @@ impl RemoteDevice {
         Ok(RemoteDevice { shared, helper: Some(helper) })
     }
 
-    /// Why the device is gone, if it is.
+    /// Reason for the loss of the device, if it is lost.
     pub fn lost_because(&self) -> Option<String> {
         self.shared.reason.lock().clone()
     }
@@ -106,7 +107,7 @@ impl Drop for RemoteDevice {
     fn drop(&mut self) {
         self.shared.watch.end();
         if let Some(helper) = self.helper.take() {
-            // A helper that panicked has nothing left to do.
+            // A helper that panicked needs no further handling.
             let _ = helper.join();
         }
     }
@@ -121,7 +122,7 @@ impl Shared {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// The device is gone. Each queue's next poll ends what is in flight there.
+    /// Marks the device as gone. The next poll of each queue fails its commands in flight.
     pub(super) fn lose(&self, reason: &LinkError) {
         if self.is_lost.swap(true, Ordering::AcqRel) {
             return;
@@ -132,7 +133,7 @@ impl Shared {
         self.watch.wake();
     }
 
-    /// Sends and takes what there is. Returns whether there may be more.
+    /// Sends output and processes input. Returns true if there may be more input.
     fn advance(&self, state: &mut QueueState) -> bool {
         let moved = match self.is_lost() {
             true => Ok(false),
@@ -165,7 +166,7 @@ impl Shared {
             match self.namespace.after(ended) {
                 (Some(context), After::End(result)) => ready.push_back(Completed { context, result }),
                 (context, After::Next(command, job)) => {
-                    // The command before has just left its place to this one.
+                    // The completed command has just freed a slot.
                     if let Err(job) = link.queue.submit(command, job.of(context))
                         && let Some(context) = job.context
                     {
@@ -175,12 +176,13 @@ impl Shared {
                 (None, After::End(_)) => {}
             }
         }
-        // What comes in reply to an R2T, and the next part of a report.
+        // Replies to R2Ts, and next commands of reports.
         link.flush()?;
         Ok(came == Came::Full)
     }
 
-    /// Sees to it that a thread that sleeps hears of what comes. Under the queue's lock, after a look that has brought nothing.
+    /// Arranges a wake-up of sleeping threads on the next input. Called under the queue's lock
+    /// after a read without input.
     fn listen(&self, queue: usize, state: &QueueState) {
         if self.wakeups.has_sleepers() && !self.is_lost() {
             let has_output = !state.link.queue.output().is_empty();
@@ -190,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// The zones that a log of changed zones names (ZNS 4.1.4.1): all, where they are too many to be listed.
+    /// Zones in a changed zone log (ZNS 4.1.4.1); all zones if they were too many to list.
     pub(super) fn changed_zones(&self, log: &[u8]) -> Vec<ZoneIndex> {
         let geometry = self.info.geometry;
         let (log, _) = ChangedZoneList::ref_from_prefix(log).expect("4096 bytes");
@@ -207,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// Whether the device was opened for reading, and `op` is not for reading.
+    /// True if the device is open for reading only and `op` would modify it.
     fn refuses(&self, op: Op) -> bool {
         let only_looks = op.is_read() || matches!(op, Op::Report | Op::Flush);
         self.info.read_only && !only_looks
@@ -270,7 +272,8 @@ impl Device for RemoteDevice {
     ) -> Option<Nanos> {
         let shared = &*self.shared;
         let IoQueue { state, held } = &shared.queues[queue];
-        // The other thread is done soon, and may not look at what this one waits for.
+        // The thread that holds the lock will finish soon, but may not see the completion that this
+        // one waits for.
         let Some(mut state) = state.try_lock() else { return Some(now) };
         let has_more = shared.advance(&mut state);
         let taken = state.ready.len().min(budget);

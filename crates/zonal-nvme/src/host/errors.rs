@@ -1,4 +1,4 @@
-//! The one table from statuses to a device's errors, and why a drive cannot be attached.
+//! Mapping from statuses to device errors, and errors of attaching.
 
 use super::queue::QueueError;
 use crate::status::Status;
@@ -6,9 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 use zonal_core::{DeviceError, GeometryError, ZoneError};
 
-/// What each status of a controller says of a command: the inverse of [`Status::of_device`], where that has one.
+/// Device error for each status of a controller: the inverse of [`Status::of_device`] where that
+/// has one.
 ///
-/// Where a status leaves open how much was carried out, so does the error.
+/// If a status does not determine how much was executed, neither does the error.
 const TABLE: &[(Status, DeviceError)] = &[
     (Status::INVALID_OPCODE, DeviceError::Unsupported),
     (Status::INVALID_FIELD, DeviceError::InvalidField),
@@ -47,59 +48,60 @@ const TABLE: &[(Status, DeviceError)] = &[
     (Status::READ_ERROR, DeviceError::Medium),
 ];
 
-/// The error that a command failed with. A status that is not in the table leaves open how much was carried out.
+/// Error for a failed command. A status that is not in the table does not tell how much was
+/// executed.
 pub fn device_error(status: Status) -> DeviceError {
     let known = TABLE.iter().find(|(known, _)| known.is_like(status));
     known.map_or(DeviceError::Aborted, |(_, error)| *error)
 }
 
-/// Why a drive cannot be attached.
+/// Reason why a drive cannot be attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The controller's address answers no connection.
+    /// No connection to the controller's address.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Where the controller should be.
+        /// Address of the controller.
         address: SocketAddr,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The connection broke, or nothing came for too long.
+    /// The connection broke or timed out.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-    /// What came is not what a controller may say.
+    /// The controller violated the protocol.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The controller refused a command of the set-up.
+    /// The controller refused a command during attach.
     #[error("the controller refused {what}: status {:#06x}", status.number())]
     Refused {
-        /// The command, for people.
+        /// Description of the command, for messages.
         what: &'static str,
-        /// The controller's answer.
+        /// Status of the completion.
         status: Status,
     },
-    /// The controller did not get ready.
+    /// The controller did not become ready.
     #[error("the controller is not ready after {0} s")]
     NotReady(u64),
-    /// There is no such namespace, or none at all.
+    /// No such namespace, or none at all.
     #[error("{}", match nsid { Some(nsid) => format!("there is no namespace {nsid}"), None => "there is no namespace".to_owned() })]
     NoNamespace {
-        /// Which was asked for.
+        /// Requested namespace.
         nsid: Option<u32>,
     },
-    /// A namespace that no device can be.
+    /// The namespace has a property that devices do not support.
     #[error("namespace {nsid} has {what}")]
     Namespace {
-        /// Which.
+        /// Namespace number.
         nsid: u32,
-        /// What is in the way.
+        /// Unsupported property.
         what: &'static str,
     },
-    /// The controller describes zones that no device can have.
+    /// The reported zones do not form a valid geometry.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The controller did not describe its zones.
+    /// The zone report failed.
     #[error("the zones cannot be read: {0}")]
     Report(DeviceError),
 }

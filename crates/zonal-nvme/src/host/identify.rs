@@ -1,4 +1,5 @@
-//! What a controller says of itself and of a namespace, as a device (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5).
+//! Device properties from the identify pages of a controller and a namespace (Base 5.1.13, NVM
+//! 4.1.5, ZNS 4.1.5).
 
 use super::attach::{Admin, AttachOptions, done};
 use super::errors::AttachError;
@@ -14,16 +15,17 @@ use zonal_core::{Geometry, Personality, Sectors};
 use zonal_io::device::DeviceInfo;
 use zonal_io::identity::Identity;
 
-/// Bytes of every page.
+/// Size of an identify page in bytes.
 const PAGE: u32 = 4096;
 
-/// Blocks of one command at most: its field has 16 bits.
+/// Maximum blocks per command, from its 16-bit field.
 const BLOCKS_MAX: u32 = 1 << 16;
 
-/// Zone size of a namespace without zones, in sectors. It is one of the usual sizes, and nothing follows from it.
+/// Zone size of a namespace without zones, in sectors: a common value, otherwise without
+/// significance.
 const CONVENTIONAL_ZONE: u64 = (256 << 20) / 512;
 
-/// A namespace as its pages describe it.
+/// Namespace as described by its identify pages.
 #[derive(Clone, Debug)]
 pub(super) struct NamespaceFacts {
     pub(super) nsid: u32,
@@ -36,13 +38,13 @@ pub(super) struct NamespaceFacts {
     open_max: u32,
     active_max: u32,
     controller: ControllerFacts,
-    /// Bytes that a capsule has for data.
+    /// Bytes of in-capsule data.
     pub(super) in_capsule: u32,
-    /// Events that the controller can tell (OAES).
+    /// Events supported by the controller (OAES).
     pub(super) events: u32,
 }
 
-/// Limits in sectors; 0: there is no such command.
+/// Limits in sectors; 0 if the command is not supported.
 #[derive(Clone, Copy, Debug)]
 struct ControllerFacts {
     command_max: u32,
@@ -54,7 +56,7 @@ struct ControllerFacts {
 }
 
 impl NamespaceFacts {
-    /// The device that it is.
+    /// Device properties of the namespace.
     pub(super) fn info(&self, name: &str, options: &AttachOptions, queues: usize) -> DeviceInfo {
         let ControllerFacts { command_max, append_max, write_zeroes_max, verify_max, discard_max, has_cache } =
             self.controller;
@@ -88,7 +90,7 @@ fn ask(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Ended<Vec<u8>>,
     admin.call(Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE), vec![0; PAGE as usize])
 }
 
-/// One page of Identify; zeroes if the controller refuses it.
+/// Reads an identify page; all zeroes if the controller refuses it.
 fn page_if_there<T: FromBytes>(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<T, AttachError> {
     let ended = ask(admin, cns, set, nsid)?;
     Ok(match ended.status.is_ok() && ended.received == PAGE {
@@ -105,7 +107,8 @@ fn parsed<T: FromBytes>(page: &[u8]) -> T {
     T::read_from_bytes(page).expect("4096 bytes")
 }
 
-/// Describes the namespace that was asked for. The capacity of its zones is not in these pages, and passes for the zone size.
+/// Describes the requested namespace. These pages lack the zone capacity; it is set to the zone
+/// size.
 pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<NamespaceFacts, AttachError> {
     let nsid = choose(admin, wanted)?;
     let descriptors: [u8; PAGE as usize] = page(admin, 0x03, 0, nsid)?;
@@ -115,7 +118,7 @@ pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<Namesp
         controller: page(admin, 0x01, 0, 0)?,
         namespace: page(admin, 0x00, 0, nsid)?,
         zoned: if is_zoned { Some(page(admin, 0x05, ZNS, nsid)?) } else { None },
-        // Older controllers do not have these.
+        // Missing on older controllers.
         nvm_limits: page_if_there(admin, 0x06, NVM, 0)?,
         zns_limits: page_if_there(admin, 0x06, ZNS, 0)?,
         independent: page_if_there(admin, 0x08, 0, nsid)?,
@@ -123,7 +126,7 @@ pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<Namesp
     pages.facts(nsid, identifiers.identity)
 }
 
-/// The namespace that was asked for, the first zoned one, or the first.
+/// Selects the requested namespace, or the first zoned one, or the first.
 fn choose(admin: &mut Admin, wanted: Option<u32>) -> Result<u32, AttachError> {
     let all: [U32; PAGE as usize / 4] = page(admin, 0x02, 0, 0)?;
     if let Some(nsid) = wanted {
@@ -135,7 +138,7 @@ fn choose(admin: &mut Admin, wanted: Option<u32>) -> Result<u32, AttachError> {
     Some(first.get()).filter(|nsid| *nsid > 0).ok_or(AttachError::NoNamespace { nsid: None })
 }
 
-/// What a namespace is called (Base 5.1.13.2.3).
+/// Identifiers of a namespace (Base 5.1.13.2.3).
 #[derive(Default)]
 struct Identifiers {
     identity: Option<Identity>,
@@ -159,11 +162,11 @@ impl Identifiers {
     }
 }
 
-/// The pages of a namespace and of its controller.
+/// Identify pages of a namespace and its controller.
 struct Pages {
     controller: IdentifyController,
     namespace: IdentifyNamespace,
-    /// Of a zoned namespace.
+    /// Only for a zoned namespace.
     zoned: Option<IdentifyZoned>,
     nvm_limits: IdentifyNvmController,
     zns_limits: IdentifyZonedController,
@@ -191,7 +194,7 @@ impl Pages {
                 if zoned.zoc.get() & 1 != 0 {
                     return Err(wrong("zones of various capacities"));
                 }
-                // They count from zero, and no limit is the largest number.
+                // Zero-based; no limit is all ones.
                 limits = (zoned.mor.get().wrapping_add(1), zoned.mar.get().wrapping_add(1));
                 let zone = zoned.formats[format].zsze.get();
                 let zone = in_sectors(zone).ok_or(wrong("endless zones"))?;
@@ -218,7 +221,8 @@ impl Pages {
         })
     }
 
-    /// Lengths as powers of two of pages of 4 KiB; 0 is no limit but that of the commands' fields.
+    /// Decodes limits: powers of two in pages of 4 KiB; 0 means no limit beyond the command's
+    /// fields.
     fn limits(&self, block_sectors: u32) -> ControllerFacts {
         let field = BLOCKS_MAX * block_sectors;
         let power = |power: u8| match power {

@@ -1,4 +1,4 @@
-//! A queue of a host on its socket.
+//! Host queue on its socket.
 
 use super::errors::AttachError;
 use super::queue::{Ended, HostData, HostOptions, HostQueue, QueueError};
@@ -7,13 +7,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a connection, and an answer during set-up, may take.
+/// Timeout for connecting, and for responses during set-up.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes read at once.
+/// Size of one read in bytes.
 const READ_LEN: usize = 256 << 10;
 
-/// Why a connection is of no more use.
+/// Reason why a connection is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("the controller has closed the connection")]
@@ -34,12 +34,12 @@ impl From<LinkError> for AttachError {
     }
 }
 
-/// What a read has brought.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Came {
     Nothing,
     Some,
-    /// As much as is read at once: there may be more.
+    /// A full buffer; there may be more.
     Full,
 }
 
@@ -50,7 +50,8 @@ pub(super) struct Link<D> {
 }
 
 impl<D: HostData> Link<D> {
-    /// A connection that the controller has granted. It blocks until it is [let go](Link::set_nonblocking).
+    /// Connects and negotiates. The link is in blocking mode until
+    /// [`set_nonblocking`](Link::set_nonblocking).
     pub(super) fn connect(
         address: SocketAddr,
         entries: u16,
@@ -67,18 +68,18 @@ impl<D: HostData> Link<D> {
         Ok(link)
     }
 
-    /// From here on no call waits.
+    /// Switches to non-blocking mode.
     pub(super) fn set_nonblocking(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)
     }
 
-    /// From here on calls wait for this time at most.
+    /// Switches to blocking mode with this timeout.
     pub(super) fn set_blocking(&mut self, timeout: Duration) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_read_timeout(Some(timeout))
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much output as the socket accepts.
     pub(super) fn flush(&mut self) -> Result<(), LinkError> {
         while !self.queue.output().is_empty() {
             match self.stream.write(self.queue.output()) {
@@ -92,7 +93,7 @@ impl<D: HostData> Link<D> {
         Ok(())
     }
 
-    /// Takes what has come.
+    /// Reads and processes input once.
     pub(super) fn fill(&mut self) -> Result<Came, LinkError> {
         let len = loop {
             match self.stream.read(&mut self.bytes) {
@@ -105,7 +106,7 @@ impl<D: HostData> Link<D> {
         };
         let received = self.queue.receive(&self.bytes[..len]);
         if received.is_err() {
-            // What the controller did wrong is told to it, if it still listens.
+            // Report the protocol error to the controller, if it still listens.
             let _ = self.flush();
         }
         received?;
@@ -124,7 +125,8 @@ impl<D: HostData> Link<D> {
         Ok(())
     }
 
-    /// Sends a command, and waits for its end, while the link blocks. What else ends meanwhile is dropped.
+    /// Sends a command and waits for its completion, in blocking mode. Drops completions of other
+    /// commands.
     pub(super) fn call(&mut self, command: Sqe, data: D) -> Result<Ended<D>, AttachError> {
         let busy = |_| AttachError::Io(ErrorKind::ResourceBusy.into());
         let cid = self.queue.submit(command, data).map_err(busy)?;

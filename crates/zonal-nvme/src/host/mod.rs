@@ -1,8 +1,8 @@
-//! A host: namespaces of NVMe/TCP controllers as devices.
+//! Host side: namespaces of NVMe/TCP controllers as devices.
 //!
-//! [`HostQueue`] is one queue without a socket: tests, simulations and the device drive it. [`RemoteDevice`] puts the queues of a
-//! controller on sockets, and is a device as any other. [`register`] gives it the name
-//! `nvme-tcp://ADDRESS:PORT/NQN`.
+//! [`HostQueue`] is one queue without a socket, driven by tests, simulations and the device.
+//! [`RemoteDevice`] puts the queues of a controller on sockets and implements a device.
+//! [`register`] registers it under the name `nvme-tcp://ADDRESS:PORT/NQN`.
 
 mod attach;
 mod commands;

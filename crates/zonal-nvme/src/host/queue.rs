@@ -1,15 +1,17 @@
 //! One queue of a host: bytes in, bytes out, without a socket or a clock.
 //!
-//! Its driver sends [`HostQueue::output`], hands over what comes with [`HostQueue::receive`], and takes commands that have ended
-//! from [`HostQueue::next_ended`]. The queue owns what the caller gives with a command until the command ends.
+//! The driver sends [`HostQueue::output`], passes input to [`HostQueue::receive`], and takes
+//! completions from [`HostQueue::next_ended`]. The queue owns the caller's data from submission to
+//! completion.
 //!
 //! # Data
-//! Data for the controller go in the capsule, or the controller asks for them (TCP 3.3.2). What was asked for is copied into the
-//! output piece by piece, so the output stays below [`OUTPUT_MAX`] and one unit however much the controller has asked for.
+//! Data for the controller travels in the capsule, or the controller requests it (TCP 3.3.2).
+//! Requested data is copied to the output in pieces, so the output stays below [`OUTPUT_MAX`] plus
+//! one PDU, however much the controller requests.
 //!
 //! # Errors
-//! Bytes that the controller may not send end the queue: [`HostQueue::receive`] says why, and the output then ends with a unit that
-//! tells the controller.
+//! A protocol violation by the controller ends the queue. [`HostQueue::receive`] returns the
+//! reason, and the output ends with a termination request to the controller.
 
 use crate::connection::input::{Fatal, Input, Side, Unit};
 use crate::status::Status;
@@ -20,76 +22,77 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Output that is put together at once, but for one unit more.
+/// Output that is assembled ahead of sending, plus at most one PDU.
 pub const OUTPUT_MAX: usize = 256 << 10;
 
-/// Bytes of data in one unit, unless the controller takes fewer.
+/// Maximum data per PDU, unless the controller allows less.
 const UNIT_MAX: u32 = 128 << 10;
 
-/// The memory of a command, and whatever else the caller wants back at its end.
+/// Data memory of a command, along with anything else that the caller wants back at completion.
 pub trait HostData {
-    /// Bytes for the controller.
+    /// Bytes of data for the controller.
     fn send_len(&self) -> usize;
 
-    /// Bytes that the controller may send.
+    /// Maximum bytes of data from the controller.
     fn receive_len(&self) -> usize;
 
-    /// Calls `take` with the pieces of this range, in their order.
+    /// Calls `take` for the pieces of this range, in order.
     fn for_each(&self, range: Range<usize>, take: &mut dyn FnMut(&[u8]));
 
-    /// Puts what has come to this place, which lies below [`HostData::receive_len`].
+    /// Stores received bytes at this position, within [`HostData::receive_len`].
     fn put(&mut self, at: usize, bytes: &[u8]);
 }
 
-/// What a host asks of a connection.
+/// Connection options of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct HostOptions {
-    /// Whether headers have digests, if the controller can.
+    /// True to use header digests if the controller supports them.
     pub header_digest: bool,
-    /// Whether data have digests, if the controller can.
+    /// True to use data digests if the controller supports them.
     pub data_digest: bool,
-    /// Bytes of data in one unit at most; 0: what the controller takes.
+    /// Maximum data per PDU in bytes; 0 means the limit of the controller.
     pub unit_max: u32,
 }
 
 zonal_core::setters! {
     HostOptions
-    /// Whether headers have digests, if the controller can.
+    /// True to use header digests if the controller supports them.
     with_header_digest header_digest: bool;
-    /// Whether data have digests, if the controller can.
+    /// True to use data digests if the controller supports them.
     with_data_digest data_digest: bool;
-    /// Bytes of data in one unit at most; 0: what the controller takes.
+    /// Maximum data per PDU in bytes; 0 means the limit of the controller.
     with_unit_max unit_max: u32;
 }
 
-/// A command that has ended.
+/// Completed command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended<D> {
-    /// The number under which it was sent.
+    /// Command identifier.
     pub cid: u16,
-    /// How it ended.
+    /// Status of the completion.
     pub status: Status,
-    /// Dwords 0 and 1 of its completion.
+    /// Dwords 0 and 1 of the completion.
     pub result: u64,
-    /// Bytes of data that came, from the first on.
+    /// Bytes of data received, from the start.
     pub received: u32,
-    /// What the caller gave.
+    /// Data passed to [`HostQueue::submit`].
     pub data: D,
 }
 
-/// Why a queue is of no more use.
+/// Reason why a queue is unusable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueueError {
-    /// The controller has sent what it may not: the fatal error status of TCP 3.6.2.4, and the field.
+    /// The controller violated the protocol, with the fatal error status (TCP 3.6.2.4) and the
+    /// location.
     #[error("the controller broke the protocol: error {error} at byte {field} of a header")]
     Protocol {
-        /// See [`term`].
+        /// Status from [`term`].
         error: u16,
-        /// Which field, where one is to blame.
+        /// Offset of the invalid field, if any.
         field: u32,
     },
-    /// The controller has ended the connection, and gave this as the reason.
+    /// The controller terminated the connection with this status.
     #[error("the controller ended the connection with error {0}")]
     Terminated(u16),
 }
@@ -103,13 +106,13 @@ impl From<Fatal> for QueueError {
 struct Busy<D> {
     data: D,
     received: u32,
-    /// Not success, where data that have come are not what their digest says.
+    /// An error if received data did not match its digest.
     status: Status,
-    /// The completion is in the header of data that are not there yet.
+    /// The header of data still arriving implied the completion.
     ends_with_data: bool,
 }
 
-/// Data that the controller has asked for, and that are not in the output yet.
+/// Data requested by the controller and not yet in the output.
 struct Transfer {
     cid: u16,
     number: u16,
@@ -117,19 +120,19 @@ struct Transfer {
     end: u32,
 }
 
-/// A queue of a host. See the module.
+/// Queue of a host, without a socket.
 pub struct HostQueue<D> {
     input: Input,
     options: HostOptions,
     is_open: bool,
-    /// Of data from the host, in bytes.
+    /// Alignment of data from the host, in bytes.
     alignment: usize,
     output: Vec<u8>,
     sent: usize,
     transfers: VecDeque<Transfer>,
     commands: Vec<Option<Busy<D>>>,
-    /// Numbers without a command. The number that was free for longest is used next, so that a second answer of the
-    /// controller is found out.
+    /// Free command identifiers. The one free for longest is used next, so that a duplicate
+    /// response of the controller is detected.
     free: VecDeque<u16>,
     ended: VecDeque<Ended<D>>,
     error: Option<QueueError>,
@@ -146,7 +149,7 @@ const fn common(kind: PduKind, len: u32) -> CommonHeader {
 }
 
 impl<D: HostData> HostQueue<D> {
-    /// A queue for this number of commands at once. Its output asks for a connection.
+    /// Creates a queue for this number of commands. The output starts with the connection request.
     pub fn new(entries: u16, options: HostOptions) -> HostQueue<D> {
         let request = IcReq {
             common: common(PduKind::IcReq, 128),
@@ -171,37 +174,37 @@ impl<D: HostData> HostQueue<D> {
         }
     }
 
-    /// Whether the controller has granted the connection: only then commands may be sent.
+    /// True once the controller has accepted the connection. Commands can be sent only then.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether the digests of headers and data are in use.
+    /// True for header digests and for data digests, if in use.
     pub fn digests(&self) -> (bool, bool) {
         (self.options.header_digest, self.options.data_digest)
     }
 
-    /// Commands that have not ended.
+    /// Commands in flight.
     pub fn in_flight(&self) -> usize {
         self.commands.len() - self.free.len()
     }
 
-    /// Whether no more commands can be sent now.
+    /// True if no command can be sent at present.
     pub fn is_full(&self) -> bool {
         self.free.is_empty() || !self.is_open
     }
 
-    /// Why the queue is of no more use.
+    /// Reason why the queue is unusable.
     pub fn error(&self) -> Option<QueueError> {
         self.error
     }
 
-    /// Bytes to send next.
+    /// Next bytes to send.
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// This number of bytes of the output is sent.
+    /// Reports that this number of bytes was sent.
     pub fn has_sent(&mut self, len: usize) {
         self.sent += len;
         if self.sent == self.output.len() {
@@ -211,10 +214,11 @@ impl<D: HostData> HostQueue<D> {
         self.continue_transfers();
     }
 
-    /// Sends `command` under a number that it returns. The data go in the capsule if the command says so.
+    /// Sends `command` under the identifier returned. Data is sent in the capsule if the data
+    /// pointer says so.
     ///
     /// # Errors
-    /// Gives `data` back if the queue is [full](HostQueue::is_full).
+    /// Returns `data` if the queue is [full](HostQueue::is_full).
     pub fn submit(&mut self, mut command: Sqe, data: D) -> Result<u16, D> {
         if self.is_full() {
             return Err(data);
@@ -228,7 +232,7 @@ impl<D: HostData> HostQueue<D> {
         Ok(cid)
     }
 
-    /// Puts a unit into the output, with its digests: what follows the common header, and this range of the data.
+    /// Adds a PDU to the output with its digests. `header` is the part after the common header.
     fn put_unit(&mut self, kind: PduKind, flags: u8, header: &[u8], data: &D, range: Range<usize>) {
         let HostOptions { header_digest, data_digest, .. } = self.options;
         let has_data_digest = data_digest && !range.is_empty();
@@ -285,10 +289,11 @@ impl<D: HostData> HostQueue<D> {
         }
     }
 
-    /// Takes bytes that have come.
+    /// Processes input.
     ///
     /// # Errors
-    /// [`QueueError`], with which the queue ends. Commands that have not ended are in [`HostQueue::take_all`].
+    /// [`QueueError`], after which the queue is unusable. [`HostQueue::take_all`] returns the data
+    /// of the commands in flight.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), QueueError> {
         while self.error.is_none() {
             let commands = &mut self.commands;
@@ -313,7 +318,7 @@ impl<D: HostData> HostQueue<D> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// Ends the queue, and says so to a controller that is to blame (TCP 3.6.2.4).
+    /// Ends the queue, and terminates the connection if the controller is at fault (TCP 3.6.2.4).
     fn end_with(&mut self, error: QueueError) {
         self.error = Some(error);
         self.transfers.clear();
@@ -347,7 +352,7 @@ impl<D: HostData> HostQueue<D> {
         }
     }
 
-    /// TCP 3.6.2.3.
+    /// Handles the connection response (TCP 3.6.2.3).
     fn open(&mut self) -> Result<(), QueueError> {
         let Ok(granted) = IcResp::read_from_bytes(&self.input.header()[..128]) else {
             return protocol(term::HEADER_FIELD, 0);
@@ -389,12 +394,12 @@ impl<D: HostData> HostQueue<D> {
     fn end(&mut self, cid: u16, status: Status, result: u64) {
         let Some(Busy { data, received, .. }) = self.commands[usize::from(cid)].take() else { return };
         self.free.push_back(cid);
-        // A controller that refuses a command may have asked for its data before.
+        // A controller may fail a command after requesting its data.
         self.transfers.retain(|transfer| transfer.cid != cid);
         self.ended.push_back(Ended { cid, status, result, received, data });
     }
 
-    /// The data of a command come in their order (TCP 3.3.2.1).
+    /// Handles the header of data. The data of a command arrives in order (TCP 3.3.2.1).
     fn begin_data(&mut self) -> Result<(), QueueError> {
         let header = self.input.data_header();
         let (in_unit, cid) = (self.input.data_len(), header.command.get());
@@ -430,7 +435,7 @@ impl<D: HostData> HostQueue<D> {
         }
     }
 
-    /// TCP 3.6.2.8.
+    /// Handles a request for data (TCP 3.6.2.8).
     fn take_r2t(&mut self) -> Result<(), QueueError> {
         let Ok(unit) = R2t::read_from_bytes(&self.input.header()[..24]) else {
             return protocol(term::HEADER_FIELD, 0);
@@ -439,7 +444,7 @@ impl<D: HostData> HostQueue<D> {
         let has = self.busy(cid, 8)?.data.send_len();
         let end = at.checked_add(len).filter(|end| len > 0 && *end as usize <= has);
         let Some(end) = end else { return protocol(term::DATA_RANGE, 16) };
-        // This host allows one at a time: see `r2t_max` above.
+        // Only one R2T at a time was negotiated: see `r2t_max` above.
         if self.transfers.iter().any(|transfer| transfer.cid == cid) {
             return protocol(term::R2T_LIMIT, 0);
         }
@@ -448,12 +453,12 @@ impl<D: HostData> HostQueue<D> {
         Ok(())
     }
 
-    /// The next command that has ended, in the order of the ends.
+    /// Takes the next completed command, in order of completion.
     pub fn next_ended(&mut self) -> Option<Ended<D>> {
         self.ended.pop_front()
     }
 
-    /// What the caller gave with the commands that have not ended: for a connection that is lost.
+    /// Takes the data of all commands in flight, after the connection is lost.
     pub fn take_all(&mut self) -> impl Iterator<Item = D> {
         self.transfers.clear();
         let taken = self.commands.iter_mut().filter_map(Option::take).map(|busy| busy.data);

@@ -1,4 +1,4 @@
-//! `nvme-tcp://ADDRESS:PORT/NQN` among the devices.
+//! Registration of `nvme-tcp://ADDRESS:PORT/NQN` as a device kind.
 
 use super::attach::AttachOptions;
 use super::device::RemoteDevice;
@@ -8,19 +8,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use zonal_io::registry::{NameError, Options, Part, Registry};
 
-/// I/O queues unless the name says how many.
+/// Default number of I/O queues.
 pub const QUEUES_DEFAULT: u16 = 1;
 
-/// Commands on a queue unless the name says how many.
+/// Default queue depth.
 pub const DEPTH_DEFAULT: u16 = 128;
 
-/// I/O queues at most: as many as a target of this crate grants.
+/// Maximum I/O queues, as granted by a target of this crate.
 const QUEUES_MAX: u64 = 128;
 
-/// Commands on a queue at most.
+/// Maximum queue depth.
 const DEPTH_MAX: u64 = 1024;
 
-/// Adds remote drives to what `registry` knows.
+/// Registers the device kind for remote drives in `registry`.
 ///
 /// ```
 /// use zonal_io::registry::Registry;
@@ -38,7 +38,7 @@ pub fn register(registry: &mut Registry) {
     });
 }
 
-/// `//ADDRESS:PORT/NQN,key=value,...`.
+/// Parses `//ADDRESS:PORT/NQN,key=value,...`.
 fn options(part: &Part<'_>) -> Result<AttachOptions, NameError> {
     let (place, mut options) = part.path_and_options()?;
     let (address, nqn) = place

@@ -1,8 +1,8 @@
-//! The helper thread of a remote device: the admin queue, and a bell for threads that sleep.
+//! Helper thread of a remote device: the admin queue, and wake-ups for sleeping threads.
 //!
-//! It sends signs of life, takes events of the controller, and shuts the controller down at the end. Sockets of I/O queues are read by
-//! the device's own threads. The helper only rings when one of them has something, and only where a thread sleeps: a queue is listened
-//! to once for each [`Watch::listen`].
+//! It sends keep alives, handles events of the controller, and shuts the controller down at the
+//! end. The device's own threads read the sockets of I/O queues. The helper only wakes sleeping
+//! threads when one of these sockets has input, once for each [`Watch::listen`].
 
 use super::attach::{Admin, KEEP_ALIVE_MS};
 use super::device::Shared;
@@ -19,18 +19,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zonal_io::threads;
 
-/// Between signs of life: two may be late.
+/// Keep alive interval: two may be late.
 const KEEP_ALIVE: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
 
 const BELL: u64 = u64::MAX;
 const ADMIN: u64 = u64::MAX - 1;
 
-/// What the helper listens to.
+/// Event sources of the helper.
 pub(super) struct Watch {
     epoll: OwnedFd,
     bell: OwnedFd,
     has_to_end: AtomicBool,
-    /// Of each queue, what is listened to until it has come: epoll's flags.
+    /// Epoll flags that each queue is armed with; cleared when the event fires.
     listens: Vec<AtomicU32>,
 }
 
@@ -43,7 +43,7 @@ impl Watch {
         Ok(Watch { epoll, bell, has_to_end: AtomicBool::new(false), listens: Vec::new() })
     }
 
-    /// Adds the next queue, which nothing is heard of yet but its end.
+    /// Adds the next queue, at first only for hang-ups.
     pub(super) fn add(&mut self, stream: &TcpStream) -> io::Result<()> {
         let place = epoll::EventData::new_u64(self.listens.len() as u64);
         epoll::add(&self.epoll, stream, place, epoll::EventFlags::ONESHOT)?;
@@ -51,7 +51,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Rings once when there is something to read, or when the kernel takes more of the output.
+    /// Arms one wake-up for input, and for writability if there is unsent output.
     pub(super) fn listen(&self, queue: usize, stream: &TcpStream, has_output: bool) -> io::Result<()> {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ONESHOT;
         flags.set(epoll::EventFlags::OUT, has_output);
@@ -64,9 +64,9 @@ impl Watch {
         Ok(())
     }
 
-    /// The helper is to look at what has changed.
+    /// Wakes the helper to check for changes.
     pub(super) fn wake(&self) {
-        // It fails only where it is readable already.
+        // Fails only if the bell is already readable.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -75,7 +75,7 @@ impl Watch {
         self.wake();
     }
 
-    /// Starts the helper, which ends when the device is lost or [asked to](Watch::end).
+    /// Starts the helper, which ends when the device is lost or [`end`](Watch::end) is called.
     pub(super) fn start(shared: Arc<Shared>, mut admin: Admin) -> io::Result<JoinHandle<()>> {
         admin.set_nonblocking()?;
         let helper = Helper { shared, admin, pending: Vec::new() };
@@ -83,7 +83,7 @@ impl Watch {
     }
 }
 
-/// Commands of the admin queue.
+/// Admin command in use by the helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AdminCommand {
     KeepAlive,
@@ -95,11 +95,11 @@ enum AdminCommand {
 struct Helper {
     shared: Arc<Shared>,
     admin: Admin,
-    /// Commands without an answer, by their numbers.
+    /// Commands in flight with their identifiers.
     pending: Vec<(u16, AdminCommand)>,
 }
 
-/// Bytes of each log.
+/// Bytes read of each log.
 const LOG: u32 = 4096;
 
 impl Helper {
@@ -119,7 +119,7 @@ impl Helper {
             }
             let sleep = Timespec::try_from(next.saturating_duration_since(Instant::now())).ok();
             events.clear();
-            // An interruption is a wake-up for nothing.
+            // An interrupted wait is treated as a spurious wake-up.
             let _ = epoll::wait(&self.shared.watch.epoll, spare_capacity(&mut events), sleep.as_ref());
             result = Ok(());
             for event in &events {
@@ -141,7 +141,8 @@ impl Helper {
             queue => {
                 let queue = queue as usize;
                 self.shared.watch.listens[queue].store(0, Ordering::SeqCst);
-                // A thread arms before it looks whether its queue is listened to.
+                // Pairs with the check by a thread that announces its sleep before it looks whether
+                // the queue is armed.
                 fence(Ordering::SeqCst);
                 self.shared.wakeups.ring(queue);
                 if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
@@ -152,7 +153,7 @@ impl Helper {
         Ok(())
     }
 
-    /// A controller that has not answered the last sign of life is gone.
+    /// Sends a keep alive. Fails if the previous one is unanswered.
     fn keep_alive(&mut self) -> Result<(), LinkError> {
         if self.pending.iter().any(|(_, command)| *command == AdminCommand::KeepAlive) {
             return Err(LinkError::Io(ErrorKind::TimedOut.into()));
@@ -173,7 +174,8 @@ impl Helper {
             AdminCommand::ReadChangedZones => log(log::ZONES, nsid, command_set::ZNS),
             AdminCommand::ReadChangedNamespaces => log(log::NAMESPACES, u32::MAX, command_set::NVM),
         };
-        // There are far fewer kinds than entries, each of them once.
+        // Cannot be full: there are fewer kinds of commands than entries, and at most one of each
+        // in flight.
         if let Ok(cid) = self.admin.queue.submit(sqe, data) {
             self.pending.push((cid, command));
         }
@@ -188,7 +190,7 @@ impl Helper {
             let log = Some(&ended.data).filter(|_| ended.status.is_ok() && ended.received == LOG);
             match (command, log) {
                 (AdminCommand::KeepAlive, _) => {}
-                // A controller that tells no events.
+                // The controller does not support events.
                 (AdminCommand::AwaitEvent, _) if !ended.status.is_ok() => {}
                 (AdminCommand::AwaitEvent, _) => self.take_notice(ended.result)?,
                 (AdminCommand::ReadChangedZones, Some(log)) => self.note_zones(log),
@@ -199,7 +201,7 @@ impl Helper {
         self.admin.flush()
     }
 
-    /// An event (Base 5.1.2.1). Reading its log lets the controller tell the next one of its kind.
+    /// Handles an event (Base 5.1.2.1). Reading its log re-enables events of that type.
     fn take_notice(&mut self, result: u64) -> Result<(), LinkError> {
         self.send(AdminCommand::AwaitEvent)?;
         match (result & 7, result >> 8 & 0xFF) {
@@ -209,7 +211,7 @@ impl Helper {
         }
     }
 
-    /// ZNS 4.1.4.1: first blocks of zones, or all zones where they are too many.
+    /// Reports changed zones (ZNS 4.1.4.1), or all zones if they were too many to list.
     fn note_zones(&self, log: &[u8]) {
         let zones = self.shared.changed_zones(log);
         if !zones.is_empty() {
@@ -229,7 +231,7 @@ impl Helper {
         }
     }
 
-    /// Tells the controller that the host leaves (Base 3.6.1). The host leaves a silent controller all the same.
+    /// Shuts the controller down (Base 3.6.1). A controller that does not respond is abandoned.
     fn shut_down(mut self) {
         let value = cc::SIZES_64_16 | cc::ALL_SETS | cc::ENABLE | cc::SHUTDOWN_NORMAL;
         let command =
