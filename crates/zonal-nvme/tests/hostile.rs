@@ -1,5 +1,5 @@
-//! Clients that do what no host should, over sockets. What they cost the server and its other hosts is measured, so these tests
-//! run one after the other.
+//! Misbehaving clients over sockets. Measures their cost for the server and for other hosts, so
+//! these tests run one at a time.
 
 mod host;
 
@@ -22,10 +22,10 @@ const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
 const NULL: &str = "null:size=64M,zone_size=4M,complete=poll,blocksize=4096";
 const ZONE: u32 = 1024;
 
-/// How much later than its bound something may happen, on a machine that does much else.
+/// Tolerance for deadlines on a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
 
-/// Time of one answer to a host that does nothing wrong: the median, and the longest.
+/// Limits for the response time of a well-behaved host: median and maximum.
 const MEDIAN_MAX: Duration = Duration::from_millis(50);
 const LONGEST_MAX: Duration = Duration::from_secs(3);
 
@@ -72,7 +72,7 @@ fn icreq() -> [u8; 128] {
     bytes
 }
 
-/// What comes until the server closes the connection, and how long that takes.
+/// Reads until the server closes the connection. Returns the data and the time taken.
 fn rest(stream: &mut TcpStream) -> (Vec<u8>, Duration) {
     let since = Instant::now();
     let mut bytes = Vec::new();
@@ -91,7 +91,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Time that the server's threads have run.
+/// CPU time of the server's threads.
 fn served() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_of_server = |task: &std::path::PathBuf| {
@@ -110,7 +110,7 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// A host that reads a block again and again until it is told to end, and finds each time what it wrote.
+/// Host that reads and verifies one block repeatedly until stopped.
 struct Neighbour {
     has_to_end: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<Duration>>,
@@ -136,7 +136,7 @@ impl Neighbour {
         Neighbour { has_to_end, thread }
     }
 
-    /// Ends it, and checks how long its answers took.
+    /// Stops it, and checks its response times.
     fn end(self, beside: &str) {
         self.has_to_end.store(true, Ordering::Relaxed);
         let mut times = self.thread.join().expect("the neighbour is served");
@@ -147,7 +147,7 @@ impl Neighbour {
     }
 }
 
-/// One says nothing, one a byte now and then, one has been granted a connection and says no more.
+/// One sends nothing, one sends a byte now and then, one negotiates a connection and then stops.
 #[test]
 fn clients_without_a_queue_are_closed_in_bounded_time() {
     let _alone = alone();
@@ -182,7 +182,7 @@ fn clients_without_a_queue_are_closed_in_bounded_time() {
     end(server);
 }
 
-/// It continues to send, and reads late.
+/// It keeps sending, and reads late.
 #[test]
 fn client_that_sends_on_learns_why_it_ends() {
     let _alone = alone();
@@ -202,7 +202,7 @@ fn client_that_sends_on_learns_why_it_ends() {
     end(server);
 }
 
-/// Lengths that no memory has, and places that no command asked for.
+/// Impossible lengths, and ranges that were not requested.
 #[test]
 fn units_with_impossible_lengths_are_refused_at_once() {
     let _alone = alone();
@@ -256,7 +256,7 @@ fn wrong_digests_end_the_connection_or_the_command() {
     let mut write = transfer(io::WRITE, 0, 1);
     write.data.kind = 1;
     let (number, mut bytes) = queue.capsule(write, &[7; 4096]);
-    // The data arrive damaged: nothing is written, and the connection stays.
+    // The data arrives damaged: nothing is written, and the connection stays open.
     bytes[2000] ^= 1;
     queue.send(&bytes);
     assert_eq!(queue.wait(number).status, 0x22);
@@ -271,7 +271,8 @@ fn wrong_digests_end_the_connection_or_the_command() {
     end(server);
 }
 
-/// They ask for 20 MiB each and take nothing, and one command's data is what each then holds. Then half of them say what ends a connection, and half close their side only.
+/// Each requests 20 MiB and reads nothing, so each ties up the data of one command. Then half of
+/// them violate the protocol, and half only shut down their side.
 #[test]
 fn clients_that_take_nothing_cost_bounded_memory_and_time() {
     const CLIENTS: usize = 24;
@@ -312,7 +313,8 @@ fn clients_that_take_nothing_cost_bounded_memory_and_time() {
     end(server);
 }
 
-/// A drive of 262,144 zones, and a host that asks for all of them in each entry of its queue, and takes 64 bytes.
+/// Drive of 262,144 zones. The host requests a report of all of them in every queue entry, with a
+/// buffer of 64 bytes.
 #[test]
 fn reports_of_many_zones_cost_bounded_memory() {
     let _alone = alone();
@@ -339,7 +341,7 @@ fn reports_of_many_zones_cost_bounded_memory() {
     assert_eq!(queue.link.connection.memory(), 0);
 }
 
-/// Input and the end of it wait in the socket of a connection that is over. They are no reason to look at it all the time.
+/// Unread input or the end of input on a connection that is over must not keep waking the server.
 #[test]
 fn connection_that_is_over_uses_no_processor() {
     let _alone = alone();
@@ -419,7 +421,7 @@ fn sixty_four_hosts_at_once_are_served() {
     end(server);
 }
 
-/// A device whose code has a defect.
+/// Device with a programming error.
 struct Defective(Arc<dyn Device>);
 
 impl Wrapper for Defective {

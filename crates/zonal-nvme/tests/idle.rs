@@ -1,4 +1,4 @@
-//! What a server costs while it has nothing to do: measured, so these tests run one after the other.
+//! Cost of an idle server. Measured, so these tests run one at a time.
 
 mod host;
 
@@ -28,7 +28,7 @@ fn admin(address: SocketAddr) -> Queue<Socket> {
     Queue::admin_over(Socket::connect(address), Digests::default(), NQN)
 }
 
-/// Time that the server's threads have run.
+/// CPU time of the server's threads.
 fn served() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let of_server = tasks.filter(|task| {
@@ -41,8 +41,8 @@ fn served() -> Duration {
     Duration::from_nanos(of_server.map(ran).sum())
 }
 
-/// The share of a core that the server's threads use from now on, for this time. It counts what they run, not how long they wait
-/// for a processor, so that other work of the machine changes little.
+/// Share of a core used by the server's threads during this time. Counts CPU time, not waiting for
+/// a processor, so other load matters little.
 fn share(time: Duration) -> f64 {
     let (since, before) = (Instant::now(), served());
     std::thread::sleep(time);
@@ -51,7 +51,7 @@ fn share(time: Duration) -> f64 {
     ran.as_secs_f64() / since.elapsed().as_secs_f64()
 }
 
-/// Waits until the kernel takes no more from the server. Returns the bytes that are not sent.
+/// Waits until the kernel accepts no more output of the server. Returns the unsent bytes.
 fn settled(server: &Server) -> usize {
     let unsent = || server.connections().iter().map(|connection| connection.unsent).sum::<usize>();
     let (mut last, mut times) = (0, 0);
@@ -84,7 +84,7 @@ fn server_with_64_idle_connections_uses_no_processor() {
     server.join().unwrap();
 }
 
-/// What the test above has to be able to find. On a machine that does much else a thread gets a small part of a core.
+/// Canary of the test above. On a busy machine a thread gets only a small share of a core.
 #[test]
 fn server_that_polls_is_seen_to_use_a_processor() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ fn server_that_polls_is_seen_to_use_a_processor() {
     server.join().unwrap();
 }
 
-/// It asks for 31 MB and takes nothing: the server makes a bounded part of that, and sleeps.
+/// It requests 31 MB and reads nothing: the server produces a bounded part of that, and sleeps.
 #[test]
 fn client_that_takes_no_answers_costs_bounded_memory_and_no_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ fn client_that_takes_no_answers_costs_bounded_memory_and_no_time() {
     println!("{:.2} % of a core", share * 100.0);
     assert!(share < 0.01, "{share}");
     assert!(unsent > 0 && unsent <= MEMORY_MAX + (64 << 10), "{unsent}");
-    // From here on it takes them.
+    // From here on it reads.
     for cid in commands {
         assert_eq!(queue.wait(cid).data.len(), 1 << 20);
     }
@@ -171,11 +171,11 @@ fn thousand_connects_and_disconnects_leave_nothing() {
     server.join().unwrap();
 }
 
-/// What this process has.
+/// Resources of this process.
 #[derive(Debug)]
 struct Process {
     descriptors: usize,
-    /// Resident.
+    /// Resident memory.
     bytes: usize,
 }
 

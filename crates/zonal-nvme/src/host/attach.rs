@@ -172,7 +172,7 @@ fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
     let sets = if cap & cap::HAS_SETS != 0 { cc::ALL_SETS } else { 0 };
     let value = cc::SIZES_64_16 | sets | cc::ENABLE;
     let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, property::CC, value, 0, 0, 0]);
-    done("to be enabled", admin.call(command, Vec::new())?)?;
+    done("to become ready", admin.call(command, Vec::new())?)?;
     // In units of 500 ms.
     let timeout = Duration::from_millis(500 * (cap >> 24 & 0xFF).max(2));
     let since = Instant::now();
@@ -191,7 +191,7 @@ fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
     let wanted = there & (event::NAMESPACES | event::ZONES);
     if wanted != 0 {
         let command = Sqe::new(admin::SET_FEATURES, 0, [feature::EVENTS.into(), wanted, 0, 0, 0, 0]);
-        done("its events", admin.call(command, Vec::new())?)?;
+        done("to enable events", admin.call(command, Vec::new())?)?;
     }
     Ok(())
 }

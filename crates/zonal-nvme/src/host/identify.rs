@@ -180,7 +180,7 @@ impl Pages {
         let format = usize::from(flbas & 0x0F | (flbas & 0x60) >> 1);
         let shift = formats[format].lbads;
         if !(9..=12).contains(&shift) {
-            return Err(wrong("logical blocks that are neither of 512 bytes nor of up to 4096"));
+            return Err(wrong("an unsupported logical block size, not 512 to 4096 bytes"));
         }
         if formats[format].metadata != 0 {
             return Err(wrong("metadata"));
@@ -197,7 +197,7 @@ impl Pages {
                 // Zero-based; no limit is all ones.
                 limits = (zoned.mor.get().wrapping_add(1), zoned.mar.get().wrapping_add(1));
                 let zone = zoned.formats[format].zsze.get();
-                let zone = in_sectors(zone).ok_or(wrong("endless zones"))?;
+                let zone = in_sectors(zone).ok_or(wrong("an invalid zone size"))?;
                 Geometry::new(size, zone, Sectors(0), 0)?
             }
             None => {

@@ -144,7 +144,7 @@ pub(super) fn admin_command(opcode: u8) -> Option<AdminCommand> {
 }
 
 impl Controller {
-    #[allow(clippy::too_many_arguments, reason = "what a connect command says, once")]
+    #[allow(clippy::too_many_arguments, reason = "parameters of a Connect command, with one caller")]
     pub(super) fn new(
         id: u16,
         target: Arc<Target>,

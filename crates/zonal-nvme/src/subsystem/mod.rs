@@ -92,7 +92,7 @@ zonal_core::setters! {
 pub enum TargetError {
     /// Invalid NQN (Base 4.7).
     #[error(
-        "{0:?} is no name of a subsystem: \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
+        "{0:?} is not a valid NQN: it consists of \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
     )]
     Nqn(String),
     /// The zones of the device cannot form a namespace.
@@ -155,7 +155,7 @@ impl Target {
         // ZNS 4.1.5.2: ZASL is a power of two in pages and at least two pages; 0 means the limit of
         // other commands.
         if conventional < zones && volume.append_sectors_max() < 16 {
-            let most = "its largest append is less than 8 KiB, and hosts cannot be told a limit that small";
+            let most = "zone appends are limited to less than 8 KiB, which cannot be reported to hosts";
             return Err(TargetError::Namespace(most.to_owned()));
         }
         Ok(Target {

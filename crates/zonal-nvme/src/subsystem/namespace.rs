@@ -88,7 +88,7 @@ impl Namespace {
         let is_whole = geometry.sectors().0.is_multiple_of(geometry.zone_size().0);
         if is_zoned && !is_whole {
             return Err(TargetError::Namespace(
-                "the last zone is smaller than the others: a zoned namespace has zones of one size"
+                "the last zone is smaller than the others, but a zoned namespace needs zones of equal size"
                     .to_owned(),
             ));
         }

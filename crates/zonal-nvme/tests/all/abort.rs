@@ -1,4 +1,5 @@
-//! Commands that end before their time: by an Abort, by the end of their queue, by a reset or shutdown of their controller.
+//! Commands that end early: by an Abort, by deletion of their queue, or by a reset or shutdown of
+//! their controller.
 
 use crate::host::odd::odd_over;
 use crate::host::{Digests, End, NQN, Queue, sqe, target};
@@ -18,14 +19,14 @@ fn write(lba: u32, blocks: u32) -> (Sqe, Vec<u8>) {
     (command, vec![7; (blocks * 4096) as usize])
 }
 
-/// A write of one block that is in its capsule.
+/// Submits a write of one block with in-capsule data.
 fn submit(queue: &mut Queue, lba: u32) -> u16 {
     let (mut command, data) = write(lba, 1);
     command.data.kind = Sgl::IN_CAPSULE;
     queue.submit(command, &data)
 }
 
-/// A write whose host does not send its data.
+/// Submits a write and withholds its data.
 fn submit_without_data(queue: &mut Queue, lba: u32, blocks: u32) -> u16 {
     queue.holds_data = true;
     let (command, data) = write(lba, blocks);
@@ -44,7 +45,8 @@ fn pointer(queue: &mut Queue) -> u64 {
     u64::from_le_bytes(page[64 + 24..64 + 32].try_into().unwrap())
 }
 
-/// The one at the device ends as it does there, those that wait do not go there, and those after them learn of the loss.
+/// The write at the device completes normally, the aborted one is not executed, and the ones behind
+/// it fail because it is missing.
 #[test]
 fn write_that_waits_in_the_volume_is_aborted() {
     let mut admin = Queue::admin(&target(RAM));
@@ -80,7 +82,7 @@ fn write_at_the_device_is_not_aborted_and_abort_says_so() {
     assert_eq!(admin.wait(asked), End { result: 1, ..End::default() });
 }
 
-/// Its data come after it has ended, and are discarded; the slot is free again.
+/// Its data arrives after the command has ended and is discarded; then the slot is free again.
 #[test]
 fn write_that_waits_for_its_data_is_aborted() {
     for digests in [false, true] {
@@ -106,7 +108,7 @@ fn write_that_waits_for_its_data_is_aborted() {
 fn command_that_waits_for_memory_is_aborted() {
     let mut admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
-    // Four of these are all the memory that a connection has.
+    // Four of these use up the memory of a connection.
     let first: Vec<u16> = (0..4).map(|n| submit_without_data(&mut queue, n * 256, 256)).collect();
     let victim = submit_without_data(&mut queue, 4 * 256, 256);
     let asked = abort(&mut admin, 1, victim);
@@ -155,7 +157,7 @@ fn request_for_an_event_is_aborted() {
     let asked = abort(&mut admin, 0, event);
     assert_eq!(admin.wait(event).status, ABORTED);
     assert_eq!(admin.wait(asked), End::default());
-    // There is room for four of them again.
+    // All four requests are available again.
     for _ in 0..4 {
         let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
         admin.poll();
@@ -207,7 +209,8 @@ fn queue_that_is_deleted_ends_what_waits_before() {
     assert_eq!(admin.wait(refused).status, 0x4185, "the admin queue is not deleted");
 }
 
-/// A host that finds the controller reset may write at once: no write from before follows.
+/// Once a host sees the reset complete, it may write at once: no earlier write is executed
+/// afterwards.
 #[test]
 fn reset_is_over_once_queues_have_ended_what_waits() {
     let mut admin = Queue::admin(&target(RAM));
@@ -245,7 +248,8 @@ fn controllers_that_are_reset_again_and_again_lose_no_slot() {
     }
 }
 
-/// Base 3.6.1: all is durable when the shutdown is complete, and no I/O command is taken from its beginning on.
+/// Base 3.6.1: all data is durable when the shutdown completes, and no I/O command is accepted from
+/// its start on.
 #[test]
 fn shutdown_is_complete_after_a_flush() {
     let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
@@ -259,7 +263,7 @@ fn shutdown_is_complete_after_a_flush() {
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
     let late = submit(&mut queue, 1);
     assert_eq!(queue.wait(late).status, 0x400C);
-    // Its connection looks whether something is at the device.
+    // The poll lets its connection check for commands at the device.
     queue.poll();
     assert_eq!(admin.wait(shutdown), End::default());
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
@@ -268,7 +272,7 @@ fn shutdown_is_complete_after_a_flush() {
     assert_eq!(admin.property(CSTS, false), 0);
 }
 
-/// Commands that were aborted, and whose data come later, leave slots that are free again.
+/// The slots of aborted commands are free again after their data has arrived.
 #[test]
 fn queue_with_many_aborts_has_no_more_entries() {
     let mut admin = Queue::admin(&target(RAM));
@@ -294,7 +298,7 @@ fn queue_with_many_aborts_has_no_more_entries() {
     assert_eq!(queue.terminated, Some(1), "one more than it has entries");
 }
 
-/// A host that never sends what it was asked for has commands aborted again and again.
+/// A host that never sends requested data aborts commands again and again.
 #[test]
 fn aborted_commands_whose_data_never_come_are_bounded() {
     let mut admin = Queue::admin(&target(RAM));
@@ -315,7 +319,8 @@ fn aborted_commands_whose_data_never_come_are_bounded() {
     assert!(victims >= 32);
 }
 
-/// A host that has reset its controller during a shutdown, and asks for another one: what the first made durable is too little.
+/// The host resets its controller during a shutdown and requests another: the flush of the first
+/// one does not cover the second.
 #[test]
 fn second_shutdown_is_complete_after_a_flush_of_its_own() {
     let slow = "ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=1000";
@@ -336,7 +341,7 @@ fn second_shutdown_is_complete_after_a_flush_of_its_own() {
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
 }
 
-/// Base 3.6.1: an I/O command that is at the device ends before the shutdown is complete.
+/// Base 3.6.1: a shutdown completes only after I/O commands at the device have completed.
 #[test]
 fn shutdown_waits_for_commands_at_the_device() {
     let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
@@ -350,7 +355,7 @@ fn shutdown_waits_for_commands_at_the_device() {
         assert_eq!(admin.end(shutdown), None);
     }
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
-    // The host asks once more.
+    // The host requests another shutdown.
     let again = |cc| sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, cc, 0, 0, 0]);
     assert_eq!(admin.call(again(0x0046_0061), &[]).status, 0);
     let second = admin.submit(again(0x0046_4061), &[]);

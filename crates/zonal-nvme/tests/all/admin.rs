@@ -1,4 +1,4 @@
-//! What the standards ask of the admin queue: identify, logs, features, events, properties.
+//! Requirements of the standards on the admin queue: identify, logs, features, events, properties.
 
 use crate::host::ask::*;
 use crate::host::odd::odd;
@@ -30,19 +30,19 @@ fn h62_command_set_and_its_effects_are_told() {
         (effect(&zns, io::ZONE_MANAGEMENT_RECEIVE), effect(&nvm, io::ZONE_MANAGEMENT_RECEIVE)),
         (1, 0)
     );
-    // What the log says of an opcode is what the namespace does with it.
+    // The effects log matches the behaviour of the namespace.
     let mut queue = admin.io(1);
     for (nsid, page) in [(1, &zns), (2, &nvm)] {
         for opcode in 0..=255 {
             let is_there = queue.call(sqe(opcode, nsid, [0; 6]), &[]).status != 0x4001;
             let is_told = effect(page, opcode) & 1 == 1;
-            // Fabrics commands are of no command set.
+            // Fabrics commands belong to no command set.
             assert_eq!(is_there, is_told || opcode == fabrics::OPCODE && is_there, "{opcode:02x} of {nsid}");
         }
     }
     let other = GetLogPage { lid: 5, len: 4096, offset: 0, csi: 1, retains: false, nsid: 0 };
     assert_eq!(log(&mut admin, other).status, 0x4002);
-    // A controller of the base set alone is enabled as well.
+    // A host with only the base command set can enable the controller as well.
     let mut bare = Queue::open_over(Direct::new(&target), Digests::default());
     assert_eq!(bare.connect(0, 0xFFFF, NQN).status, 0);
     bare.set_property(0x14, 0x0046_0001);
@@ -57,7 +57,7 @@ fn namespace_of_another_size_is_told_once_and_listed() {
     odd.notices.note(|changes| changes.size = true);
     (0..3).for_each(|_| admin.poll());
     assert_eq!(admin.end(event), None, "the host has not asked for this kind");
-    // What has changed before it asks is told then.
+    // Changes from before the feature was enabled are reported then.
     assert_eq!(feature(&mut admin, admin::SET_FEATURES, 0x0B, 1 << 8).status, 0);
     assert_eq!(admin.wait(event), End { result: 2 | 4 << 16, ..End::default() });
     let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
@@ -167,12 +167,12 @@ fn logs_say_what_was_moved_and_what_failed() {
     assert_eq!((first.lba.get(), first.status.get() >> 1, first.nsid.get()), (300, 0x41BC, 1));
     assert_eq!((first.location.get(), first.transport), (0xFFFF, 3));
     assert_eq!(none, ErrorEntry::new_zeroed());
-    // What a queue has moved stays when it is gone.
+    // The counts of a closed queue are kept.
     drop(queue);
     assert_eq!(read::<HealthLog>(&page(&mut admin, 2, 0, 0)).writes, 2);
     let of_namespace = GetLogPage { lid: 2, len: 512, offset: 0, csi: 0, retains: false, nsid: 1 };
     assert_eq!(log(&mut admin, of_namespace).status, 0x4002);
-    // A hundred later ones, of which 64 are kept.
+    // A hundred more failures, of which 64 are kept.
     for _ in 0..100 {
         admin.identify(0x42, 0, 1);
     }
@@ -286,7 +286,7 @@ fn controller_that_is_not_enabled_takes_no_commands() {
     assert_eq!(admin.identify(1, 0, 0).status, 0x400C);
     let mut early = Queue::open_over(Direct::new(&target), Digests::default());
     assert_eq!(early.connect(1, admin.controller(), NQN).status, 0x400C);
-    // Command sets, page, arbitration and entry sizes that there are not.
+    // Unsupported command sets, page size, arbitration and entry sizes.
     for cc in [0x0046_0011, 0x0046_0081, 0x0046_0861, 0x0045_0061, 0x0056_0061] {
         admin.set_property(0x14, cc);
         assert_eq!(admin.property(0x1C, false), 2, "{cc:x}: fatal");
@@ -306,7 +306,7 @@ fn controller_that_is_not_enabled_takes_no_commands() {
     assert_eq!(admin.call(sqe(0xC0, 0, [0; 6]), &[]).status, 0x4001);
 }
 
-/// Base 3.1.4.5: with `CC.CSS` of 0 the NVM command set is enabled alone.
+/// Base 3.1.4.5: `CC.CSS` of 0 enables the NVM command set only.
 #[test]
 fn host_of_the_nvm_set_alone_has_no_zone_commands() {
     let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");

@@ -1,4 +1,5 @@
-//! What a host can make a connection hold or do, and where that ends. Without sockets, in a time that the tests set.
+//! Limits on the resources that a host can tie up. Without sockets, and with a clock set by the
+//! tests.
 
 use crate::host;
 use crate::host::{Digests, NQN, Queue, connect_command, options, sqe, target, target_with};
@@ -14,17 +15,17 @@ const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
 const DATA_LENGTH_INVALID: u16 = 0x400F;
 const CONNECT_INVALID: u16 = 0x4182;
 
-/// Bytes of headers that may be unsent on top of data.
+/// Bytes of headers that may be unsent in addition to data.
 const HEADERS: usize = 64 << 10;
 
-/// A log page of a megabyte, most of it zeroes.
+/// Log page of a megabyte, mostly zeroes.
 fn long_page() -> Sqe {
     let mut command = sqe(admin::GET_LOG_PAGE, 0, [0x01 | 0xFFFF << 16, 3, 0, 0, 0, 0]);
     command.data.len = (1 << 20).into();
     command
 }
 
-/// An admin queue with this number of entries.
+/// Admin queue with this number of entries.
 fn admin_of(entries: u32) -> Queue {
     let mut queue = Queue::open(&target(RAM), Digests::default());
     let (command, data) = connect_command(0, (entries - 1) as u16, 0xFFFF, NQN);
@@ -33,7 +34,8 @@ fn admin_of(entries: u32) -> Queue {
     queue
 }
 
-/// Hands over commands at once, as they are after the other in a socket, and takes nothing that is sent. Returns their numbers.
+/// Delivers several commands in one piece, as they may arrive from a socket, and reads no output.
+/// Returns their identifiers.
 fn send_at_once(queue: &mut Queue, commands: &[Sqe]) -> Vec<u16> {
     let (numbers, bytes): (Vec<u16>, Vec<Vec<u8>>) =
         commands.iter().map(|command| queue.capsule(*command, &[])).unzip();
@@ -41,7 +43,7 @@ fn send_at_once(queue: &mut Queue, commands: &[Sqe]) -> Vec<u16> {
     numbers
 }
 
-/// 65,536 entries are 0 in the 16 bits of a queue's size.
+/// 65,536 entries would be truncated to 0 in 16 bits.
 #[test]
 fn admin_queue_of_more_than_4096_entries_is_refused() {
     let mut queue = Queue::open(&target(RAM), Digests::default());
@@ -64,14 +66,14 @@ fn connect_with_other_than_1024_bytes_takes_no_memory() {
         assert_eq!(queue.call(command, &[]).status, DATA_LENGTH_INVALID, "{len} bytes");
     }
     assert_eq!(queue.connect(0, 0xFFFF, NQN).status, 0);
-    // Connected already: it is refused before its data are asked for.
+    // Already connected: refused before its data is requested.
     let (mut command, _) = connect_command(0, 31, 0xFFFF, NQN);
     command.data.kind = Sgl::TRANSPORT;
     command.data.len = u32::MAX.into();
     assert_eq!(queue.call(command, &[]).status, DATA_LENGTH_INVALID);
 }
 
-/// Thirty capsules of 72 bytes come in one piece, and ask for 30 MiB.
+/// Thirty capsules of 72 bytes arrive in one piece and request 30 MiB.
 #[test]
 fn admin_answers_that_are_not_taken_are_bounded() {
     let mut queue = admin_of(32);
@@ -84,11 +86,12 @@ fn admin_answers_that_are_not_taken_are_bounded() {
     assert_eq!(queue.link.connection.memory(), 0);
 }
 
-/// All that waits for memory is answered one after the other, not one inside the other: a thread has 2 MiB of stack.
+/// Waiting commands are answered one after the other, without recursion: a thread has a stack of 2
+/// MiB.
 #[test]
 fn long_queue_of_waiting_commands_needs_no_deep_stack() {
     let mut queue = admin_of(4096);
-    // It waits as if it had an answer of 4096 bytes, and then has none.
+    // Waits as if it had a response of 4096 bytes, but has none.
     let mut identify = sqe(admin::IDENTIFY, 0, [0x42, 0, 0, 0, 0, 0]);
     identify.data.len = 4096.into();
     let commands: Vec<Sqe> = [long_page(); 5].into_iter().chain([identify; 4000]).collect();
@@ -110,7 +113,8 @@ fn requests_for_events_hold_no_memory() {
     assert_eq!(queue.wait(page).data.len(), 1 << 20);
 }
 
-/// A host gives two commands one number. The event ends the request for events, not the other, whose data are coming.
+/// A host uses the same identifier for two commands. The event completes the event request, not the
+/// other one with data still arriving.
 #[test]
 fn event_ends_no_other_command_of_its_number() {
     let target = target(RAM);
@@ -152,7 +156,7 @@ fn event_ends_no_other_command_of_its_number() {
     assert_eq!((connection.in_flight(), connection.is_over()), (0, false));
 }
 
-/// Each byte that comes within the time leaves the end of it where it is.
+/// Bytes that arrive in time do not extend the deadline.
 #[test]
 fn connection_without_a_queue_ends_in_bounded_time() {
     let mut queue = Queue::raw(host::Direct::new(&target(RAM)), Digests::default());
@@ -170,7 +174,7 @@ fn connection_without_a_queue_ends_in_bounded_time() {
     assert_eq!(connection.deadline(), None, "nothing is waited for");
 }
 
-/// A host that believes in more time than it has would lose its controller in the midst of it.
+/// A shorter timeout than requested would end the controller unexpectedly for its host.
 #[test]
 fn time_to_keep_alive_beyond_an_hour_is_refused() {
     let mut queue = Queue::open(&target(RAM), Digests::default());
@@ -212,7 +216,7 @@ fn nothing_follows_the_reason_for_an_end() {
     assert_eq!(queue.link.connection.output().len(), unsent);
 }
 
-/// The zone after it is empty, so that the rest of the write could be carried out there.
+/// The next zone is empty, so that the rest of the write could be executed there.
 #[test]
 fn write_across_zones_writes_nothing() {
     let admin = Queue::admin(&target(RAM));
@@ -228,7 +232,7 @@ fn write_across_zones_writes_nothing() {
     assert_eq!((zone[1] >> 4, &zone[24..32]), (1, &1024u64.to_le_bytes()[..]), "empty");
 }
 
-/// A host that sends one command's data for a long time is alive.
+/// A host that spends a long time sending the data of one command is alive.
 #[test]
 fn data_keep_a_controller_alive() {
     let mut admin = Queue::admin(&target(RAM));
@@ -252,7 +256,7 @@ fn data_keep_a_controller_alive() {
     }
 }
 
-/// The volume resets each zone of a namespace by a command of its own.
+/// The volume resets each zone of a namespace with a separate command.
 #[test]
 fn reset_of_all_zones_counts_each_zone() {
     let admin = Queue::admin(&target("null:size=6400M,zone_size=64k,complete=poll,blocksize=4096"));
@@ -267,7 +271,7 @@ fn reset_of_all_zones_counts_each_zone() {
     assert_eq!(queue.link.connection.memory(), 0);
 }
 
-/// A target that has memory for this number of queues, each with its first bytes.
+/// Options for a target with memory for the initial bytes of this number of queues.
 fn memory_of(queues: usize) -> TargetOptions {
     options().with_memory_max(queues * QUEUE_MEMORY_MIN)
 }
@@ -278,12 +282,13 @@ fn read_of(kib: u32) -> Sqe {
     command
 }
 
-/// Bytes that a queue's connection has in memory.
+/// Memory in use by a queue's connection, in bytes.
 fn held(queue: &mut Queue) -> usize {
     queue.link.connection.memory() + queue.link.connection.output().len()
 }
 
-/// Hands over reads, and lets the volume end all that are begun, without taking an answer. Returns their numbers.
+/// Delivers reads and lets the volume complete all that are started, without reading a response.
+/// Returns their identifiers.
 fn read_in_silence(queue: &mut Queue, command: Sqe, count: usize) -> Vec<u16> {
     let numbers = send_at_once(queue, &vec![command; count]);
     for _ in 0..count {
@@ -295,7 +300,7 @@ fn read_in_silence(queue: &mut Queue, command: Sqe, count: usize) -> Vec<u16> {
 
 const NULL: &str = "null:size=64M,zone_size=4M,complete=poll,blocksize=4096";
 
-/// Each asks for 3.75 MiB, in commands of 128 KiB.
+/// Each requests 3.75 MiB in commands of 128 KiB.
 #[test]
 fn six_hundred_hosts_that_take_nothing_hold_little_and_others_are_served() {
     let target = target(NULL);
@@ -349,7 +354,7 @@ fn queue_without_memory_for_it_is_told_that_the_controller_is_busy() {
     assert_eq!(refused.call(read_of(256), &[]).status, 0);
 }
 
-/// A host whose connection has grown holds all that is left, and takes no more.
+/// A host with a grown connection holds all remaining memory and stops reading.
 #[test]
 fn host_that_stalls_with_memory_that_others_wait_for_is_closed() {
     let target = target_with(NULL, memory_of(10));
@@ -374,7 +379,7 @@ fn host_that_stalls_with_memory_that_others_wait_for_is_closed() {
     assert_eq!(other.wait(waiting).data.len(), 1 << 20);
 }
 
-/// They wait for a write before them whose data never come. Their host may send them again.
+/// They wait behind a write with missing data. Their host may retry them.
 #[test]
 fn data_in_capsules_without_memory_for_them_end_as_interrupted() {
     const INTERRUPTED: u16 = 0x21;

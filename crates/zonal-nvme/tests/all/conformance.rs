@@ -1,5 +1,5 @@
-//! What the standards ask of I/O commands: order of checks, statuses, limits, reports, zone actions, data pointers. Names with a
-//! number are hazards of docs/HAZARDS.md.
+//! Requirements of the standards on I/O commands: order of checks, statuses, limits, reports, zone
+//! actions, data pointers. Names with a number refer to docs/HAZARDS.md.
 
 use crate::host;
 use crate::host::ask::*;
@@ -16,7 +16,8 @@ use zonal_nvme::wire::{
     ReportedZone, Sgl, ZoneReceive, ZoneSend, io,
 };
 
-/// State, pointer, capacity, limits: of several errors the first in this order is told. It is QEMU's.
+/// State, pointer, capacity, limits: the first of several errors in this order is reported, as in
+/// QEMU.
 #[test]
 fn writes_with_several_errors_answer_the_first() {
     let target = target(RAM);
@@ -28,7 +29,7 @@ fn writes_with_several_errors_answer_the_first() {
     for zone in 0..3 {
         assert_eq!(write(&mut queue, zone * ZONE, 1), 0);
     }
-    // All active zones are taken now. Each of these begins beyond the pointer and goes beyond the capacity.
+    // No active zone is left now. Each write starts beyond the pointer and exceeds the capacity.
     let wrong = |zone: u32| (zone * ZONE + CAPACITY - 1, 2);
     for (zone, status) in [(4, 0x41B9), (5, 0x41BA), (6, 0x41BB), (7, 0x41BC)] {
         let (lba, blocks) = wrong(zone);
@@ -48,7 +49,7 @@ fn writes_with_several_errors_answer_the_first() {
     assert_eq!(write(&mut queue, 7 * ZONE + 765, 4), 0x41B8, "and one open zone too many");
     assert_eq!(append(&mut queue, 7 * ZONE, 4), 0x41B8);
     assert_eq!(write(&mut queue, 7 * ZONE + 765, 1), 0x41BE);
-    // Fields and the namespace's end come before the zone.
+    // Fields and the end of the namespace are checked before the zone.
     assert_eq!(write(&mut queue, 16 * ZONE - 1, 2), 0x4080);
     assert_eq!(write(&mut queue, 16 * ZONE, 257), 0x4002, "more than a command takes, before its address");
     assert_eq!(append(&mut queue, 4 * ZONE + 1, 1), 0x4002, "not a zone's start, before the zone's state");
@@ -61,7 +62,7 @@ fn writes_with_several_errors_answer_the_first() {
 
 #[test]
 fn writes_across_zones_answer_the_first_error() {
-    // Zones of 256 blocks, all of which can be written.
+    // Zones of 256 blocks, with a capacity of as many.
     let target = target("ram:size=64M,zone_size=1M,complete=poll,blocksize=4096");
     let admin = Queue::admin(&target);
     let mut queue = admin.io(1);
@@ -131,7 +132,8 @@ fn zeroes_are_written_and_blocks_verified() {
     assert_eq!(without_data(&mut queue, io::WRITE_ZEROES, CAPACITY - 1, 2), 0x41BC);
 }
 
-/// A flush follows a write with FUA to a device without it, and the answer comes after the flush.
+/// Without FUA support in the device, a write with FUA is followed by a flush and completes after
+/// it.
 #[test]
 fn write_with_fua_ends_after_a_flush_where_there_is_none() {
     for (fua, flushes) in [(true, 0), (false, 1)] {
@@ -145,7 +147,7 @@ fn write_with_fua_ends_after_a_flush_where_there_is_none() {
             command.data.kind = Sgl::IN_CAPSULE;
             let cid = queue.submit(command, &data);
             assert_eq!(queue.end(cid), None);
-            // The device has answered the write.
+            // The device has completed the write.
             queue.poll();
             let end = queue.end(cid);
             assert_eq!(end.is_some(), fua);
@@ -170,7 +172,7 @@ fn actions_change_states_as_the_standard_says() {
     use ZoneSend as Z;
     const ZIT: u16 = 0x41BF;
     let (empty, implicit, explicit, closed, read_only, full, offline) = (1, 2, 3, 4, 0xD, 0xE, 0xF);
-    // State, then for close, finish, open, reset and offline the status or the new state.
+    // State, then the status or new state after close, finish, open, reset and offline.
     let ok = |state: u8| Ok::<u8, u16>(state);
     let table: [(u8, [Result<u8, u16>; 5]); 7] = [
         (empty, [Err(ZIT), ok(full), ok(explicit), ok(empty), Err(ZIT)]),
@@ -236,7 +238,7 @@ fn h63_append_limit_is_at_most_the_transfer_limit() {
     }
 }
 
-/// A limit of 0 stands for that of other commands, so a page is less than a host can be told.
+/// A limit of 0 means that of other commands, so a limit of one page cannot be reported.
 #[test]
 fn h63_drive_whose_appends_have_one_page_is_refused() {
     for (appends, is_taken) in [(8, false), (15, false), (16, true), (0, true)] {
@@ -259,7 +261,7 @@ fn h64_limits_count_from_zero_and_none_is_all_ones() {
         let (mor, mar) = (zoned.mor.get(), zoned.mar.get());
         assert_eq!((mor, mar), (told(info.open_max), told(info.active_max)), "{device}");
         assert!(mor <= mar, "{device}");
-        // The limit that hosts are told holds.
+        // The reported limit is enforced.
         if active > 0 {
             let mut queue = admin.io(1);
             for zone in 0..active {
@@ -301,16 +303,16 @@ fn h66_reports_count_zones_that_fit_or_all_that_match() {
             described.map(|bytes| read::<ReportedZone>(bytes).start.get() / 1024).collect();
         (read::<ReportHeader>(&end.data).zones.get(), described)
     };
-    // A header alone, and lengths that are no multiple of a descriptor's.
+    // Only a header, and lengths that are not multiples of a descriptor.
     assert_eq!(count(0, 64, 0, true), (0, vec![]));
     assert_eq!(count(0, 64, 0, false), (16, vec![]));
     assert_eq!(count(0, 64 + 60, 0, true), (0, vec![]));
     assert_eq!(count(0, 64 + 64 + 60, 0, true), (1, vec![0]));
     assert_eq!(count(0, 64 + 64 + 60, 0, false), (16, vec![0]));
-    // From within a zone on, and beyond the last one.
+    // Starting within a zone, and near the last one.
     assert_eq!(count(15 * ZONE + 7, 4096, 0, true), (1, vec![15]));
     assert_eq!(count(14 * ZONE, 128, 0, false), (2, vec![14]));
-    // Of one state.
+    // Selected by state.
     assert_eq!(count(0, 128, 5, true), (1, vec![3]));
     assert_eq!(count(0, 128, 5, false), (2, vec![3]));
     assert_eq!(count(4 * ZONE, 4096, 5, true), (1, vec![9]));
@@ -352,7 +354,7 @@ fn h67_actions_on_all_zones_concern_those_of_the_standard() {
     arrange(&mut queue);
     assert_eq!(act_on_all(&mut queue, ZoneSend::CLOSE), 0);
     assert_eq!(states(&mut queue)[..8], [4, 4, 4, 1, 1, 0xD, 0xF, 0xE]);
-    // Three cannot be open: none is opened.
+    // Three zones would exceed the limit: none is opened.
     assert_eq!(act_on_all(&mut queue, ZoneSend::OPEN), 0x41BE);
     assert_eq!(states(&mut queue)[..8], [4, 4, 4, 1, 1, 0xD, 0xF, 0xE]);
     assert_eq!(act(&mut queue, 0, ZoneSend::RESET), 0);
@@ -367,7 +369,7 @@ fn h67_actions_on_all_zones_concern_those_of_the_standard() {
     assert_eq!(states(&mut queue)[..8], [1, 1, 1, 1, 1, 0xF, 0xF, 1]);
 }
 
-/// A closed zone of a ZBC drive needs an open one's resource to be finished.
+/// A ZBC drive needs an open zone resource to finish a closed zone.
 #[test]
 fn h67_finish_of_all_begins_with_open_zones() {
     let drive = "ram:size=64M,zone_size=4M,zone_max_open=2,complete=poll,blocksize=4096,personality=zbc";
@@ -385,7 +387,7 @@ fn h67_finish_of_all_begins_with_open_zones() {
     assert_eq!(states(&mut queue)[..5], [0xE, 0xE, 0xE, 0xE, 1]);
 }
 
-/// The zone that is open is not closed for an action that cannot succeed.
+/// The open zone must not be closed for an action that cannot succeed.
 #[test]
 fn h67_open_of_all_that_is_too_much_changes_nothing() {
     let drive = "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=4,complete=poll,blocksize=4096";
@@ -400,7 +402,7 @@ fn h67_open_of_all_that_is_too_much_changes_nothing() {
     assert_eq!(states(&mut queue)[..5], [2, 4, 4, 4, 1]);
 }
 
-/// Another host opens a zone between the look at the zones and their opening.
+/// Another host opens a zone between the check of the zones and their opening.
 #[test]
 fn h67_open_of_all_that_fails_midway_opens_none() {
     let (odd, target) = odd(|_| ());
@@ -418,7 +420,7 @@ fn h67_open_of_all_that_fails_midway_opens_none() {
     assert_eq!(states(&mut queue)[..3], [3, 3, 1]);
 }
 
-/// Each error of a request, and its status. A host sends again what is not final.
+/// Status of each request error. Hosts retry those that are not final.
 #[test]
 fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
     let zone = ZoneIndex(1);
@@ -441,7 +443,7 @@ fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
         (RequestError::FateUnknown { zone, offset: 0, write_pointer: 8, error }, 0x4280),
         (RequestError::TornAppend { zone, offset: 0, sectors: 8, error }, 0x4280),
         (RequestError::GaveUp { zone, offset: 0, rounds: 3, error: busy }, 0x0021),
-        // It may be there: sent again it would be there twice.
+        // Data may be on the medium; a retry could write it twice.
         (RequestError::FateUnknown { zone, offset: 0, write_pointer: 8, error: busy }, 0x4006),
         (RequestError::TornAppend { zone, offset: 0, sectors: 8, error: busy }, 0x4006),
         (RequestError::InPart { sector: at, written: 8, error: busy }, 0x4006),
@@ -480,7 +482,7 @@ fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
     }
 }
 
-/// A host that revalidates its zones learns that it cannot, and nothing wrong of them or of the limits.
+/// A host that revalidates zones gets an error, not wrong zones or limits.
 #[test]
 fn h69_report_that_fails_is_an_error_and_limits_stay() {
     let (odd, target) = odd(|_| ());
@@ -497,7 +499,7 @@ fn h69_report_that_fails_is_an_error_and_limits_stay() {
     assert_eq!(states(&mut queue).len(), 16);
 }
 
-/// Writes of two hosts to their zones, and appends of both to one, on queues of their own.
+/// Two hosts write to their own zones and both append to a shared one, each on its own queue.
 #[test]
 fn hosts_share_a_zone_with_appends() {
     let target = target(RAM);
@@ -543,7 +545,7 @@ fn read_only_target_says_so_and_refuses_what_changes() {
     assert_eq!(queue.call(sqe(io::FLUSH, 1, [0; 6]), &[]).status, 0);
 }
 
-/// TCP 3.2: the capsule's block with an offset, or the transport's.
+/// TCP 3.2: in-capsule with an offset, or transport data block.
 #[test]
 fn data_pointers_of_other_kinds_or_lengths_are_refused() {
     let admin = Queue::admin(&target(RAM));
@@ -567,7 +569,8 @@ fn data_pointers_of_other_kinds_or_lengths_are_refused() {
     assert_eq!(queue.call(read, &[]).status, 0x4011, "data to the host");
 }
 
-/// QEMU's drive and the kernel's target, with the same zones: the same bytes.
+/// Compares with reports from QEMU's drive and the Linux kernel's target for the same zones, byte
+/// by byte.
 #[test]
 fn report_of_an_empty_drive_is_that_of_the_references() {
     let references = [
@@ -585,7 +588,7 @@ fn report_of_an_empty_drive_is_that_of_the_references() {
     }
 }
 
-/// What QEMU's drive answers to these commands, in this order.
+/// Statuses of QEMU's drive for the same sequence of commands.
 #[test]
 fn statuses_of_zones_are_those_of_the_reference_drive() {
     const ZONE: u32 = 0x1000;
@@ -605,7 +608,8 @@ fn statuses_of_zones_are_those_of_the_reference_drive() {
     assert_eq!(send_zone(&mut queue, send(ZoneSend::CLOSE, 0)), 0x41BF, "empty");
     assert_eq!(send_zone(&mut queue, send(ZoneSend::OFFLINE, 0)), 0x41BF, "a good zone");
     assert_eq!(send_zone(&mut queue, send(ZoneSend::RESET, 1)), 0x4002, "not a zone's start");
-    // Two intended differences: here reads may cross zones, where QEMU's say 0x41B8, and there are no descriptor extensions.
+    // Two intended differences: reads may cross zones here, where QEMU returns 0x41B8, and
+    // descriptor extensions are not supported.
     assert_eq!(run(&mut queue, io::READ, ZONE - 4, 8), 0);
     assert_eq!(send_zone(&mut queue, send(0x10, 0)), 0x4002);
     let zones = report(&mut queue);
@@ -615,7 +619,7 @@ fn statuses_of_zones_are_those_of_the_reference_drive() {
     assert!(seen.eq([(0, 0, cap, 0x10), (0x1000, 0x1001, cap, 0x20), (0x2000, 0x2000, cap, 0x10)]));
 }
 
-/// ZNS 4.1.5.2: hosts are told a power of two of pages, and the device takes more.
+/// ZNS 4.1.5.2: the reported limit is a power of two in pages; the device accepts more.
 #[test]
 fn append_beyond_what_hosts_are_told_is_refused() {
     let ram = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096,zone_append_max_sectors=56";
@@ -628,13 +632,14 @@ fn append_beyond_what_hosts_are_told_is_refused() {
     assert_eq!(append(&mut queue, 0, 4), 0);
 }
 
-/// Limits are the drive's. Another zone is written all the time meanwhile, so that a volume would wait for its end.
+/// Limits are enforced by the drive. Another zone is written continuously, so a volume with a
+/// budget would wait for it.
 #[test]
 fn write_beyond_the_limits_fails_beside_a_load() {
     use WriteMode::{Append, PerZone, Pipelined, ZoneLock};
     let slow =
         "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=3,completion_nsec=1000,blocksize=4096";
-    // In mode qd1 a write waits for its zone's grant before it asks the drive.
+    // In mode qd1 a write waits for the token before it reaches the drive.
     for mode in [PerZone, Append, ZoneLock, Pipelined] {
         let target = target_in(slow, mode);
         let admin = Queue::admin(&target);

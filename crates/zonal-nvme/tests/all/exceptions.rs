@@ -1,23 +1,23 @@
-//! The file of recorded exceptions: each names one clause, what it asks for and what happens instead, and no clause that the code
-//! cites as obeyed.
+//! Checks the file of recorded exceptions: each names one clause, its requirement and the actual
+//! behaviour, and none names a clause that the code cites as obeyed.
 
 use std::fs;
 use std::path::Path;
 
-/// `Base 5.1.10`.
+/// Format such as `Base 5.1.10`.
 fn is_clause(text: &str) -> bool {
     let Some((standard, number)) = text.split_once(' ') else { return false };
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     ["Base", "TCP", "NVM", "ZNS"].contains(&standard) && number.split('.').all(is_number)
 }
 
-/// What orders clauses: standard and numbers.
+/// Sort key of a clause: standard and numbers.
 fn order(clause: &str) -> (&str, Vec<u32>) {
     let (standard, number) = clause.split_once(' ').unwrap();
     (standard, number.split('.').map(|part| part.parse().unwrap()).collect())
 }
 
-/// Whether `text` cites exactly this clause, and none below it.
+/// True if `text` cites exactly this clause, not one below it.
 fn cites(text: &str, clause: &str) -> bool {
     text.match_indices(clause).any(|(at, _)| {
         let mut after = text[at + clause.len()..].chars();

@@ -1,4 +1,5 @@
-//! A server that is killed, and the next one of the same image, to which the host repeats what had no answer.
+//! A killed server, and its successor on the same image, to which the host resubmits unanswered
+//! commands.
 
 use crate::host::{Queue, sqe, target_of};
 use std::path::Path;
@@ -9,7 +10,7 @@ use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{Sqe, io};
 
 const BLOCK: u32 = 4096;
-/// Blocks of a zone.
+/// Blocks per zone.
 const ZONE: u32 = 256;
 
 fn image() -> Arc<CutBacking> {
@@ -48,7 +49,7 @@ fn flush_sent_again_to_the_next_server_covers_the_killed_one() {
         let server = target(&image);
         let (admin, mut host) = queue(&server);
         assert_eq!(host.call(command(io::WRITE, 2 * ZONE, 2), &payload).status, 0);
-        // In the midst of the flush, whose answer the host never sees.
+        // Killed during the flush; the host never sees the response.
         image.kill_at(image.calls() + calls);
         host.submit(flush(), &[]);
         image.kill();
@@ -65,7 +66,7 @@ fn flush_sent_again_to_the_next_server_covers_the_killed_one() {
         let (_admin, mut host) = queue(&server);
         let read = host.call(command(io::READ, 2 * ZONE, 2), &[]);
         assert!(read.status == 0 && read.data == payload, "killed at call {calls} of the flush");
-        // The pointer stands where the host knows it.
+        // The write pointer is where the host expects it.
         assert_eq!(host.call(command(io::WRITE, 2 * ZONE + 2, 1), &payload[..BLOCK as usize]).status, 0);
     }
 }

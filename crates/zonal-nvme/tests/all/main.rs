@@ -1,4 +1,5 @@
-//! The tests of zonal-nvme that share a process. `cargo test -p zonal-nvme --test all MODULE::` runs one module.
+//! Tests of zonal-nvme that share a process. `cargo test -p zonal-nvme --test all MODULE::` runs
+//! one module.
 
 mod abort;
 mod admin;

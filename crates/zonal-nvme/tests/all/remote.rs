@@ -1,4 +1,5 @@
-//! A remote drive as a device: against a server over sockets, and its queue against bytes that no controller may send.
+//! Remote drive as a device: against a server over sockets, and its queue against invalid input
+//! from a controller.
 
 use crate::host;
 use crate::host::{NQN, target};
@@ -21,7 +22,7 @@ use zonal_nvme::wire::{Sqe, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,zone_capacity=3M,zone_nr_conv=2,zone_max_open=2,zone_max_active=3,blocksize=4096";
 const SLOW: &str = "ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=300000000";
-/// Sectors of a zone and of a block.
+/// Sectors per zone and per block.
 const ZONE: u64 = 8192;
 const CAPACITY: u64 = 6144;
 const BLOCK: u32 = 8;
@@ -70,7 +71,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// Requests one after the other, which reach the device as they are.
+/// Sends single requests, which reach the device unchanged.
 struct Caller {
     volume: Volume,
     clock: Clock,
@@ -157,7 +158,7 @@ fn every_operation_goes_there_and_back() {
     {
         let served = Served::start(RAM);
         let caller = Caller::new(served.open(options));
-        // In the capsule, and longer than that.
+        // In-capsule data, and more than fits in a capsule.
         assert_eq!((caller.write(0, 8), caller.write(8, 2048)), (DONE, DONE));
         assert_eq!(caller.read(0, 8), payload(0, 8).to_vec());
         assert_eq!(caller.read(8, 2048), payload(8, 2048).to_vec());
@@ -305,7 +306,7 @@ fn zone_that_changes_is_told_to_the_host() {
     assert_eq!(changes.zones.into_keys().collect::<Vec<_>>(), [ZoneIndex(3)]);
 }
 
-/// The answer wakes it: nothing else would for much longer than the device takes.
+/// Only the response can wake it: every other wake-up is due much later than the device completes.
 #[test]
 fn thread_that_sleeps_is_woken_by_an_answer() {
     let served = Served::start(SLOW);
@@ -336,7 +337,7 @@ fn queue() -> HostQueue<Vec<u8>> {
     HostQueue::new(8, HostOptions::default().with_header_digest(true).with_data_digest(true).with_unit_max(0))
 }
 
-/// The controller grants a connection with these digests, and takes units of this length.
+/// Connection response with these digests and this PDU limit.
 fn granted(digests: u8, data_max: u32) -> Vec<u8> {
     let mut unit = vec![0; 128];
     unit[..8].copy_from_slice(&[1, 0, 128, 0, 128, 0, 0, 0]);
@@ -345,7 +346,7 @@ fn granted(digests: u8, data_max: u32) -> Vec<u8> {
     unit
 }
 
-/// Asks for these bytes of command 0.
+/// R2T for a range of command 0.
 fn r2t(from: u32, len: u32) -> Vec<u8> {
     let mut unit = vec![9, 0, 24, 0, 24, 0, 0, 0, 0, 0, 5, 0];
     unit.extend([from.to_le_bytes(), len.to_le_bytes()].concat());
@@ -427,7 +428,7 @@ proptest! {
         }
         let mut bytes = Vec::new();
         for (kind, mut unit) in units {
-            // Half of them begin like what a controller sends.
+            // Half of them start like valid PDUs of a controller.
             if let (Some(head), true) = (unit.get_mut(..8), kind < 10) {
                 let start: [u8; 8] = [[5, 0, 24, 0, 24, 0, 0, 0], [7, 12, 24, 24, 32, 0, 0, 0], [9, 0, 24, 0, 24, 0, 0, 0]][kind % 3];
                 head.copy_from_slice(&start);

@@ -1,5 +1,6 @@
-//! A recorded session of a Linux host with the kernel's own target, replayed against this one: `tests/data/README.md` says what made
-//! it. Each answer has the same status, the same length of data, and the same fields, but for the differences that are named here.
+//! Replays a recorded session of a Linux host with the kernel's own target against this one;
+//! `tests/data/README.md` describes the recording. Each response must have the same status, data
+//! length and fields, except for the differences listed here.
 
 use crate::host::ask::{namespaces, read};
 use crate::host::{Digests, Direct, End, NQN, Queue, target};
@@ -14,11 +15,11 @@ use zonal_nvme::wire::{
     zero_ended,
 };
 
-/// What the recorded target exported.
+/// Drive exported by the recorded target.
 const DRIVE: &str =
     "ram:size=512M,zone_size=4M,blocksize=4096,zone_max_open=8,zone_max_active=8,zone_append_max_sectors=128";
 
-/// Largest data in a capsule (Base 5.1.13.2.1, IOCCSZ): the recorded target took 16 KiB.
+/// Largest in-capsule data (Base 5.1.13.2.1, IOCCSZ). The recorded target accepted 16 KiB.
 const IN_CAPSULE: u32 = 8192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +50,12 @@ fn session() -> Vec<Record> {
     records
 }
 
-/// A command of the recorded host that is not answered.
+/// Unanswered command of the recorded host.
 struct Open {
-    /// Its number here.
+    /// Command identifier in the replay.
     cid: u16,
     sqe: Sqe,
-    /// Its data from the recorded target, without those of reads.
+    /// Data from the recorded target, except for reads.
     data: Vec<u8>,
     data_len: u32,
 }
@@ -63,7 +64,7 @@ struct Open {
 struct Replay {
     queues: BTreeMap<usize, Queue>,
     open: BTreeMap<(usize, u16), Open>,
-    /// Names of the differences that were seen.
+    /// Names of the differences observed.
     seen: BTreeSet<&'static str>,
     controllers: BTreeMap<usize, u16>,
     answers: usize,
@@ -83,7 +84,7 @@ impl Replay {
         let mut payload = unit[72..].to_vec();
         match DataPointer::parse(&sqe.data) {
             Some(DataPointer::InCapsule { len, .. }) if payload.is_empty() => {
-                // A write, whose payload is not in the record.
+                // A write with a payload that is not in the recording.
                 payload = vec![record.connection as u8; len as usize];
                 if len > IN_CAPSULE {
                     sqe.data = DataPointer::Transport { len }.emit();
@@ -99,7 +100,7 @@ impl Replay {
         self.open.insert((record.connection, theirs), Open { cid, sqe, data: Vec::new(), data_len: 0 });
     }
 
-    /// The data of a connect command, with the names and numbers of this target.
+    /// Connect data with the names and numbers of this target.
     fn connects(&self, connection: usize, recorded: &[u8]) -> Vec<u8> {
         let mut data: ConnectData = read(recorded);
         if text(&data.subsystem) != Some(DISCOVERY_NQN) {
@@ -125,7 +126,8 @@ impl Replay {
             PduKind::Response => {
                 let (cqe, _) = Cqe::read_from_prefix(&unit[8..]).unwrap();
                 let Some(open) = self.open.remove(&(record.connection, cqe.cid.get())) else {
-                    // The kernel ends requests for events with an internal error when it frees a controller.
+                    // The kernel ends event requests with an internal error when it frees a
+                    // controller.
                     assert!(!self.queues.contains_key(&record.connection) && cqe.status.get() >> 1 == 0x4006);
                     return;
                 };
@@ -166,10 +168,10 @@ impl Replay {
     }
 }
 
-/// Statuses that differ, and why.
+/// Reason for a difference in status, if intended.
 fn intended(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str> {
     match (sqe.opcode, ours.status, theirs.status) {
-        // An internal error, with the bit that tells of more in the error log.
+        // Internal error with the More bit: details in the error log.
         (io::WRITE, 0x41BC, 0x6006) => Some("writes not at the pointer have the status of the standard"),
         (admin::SET_FEATURES, 0x4002, 0) if sqe.dword(10) as u8 == 0x0B => {
             Some("events that the controller does not have are not enabled")
@@ -181,7 +183,7 @@ fn intended(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str> {
     }
 }
 
-/// Results that differ, and why.
+/// Reason for a difference in the result, if intended.
 fn different_result(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str> {
     const CAP: u32 = 0;
     const CSTS: u32 = 0x1C;
@@ -200,7 +202,7 @@ fn different_result(sqe: &Sqe, ours: &End, theirs: &End) -> Option<&'static str>
     }
 }
 
-/// Compares what is in pages, field by field, where both targets are to say the same.
+/// Compares pages field by field where both targets should agree.
 fn compare_pages(sqe: &Sqe, ours: &[u8], theirs: &[u8]) {
     fn both<T: FromBytes>(ours: &[u8], theirs: &[u8]) -> (T, T) {
         (read(ours), read(theirs))
@@ -234,7 +236,7 @@ fn compare_pages(sqe: &Sqe, ours: &[u8], theirs: &[u8]) {
             assert_eq!((ours.nsfeat, ours.nmic), (theirs.nsfeat, theirs.nmic));
             assert_eq!((ours.nsattr, ours.nstat), (theirs.nsattr, theirs.nstat));
         }
-        // Of the NVM command set alone: limits, of which there are none here.
+        // NVM command set limits; this target has none.
         (admin::IDENTIFY, 5 | 6, 0) => {}
         (admin::GET_LOG_PAGE, 0x05, _) => compare_effects(ours, theirs, sqe.dword(14) >> 24 == 2),
         (admin::GET_LOG_PAGE, 0x70, _) => compare_discovery(&GetLogPage::parse(sqe), ours, theirs),
@@ -262,7 +264,7 @@ fn compare_controllers((ours, theirs): (IdentifyController, IdentifyController))
     assert_eq!((ours.acl, ours.aerl, ours.msdbd), (theirs.acl, theirs.aerl, theirs.msdbd));
     assert_eq!(ours.iorcsz, theirs.iorcsz);
     assert_eq!((ours.sqes, ours.cqes), (theirs.sqes, theirs.cqes));
-    // Bit 3 is asymmetric access.
+    // Bit 3 is asymmetric namespace access.
     assert_eq!(ours.cmic, theirs.cmic & !8);
     // Write Zeroes and Dataset Management; bit 5 is reservations, bit 7 Verify.
     assert_eq!(ours.oncs.get() & 1 << 3, theirs.oncs.get() & 1 << 3);
@@ -277,7 +279,7 @@ fn compare_effects(ours: &[u8], theirs: &[u8], is_zoned: bool) {
             // Reservations.
             0x0D | 0x0E | 0x11 | 0x15 => assert_eq!((ours, theirs), (0, 1)),
             io::VERIFY => assert_eq!((ours, theirs), (1, 0)),
-            // It changes what is read.
+            // It changes the data read later.
             io::DATASET_MANAGEMENT => assert_eq!((ours, theirs), (3, 1)),
             _ => assert_eq!(ours, theirs, "{opcode:02x}, zoned: {is_zoned}"),
         }
@@ -286,7 +288,7 @@ fn compare_effects(ours: &[u8], theirs: &[u8], is_zoned: bool) {
 
 fn compare_discovery(log: &GetLogPage, ours: &[u8], theirs: &[u8]) {
     if log.len < 1024 {
-        // The head's beginning.
+        // First part of the header.
         assert_eq!(ours[8..], theirs[8..]);
         return;
     }

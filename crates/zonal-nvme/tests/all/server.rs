@@ -1,4 +1,4 @@
-//! The server, from the other side of its sockets.
+//! Server tests from the client side of its sockets.
 
 use crate::host::{Digests, End, NQN, Queue, Socket, sqe, target};
 use std::io::{ErrorKind, Read, Write};
@@ -39,7 +39,7 @@ fn payload(lba: u32, blocks: u32) -> Vec<u8> {
     (0..blocks * BLOCK).map(|n| (n / 11 + lba * 3) as u8).collect()
 }
 
-/// Waits for what another thread does.
+/// Waits for a condition set by another thread.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -79,7 +79,8 @@ fn hosts_of_several_queues_read_back_what_they_wrote() {
     }
 }
 
-/// What is at the device is answered. What waits for data of its host is not waited for.
+/// Commands at the device are answered at shutdown; commands waiting for data from their host are
+/// not waited for.
 #[test]
 fn server_that_ends_answers_what_is_at_the_device() {
     let server = serve("ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=400000000");
@@ -104,7 +105,8 @@ fn server_that_ends_answers_what_is_at_the_device() {
     assert!(TcpStream::connect(address).is_err(), "nothing listens there now");
 }
 
-/// The admin queue and the queue of the command lie on two threads, which sleep. The device answers nothing meanwhile.
+/// The admin queue and the command's queue are on two sleeping threads. The device completes
+/// nothing meanwhile.
 #[test]
 fn abort_reaches_a_queue_on_another_thread() {
     let server = serve("ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=20000000000");
@@ -125,11 +127,11 @@ fn abort_reaches_a_queue_on_another_thread() {
     }
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     assert_eq!(queue.end(commands[0]), None, "it is at the device");
-    // The device is not waited for.
+    // The server does not wait for the device.
     server.end();
 }
 
-/// It takes none of what the server has for it.
+/// The client does not read its pending output.
 #[test]
 fn server_that_ends_does_not_wait_for_a_client() {
     let server = serve("null:size=64M,zone_size=4M,blocksize=4096,complete=poll");
@@ -143,7 +145,7 @@ fn server_that_ends_does_not_wait_for_a_client() {
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
 }
 
-/// Connections that are silent, stop within a header, or say too much keep no other waiting.
+/// Connections that are silent, stop within a header, or send too much do not delay others.
 #[test]
 fn clients_that_misbehave_keep_no_other_waiting() {
     let server = serve(RAM);
@@ -169,7 +171,7 @@ fn clients_that_misbehave_keep_no_other_waiting() {
     end(server);
 }
 
-/// The timer of a socket in `/proc/net/tcp`: its kind, and when it runs out, in hundredths of a second.
+/// Timer of a socket in `/proc/net/tcp`: its kind, and the time left in hundredths of a second.
 fn timer(local: SocketAddr, remote: SocketAddr) -> Option<(u8, u64)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let port = |column: &str| u16::from_str_radix(column.split(':').nth(1)?, 16).ok();
@@ -182,7 +184,8 @@ fn timer(local: SocketAddr, remote: SocketAddr) -> Option<(u8, u64)> {
     })
 }
 
-/// A machine that has vanished closes nothing. The kernel asks after it, also for a host that has no time to keep alive.
+/// A vanished machine closes nothing. The kernel probes it, even for a host without a keep alive
+/// timeout.
 #[test]
 fn host_whose_machine_has_vanished_is_asked_after() {
     const KEEP_ALIVE: u8 = 2;

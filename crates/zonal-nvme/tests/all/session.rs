@@ -1,4 +1,4 @@
-//! A host's session with a controller, without sockets.
+//! Session of a host with a controller, without sockets.
 
 use crate::host::{Digests, End, NQN, Queue, UUID, connect_command, sqe, target};
 use zonal_nvme::subsystem::DISCOVERY_NQN;
@@ -52,7 +52,7 @@ fn host_reads_back_what_it_wrote_with_and_without_digests() {
             let mut queue = admin.io(1);
             queue.link.step = step;
             assert_eq!(write_in(&mut queue, 0, 1).status, 0);
-            // Longer than a capsule takes: the host is asked for it.
+            // Too long for a capsule, so the controller requests it.
             assert_eq!(write_in(&mut queue, 1, 16).status, 0);
             let (mut expected, more) = (write(0, 1).1, write(1, 16).1);
             expected.extend(more);
@@ -72,7 +72,7 @@ fn data_in_a_capsule_are_written() {
     assert_eq!(read_in(&mut queue, 0, 2).data, data);
 }
 
-/// A device that answers at once: the memory of one write serves the next, which came in the same read of the socket.
+/// With an inline device, the memory of one write serves the next from the same read of the socket.
 #[test]
 fn write_that_ends_at_once_is_answered_before_a_poll() {
     let admin = Queue::admin(&target("ram:size=64M,zone_size=4M,complete=inline,blocksize=4096"));
@@ -89,7 +89,7 @@ fn write_that_ends_at_once_is_answered_before_a_poll() {
     }
 }
 
-/// A later write that is in its capsule is there before an earlier one, whose data the host is asked for.
+/// A later write with in-capsule data is complete before an earlier one with data to request.
 #[test]
 fn writes_of_a_zone_at_depth_reach_it_in_order() {
     let admin = Queue::admin(&target(RAM));
@@ -241,7 +241,7 @@ fn drive_with_both_kinds_of_zones_is_two_namespaces() {
     assert_eq!(read_in(&mut queue, 0, 1).data, write(0, 1).1);
 }
 
-/// Linux sends 4096 bytes with every deallocation, in which the command counts the ranges.
+/// Linux sends 4096 bytes with every deallocation; the command contains the number of ranges.
 #[test]
 fn deallocation_takes_its_ranges_of_the_data_that_come() {
     let target = target("ram:size=64M,zone_size=4M,zone_nr_conv=3,blocksize=4096");
@@ -254,7 +254,7 @@ fn deallocation_takes_its_ranges_of_the_data_that_come() {
             assert_eq!(queue.call(command, &data).status, 0);
         }
         let range = |lba: u32, blocks: u32| [0, blocks, lba, 0].map(u32::to_le_bytes).concat();
-        // From the first zone into the third; the command does not count the other.
+        // From the first zone into the third; the command does not count the other range.
         let mut ranges = [range(1, 2999), range(3000, 72)].concat();
         ranges.resize(len as usize, 0);
         let mut command = sqe(io::DATASET_MANAGEMENT, 2, [0, 4, 0, 0, 0, 0]);
@@ -363,13 +363,13 @@ fn units_that_may_not_come_end_the_connection() {
     assert!(queue.link.connection.is_over(), "opened twice, and of no length");
 }
 
-/// What a lost host has sent and the device has not got is not carried out.
+/// Writes of a lost host that have not reached the device are not executed.
 #[test]
 fn writes_of_a_lost_connection_that_wait_are_not_carried_out() {
     let admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     let (command, data) = write(0, 1);
-    // The first is at the device, which answers when it is polled; the others wait.
+    // The first is at the device, which completes when polled; the others wait.
     for lba in 0..20 {
         let mut command = command;
         command.cdw[0] = lba.into();
@@ -388,7 +388,7 @@ fn writes_of_a_lost_connection_that_wait_are_not_carried_out() {
     assert_eq!(pointer, 1, "only what was at the device");
 }
 
-/// ZNS 3.4.1: nothing of it is written, to neither of the zones.
+/// ZNS 3.4.1: nothing is written, to either zone.
 #[test]
 fn write_that_leaves_its_zone_is_refused_as_a_whole() {
     let admin = Queue::admin(&target(RAM));
@@ -406,13 +406,13 @@ fn write_that_leaves_its_zone_is_refused_as_a_whole() {
     let zeroes = |lba: u32, blocks: u32| sqe(io::WRITE_ZEROES, 1, [lba, 0, blocks - 1, 0, 0, 0]);
     assert_eq!(queue.call(zeroes(ZONE - 64, 128), &[]).status, 0x41B8);
     assert_eq!(pointers(&mut queue), [u64::from(ZONE - 64), u64::from(ZONE)]);
-    // Of a full zone that comes first.
+    // Zone full takes precedence.
     assert_eq!(write_in(&mut queue, ZONE - 64, 64).status, 0);
     assert_eq!(write_in(&mut queue, ZONE - 32, 64).status, 0x41B9);
     assert_eq!(pointers(&mut queue)[1], u64::from(ZONE));
 }
 
-/// A zone that is not there comes before what would be done to it.
+/// An address beyond the namespace takes precedence over an unsupported action.
 #[test]
 fn zone_beyond_the_end_comes_before_an_unknown_action() {
     let admin = Queue::admin(&target(RAM));

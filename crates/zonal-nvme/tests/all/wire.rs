@@ -1,4 +1,4 @@
-//! The wire format: golden bytes of every structure, and that a value that is emitted is parsed as itself.
+//! Wire format: golden bytes of every structure, and a round trip of emitted values.
 
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ fn sqe(opcode: u8) -> Sqe {
     Sqe { cid: 0x1234.into(), ..Sqe::new(opcode, 1, [0; 6]).with_data(4096) }
 }
 
-/// Every structure, by its name, with values that differ in all fields.
+/// Named samples of every structure, with a different value in each field.
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let mut all = units();
     all.extend(commands());
@@ -125,7 +125,7 @@ fn commands() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// A structure of these fields, zero in all others.
+/// Structure with these fields, zero in all others.
 macro_rules! page {
     ($name:ident { $($field:ident $([$n:literal] $(.$inner:ident)?)?: $value:expr),* $(,)? }) => {{
         let mut page = $name::new_zeroed();
@@ -266,7 +266,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Length, and the lines of 16 bytes that are not all zeroes.
+/// Length, and hex lines of 16 bytes, except lines of zeroes.
 fn dump(bytes: &[u8]) -> String {
     let mut text = format!("{} bytes\n", bytes.len());
     for (n, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|byte| *byte != 0)) {
@@ -300,7 +300,7 @@ fn digest_is_that_of_rfc_3720() {
 }
 
 fn any_page() -> impl Strategy<Value = Vec<u8>> {
-    // Texts are seldom found among bytes of all values.
+    // Text is rare among uniformly random bytes.
     let byte = prop_oneof![3 => 0x20..0x7Fu8, 1 => Just(0), 1 => any::<u8>()];
     let plain = prop_oneof![8 => 0x20..0x7Fu8, 1 => Just(0)];
     prop_oneof![proptest::collection::vec(byte, 4096), proptest::collection::vec(plain, 4096)]

@@ -1,4 +1,4 @@
-//! Commands of a host to a drive with zones of 1024 blocks, in short.
+//! Shorthands for commands to a drive with zones of 1024 blocks.
 
 use super::{End, Queue, sqe};
 use zerocopy::FromBytes;
@@ -7,7 +7,7 @@ use zonal_io::changes::ZoneSetting;
 use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{GetLogPage, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 
-/// Zones of 1024 blocks, of which 768 can be written.
+/// Zones of 1024 blocks with a capacity of 768.
 pub const RAM: &str = "ram:size=64M,zone_size=4M,zone_capacity=3M,zone_max_open=2,zone_max_active=3,complete=poll,blocksize=4096";
 pub const ZONE: u32 = 1024;
 pub const CAPACITY: u32 = 768;
@@ -46,7 +46,7 @@ pub fn act(queue: &mut Queue, zone: u32, action: u8) -> u16 {
 }
 
 pub fn act_on_all(queue: &mut Queue, action: u8) -> u16 {
-    // The address says nothing.
+    // The address is ignored.
     send_zone(queue, ZoneSend { lba: 77, action, is_all: true })
 }
 
@@ -57,12 +57,12 @@ pub fn receive(queue: &mut Queue, receive: ZoneReceive) -> End {
     queue.call(command, &[])
 }
 
-/// Structure at the beginning of a page.
+/// Structure at the start of a page.
 pub fn read<T: FromBytes>(page: &[u8]) -> T {
     T::read_from_prefix(page).unwrap().0
 }
 
-/// The numbers of a list, up to the first zero.
+/// Namespace list, up to the first zero.
 pub fn namespaces(page: &[u8]) -> Vec<u32> {
     let numbers = page.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
     numbers.take_while(|nsid| *nsid != 0).collect()

@@ -1,4 +1,4 @@
-//! What carries a host's bytes to a controller and back.
+//! Transports between a host and a controller.
 
 use super::address;
 use std::io::{ErrorKind, Read, Write};
@@ -14,22 +14,22 @@ use zonal_nvme::subsystem::Target;
 pub trait Link {
     fn send(&mut self, bytes: &[u8]);
 
-    /// Adds what has come to `received`.
+    /// Appends input to `received`.
     fn take(&mut self, received: &mut Vec<u8>);
 
-    /// Lets the controller move on, or waits for it for a moment.
+    /// Drives the controller, or waits for it briefly.
     fn poll(&mut self);
 
-    /// A new one to the same controller.
+    /// Opens another link to the same controller.
     fn another(&self) -> Self;
 }
 
-/// A connection on the calling thread, with a clock that the test sets.
+/// Connection on the calling thread, with a clock set by the test.
 pub struct Direct {
     pub connection: Connection,
     pub target: Arc<Target>,
     pub now: Nanos,
-    /// Bytes that are handed over at once.
+    /// Bytes delivered at a time.
     pub step: usize,
 }
 
@@ -74,11 +74,11 @@ impl Link for Direct {
     }
 }
 
-/// A socket to a server.
+/// Socket to a server.
 pub struct Socket {
     pub stream: TcpStream,
     address: SocketAddr,
-    /// The server has closed it.
+    /// Closed by the server.
     pub is_closed: bool,
     received: Vec<u8>,
 }

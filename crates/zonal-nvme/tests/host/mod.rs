@@ -1,7 +1,7 @@
-//! A host: it puts commands together, and takes apart what a controller sends. Its link is a connection without a socket, or a
-//! socket.
+//! Test host: builds commands and decodes PDUs of a controller. Its link is a connection without a
+//! socket, or a socket.
 
-// Each test program uses a part of this.
+// Each test program uses part of this.
 #![allow(dead_code, unused_imports)]
 
 pub mod ask;
@@ -32,7 +32,7 @@ pub fn target_with(device: &str, options: TargetOptions) -> Arc<Target> {
     Arc::new(Target::new(volume(device), options).unwrap())
 }
 
-/// With a volume in this write mode.
+/// Target on a volume with this write mode.
 pub fn target_in(device: &str, mode: WriteMode) -> Arc<Target> {
     let options = VolumeOptions::default().with_mode(mode).with_force(true).without_park().without_budget();
     let volume = Volume::open(Registry::default().open(device).unwrap(), options).unwrap();
@@ -47,7 +47,7 @@ pub fn volume(device: &str) -> Arc<Volume> {
     volume_of(Registry::default().open(device).unwrap())
 }
 
-/// As `zonal serve` opens it.
+/// Opens a volume with the options of `zonal serve`.
 fn volume_of(device: Arc<dyn Device>) -> Arc<Volume> {
     let options = VolumeOptions::default().without_park().without_budget();
     Arc::new(Volume::open(device, options).unwrap())
@@ -57,10 +57,10 @@ pub fn options() -> TargetOptions {
     TargetOptions::new(UUID.parse().unwrap())
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct End {
-    /// As hosts print it.
+    /// Status as printed by hosts.
     pub status: u16,
     pub result: u64,
     pub data: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct Digests {
     pub data: bool,
 }
 
-/// One queue of a host.
+/// Queue of a host.
 pub struct Queue<L = Direct> {
     pub link: L,
     digests: Digests,
@@ -82,12 +82,12 @@ pub struct Queue<L = Direct> {
     partial: Vec<(u16, Vec<u8>)>,
     payloads: Vec<(u16, Vec<u8>)>,
     last: u16,
-    /// Data that it is asked for are kept back.
+    /// Withhold requested data.
     pub holds_data: bool,
     held: Vec<R2t>,
-    /// Number of its controller, once it is connected.
+    /// Controller number, once connected.
     controller: u16,
-    /// What the controller gave as the reason to end.
+    /// Reason of a termination by the controller.
     pub terminated: Option<u16>,
 }
 
@@ -99,7 +99,7 @@ pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
     Sqe::new(opcode, nsid, cdw)
 }
 
-/// Connects queue `qid`, whose last entry is number `last_entry`, to a controller.
+/// Connect command for queue `qid` with zero-based size `last_entry`.
 pub fn connect_command(qid: u16, last_entry: u16, controller: u16, nqn: &str) -> (Sqe, Vec<u8>) {
     const FLOW_CONTROL: u32 = 1 << 18;
     let mut data = vec![0; 1024];
@@ -112,7 +112,7 @@ pub fn connect_command(qid: u16, last_entry: u16, controller: u16, nqn: &str) ->
 }
 
 impl Queue {
-    /// The admin queue of a new controller, enabled.
+    /// Admin queue of a new, enabled controller.
     pub fn admin(target: &Arc<Target>) -> Queue {
         Queue::admin_with(target, Digests::default(), NQN)
     }
@@ -121,14 +121,14 @@ impl Queue {
         Queue::admin_over(Direct::new(target), digests, nqn)
     }
 
-    /// A connection that is open.
+    /// Open connection.
     pub fn open(target: &Arc<Target>, digests: Digests) -> Queue {
         Queue::open_over(Direct::new(target), digests)
     }
 }
 
 impl<L: Link> Queue<L> {
-    /// A connection that has been made, and nothing more.
+    /// New connection before negotiation.
     pub fn raw(link: L, digests: Digests) -> Queue<L> {
         Queue {
             link,
@@ -173,7 +173,7 @@ impl<L: Link> Queue<L> {
         queue
     }
 
-    /// An I/O queue of this one's controller.
+    /// I/O queue of the same controller.
     pub fn io(&self, qid: u16) -> Queue<L> {
         let mut queue = Queue::open_over(self.link.another(), self.digests);
         let end = queue.connect(qid, self.controller, NQN);
@@ -181,7 +181,7 @@ impl<L: Link> Queue<L> {
         queue
     }
 
-    /// Number of its controller.
+    /// Controller number.
     pub fn controller(&self) -> u16 {
         self.controller
     }
@@ -217,14 +217,14 @@ impl<L: Link> Queue<L> {
         command
     }
 
-    /// Sends a command with its data in the capsule, or those that it is asked for. Returns its number.
+    /// Sends a command with in-capsule data, or data on request. Returns the identifier.
     pub fn submit(&mut self, command: Sqe, payload: &[u8]) -> u16 {
         let (cid, bytes) = self.capsule(command, payload);
         self.send(&bytes);
         cid
     }
 
-    /// A command as its bytes, which the caller sends. Returns its number, too.
+    /// Encodes a command for the caller to send, with its identifier.
     pub fn capsule(&mut self, mut command: Sqe, payload: &[u8]) -> (u16, Vec<u8>) {
         self.last = self.last.wrapping_add(1) % 0x7FFF;
         command.cid = self.last.into();
@@ -236,7 +236,7 @@ impl<L: Link> Queue<L> {
         (self.last, self.unit(PduKind::Command, 72, command.as_bytes(), data))
     }
 
-    /// A unit with its digests.
+    /// Builds a PDU with its digests.
     pub fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
         let digests = if self.is_open { self.digests } else { Digests::default() };
         let header_digest = if digests.header { 4 } else { 0 };
@@ -264,13 +264,13 @@ impl<L: Link> Queue<L> {
         bytes
     }
 
-    /// Hands bytes over, and takes what comes back.
+    /// Delivers bytes and processes the output.
     pub fn send(&mut self, bytes: &[u8]) {
         self.link.send(bytes);
         self.take_output();
     }
 
-    /// Lets the other side move on, and takes what comes.
+    /// Drives the peer and processes its output.
     pub fn poll(&mut self) {
         self.link.poll();
         self.take_output();
@@ -324,20 +324,20 @@ impl<L: Link> Queue<L> {
         true
     }
 
-    /// Sends what was kept back.
+    /// Sends the withheld data.
     pub fn send_held_data(&mut self) {
         for r2t in std::mem::take(&mut self.held) {
             self.send_data(r2t);
         }
     }
 
-    /// Sends data that the controller is ready for.
+    /// Sends data that the controller has requested.
     fn send_data(&mut self, r2t: R2t) {
         let cid = r2t.command.get();
         let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
         let payload = self.payloads[place].1.clone();
         assert_eq!(r2t.len.get() as usize, payload.len());
-        // In two units, as hosts may.
+        // In two PDUs, as hosts may.
         let (first, second) = payload.split_at(payload.len() / 1024 * 512);
         for (offset, data) in [(0, first), (first.len(), second)] {
             if data.is_empty() {
@@ -362,13 +362,13 @@ impl<L: Link> Queue<L> {
         self.ends.push((cid, End { status, result, data }));
     }
 
-    /// The end of a command, if it has come.
+    /// Takes the result of a command, if complete.
     pub fn end(&mut self, cid: u16) -> Option<End> {
         let place = self.ends.iter().position(|(other, _)| *other == cid)?;
         Some(self.ends.remove(place).1)
     }
 
-    /// Waits for a command's end.
+    /// Waits for a command to complete.
     pub fn wait(&mut self, cid: u16) -> End {
         self.wait_until(|queue| queue.ends.iter().any(|(other, _)| *other == cid));
         self.end(cid).unwrap()

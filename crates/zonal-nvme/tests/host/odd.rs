@@ -1,4 +1,4 @@
-//! A device whose reports fail, which tells that its size is another, and counts flushes.
+//! Device with failing reports, a modified size and a count of flushes.
 
 use super::ask::RAM;
 use super::target_of;
@@ -10,13 +10,13 @@ use zonal_io::device::{Command, Context, Device, DeviceInfo, Submitted, Wrapper}
 use zonal_io::registry::Registry;
 use zonal_nvme::subsystem::Target;
 
-/// See the module.
+/// Device wrapper with faults.
 pub struct Odd {
     pub inner: Arc<dyn Device>,
     pub info: DeviceInfo,
     pub fails_reports: AtomicBool,
     pub flushes: AtomicU64,
-    /// Zones that it opens before it says that too many are open.
+    /// Number of zones that can be opened before it reports too many.
     pub opens: AtomicU64,
     pub notices: Notices,
 }

@@ -1,16 +1,18 @@
-//! Fuzzing without a fuzzer: the cases of `fuzz/`, out of seeds instead of a fuzzer's bytes, so that each `cargo test` plays some.
+//! Fuzzing without a fuzzer: runs the cases of `fuzz/` with bytes from seeds, some with each `cargo
+//! test`.
 //!
-//! `ZONAL_SEED` replays one, `ZONAL_CASES` sets how many there are of each kind. A case that fails says how to play it again.
+//! `ZONAL_SEED` replays one, `ZONAL_CASES` sets the number of cases of each kind. A failing case
+//! prints how to replay it.
 
 mod cases;
 
 use cases::peer::{Lie, Tally};
 use cases::session;
 
-/// Cases of each kind that `cargo test` plays.
+/// Default number of cases of each kind.
 const CASES: u64 = 3_000;
 
-/// The bytes of a seed: SplitMix64, as Steele, Lea and Flood published it.
+/// Bytes of a seed, from SplitMix64 as published by Steele, Lea and Flood.
 fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = move || {
@@ -50,7 +52,7 @@ fn play(test: &str, run: impl Fn(&[u8]) -> Result<Tally, String>) -> Tally {
 #[test]
 fn sessions_keep_what_is_promised() {
     let all = play("sessions", |bytes| session::run(bytes, None));
-    // The cases are worth something only if most of what they send is carried out.
+    // The cases are useful only if most of their commands are executed.
     let cases = number("ZONAL_CASES").unwrap_or(CASES);
     assert!(number("ZONAL_SEED").is_some() || all.succeeded > cases * 4, "{all:?}");
 }
@@ -67,12 +69,12 @@ fn units_keep_what_is_promised() {
     play("units", session::run_units);
 }
 
-/// The units of a controller that does not exist: what the cases are for.
+/// Completions of a faulty controller, which the cases have to detect.
 #[test]
 fn controller_that_errs_is_found_out() {
     for lie in [Lie::Twice, Lie::Never, Lie::OtherCommand] {
         let found = (0..40).filter(|seed| session::run(&bytes(*seed), Some(lie)).is_err()).count();
-        // It errs once a connection, and connections are lost, or end for other reasons.
+        // It errs once per connection, and some connections end before that.
         assert!(found >= 15, "{lie:?} was found in {found} of 40 cases");
     }
 }

@@ -1,6 +1,7 @@
-//! What a case does next, out of bytes: those of a fuzzer, or of a seed. Where they end, each choice is the first one.
+//! Choices of a case, decoded from the bytes of a fuzzer or a seed. After the end of the bytes
+//! every choice is the first one.
 
-/// See the module.
+/// Source of choices.
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -8,12 +9,12 @@ impl<'a> Choices<'a> {
         Choices(bytes)
     }
 
-    /// Whether no bytes are left.
+    /// True if no bytes are left.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// At most `len` bytes as they are.
+    /// Takes up to `len` raw bytes.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
@@ -31,7 +32,7 @@ impl<'a> Choices<'a> {
         u32::from_le_bytes(bytes)
     }
 
-    /// A number less than `end`.
+    /// Number below `end`.
     pub fn below(&mut self, end: u32) -> u32 {
         match end {
             0 => 0,
@@ -40,7 +41,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// True in `of_256` of 256 cases, never where no bytes are left.
+    /// True with probability `of_256` / 256; false if no bytes are left.
     pub fn is(&mut self, of_256: u8) -> bool {
         !self.is_over() && self.byte() < of_256
     }

@@ -1,4 +1,4 @@
-//! Commands of cases: most of them such that a host could have sent them, with fields that are wrong now and then.
+//! Commands of cases: mostly valid ones, with an occasional wrong field.
 
 use super::choices::Choices;
 use super::drive::{NQN, Shape};
@@ -6,13 +6,13 @@ use zerocopy::FromBytes;
 use zonal_nvme::subsystem::DISCOVERY_NQN;
 use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
 
-/// A command, and its data from the host.
+/// Command with its data from the host.
 pub type Made = (Sqe, Vec<u8>);
 
-/// Longest payload of a case: most of what a command may have.
+/// Longest payload of a case: close to the maximum of a command.
 const PAYLOAD_MAX: u32 = 1 << 20;
 
-/// A command with data from the host, in its capsule if they fit and the choice is so.
+/// Adds data from the host, in the capsule if it fits and is chosen.
 fn with_payload(choices: &mut Choices<'_>, mut command: Sqe, len: u32) -> Made {
     command.data.len = len.into();
     let is_in_capsule = len <= 8192 && choices.is(128);
@@ -37,7 +37,7 @@ pub fn connect(choices: &mut Choices<'_>, qid: u16, controller: u16) -> Made {
     let mut command = Sqe::new(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
     (command.data.kind, command.data.len) = (Sgl::IN_CAPSULE, 1024.into());
     if choices.is(24) {
-        // A field that is not as it should be.
+        // A wrong field.
         match choices.below(4) {
             0 => command.cdw[0] = choices.number().into(),
             1 => command.cdw[1] = choices.number().into(),
@@ -53,7 +53,7 @@ pub fn enable(value: u32) -> Made {
     (Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), cdw), Vec::new())
 }
 
-/// A command that an admin queue may have.
+/// Command for an admin queue.
 pub fn admin(choices: &mut Choices<'_>) -> Made {
     let number = choices.number();
     let nsid = choices.one_of(&[0, 1, 2, 3, u32::MAX]);
@@ -91,7 +91,7 @@ pub fn admin(choices: &mut Choices<'_>) -> Made {
     (command, Vec::new())
 }
 
-/// A command that an I/O queue may have.
+/// Command for an I/O queue.
 pub fn io(choices: &mut Choices<'_>, shape: &Shape) -> Made {
     let place = usize::from(choices.is(48));
     let zones = shape.zones[place] + u32::from(choices.is(16));
@@ -104,7 +104,7 @@ pub fn io(choices: &mut Choices<'_>, shape: &Shape) -> Made {
     let at = zone + choices.below(shape.zone);
     let flags = if choices.is(64) { 1 << 30 } else { 0 };
     let mut made = match choices.below(16) {
-        // At the zone's start and after it, as often as not at the pointer.
+        // At or near the start of the zone, often at the write pointer.
         0..=4 => {
             let at = zone + choices.below(4) * blocks;
             let command = Sqe::new(io::WRITE, nsid, [at, 0, (blocks - 1) | flags, 0, 0, 0]);
@@ -149,7 +149,7 @@ pub fn io(choices: &mut Choices<'_>, shape: &Shape) -> Made {
     made
 }
 
-/// Puts something wrong into a command. Its data keep their length.
+/// Introduces an error into a command. Its data keeps its length.
 fn spoil(choices: &mut Choices<'_>, command: &mut Sqe) {
     match choices.below(6) {
         0 => command.flags = choices.byte(),
@@ -161,7 +161,7 @@ fn spoil(choices: &mut Choices<'_>, command: &mut Sqe) {
     }
 }
 
-/// Any 64 bytes. Data of the host come with it in its capsule, if its pointer says so.
+/// Arbitrary 64 bytes. Data is in the capsule if the data pointer says so.
 pub fn any(choices: &mut Choices<'_>) -> Made {
     let mut bytes = [0; 64];
     let some = choices.take(64);

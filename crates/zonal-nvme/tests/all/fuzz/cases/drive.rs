@@ -1,4 +1,4 @@
-//! The drives of cases: small, so that zones fill up and limits are met.
+//! Drives of cases: small, so that zones fill up and limits are reached.
 
 use super::choices::Choices;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use zonal_nvme::subsystem::{Target, TargetOptions};
 pub const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8";
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// What a drive is like, as far as its hosts have to know.
+/// Properties of a drive that its hosts need.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub block: u32,
-    /// Blocks of a zone.
+    /// Blocks per zone.
     pub zone: u32,
-    /// Zones of namespace 1, and of namespace 2.
+    /// Zones of namespaces 1 and 2.
     pub zones: [u32; 2],
 }
 
@@ -57,7 +57,7 @@ fn faults(choices: &mut Choices<'_>) -> Plan {
     Plan::of(choices.number().into(), rules)
 }
 
-/// A target on a new drive.
+/// Creates a target on a new drive.
 pub fn target(choices: &mut Choices<'_>) -> (Arc<Target>, Shape) {
     let options = options(choices);
     let geometry = options.geometry().expect("the options fit");
@@ -70,7 +70,7 @@ pub fn target(choices: &mut Choices<'_>) -> (Arc<Target>, Shape) {
     if is_faulty {
         device = Arc::new(Fault::new(device, faults(choices)));
     }
-    // A report may be made to fail: the plan's chance continues from there.
+    // A report may fail by the fault plan, so opening is retried.
     let volume = (0..100).find_map(|_| Volume::open(device.clone(), volume).ok());
     let volume = Arc::new(volume.expect("the device describes its zones"));
     let identity = UUID.parse().expect("an identity");

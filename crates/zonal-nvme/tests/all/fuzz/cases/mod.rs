@@ -1,5 +1,5 @@
-//! Cases of fuzzing: what bytes stand for, and what has to hold. The fuzzer's targets in `fuzz/` play them, and so does the test
-//! program beside this module.
+//! Fuzzing cases: their decoding from bytes, and the properties that have to hold. Used by the fuzz
+//! targets in `fuzz/` and by the tests next to this module.
 
 pub mod choices;
 pub mod commands;

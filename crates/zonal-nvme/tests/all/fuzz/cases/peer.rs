@@ -1,4 +1,4 @@
-//! A host's side of one connection. It knows what it has sent, and checks each unit that the controller sends.
+//! Host side of one connection. Tracks its commands and checks every PDU of the controller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zerocopy::{FromBytes, IntoBytes};
@@ -8,30 +8,31 @@ use zonal_nvme::wire::{
     CommonHeader, Cqe, DataHeader, IcReq, PduKind, R2t, Sgl, Sqe, admin, data_flags, digest, fabrics,
 };
 
-/// Data that one command may have on top of what a connection holds, and headers of what is unsent.
+/// Allowance above a connection's limit: the data of one command, and headers of unsent output.
 const ON_TOP: usize = (1 << 20) + (256 << 10);
 
-/// A command that was sent, and has not ended.
+/// Command in flight.
 #[derive(Debug)]
 pub struct Sent {
     pub sqe: Sqe,
     payload: Vec<u8>,
-    /// What has come for it.
+    /// Data received for it.
     received: Vec<u8>,
 }
 
-/// A command that has ended.
+/// Completed command.
 #[derive(Debug)]
 #[allow(dead_code, reason = "runs of several hosts read it, the cases of one do not")]
 pub struct Ended {
     pub sqe: Sqe,
-    /// As hosts print it.
+    /// Status as printed by hosts.
     pub status: u16,
     pub result: u64,
     pub data: Vec<u8>,
 }
 
-/// Data that the controller has asked for, and how many bytes of them were sent. A host sends them even if their command has ended.
+/// Data requested by the controller, and the number of bytes sent. A host sends it even if the
+/// command has completed.
 pub struct Asked {
     cid: u16,
     transfer: u16,
@@ -39,7 +40,7 @@ pub struct Asked {
     sent: u32,
 }
 
-/// What has ended.
+/// Counts of commands.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
     pub sent: u64,
@@ -47,16 +48,16 @@ pub struct Tally {
     pub succeeded: u64,
 }
 
-/// What becomes of some completions before the host sees them, as if the controller had erred.
+/// Falsification of completions before the host sees them, to simulate a faulty controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
     Twice,
     Never,
-    /// It has another command's number.
+    /// The command identifier is changed to another one.
     OtherCommand,
 }
 
-/// Every completion of this number is lied about.
+/// One completion in this many is eligible for falsification.
 const LIE_EVERY: u64 = 4;
 
 impl std::ops::AddAssign for Tally {
@@ -67,10 +68,10 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// See the module.
+/// Host side of a connection.
 pub struct Peer {
     pub connection: Connection,
-    /// What the host has sent and the controller has not got.
+    /// Sent by the host and not yet delivered.
     pub wire: VecDeque<u8>,
     received: Vec<u8>,
     header_digest: bool,
@@ -78,17 +79,17 @@ pub struct Peer {
     has_asked: bool,
     is_granted: bool,
     is_terminated: bool,
-    /// It has sent what no host sends: which commands it has is not known any more.
+    /// The host has sent something invalid, so the set of commands in flight is no longer known.
     pub is_wild: bool,
     pub queue: Option<(u16, u16)>,
     entries: usize,
     next_cid: u16,
     pub outstanding: BTreeMap<u16, Sent>,
-    /// Requests for events: they may end, at most once.
+    /// Outstanding event requests: each completes at most once.
     events: BTreeSet<u16>,
     pub asked: Vec<Asked>,
     bytes_sent: u64,
-    /// What has ended since this was taken, where it is kept.
+    /// Completed commands since last taken, if collected.
     pub ended: Option<Vec<Ended>>,
     lie: Option<Lie>,
     pub tally: Tally,
@@ -123,30 +124,30 @@ impl Peer {
         }
     }
 
-    /// Whether it may send commands.
+    /// True if it may send commands.
     pub fn is_granted(&self) -> bool {
         self.is_granted && !self.connection.is_over()
     }
 
-    /// Whether commands of it have not ended, and have to.
+    /// True if commands are outstanding that have to complete.
     pub fn is_waiting(&self) -> bool {
         !self.is_wild && !self.connection.is_over() && !self.outstanding.is_empty()
     }
 
-    /// Whether its queue has an entry for one more.
+    /// True if its queue has a free entry.
     pub fn has_entry(&self) -> bool {
         self.outstanding.len() + self.events.len() + 1 < self.entries
     }
 
-    /// Puts bytes on the wire.
+    /// Adds bytes to the wire.
     pub fn send(&mut self, bytes: &[u8]) {
         self.wire.extend(bytes);
     }
 
-    /// Asks for the connection.
+    /// Sends a connection request.
     pub fn ask_to_open(&mut self, header_digest: bool, data_digest: bool, alignment: u8) {
         if std::mem::replace(&mut self.has_asked, true) {
-            // A second request ends the connection, and agrees on nothing.
+            // A second request ends the connection and negotiates nothing.
             self.is_wild = true;
         } else {
             (self.header_digest, self.data_digest) = (header_digest, data_digest);
@@ -162,8 +163,8 @@ impl Peer {
         self.send(request.as_bytes());
     }
 
-    /// Sends a command. Its payload is in the capsule if its pointer says so, and otherwise sent when it is asked for. Returns its
-    /// number.
+    /// Sends a command. Its payload is in the capsule if the data pointer says so, and otherwise
+    /// sent on request. Returns the identifier.
     pub fn command(&mut self, mut sqe: Sqe, payload: Vec<u8>) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = self.next_cid.into();
@@ -180,7 +181,7 @@ impl Peer {
         self.next_cid
     }
 
-    /// Sends the next `len` bytes of data that were asked for; `None`: all that is left.
+    /// Sends the next `len` bytes of requested data, or all of it if `None`.
     pub fn answer(&mut self, place: usize, len: Option<u32>) {
         let Some(asked) = self.asked.get_mut(place) else { return };
         let left = asked.data.len() as u32 - asked.sent;
@@ -204,7 +205,7 @@ impl Peer {
         self.send(&unit);
     }
 
-    /// A unit with its digests.
+    /// Builds a PDU with its digests.
     pub fn unit(&self, kind: PduKind, flags: u8, header: &[u8], data: &[u8]) -> Vec<u8> {
         let header_digest = if self.header_digest { 4 } else { 0 };
         let data_digest = if self.data_digest && !data.is_empty() { 4 } else { 0 };
@@ -231,7 +232,8 @@ impl Peer {
         bytes
     }
 
-    /// Hands over at most `len` bytes of the wire, straight into a command's memory where the connection has room.
+    /// Delivers up to `len` bytes of the wire, directly into a command's memory where the
+    /// connection offers room.
     pub fn deliver(&mut self, now: Nanos, len: usize) {
         let mut left = len.min(self.wire.len());
         while left > 0 && !self.connection.is_over() {
@@ -252,7 +254,7 @@ impl Peer {
         }
     }
 
-    /// Takes at most `len` bytes of what the controller has to send, and checks the units that are complete.
+    /// Takes up to `len` bytes of output, and checks the complete PDUs.
     pub fn take(&mut self, mut len: usize) -> Result<usize, String> {
         let output = self.connection.output();
         let before = self.received.len();
@@ -384,7 +386,7 @@ impl Peer {
         if was_sent.is_none() && !self.events.remove(&cid) && !self.is_wild {
             return wrong(format!("command {cid} ends twice, or was never sent"));
         }
-        // A capsule has 72 bytes, whatever else is sent.
+        // Every completion takes a capsule of at least 72 bytes.
         if self.tally.ended * 72 > self.bytes_sent {
             return wrong(format!("{} ends in {} bytes", self.tally.ended, self.bytes_sent));
         }
@@ -412,7 +414,7 @@ impl Peer {
         Ok(())
     }
 
-    /// What holds at any time.
+    /// Checks the invariants that hold at all times.
     pub fn check_bounds(&mut self) -> Result<(), String> {
         let (memory, unsent) = (self.connection.memory(), self.connection.output().len());
         match memory + unsent <= MEMORY_MAX + ON_TOP {
@@ -421,7 +423,7 @@ impl Peer {
         }
     }
 
-    /// What holds once all has ended.
+    /// Checks the invariants that hold once everything has completed.
     pub fn check_end(&mut self) -> Result<(), String> {
         if self.connection.is_over() || self.is_wild {
             return Ok(());

@@ -1,11 +1,13 @@
-//! Cases: sequences of what hosts of one target do, and what has to hold meanwhile and in the end.
+//! Cases: sequences of actions by the hosts of one target, with invariants to check during and
+//! after them.
 //!
-//! # What has to hold
-//! - Each command ends at most once, with units that are well formed. Where its connection stays and its host sends nothing that no
-//!   host sends, it ends exactly once, within a bounded number of polls.
-//! - What a connection holds, in memory and not sent, is bounded at all times. Its gauge of memory is back at zero once all has
-//!   ended.
-//! - After the connections are gone, no controller is left, and nothing of the target and its volume.
+//! # Invariants
+//! - Each command completes at most once, with well-formed PDUs. If its connection stays and its
+//!   host sends only valid input, it completes exactly once, within a bounded number of polls.
+//! - The memory and unsent output of a connection are bounded at all times. Its memory gauge is
+//!   zero again once everything has completed.
+//! - After the connections have closed, no controller is left, and no reference to the target or
+//!   its volume.
 
 use super::choices::Choices;
 use super::commands;
@@ -22,10 +24,10 @@ use zonal_nvme::connection::Connection;
 use zonal_nvme::subsystem::Target;
 use zonal_nvme::wire::{CommonHeader, PduKind};
 
-/// Connections of a case at one time.
+/// Maximum concurrent connections of a case.
 const PEERS: usize = 5;
 
-/// Polls after which all has ended.
+/// Maximum number of polls until everything has completed.
 const POLLS_MAX: usize = 5_000;
 
 const CONTROLLER_ANY: u16 = 0xFFFF;
@@ -47,7 +49,8 @@ fn address() -> SocketAddr {
     "127.0.0.1:4420".parse().expect("an address")
 }
 
-/// Plays the case that `bytes` stand for: sessions of several hosts. A canary has a controller that errs.
+/// Runs the case encoded by `bytes`: sessions of several hosts. A canary passes a `lie` of the
+/// controller.
 pub fn run(bytes: &[u8], lie: Option<Lie>) -> Result<Tally, String> {
     let mut session = Session::new(bytes);
     session.lie = lie;
@@ -61,7 +64,7 @@ pub fn run(bytes: &[u8], lie: Option<Lie>) -> Result<Tally, String> {
     session.end()
 }
 
-/// Plays a case of commands on one admin queue and one I/O queue.
+/// Runs a case of commands on one admin queue and one I/O queue.
 pub fn run_commands(bytes: &[u8]) -> Result<Tally, String> {
     let mut session = Session::new(bytes);
     session.begin_host()?;
@@ -80,7 +83,8 @@ pub fn run_commands(bytes: &[u8]) -> Result<Tally, String> {
     session.end()
 }
 
-/// Plays a case of bytes that a connection gets, at one of its stages: all at once, and in pieces. Both have to come to the same.
+/// Runs a case of raw input to a connection in one of its stages, all at once and in pieces. Both
+/// must have the same result.
 pub fn run_units(bytes: &[u8]) -> Result<Tally, String> {
     let mut choices = Choices::new(bytes);
     let (stage, step) = (choices.below(4), choices.below(97) as usize + 1);
@@ -111,7 +115,8 @@ pub fn run_units(bytes: &[u8]) -> Result<Tally, String> {
     }
 }
 
-/// Units, and other bytes between them. Most headers have the length of their kind, so that what follows them is looked at.
+/// PDUs with other bytes between them. Most headers have the correct length, so that the bytes
+/// after them are parsed as well.
 fn units(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !choices.is_over() {
@@ -168,7 +173,7 @@ impl<'a> Session<'a> {
         self.peers.push(Peer::new(connection, self.lie));
     }
 
-    /// A connection that has been granted.
+    /// Opens a connection that the controller accepts.
     fn begin_connection(&mut self, has_digests: bool) {
         self.open();
         if let Some(peer) = self.peers.last_mut() {
@@ -177,7 +182,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An admin queue and an I/O queue of a new controller, enabled.
+    /// Opens admin and I/O queue of a new, enabled controller.
     fn begin_host(&mut self) -> Result<(), String> {
         let has_digests = self.choices.is(64);
         self.begin_connection(has_digests);
@@ -192,7 +197,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Connects the queue of the last connection. Returns its controller, if that takes it.
+    /// Connects the queue of the last connection. Returns its controller if accepted.
     fn connect_last(&mut self, qid: u16, controller: u16) -> Result<Option<u16>, String> {
         let made = commands::connect(&mut self.choices, qid, controller);
         if let Some(peer) = self.peers.last_mut() {
@@ -203,7 +208,7 @@ impl<'a> Session<'a> {
         Ok(self.peers.last().and_then(|peer| peer.queue).map(|(controller, _)| controller))
     }
 
-    /// One thing that one host does, or time.
+    /// Performs one action of a host, or advances time.
     fn step(&mut self) -> Result<(), String> {
         match self.choices.below(32) {
             0 if self.peers.len() < PEERS => self.open(),
@@ -278,7 +283,7 @@ impl<'a> Session<'a> {
     fn set_zone(&mut self) {
         let zone = ZoneIndex(self.choices.below(8));
         let to = self.choices.one_of(&ZoneSetting::ALL);
-        // Some drives and zones cannot be set.
+        // Not every drive and zone supports this.
         let _ = self.target.volume().device().set_zone(zone, to);
     }
 
@@ -286,7 +291,7 @@ impl<'a> Session<'a> {
         self.due = self.target.volume().poll(self.now);
     }
 
-    /// A connection is lost, in the middle of whatever it does.
+    /// Drops a connection at an arbitrary point.
     fn close_one(&mut self) {
         if !self.peers.is_empty() {
             let n = self.choices.below(self.peers.len() as u32) as usize;
@@ -300,7 +305,7 @@ impl<'a> Session<'a> {
         self.tally += peer.tally;
     }
 
-    /// Lets all hosts send and take what there is. Returns whether there was something.
+    /// Lets all hosts send and receive once. Returns true if anything was exchanged.
     fn exchange(&mut self) -> Result<bool, String> {
         let mut is_any = false;
         for peer in &mut self.peers {
@@ -319,7 +324,7 @@ impl<'a> Session<'a> {
         Ok(is_any)
     }
 
-    /// Until all has ended that can.
+    /// Exchanges until everything that can complete has completed.
     fn exchange_all(&mut self) -> Result<(), String> {
         for _ in 0..POLLS_MAX {
             let is_any = self.exchange()?;
@@ -354,7 +359,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Changes a byte of what is on the wire, if there is one. Returns whether.
+/// Changes a byte on the wire, if there is any. Returns true if it did.
 fn corrupt(choices: &mut Choices<'_>, peer: &mut Peer) -> bool {
     let place = choices.below(peer.wire.len().min(200) as u32) as usize;
     let byte = choices.byte() | 1;
