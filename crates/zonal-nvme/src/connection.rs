@@ -126,7 +126,7 @@ enum CommandStage {
 }
 
 /// Connection of a host: one queue.
-#[allow(clippy::redundant_allocation, reason = "the inner count is shared between threads, the outer one is not")]
+#[allow(clippy::redundant_allocation, reason = "the inner count is shared by threads, the outer is not")]
 pub struct Connection {
     /// An `Rc` because every command briefly holds a reference, and the inner count is shared
     /// between threads.

@@ -92,7 +92,7 @@ zonal_core::setters! {
 pub enum TargetError {
     /// Invalid NQN (Base 4.7).
     #[error(
-        "{0:?} is not a valid NQN: it consists of \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
+        "{0:?} is not a subsystem NQN: expected \"nqn.\", a date, a domain and a name, at most {NQN_MAX} bytes"
     )]
     Nqn(String),
     /// The zones of the device cannot form a namespace.
