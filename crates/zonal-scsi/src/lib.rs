@@ -1,8 +1,9 @@
-//! A host-managed zoned disk in SCSI, without a transport.
+//! Host-managed zoned SCSI disk, without a transport.
 //!
-//! [`wire`] has the formats for both sides, [`sense`] the codes with the standard's names, [`status`] the one table from errors
-//! to them. [`disk`] is one logical unit over a volume: what commands mean. [`queue`] carries commands out: memory in, memory
-//! out, without a socket or a clock. A transport such as virtio-scsi or iSCSI drives it.
+//! [`wire`] defines the formats for both sides, [`sense`] the sense codes under their standard
+//! names, and [`status`] the mapping from errors to them. [`disk`] is one logical unit over a
+//! volume, with the semantics of its commands. [`queue`] executes commands: memory in, memory out,
+//! without a socket or a clock. A transport such as virtio-scsi or iSCSI drives it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,7 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Clauses are cited as `SAM` (SAM-5), `SPC` (SPC-4), `SBC` (SBC-4) and `ZBC` (ZBC-2).
+//! Citations: `SAM` is SAM-5, `SPC` is SPC-4, `SBC` is SBC-4 and `ZBC` is ZBC-2.
 
 #![forbid(unsafe_code)]
 

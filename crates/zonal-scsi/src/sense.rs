@@ -1,16 +1,16 @@
-//! Sense codes with the standard's names, and what a command that failed answers.
+//! Sense codes under their standard names, and the sense data of failed commands.
 
 use crate::wire::{FieldPointer, SenseData};
 use std::ops::Deref;
 
-/// A sense key with its additional code and qualifier (SPC 4.5.6, SPC annex D).
+/// Sense key with additional sense code and qualifier (SPC 4.5.6, SPC annex D).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SenseCode {
     /// Sense key.
     pub key: u8,
     /// Additional sense code.
     pub asc: u8,
-    /// Its qualifier.
+    /// Additional sense code qualifier.
     pub ascq: u8,
 }
 
@@ -19,7 +19,7 @@ macro_rules! codes {
         impl SenseCode {
             $($(#[$doc])* pub const $name: SenseCode = SenseCode { key: key::$key, asc: $asc, ascq: $ascq };)*
 
-            /// Every code with a name, and that name.
+            /// All named codes with their names.
             pub const ALL: &'static [(&'static str, SenseCode)] =
                 &[$((stringify!($name), SenseCode::$name)),*];
         }
@@ -40,65 +40,65 @@ pub mod key {
 }
 
 codes! {
-    /// Nothing has happened.
+    /// No error.
     NO_ADDITIONAL_SENSE = NO_SENSE 0x00/0x00;
-    /// The unit does not come back without help.
+    /// The unit is gone and will not return without intervention.
     NOT_READY_MANUAL_INTERVENTION = NOT_READY 0x04/0x03;
-    /// The medium failed a write. Of the codes for that, Linux takes this one for final; with 0Ch it sends the write again, and the
-    /// pointer may be in the middle of it.
+    /// Write error of the medium. Linux treats this code as final; after 0Ch it would retry the
+    /// write although the write pointer may already be inside it.
     RECORDED_ENTITY_NOT_FOUND = MEDIUM_ERROR 0x14/0x00;
-    /// The medium failed a read.
+    /// Read error of the medium.
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR 0x11/0x00;
-    /// The disk does not know what became of the command.
+    /// The outcome of the command is unknown.
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44/0x00;
-    /// The parameter list ends too early.
+    /// The parameter list is too short.
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST 0x1A/0x00;
-    /// The data on the medium are others.
+    /// The data on the medium differs.
     MISCOMPARE_DURING_VERIFY = MISCOMPARE 0x1D/0x00;
-    /// There is no such command.
+    /// Unsupported command.
     INVALID_OPERATION_CODE = ILLEGAL_REQUEST 0x20/0x00;
-    /// A block beyond the last one.
+    /// Block beyond the end of the disk.
     LBA_OUT_OF_RANGE = ILLEGAL_REQUEST 0x21/0x00;
-    /// The write does not begin at the zone's pointer.
+    /// The write does not start at the write pointer.
     UNALIGNED_WRITE_COMMAND = ILLEGAL_REQUEST 0x21/0x04;
-    /// The write goes beyond its zone, or leaves the conventional ones.
+    /// The write crosses the end of its zone, or of the conventional zones.
     WRITE_BOUNDARY_VIOLATION = ILLEGAL_REQUEST 0x21/0x05;
-    /// A block between zones.
+    /// Block in a gap zone.
     ATTEMPT_TO_ACCESS_GAP_ZONE = ILLEGAL_REQUEST 0x21/0x09;
-    /// A field of the descriptor has a value that it may not have.
+    /// Invalid field in the descriptor.
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24/0x00;
-    /// There is no such unit.
+    /// No such logical unit.
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25/0x00;
-    /// A field of the parameter list has a value that it may not have.
+    /// Invalid field in the parameter list.
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26/0x00;
-    /// Values are not kept.
+    /// Values cannot be saved.
     SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST 0x39/0x00;
-    /// The disk may not be written.
+    /// The disk is write-protected.
     WRITE_PROTECTED = DATA_PROTECT 0x27/0x00;
-    /// The zone may not be written.
+    /// The zone is read-only.
     ZONE_IS_READ_ONLY = DATA_PROTECT 0x27/0x08;
-    /// The zone is gone.
+    /// The zone is offline.
     ZONE_IS_OFFLINE = DATA_PROTECT 0x2C/0x0E;
-    /// No open zone is left.
+    /// No open zone resources are left.
     INSUFFICIENT_ZONE_RESOURCES = DATA_PROTECT 0x55/0x0E;
-    /// The transport's memory is not that of the command.
+    /// The transport's buffer does not match the command.
     DATA_PHASE_ERROR = ABORTED_COMMAND 0x4B/0x00;
 }
 
 impl SenseCode {
-    /// As sense data without more.
+    /// Sense data with only this code.
     pub const fn data(self) -> SenseData {
         let SenseCode { key, asc, ascq } = self;
         SenseData { key, asc, ascq, information: None, field: None }
     }
 
-    /// The name that the standard has for it, if it has a name here.
+    /// Standard name of the code, if it is among the named ones.
     pub fn name(self) -> Option<&'static str> {
         SenseCode::ALL.iter().find(|(_, code)| *code == self).map(|(name, _)| *name)
     }
 }
 
-/// Why a command is not carried out: CHECK CONDITION with this.
+/// CHECK CONDITION with sense data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckCondition(pub SenseData);
 
@@ -109,18 +109,18 @@ impl From<SenseCode> for CheckCondition {
 }
 
 impl CheckCondition {
-    /// INVALID FIELD IN CDB, for the field at this byte.
+    /// INVALID FIELD IN CDB, pointing to the field at this byte.
     pub const fn in_cdb(byte: u16) -> CheckCondition {
         CheckCondition::at(SenseCode::INVALID_FIELD_IN_CDB, FieldPointer { is_in_cdb: true, byte, bit: None })
     }
 
-    /// The same, for the field whose highest bit this is.
+    /// INVALID FIELD IN CDB, pointing to the field with this highest bit.
     pub const fn in_cdb_bit(byte: u16, bit: u8) -> CheckCondition {
         let field = FieldPointer { is_in_cdb: true, byte, bit: Some(bit) };
         CheckCondition::at(SenseCode::INVALID_FIELD_IN_CDB, field)
     }
 
-    /// INVALID FIELD IN PARAMETER LIST, for the field at this byte.
+    /// INVALID FIELD IN PARAMETER LIST, pointing to the field at this byte.
     pub const fn in_list(byte: u16) -> CheckCondition {
         let field = FieldPointer { is_in_cdb: false, byte, bit: None };
         CheckCondition::at(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST, field)
@@ -131,13 +131,13 @@ impl CheckCondition {
         CheckCondition(SenseData { key, asc, ascq, information: None, field: Some(field) })
     }
 
-    /// Its code.
+    /// Sense code.
     pub const fn code(&self) -> SenseCode {
         SenseCode { key: self.0.key, asc: self.0.asc, ascq: self.0.ascq }
     }
 }
 
-/// The sense data of an answer, as bytes in fixed format. Empty unless the status is CHECK CONDITION.
+/// Sense data of an answer in fixed format. Empty unless the status is CHECK CONDITION.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sense {
     bytes: [u8; Sense::LEN_MAX],
@@ -145,13 +145,13 @@ pub struct Sense {
 }
 
 impl Sense {
-    /// Bytes at most: what the disk returns, and less than transports carry.
+    /// Maximum length in bytes; shorter than the limits of transports.
     pub const LEN_MAX: usize = 18;
 
     /// No sense data.
     pub const EMPTY: Sense = Sense { bytes: [0; Sense::LEN_MAX], len: 0 };
 
-    /// In fixed format, as the control mode page says.
+    /// Encodes in fixed format, as announced by the control mode page.
     pub fn of(condition: &CheckCondition) -> Sense {
         let fixed = condition.0.emit_fixed();
         let mut sense = Sense::EMPTY;

@@ -1,23 +1,23 @@
-//! Statuses of commands (SAM 5.3.1), and the one table from errors to them.
+//! Command statuses (SAM 5.3.1), and the single mapping from errors to them.
 //!
-//! An initiator sends again what ended with BUSY: only what was not carried out ends so. A write whose fate is not known is a
-//! HARDWARE ERROR, because sent again it would be carried out twice.
+//! Initiators retry after BUSY, so it is returned only for commands that were not executed. A write
+//! with unknown outcome fails with HARDWARE ERROR, because a retry could execute it twice.
 
 use crate::sense::{CheckCondition, SenseCode};
 use zonal_core::{DeviceError, RequestError, ZoneError};
 
-/// The command has succeeded.
+/// Success.
 pub const GOOD: u8 = 0x00;
-/// It has not, and the sense data say why.
+/// Failure, explained by the sense data.
 pub const CHECK_CONDITION: u8 = 0x02;
-/// Nothing was carried out; it may be sent again.
+/// Not executed; may be retried.
 pub const BUSY: u8 = 0x08;
-/// More commands than the queue takes. Nothing was carried out; it may be sent again.
+/// The queue is full. Not executed; may be retried.
 pub const TASK_SET_FULL: u8 = 0x28;
-/// The command was ended before its time.
+/// Aborted before completion.
 pub const TASK_ABORTED: u8 = 0x40;
 
-/// How a command ends that does not succeed.
+/// Failed outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// CHECK CONDITION.
@@ -41,7 +41,7 @@ impl From<CheckCondition> for Failure {
 }
 
 impl Failure {
-    /// Its status.
+    /// Status code.
     pub const fn status(&self) -> u8 {
         match self {
             Failure::Check(_) => CHECK_CONDITION,
@@ -50,13 +50,13 @@ impl Failure {
         }
     }
 
-    /// What a request that failed answers.
+    /// Failure for a request error.
     pub fn of_request(error: &RequestError, is_read: bool) -> Failure {
         match *error {
             RequestError::NotAtWritePointer { .. }
             | RequestError::PredecessorLost { .. }
             | RequestError::PredecessorMissing { .. } => SenseCode::UNALIGNED_WRITE_COMMAND.into(),
-            // The zone was reset or finished while the write waited: it has no place any more.
+            // The zone was reset or finished while the write waited, so its position is gone.
             RequestError::Aborted { .. } => SenseCode::UNALIGNED_WRITE_COMMAND.into(),
             RequestError::BeyondCapacity { .. } => SenseCode::WRITE_BOUNDARY_VIOLATION.into(),
             RequestError::ZoneFull { .. } => Failure::of_zone(ZoneError::Full),
@@ -68,7 +68,7 @@ impl Failure {
             RequestError::OutOfRange { .. } => SenseCode::LBA_OUT_OF_RANGE.into(),
             RequestError::WouldWait => Failure::Busy,
             RequestError::NoSlot { .. } => SenseCode::INSUFFICIENT_ZONE_RESOURCES.into(),
-            // A part of it, or all, may be there: sent again it would be there twice.
+            // Some or all of the data may be on the medium; a retry could write it twice.
             RequestError::FateUnknown { error, .. }
             | RequestError::InPart { error, .. }
             | RequestError::TornAppend { error, .. } => Failure::of_device(error, is_read).in_part(),
@@ -78,7 +78,7 @@ impl Failure {
         }
     }
 
-    /// The same of a command of which a part was carried out: sent again as a whole it would be there twice.
+    /// Failure for a partly executed command, which must not be retried as a whole.
     #[must_use]
     pub fn in_part(self) -> Failure {
         match self {
@@ -87,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// What a command that the device failed answers.
+    /// Failure for a device error.
     pub fn of_device(error: DeviceError, is_read: bool) -> Failure {
         match error {
             DeviceError::Zone(error) => Failure::of_zone(error),
@@ -103,7 +103,7 @@ impl Failure {
         }
     }
 
-    /// What a zone's refusal answers (ZBC 4.4.3).
+    /// Failure for a command refused by a zone (ZBC 4.4.3).
     pub fn of_zone(error: ZoneError) -> Failure {
         let code = match error {
             ZoneError::InvalidWrite => SenseCode::UNALIGNED_WRITE_COMMAND,
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// In the numbers that Linux compares with.
+    /// Numbers as compared by Linux.
     #[test]
     fn refusals_of_zones_have_the_standards_numbers() {
         let table = [

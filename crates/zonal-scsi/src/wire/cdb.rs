@@ -1,10 +1,11 @@
-//! Command descriptors as they lie in memory, between their operation code and their control byte.
+//! Layouts of command descriptors between the operation code and the control byte.
 //!
-//! `lba` is the first block and `blocks` their number. `len` is the length of the parameter list or the allocation length, `group` a
-//! group for statistics, which are not kept. After `=` stand the bits that may be set in each byte of a field; without it, all may.
-//! The disk obeys each of these bits, or takes it as advice.
+//! `lba` is the first block and `blocks` their number. `len` is the parameter list length or
+//! allocation length; `group` is a group for statistics, which are not kept. `=` gives the bits
+//! that may be set in each byte of a field; without it, all may be set. The disk implements each of
+//! these bits or treats it as advisory.
 //!
-//! Commands that exist in several lengths are parsed in [`super::commands`].
+//! Commands with several descriptor lengths are parsed in [`super::commands`].
 #![allow(missing_docs, reason = "the names are the standard's")]
 
 use super::Cdb;
@@ -16,39 +17,39 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bits of the fields, by command.
 pub mod bits {
-    /// REQUEST SENSE: in descriptor format.
+    /// REQUEST SENSE: descriptor format.
     pub const DESC: u8 = 0x01;
-    /// INQUIRY: a page of vital product data.
+    /// INQUIRY: vital product data page.
     pub const EVPD: u8 = 0x01;
-    /// MODE SELECT: pages have the standard's format.
+    /// MODE SELECT: pages in standard format.
     pub const PF: u8 = 0x10;
     /// MODE SELECT: save the values.
     pub const SP: u8 = 0x01;
-    /// MODE SENSE: without block descriptors.
+    /// MODE SENSE: no block descriptors.
     pub const DBD: u8 = 0x08;
-    /// MODE SENSE(10): long block descriptors are accepted.
+    /// MODE SENSE(10): long block descriptors accepted.
     pub const LLBAA: u8 = 0x10;
     /// START STOP UNIT: do not flush.
     pub const NO_FLUSH: u8 = 0x04;
     /// START STOP UNIT: start.
     pub const START: u8 = 0x01;
-    /// Data are not to be kept in a cache: advice.
+    /// Do not keep the data in a cache (advisory).
     pub const DPO: u8 = 0x10;
-    /// Read from the medium, or make durable before the answer.
+    /// Read from the medium, or make durable before completion.
     pub const FUA: u8 = 0x08;
-    /// READ: errors of the medium may be reported early: advice.
+    /// READ: media errors may be reported early (advisory).
     pub const RARC: u8 = 0x04;
-    /// VERIFY: what to compare with.
+    /// VERIFY: kind of comparison.
     pub const BYTCHK: u8 = 0x06;
-    /// SYNCHRONIZE CACHE: answer at once.
+    /// SYNCHRONIZE CACHE: complete at once.
     pub const SYNC_IMMED: u8 = 0x02;
     /// WRITE SAME: the blocks may be unmapped instead.
     pub const UNMAP: u8 = 0x08;
-    /// WRITE SAME(16): zeroes, without data.
+    /// WRITE SAME(16): write zeroes, without data.
     pub const NDOB: u8 = 0x01;
-    /// REPORT SUPPORTED OPERATION CODES: with time-outs.
+    /// REPORT SUPPORTED OPERATION CODES: with timeouts.
     pub const RCTD: u8 = 0x80;
-    /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: in the extended format.
+    /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: extended format.
     pub const REPD: u8 = 0x80;
     /// REPORT ZONES: count only the zones that fit.
     pub const PARTIAL: u8 = 0x80;
@@ -56,7 +57,7 @@ pub mod bits {
     pub const ALL: u8 = 0x01;
 }
 
-/// The fields of a command descriptor.
+/// Fields of a command descriptor.
 pub trait Command: FromBytes + IntoBytes + Immutable + Default {
     /// Operation code, in byte 0.
     const OPCODE: u8;
@@ -64,14 +65,14 @@ pub trait Command: FromBytes + IntoBytes + Immutable + Default {
     /// Service action, in bits 4:0 of byte 1.
     const ACTION: Option<u8>;
 
-    /// The bits of the descriptor that its fields may have set.
+    /// Bits that may be set in the descriptor.
     const MASK: Cdb;
 
-    /// Bytes of the descriptor.
+    /// Length of the descriptor in bytes.
     const LEN: usize = size_of::<Self>() + 2;
 }
 
-/// `mask` with `bits` in each of the `len` bytes from `at` on.
+/// Sets `bits` in each of `len` bytes of `mask` from `at` on.
 const fn marked(mut mask: Cdb, at: usize, len: usize, bits: u8) -> Cdb {
     let mut n = at;
     while n < at + len {
@@ -81,7 +82,7 @@ const fn marked(mut mask: Cdb, at: usize, len: usize, bits: u8) -> Cdb {
     mask
 }
 
-/// A descriptor: operation code, service action if it has one, length in bytes, and fields.
+/// Defines a descriptor: operation code, optional service action, length in bytes, and fields.
 macro_rules! cdbs {
     ($($(#[$doc:meta])* $name:ident($opcode:literal $(, $action:literal)?)[$len:literal] {
         $($field:ident: $of:ty $(= $bits:expr)?),*
@@ -116,13 +117,13 @@ cdbs! {
     /// MODE SELECT(10) (SPC 6.12).
     ModeSelect10(0x55)[10] { flags: u8 = PF | SP, reserved: [u8; 5] = 0, len: U16 }
 
-    /// MODE SENSE(6) (SPC 6.13). Bits 7:6 of `page` say which values.
+    /// MODE SENSE(6) (SPC 6.13). Bits 7:6 of `page` are the page control.
     ModeSense6(0x1A)[6] { flags: u8 = DBD, page: u8, subpage: u8, len: u8 }
 
-    /// MODE SENSE(10) (SPC 6.14). Bits 7:6 of `page` say which values.
+    /// MODE SENSE(10) (SPC 6.14). Bits 7:6 of `page` are the page control.
     ModeSense10(0x5A)[10] { flags: u8 = LLBAA | DBD, page: u8, subpage: u8, reserved: [u8; 3] = 0, len: U16 }
 
-    /// START STOP UNIT (SBC 5.31). Bit 0 of `immediate`: answer at once.
+    /// START STOP UNIT (SBC 5.31). Bit 0 of `immediate`: complete at once.
     StartStopUnit(0x1B)[6] { immediate: u8 = 1, reserved: [u8; 2] = 0, flags: u8 = NO_FLUSH | START }
 
     /// PREVENT ALLOW MEDIUM REMOVAL (SBC 5.15). Bit 0 of `prevent`: prevent.
@@ -134,25 +135,28 @@ cdbs! {
     /// READ CAPACITY(16) (SBC 5.21).
     ReadCapacity16(0x9E, 0x10)[16] { reserved: [u8; 9] = 0, len: U32, reserved_14: u8 = 0 }
 
-    /// READ(10) (SBC 5.16). VERIFY, WRITE, WRITE SAME and SYNCHRONIZE CACHE have the same fields and other flags.
+    /// READ(10) (SBC 5.16). VERIFY, WRITE, WRITE SAME and SYNCHRONIZE CACHE have equal fields and
+    /// other flags.
     Read10(0x28)[10] { flags: u8 = DPO | FUA | RARC, lba: U32, group: u8 = 0x1F, blocks: U16 }
 
-    /// READ(12) (SBC 5.17), and the others as in [`Read10`].
+    /// READ(12) (SBC 5.17), and others as for [`Read10`].
     Read12(0xA8)[12] { flags: u8 = DPO | FUA | RARC, lba: U32, blocks: U32, group: u8 = 0x1F }
 
-    /// READ(16) (SBC 5.18), and the others as in [`Read10`].
+    /// READ(16) (SBC 5.18), and others as for [`Read10`].
     Read16(0x88)[16] { flags: u8 = DPO | FUA | RARC, lba: U64, blocks: U32, group: u8 = 0x3F }
 
     /// UNMAP (SBC 5.35).
     Unmap(0x42)[10] { reserved: [u8; 5] = 0, group: u8 = 0x1F, len: U16 }
 
-    /// LOG SENSE (SPC 6.8). Bits 7:6 of `page` say which values; `first` is the first parameter.
+    /// LOG SENSE (SPC 6.8). Bits 7:6 of `page` are the page control; `first` is the parameter
+    /// pointer.
     LogSense(0x4D)[10] { reserved: u8 = 0, page: u8, subpage: u8, reserved_4: u8 = 0, first: U16, len: U16 }
 
     /// REPORT LUNS (SPC 6.33).
     ReportLuns(0xA0)[12] { reserved: u8 = 0, select: u8, reserved_3: [u8; 3] = 0, len: U32, reserved_10: u8 = 0 }
 
-    /// REPORT SUPPORTED OPERATION CODES (SPC 6.35). Bits 2:0 of `options` say which commands.
+    /// REPORT SUPPORTED OPERATION CODES (SPC 6.35). Bits 2:0 of `options` are the reporting
+    /// options.
     ReportOperations(0xA3, 0x0C)[12] {
         reserved: u8 = 0, options: u8 = RCTD | 7, opcode: u8, action: U16, len: U32, reserved_10: u8 = 0
     }
@@ -162,9 +166,10 @@ cdbs! {
         reserved: u8 = 0, options: u8 = REPD, reserved_3: [u8; 3] = 0, len: U32, reserved_10: u8 = 0
     }
 
-    /// REPORT ZONES (ZBC 5.10). Bits 5:0 of `options` say which zones.
+    /// REPORT ZONES (ZBC 5.10). Bits 5:0 of `options` are the reporting options.
     ReportZones(0x95, 0x00)[16] { reserved: u8 = 0, lba: U64, len: U32, options: u8 = PARTIAL | 0x3F }
 
-    /// CLOSE ZONE (ZBC 5.2). FINISH ZONE, OPEN ZONE and RESET WRITE POINTER differ in the service action alone.
+    /// CLOSE ZONE (ZBC 5.2). FINISH ZONE, OPEN ZONE and RESET WRITE POINTER differ only in the
+    /// service action.
     CloseZone(0x94, 0x01)[16] { reserved: u8 = 0, lba: U64, reserved_10: [u8; 4] = 0, flags: u8 = ALL }
 }

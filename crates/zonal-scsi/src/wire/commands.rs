@@ -1,7 +1,7 @@
-//! What commands ask for, as values: one for all descriptors that say the same.
+//! Commands as values, independent of the length of their descriptor.
 //!
-//! Each is parsed from a descriptor with its operation code and service action. It is emitted in its longest form, which every
-//! disk with zones has.
+//! Each is parsed from a descriptor by operation code and service action, and emitted in its
+//! longest form, which every zoned disk supports.
 
 use super::cdb::{CloseZone, Command, Read10, Read12, Read16, bits::*};
 use super::{Cdb, cdb_of, fields_of, flag};
@@ -11,9 +11,9 @@ use super::{Cdb, cdb_of, fields_of, flag};
 pub struct Read {
     /// First block.
     pub lba: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Whether from the medium.
+    /// Force Unit Access: read from the medium.
     pub fua: bool,
 }
 
@@ -22,20 +22,20 @@ pub struct Read {
 pub struct Write {
     /// First block.
     pub lba: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Whether durable before the answer.
+    /// Force Unit Access: durable before completion.
     pub fua: bool,
 }
 
-/// What VERIFY compares the medium with (SBC 5.36).
+/// Kind of comparison by VERIFY (SBC 5.36).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ByteCheck {
-    /// Nothing: it has to be readable.
+    /// None: the medium only has to be readable.
     None,
-    /// As many blocks of data.
+    /// With data of the whole range.
     All,
-    /// Each block with one block of data.
+    /// Of each block with a single block of data.
     Each,
 }
 
@@ -44,9 +44,9 @@ pub enum ByteCheck {
 pub struct Verify {
     /// First block.
     pub lba: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What to compare with; `None`: the descriptor has a reserved value.
+    /// Kind of comparison; `None` for a reserved value in the descriptor.
     pub check: Option<ByteCheck>,
 }
 
@@ -55,9 +55,9 @@ pub struct Verify {
 pub struct SynchronizeCache {
     /// First block.
     pub lba: u64,
-    /// Blocks; zero: all after the first.
+    /// Number of blocks; zero means all from the first on.
     pub blocks: u32,
-    /// Whether to answer at once.
+    /// True to complete at once.
     pub is_immediate: bool,
 }
 
@@ -66,15 +66,15 @@ pub struct SynchronizeCache {
 pub struct WriteSame {
     /// First block.
     pub lba: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Whether the blocks may be forgotten instead.
+    /// True if the blocks may be unmapped instead.
     pub is_unmap: bool,
-    /// Whether it has one block of data; otherwise zeroes are written.
+    /// True if there is one block of data; otherwise zeroes are written.
     pub has_data: bool,
 }
 
-/// What is done to a zone (ZBC 5.2, 5.3, 5.7, 5.11).
+/// Zone action (ZBC 5.2, 5.3, 5.7, 5.11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneAction {
     /// CLOSE ZONE.
@@ -88,7 +88,7 @@ pub enum ZoneAction {
 }
 
 impl ZoneAction {
-    /// All of them, by their service actions.
+    /// All actions in order of service action.
     pub const ALL: [ZoneAction; 4] =
         [ZoneAction::Close, ZoneAction::Finish, ZoneAction::Open, ZoneAction::Reset];
 }
@@ -96,20 +96,20 @@ impl ZoneAction {
 /// ZONE OUT (ZBC 5.2, 5.3, 5.7, 5.11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneOut {
-    /// What to do.
+    /// Action.
     pub action: ZoneAction,
     /// First block of the zone.
     pub lba: u64,
-    /// All zones that it concerns, whatever `lba` is.
+    /// True for all zones to which the action applies; `lba` is ignored.
     pub is_all: bool,
 }
 
-/// Flags, first block and number of blocks of a descriptor with one of these operation codes.
+/// Flags, first block and number of blocks of a descriptor, if it has one of these operation codes.
 fn range_of(cdb: &Cdb, codes: &[u8]) -> Option<(u8, u64, u32)> {
     if !codes.contains(&cdb[0]) {
         return None;
     }
-    // The group of an operation code gives the length (SPC 4.2.5.1).
+    // The group of an operation code determines the length (SPC 4.2.5.1).
     Some(match cdb[0] >> 5 {
         4 => {
             let Read16 { flags, lba, blocks, .. } = fields_of(cdb)?;
@@ -126,7 +126,7 @@ fn range_of(cdb: &Cdb, codes: &[u8]) -> Option<(u8, u64, u32)> {
     })
 }
 
-/// A descriptor of 16 bytes.
+/// Builds a descriptor of 16 bytes.
 fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
     let mut cdb = cdb_of(&Read16 { flags, lba: lba.into(), blocks: blocks.into(), group: 0 });
     cdb[0] = opcode;
@@ -140,7 +140,7 @@ impl Read {
         Some(Read { lba, blocks, fua: flags & FUA != 0 })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         sixteen(0x88, flag(FUA, self.fua), self.lba, self.blocks)
     }
@@ -153,7 +153,7 @@ impl Write {
         Some(Write { lba, blocks, fua: flags & FUA != 0 })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         sixteen(0x8A, flag(FUA, self.fua), self.lba, self.blocks)
     }
@@ -172,7 +172,7 @@ impl Verify {
         Some(Verify { lba, blocks, check })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         const RESERVED: u8 = 2;
         let check = match self.check {
@@ -192,7 +192,7 @@ impl SynchronizeCache {
         Some(SynchronizeCache { lba, blocks, is_immediate: flags & SYNC_IMMED != 0 })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         sixteen(0x91, flag(SYNC_IMMED, self.is_immediate), self.lba, self.blocks)
     }
@@ -202,12 +202,12 @@ impl WriteSame {
     /// Parses a descriptor; `None` for other commands.
     pub fn parse(cdb: &Cdb) -> Option<WriteSame> {
         let (flags, lba, blocks) = range_of(cdb, &[0x41, 0x93])?;
-        // The form of 10 bytes always has data.
+        // The 10-byte form always has data.
         let has_data = cdb[0] == 0x41 || flags & NDOB == 0;
         Some(WriteSame { lba, blocks, is_unmap: flags & UNMAP != 0, has_data })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         let flags = flag(UNMAP, self.is_unmap) | flag(NDOB, !self.has_data);
         sixteen(0x93, flags, self.lba, self.blocks)
@@ -225,7 +225,7 @@ impl ZoneOut {
         Some(ZoneOut { action, lba: lba.get(), is_all: flags & ALL != 0 })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Cdb {
         let flags = flag(ALL, self.is_all);
         let mut cdb = cdb_of(&CloseZone { lba: self.lba.into(), flags, ..CloseZone::default() });

@@ -1,6 +1,6 @@
-//! Structures of fixed length, as they lie in commands and data: big-endian and without padding.
+//! Structures of fixed length in commands and data, big-endian and without padding.
 
-/// Defines structures, and checks that each has its length in bytes.
+/// Defines structures, and checks their length in bytes.
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident[$len:expr] {
         $($(#[$field_doc:meta])* $field:ident: $of:ty),* $(,)?

@@ -1,12 +1,12 @@
-//! Lists of elements of several lengths, or of any number.
+//! Lists with elements of varying length or number.
 
 use super::pages::{UnmapDescriptor, UnmapHeader};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How a designator's bytes are to be read (SPC 7.8.6.1).
+/// Encoding of a designator (SPC 7.8.6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeSet {
-    /// A number.
+    /// Binary.
     Binary = 1,
     /// Printable ASCII.
     Ascii = 2,
@@ -14,37 +14,37 @@ pub enum CodeSet {
     Utf8 = 3,
 }
 
-/// What a designator is of (SPC 7.8.6.1).
+/// Entity that a designator identifies (SPC 7.8.6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Association {
-    /// The logical unit.
+    /// Logical unit.
     LogicalUnit = 0,
-    /// The port on which the page was asked for.
+    /// Port that received the command.
     Port = 1,
-    /// The device that has the unit.
+    /// Device that contains the unit.
     Device = 2,
 }
 
-/// A designator of page 83h (SPC 7.8.6.1).
+/// Designator of page 83h (SPC 7.8.6.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Designator {
-    /// How to read its bytes.
+    /// Encoding of `bytes`.
     pub code_set: CodeSet,
-    /// What it is of.
+    /// Identified entity.
     pub association: Association,
-    /// Its type: one of the constants here, or another.
+    /// Designator type: one of the constants here, or another.
     pub designator_type: u8,
-    /// Its bytes, at most 255.
+    /// Value, at most 255 bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Designator {
-    /// Begins with the vendor's eight characters.
+    /// Text starting with the 8-character vendor identification.
     pub const T10_VENDOR: u8 = 1;
-    /// A name of 8 or 16 bytes (SPC 7.8.6.6).
+    /// Name of 8 or 16 bytes (SPC 7.8.6.6).
     pub const NAA: u8 = 3;
 
-    /// Adds its bytes to `page`. What is beyond 255 is cut.
+    /// Appends the encoded designator to `page`. Values are truncated to 255 bytes.
     pub fn emit(&self, page: &mut Vec<u8>) {
         let bytes = &self.bytes[..self.bytes.len().min(255)];
         let what = (self.association as u8) << 4 | self.designator_type & 0xF;
@@ -52,7 +52,8 @@ impl Designator {
         page.extend_from_slice(bytes);
     }
 
-    /// The designators of a page, after its head; `None` if one is cut short, or has a reserved code set or association.
+    /// Parses the designators after the header of a page; `None` if one is truncated, or has a
+    /// reserved code set or association.
     pub fn parse_all(mut bytes: &[u8]) -> Option<Vec<Designator>> {
         let mut all = Vec::new();
         while !bytes.is_empty() {
@@ -77,24 +78,25 @@ impl Designator {
     }
 }
 
-/// Blocks that an UNMAP forgets.
+/// Range of blocks to unmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnmapRange {
     /// First block.
     pub lba: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
-/// The parameter list of UNMAP (SBC 5.35.2).
+/// Parameter list of UNMAP (SBC 5.35.2).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnmapList {
-    /// The ranges, in order: at most 4095.
+    /// Ranges in order, at most 4095.
     pub ranges: Vec<UnmapRange>,
 }
 
 impl UnmapList {
-    /// As bytes. Ranges beyond the 4095th are left out, as their length could not be told.
+    /// Encodes the list. Ranges beyond the 4095th are dropped, as the length field cannot represent
+    /// them.
     pub fn emit(&self) -> Vec<u8> {
         let ranges = &self.ranges[..self.ranges.len().min(4095)];
         let ranges_len = ranges.len() as u16 * 16;
@@ -112,7 +114,7 @@ impl UnmapList {
         bytes
     }
 
-    /// The list in these bytes. Ranges that are cut short are left out (SBC 5.35.1); `None` if there is no head.
+    /// Parses a list. Truncated ranges are dropped (SBC 5.35.1); `None` if the header is truncated.
     pub fn parse(bytes: &[u8]) -> Option<UnmapList> {
         let (header, ranges) = UnmapHeader::read_from_prefix(bytes).ok()?;
         let told = header.ranges_len.get().min(header.len.get().saturating_sub(6));

@@ -1,7 +1,9 @@
-//! The formats of commands and of their data: big-endian.
+//! Formats of commands and their data, big-endian.
 //!
-//! On the first level are structures whose fields have the places that the standards give them ([`cdb`], the pages here). On the second are values that mean one thing, however it is said ([`commands`], [`SenseData`], [`Designator`],
-//! [`UnmapList`]). All are parsed from bytes and emitted as bytes, for both sides: a disk parses what an initiator emits.
+//! The lower level consists of structures with the field layout of the standards ([`cdb`], the
+//! pages here). The upper level consists of values with one meaning, independent of their encoding
+//! ([`commands`], [`SenseData`], [`Designator`], [`UnmapList`]). All are parsed from and emitted as
+//! bytes, for both sides: a disk parses what an initiator emits.
 
 pub mod cdb;
 pub mod commands;
@@ -25,10 +27,10 @@ pub use pages::{
 };
 pub use sense::{FieldPointer, SenseData};
 
-/// A command descriptor, filled with zeroes after its own bytes.
+/// Command descriptor, padded with zeroes.
 pub type Cdb = [u8; 32];
 
-/// The descriptor of a command.
+/// Encodes a command as a descriptor.
 pub fn cdb_of<T: Command>(command: &T) -> Cdb {
     let mut cdb = [0; 32];
     cdb[1..T::LEN - 1].copy_from_slice(command.as_bytes());
@@ -37,18 +39,18 @@ pub fn cdb_of<T: Command>(command: &T) -> Cdb {
     cdb
 }
 
-/// `bits` if they are to be set, or zero.
+/// Returns `bits` if `is_set`, zero otherwise.
 pub(crate) fn flag(bits: u8, is_set: bool) -> u8 {
     if is_set { bits } else { 0 }
 }
 
-/// The fields of a descriptor with the operation code and service action of `T`.
+/// Parses a descriptor with the operation code and service action of `T`.
 pub fn parse_as<T: Command>(cdb: &Cdb) -> Option<T> {
     let is_action = T::ACTION.is_none_or(|action| action == cdb[1] & 0x1F);
     if cdb[0] == T::OPCODE && is_action { fields_of(cdb) } else { None }
 }
 
-/// The fields of a descriptor as those of `T`, with any operation code.
+/// Parses the fields of `T` from a descriptor with any operation code.
 fn fields_of<T: Command>(cdb: &Cdb) -> Option<T> {
     T::read_from_bytes(&cdb[1..T::LEN - 1]).ok()
 }

@@ -1,12 +1,12 @@
-//! Pages and lists that a disk returns or takes.
+//! Pages and lists returned or accepted by a disk.
 //!
-//! Unless a field says otherwise, `len` is the number of bytes that follow it and `page` the number of the page.
+//! Unless a field states otherwise, `len` is the number of bytes after it and `page` the page code.
 #![allow(missing_docs, reason = "the names are the standard's")]
 
 use super::layout::layouts;
 use zerocopy::big_endian::{U16, U32, U64};
 
-/// A text in a field of `N` bytes, filled with blanks; a longer one is cut.
+/// Text in a field of `N` bytes, padded with blanks. Longer text is truncated.
 pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [b' '; N];
     let len = text.len().min(N);
@@ -14,7 +14,7 @@ pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Numbers of pages of vital product data (SPC 7.8.1, SBC 6.6.1, ZBC 6.4.1).
+/// Vital product data page codes (SPC 7.8.1, SBC 6.6.1, ZBC 6.4.1).
 pub mod vpd {
     pub const SUPPORTED_PAGES: u8 = 0x00;
     pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
@@ -28,57 +28,59 @@ pub mod vpd {
 layouts! {
     /// Standard INQUIRY data (SPC 6.6.2).
     InquiryData[96] {
-        /// Bits 7:5: 0, a unit is there; 3, none can be. Bits 4:0: 14h, a host-managed zoned disk; 1Fh, no unit.
+        /// Peripheral qualifier in bits 7:5: 0, connected; 3, impossible. Device type in bits 4:0:
+        /// 14h, host-managed zoned disk; 1Fh, none.
         peripheral: u8,
         reserved_1: u8,
         /// 6: SPC-4.
         version: u8,
-        /// Bit 4: addresses of units have levels. Bits 3:0: 2.
+        /// Bit 4: hierarchical unit addresses. Bits 3:0: 2.
         format: u8,
         len: u8,
         reserved_5: [u8; 2],
-        /// Bit 1: commands are queued.
+        /// Bit 1: command queuing.
         flags: u8,
-        /// Filled with blanks, like the next two.
+        /// Padded with blanks, like the next two.
         vendor: [u8; 8],
         product: [u8; 16],
         revision: [u8; 4],
         reserved_36: [u8; 22],
-        /// Standards that it follows.
+        /// Version descriptors: supported standards.
         standards: [U16; 4],
         reserved_66: [u8; 30],
     }
 
-    /// Head of a page of vital product data (SPC 7.8.2). `peripheral` is that of [`InquiryData`].
+    /// Header of a vital product data page (SPC 7.8.2). `peripheral` as in [`InquiryData`].
     VpdHeader[4] { peripheral: u8, page: u8, len: U16 }
 
-    /// Block limits, page B0h, after its head (SBC 6.6.4). Counts are in logical blocks; zero: no limit is reported.
+    /// Block limits page B0h after its header (SBC 6.6.4). Counts are in logical blocks; zero: not
+    /// reported.
     BlockLimits[60] {
         /// [`BlockLimits::WSNZ`].
         flags: u8,
         reserved_1: u8,
-        /// Best multiple of a transfer.
+        /// Optimal transfer length granularity.
         transfer_granularity: U16,
-        /// Longest transfer.
+        /// Maximum transfer length.
         transfer_max: U32,
-        /// Best transfer.
+        /// Optimal transfer length.
         transfer_best: U32,
         reserved_12: [u8; 4],
         unmap_blocks_max: U32,
         unmap_ranges_max: U32,
-        /// Best multiple of an UNMAP.
+        /// Optimal unmap granularity.
         unmap_granularity: U32,
         reserved_28: [u8; 4],
         write_same_max: U64,
         reserved_40: [u8; 20],
     }
 
-    /// Block device characteristics, page B1h, after its head (SBC 6.6.2).
+    /// Block device characteristics page B1h after its header (SBC 6.6.2).
     BlockCharacteristics[60] {
-        /// 1: does not rotate; otherwise rotations a minute.
+        /// 1: non-rotational; otherwise rotations per minute.
         rotation: U16,
         reserved_2: u8,
-        /// Bits 3:0: width of the drive; 0: not reported.
+        /// Nominal form factor in bits 3:0; 0: not reported.
         form_factor: u8,
         /// Bits 5:4: zero for a host-managed disk.
         zoned: u8,
@@ -86,54 +88,59 @@ layouts! {
         reserved_28: [u8; 32],
     }
 
-    /// Logical block provisioning, page B2h, after its head (SBC 6.6.6).
+    /// Logical block provisioning page B2h after its header (SBC 6.6.6).
     BlockProvisioning[4] {
         threshold: u8,
         /// Bits of [`BlockProvisioning`].
         flags: u8,
-        /// Bits 2:0: 0, all blocks have their room; 2, thin.
+        /// Provisioning type in bits 2:0: 0, fully provisioned; 2, thin.
         provisioning: u8,
         reserved_3: u8,
     }
 
-    /// Zoned block device characteristics, page B6h, after its head (ZBC 6.4.3). All ones: no number is reported.
+    /// Zoned block device characteristics page B6h after its header (ZBC 6.4.3). All ones: not
+    /// reported.
     ZonedCharacteristics[60] {
         /// [`ZonedCharacteristics::URSWRZ`].
         flags: u8,
         reserved_1: [u8; 3],
-        /// Best number of open zones of the preferred kind.
+        /// Optimal number of open sequential write preferred zones.
         preferred_open_best: U32,
-        /// Best number of open zones that are not written in order.
+        /// Optimal number of non-sequentially written sequential write preferred zones.
         preferred_random_best: U32,
-        /// Most open zones.
+        /// Maximum number of open zones.
         open_max: U32,
         reserved_16: [u8; 3],
-        /// Bits 3:0: 1, zones have one length; 8, zones begin at multiples of `granularity`.
+        /// Zone alignment method in bits 3:0: 1, constant length; 8, starts at multiples of
+        /// `granularity`.
         alignment: u8,
         granularity: U64,
         reserved_28: [u8; 32],
     }
 
-    /// Answer of READ CAPACITY(10) (SBC 5.20.2). `last_lba` is all ones if it needs the longer command.
+    /// READ CAPACITY(10) data (SBC 5.20.2). `last_lba` is all ones if the 16-byte command is
+    /// needed.
     Capacity10[8] { last_lba: U32, block_len: U32 }
 
-    /// Answer of READ CAPACITY(16) (SBC 5.21.2, ZBC 5.9).
+    /// READ CAPACITY(16) data (SBC 5.21.2, ZBC 5.9).
     Capacity16[32] {
         last_lba: U64,
         block_len: U32,
-        /// Bits 5:4: 1, `last_lba` is that of the whole disk, not of its conventional zones.
+        /// RC BASIS in bits 5:4: 1, `last_lba` is the end of the disk, not of its conventional
+        /// zones.
         basis: u8,
-        /// Bits 3:0: logical blocks of a physical one, as a power of two.
+        /// Bits 3:0: logical blocks per physical block, as a power of two.
         physical_exponent: u8,
         /// [`Capacity16::LBPME`] and [`Capacity16::LBPRZ`].
         flags: u8,
         reserved_15: [u8; 17],
     }
 
-    /// The list of REPORT LUNS with one unit (SPC 6.33). `len` is that of the units.
+    /// REPORT LUNS data for one unit (SPC 6.33). `len` is the length of the list of units.
     LunList[16] { len: U32, reserved_4: [u8; 4], lun: U64 }
 
-    /// Head of the values of MODE SENSE(6) and MODE SELECT(6) (SPC 7.5.5). Its lengths are zero in MODE SELECT.
+    /// Mode parameter header of MODE SENSE(6) and MODE SELECT(6) (SPC 7.5.5). `len` is zero in MODE
+    /// SELECT.
     ModeHeader6[4] {
         len: u8,
         medium: u8,
@@ -142,53 +149,54 @@ layouts! {
         descriptors_len: u8,
     }
 
-    /// Head of the values of MODE SENSE(10) and MODE SELECT(10) (SPC 7.5.5).
+    /// Mode parameter header of MODE SENSE(10) and MODE SELECT(10) (SPC 7.5.5).
     ModeHeader10[8] {
         len: U16,
         medium: u8,
         /// Bits of [`ModeHeader6`].
         flags: u8,
-        /// Bit 0: block descriptors are long.
+        /// Bit 0: long block descriptors.
         long: u8,
         reserved_5: u8,
         descriptors_len: U16,
     }
 
-    /// A short block descriptor (SBC 6.5.2.2). `blocks` is all ones if there are more.
+    /// Short block descriptor (SBC 6.5.2.2). `blocks` is all ones if the number does not fit.
     BlockDescriptor[8] { blocks: U32, reserved_4: u8, block_len: [u8; 3] }
 
-    /// A long block descriptor (SBC 6.5.2.3).
+    /// Long block descriptor (SBC 6.5.2.3).
     LongBlockDescriptor[16] { blocks: U64, reserved_8: [u8; 4], block_len: U32 }
 
-    /// The mode page of the cache, 08h (SBC 6.5.5).
+    /// Caching mode page 08h (SBC 6.5.5).
     CachingPage[20] {
         page: u8,
         len: u8,
-        /// Bit 2: writes are acknowledged before they are durable. Bit 0: reads always come from the medium.
+        /// Bit 2 (WCE): writes complete before they are durable. Bit 0 (RCD): reads bypass the
+        /// cache.
         flags: u8,
         reserved_3: [u8; 17],
     }
 
-    /// The control mode page, 0Ah (SPC 7.5.9).
+    /// Control mode page 0Ah (SPC 7.5.9).
     ControlPage[12] {
         page: u8,
         len: u8,
-        /// Bit 2: sense data have descriptor format.
+        /// Bit 2: sense data in descriptor format.
         flags: u8,
-        /// Bits 7:4: 1, commands may be carried out in any order.
+        /// Queue algorithm modifier in bits 7:4: 1, unrestricted reordering.
         queue: u8,
-        /// Bit 3: the initiator has protected the disk.
+        /// Bit 3: software write protect.
         protection: u8,
         reserved_5: [u8; 3],
-        /// Longest time of being busy, in 100 ms; all ones: no limit.
+        /// Busy timeout in units of 100 ms; all ones: no limit.
         busy_max: U16,
         reserved_10: [u8; 2],
     }
 
-    /// Head of a log page (SPC 7.3.2). Bit 6 of `page`: it has a subpage.
+    /// Header of a log page (SPC 7.3.2). Bit 6 of `page`: subpage format.
     LogHeader[4] { page: u8, subpage: u8, len: U16 }
 
-    /// One of all commands (SPC 6.35.2).
+    /// Entry in the list of all commands (SPC 6.35.2).
     OperationEntry[8] {
         opcode: u8,
         reserved_1: u8,
@@ -199,13 +207,13 @@ layouts! {
         cdb_len: U16,
     }
 
-    /// Time-outs of a command in seconds (SPC 6.35.4); zero: not reported.
+    /// Command timeouts in seconds (SPC 6.35.4); zero: not reported.
     OperationTimeouts[12] { len: U16, reserved_2: [u8; 2], nominal: U32, recommended: U32 }
 
-    /// Head of the answer for one command (SPC 6.35.3); the bits that it may have set follow.
+    /// Header of the report on one command (SPC 6.35.3), followed by the CDB usage data.
     SupportedOperation[4] {
         reserved: u8,
-        /// Bit 7: time-outs follow. Bits 2:0: 1, it is not there; 3, it is as in the standard.
+        /// Bit 7: timeouts follow. Bits 2:0: 1, not supported; 3, supported as in the standard.
         support: u8,
         cdb_len: U16,
     }
@@ -218,58 +226,61 @@ layouts! {
         len: u8,
     }
 
-    /// Head of the list of UNMAP (SBC 5.35.2). `ranges_len` is the number of bytes of the ranges.
+    /// Header of the UNMAP parameter list (SBC 5.35.2). `ranges_len` is the length of the ranges in
+    /// bytes.
     UnmapHeader[8] { len: U16, ranges_len: U16, reserved_4: [u8; 4] }
 
-    /// A range of UNMAP (SBC 5.35.2).
+    /// Block descriptor of UNMAP (SBC 5.35.2).
     UnmapDescriptor[16] { lba: U64, blocks: U32, reserved_12: [u8; 4] }
 
-    /// Head of a report of zones (ZBC 5.10.2).
+    /// Header of a zone report (ZBC 5.10.2).
     ReportHeader[64] {
-        /// Bytes of all descriptors that match, or that fit.
+        /// Length of all matching descriptors in bytes, or in a partial report of those that fit.
         len: U32,
-        /// 0: zones differ. 1: all have one type and length. 2: but for the last one's length. 3: one length, several types.
+        /// 0: types and lengths differ. 1: all equal. 2: all equal except the last length. 3: equal
+        /// lengths, different types.
         same: u8,
         reserved_5: [u8; 3],
         last_lba: U64,
-        /// Zones begin at multiples of this; zero: not reported.
+        /// Granularity of zone starts; zero: not reported.
         granularity: U64,
         reserved_24: [U64; 5],
     }
 
-    /// A zone descriptor (ZBC 5.10.3). Addresses and lengths are in logical blocks.
+    /// Zone descriptor (ZBC 5.10.3). Addresses and lengths are in logical blocks.
     ReportedZone[64] {
-        /// 1: conventional. 2: sequential write required. 5: a gap.
+        /// 1: conventional. 2: sequential write required. 5: gap.
         zone_type: u8,
-        /// Bits 7:4: as in `zonal_core::ZoneCondition`. Bit 1: not written in order. Bit 0: a reset is recommended.
+        /// Bits 7:4: as in `zonal_core::ZoneCondition`. Bit 1: non-sequential resources active. Bit
+        /// 0: reset recommended.
         condition: u8,
         reserved_2: [u8; 6],
         len: U64,
         start: U64,
-        /// Where the next write begins; all ones where that has no meaning.
+        /// Write pointer; all ones if undefined.
         write_pointer: U64,
         reserved_32: [u8; 32],
     }
 }
 
 impl BlockLimits {
-    /// A WRITE SAME of zero blocks is refused.
+    /// WRITE SAME of zero blocks is not supported.
     pub const WSNZ: u8 = 0x01;
 }
 
 impl BlockProvisioning {
-    /// UNMAP is there.
+    /// UNMAP is supported.
     pub const LBPU: u8 = 0x80;
-    /// WRITE SAME(16) can unmap.
+    /// WRITE SAME(16) supports unmap.
     pub const LBPWS: u8 = 0x40;
-    /// WRITE SAME(10) can unmap.
+    /// WRITE SAME(10) supports unmap.
     pub const LBPWS10: u8 = 0x20;
     /// Unmapped blocks read as zeroes.
     pub const LBPRZ: u8 = 0x04;
 }
 
 impl ZonedCharacteristics {
-    /// Reads may reach beyond the write pointer, and over zones.
+    /// Unrestricted reads: beyond the write pointer and across zones.
     pub const URSWRZ: u8 = 0x01;
 }
 
@@ -281,16 +292,16 @@ impl Capacity16 {
 }
 
 impl ModeHeader6 {
-    /// It cannot be written.
+    /// Write-protected.
     pub const WP: u8 = 0x80;
-    /// DPO and FUA are there.
+    /// DPO and FUA are supported.
     pub const DPOFUA: u8 = 0x10;
 }
 
 impl OperationEntry {
-    /// Time-outs follow.
+    /// Timeouts follow.
     pub const CTDP: u8 = 0x02;
-    /// It has a service action.
+    /// The service action is valid.
     pub const SERVACTV: u8 = 0x01;
 }
 
@@ -306,8 +317,8 @@ impl TaskManagement {
 impl ReportedZone {
     /// [`ReportedZone::zone_type`] of a conventional zone.
     pub const CONVENTIONAL: u8 = 1;
-    /// [`ReportedZone::zone_type`] of a zone that takes writes at its pointer only.
+    /// [`ReportedZone::zone_type`] of a zone that accepts writes only at its write pointer.
     pub const SEQUENTIAL: u8 = 2;
-    /// [`ReportedZone::zone_type`] of addresses between zones, without medium.
+    /// [`ReportedZone::zone_type`] of a gap between zones.
     pub const GAP: u8 = 5;
 }

@@ -5,14 +5,14 @@ use super::layout::layouts;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The field of a command that is wrong (SPC 4.5.2.4.2).
+/// Pointer to an invalid field of a command (SPC 4.5.2.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FieldPointer {
-    /// Whether in the command descriptor; otherwise in its parameter list.
+    /// True if the field is in the command descriptor, false if in the parameter list.
     pub is_in_cdb: bool,
     /// First byte of the field.
     pub byte: u16,
-    /// Highest wrong bit of that byte, where one is meant: 0 to 7.
+    /// Highest invalid bit of that byte, 0 to 7, if applicable.
     pub bit: Option<u8>,
 }
 
@@ -34,18 +34,18 @@ impl FieldPointer {
     }
 }
 
-/// What a command that failed says.
+/// Sense data of a failed command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenseData {
     /// Sense key.
     pub key: u8,
     /// Additional sense code.
     pub asc: u8,
-    /// Its qualifier.
+    /// Additional sense code qualifier.
     pub ascq: u8,
-    /// The block that it is about. In fixed format only one below 2^32 can be told.
+    /// Block concerned. Fixed format can represent it only below 2^32.
     pub information: Option<u64>,
-    /// The field that is wrong. Only the key ILLEGAL REQUEST has one.
+    /// Invalid field; only with key ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
 }
 
@@ -60,7 +60,7 @@ layouts! {
     DescriptorSense[8] { code: u8, key: u8, asc: u8, ascq: u8, reserved_4: [u8; 3], additional_len: u8 }
 }
 
-/// Bit of sense data with information, and of a field pointer that points.
+/// Valid bit of the information field and of a field pointer.
 const IS_VALID: u8 = 0x80;
 
 const FIXED: u8 = 0x70;
@@ -70,7 +70,7 @@ const KEY_SPECIFIC: u8 = 2;
 const ILLEGAL_REQUEST: u8 = 5;
 
 impl SenseData {
-    /// In fixed format: 18 bytes.
+    /// Encodes in fixed format: 18 bytes.
     pub fn emit_fixed(&self) -> Vec<u8> {
         let information = self.information.and_then(|lba| u32::try_from(lba).ok());
         let fixed = FixedSense {
@@ -86,7 +86,7 @@ impl SenseData {
         fixed.as_bytes().to_vec()
     }
 
-    /// In descriptor format: 8 to 28 bytes.
+    /// Encodes in descriptor format: 8 to 28 bytes.
     pub fn emit_descriptor(&self) -> Vec<u8> {
         let mut descriptors = Vec::new();
         if let Some(information) = self.information {
@@ -108,7 +108,7 @@ impl SenseData {
         [head.as_bytes(), &descriptors].concat()
     }
 
-    /// What sense data say, in either format; `None` if they are cut short or of another kind.
+    /// Parses sense data in either format; `None` if it is truncated or in another format.
     pub fn parse(bytes: &[u8]) -> Option<SenseData> {
         match bytes.first()? & 0x7F {
             FIXED => SenseData::parse_fixed(bytes),
@@ -125,7 +125,7 @@ impl SenseData {
             asc: fixed.asc,
             ascq: fixed.ascq,
             information: (fixed.code & IS_VALID != 0).then_some(fixed.information.get().into()),
-            // Of other keys these bytes mean something else.
+            // With other keys these bytes have another meaning.
             field: FieldPointer::of(fixed.key_specific).filter(|_| key == ILLEGAL_REQUEST),
         })
     }

@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// SPC 4.5.2 and 4.5.3, byte for byte.
+/// Exact bytes of SPC 4.5.2 and 4.5.3.
 #[test]
 fn sense_has_the_standards_bytes() {
     let field = FieldPointer { is_in_cdb: true, byte: 2, bit: Some(7) };
