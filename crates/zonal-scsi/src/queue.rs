@@ -1,21 +1,24 @@
-//! The commands of one transport queue: tasks in, answers out.
+//! Commands of one transport queue: tasks in, answers out.
 //!
-//! A queue has no socket and reads no clock. Its driver [submits](TaskQueue::submit) tasks, lets it look for what has ended
-//! ([`TaskQueue::poll`], after [`Volume::poll`](zonal_io::Volume::poll)), and [takes](TaskQueue::take) answers. It stays on the
-//! thread that made it: its requests end in an inbox of that thread.
+//! A queue has no socket and reads no clock. Its driver [submits](TaskQueue::submit) tasks,
+//! processes completions ([`TaskQueue::poll`], after [`Volume::poll`](zonal_io::Volume::poll)), and
+//! [takes](TaskQueue::take) answers. It stays on the thread that created it: its requests complete
+//! in an inbox of that thread.
 //!
 //! # Driving contract
-//! - After `submit` the driver polls until `poll` returns false: what the device answers at once is in the inbox by then.
-//! - Before it sleeps it asks [`TaskQueue::has_news`] once more, as in [`Volume::wait_unless`](zonal_io::Volume::wait_unless).
-//! - Each task is answered exactly once, whatever is cancelled.
+//! - After `submit` the driver polls until `poll` returns false, because an inline device has
+//!   already completed requests by then.
+//! - Before it sleeps it checks [`TaskQueue::has_news`] again, as in
+//!   [`Volume::wait_unless`](zonal_io::Volume::wait_unless).
+//! - Each task is answered exactly once, even if it is cancelled.
 //!
 //! # Order
-//! Writes go to the volume in the order of their tasks. An initiator that sends the writes of a zone in order, on one queue,
-//! needs to wait for none.
+//! Writes are submitted to the volume in task order. An initiator that sends the writes of a zone
+//! in order, on one queue, need not wait between them.
 //!
 //! # Memory
-//! A task's memory is lent to the volume and comes back with the answer. On top come at most 256 KiB for a command that compares or
-//! fills, and 512 KiB for a report while a step runs.
+//! A task's memory is lent to the volume and returned with the answer. In addition, a command that
+//! compares or fills takes up to 256 KiB, and a step of a report up to 512 KiB.
 
 use crate::disk::{Begun, Disk, Invocation};
 use crate::sense::Sense;
@@ -28,86 +31,90 @@ use zonal_core::{Nanos, Op};
 use zonal_io::buffer::IoBufs;
 use zonal_io::volume::{Completion, Inbox, Withdrawal};
 
-/// Tasks of a queue at most that have no answer. One more ends with TASK SET FULL.
+/// Maximum tasks in flight per queue. Further tasks end with TASK SET FULL.
 pub const TASKS_MAX: usize = 4096;
 
-/// Ends of requests that one poll looks at, at most.
+/// Maximum completions processed by one poll.
 const POLL_MAX: usize = 256;
 
-/// A command as a transport hands it over.
+/// Command from a transport.
 #[derive(Debug)]
 pub struct Task {
-    /// The transport's number, which the answer has. Two tasks may have one: a cancel means both.
+    /// Tag chosen by the transport and returned in the answer. Tags need not be unique; a cancel
+    /// then applies to all tasks with the tag.
     pub tag: u64,
-    /// The logical unit.
+    /// Logical unit number.
     pub lun: u16,
-    /// The command descriptor, filled with zeroes.
+    /// Command descriptor, padded with zeroes.
     pub cdb: Cdb,
-    /// Data from the initiator. Longer memory than the command takes is left alone.
+    /// Data from the initiator. May be longer than the command requires.
     pub data_out: IoBufs,
-    /// Memory for data to the initiator. What the answer does not count as transferred may be anything up to the command's length.
+    /// Buffer for data to the initiator. Up to the length of the command, bytes that the answer
+    /// does not count as transferred are undefined.
     pub data_in: IoBufs,
 }
 
-/// The one end of a task.
+/// Result of a task. Each task has exactly one.
 #[derive(Debug)]
 pub struct Answer {
-    /// The task's number.
+    /// Tag of the task.
     pub tag: u64,
-    /// Its status: see [`crate::status`].
+    /// Status, see [`crate::status`].
     pub status: u8,
-    /// Why it has failed. Empty unless the status is CHECK CONDITION.
+    /// Sense data. Empty unless the status is CHECK CONDITION.
     pub sense: Sense,
-    /// Bytes moved to `data_in`, or taken of `data_out`.
+    /// Bytes stored in `data_in` or consumed from `data_out`.
     pub transferred: u32,
-    /// The task's memory.
+    /// Memory of the task.
     pub data_out: IoBufs,
-    /// The task's memory.
+    /// Memory of the task.
     pub data_in: IoBufs,
 }
 
-/// A task that has work left.
+/// Task in progress.
 struct RunningTask {
     tag: u64,
     memory: Memory,
     work: Work,
-    /// Whether its request is the volume's, not the part's.
+    /// True if its request was submitted to the whole volume, not to the part.
     is_of_whole: bool,
-    /// Whether it was cancelled. The mark at the volume stays until its request has ended.
+    /// Set if it was cancelled. The withdrawal stays in effect until its request has completed.
     cancelled: Option<Withdrawal>,
 }
 
-/// The commands of one transport queue. See the module.
+/// Commands of one transport queue.
 pub struct TaskQueue {
     disk: Arc<Disk>,
     inbox: Inbox,
-    /// Of the volume itself, for resets of all zones: the drive has one command for that, and its part would have one a zone.
+    /// Inbox of the whole volume, for a reset of all zones: the drive has a single command for it,
+    /// the part would need one per zone.
     whole: Inbox,
-    /// A request's token is its task's index here. Each task has one request at a time.
+    /// Indexed by request token. Each task has at most one request in flight.
     running: Vec<Option<Box<RunningTask>>>,
     free: Vec<usize>,
     answers: VecDeque<Answer>,
 }
 
 impl TaskQueue {
-    /// A queue of the calling thread.
+    /// Creates a queue on the calling thread.
     pub fn new(disk: Arc<Disk>) -> TaskQueue {
         let (inbox, whole) = (disk.part().inbox(), disk.volume().inbox());
         TaskQueue { disk, inbox, whole, running: Vec::new(), free: Vec::new(), answers: VecDeque::new() }
     }
 
-    /// The disk.
+    /// Disk of the queue.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// Begins a task. Its answer may be there when this returns.
+    /// Starts a task. Its answer may be available on return.
     pub fn submit(&mut self, now: Nanos, task: Task) {
         self.begin(now, task, false);
     }
 
-    /// The same of a task that an earlier queue of the disk has left without an answer, because its process was killed. A write may
-    /// have been carried out: it is compared with what its zone holds below the pointer, and what is missing is written.
+    /// Starts a task that a previous queue of the disk left unanswered because its process was
+    /// killed. A write may have been executed: it is compared with the contents of its zone below
+    /// the write pointer, and the missing part is written.
     pub fn submit_again(&mut self, now: Nanos, task: Task) {
         self.begin(now, task, true);
     }
@@ -141,8 +148,9 @@ impl TaskQueue {
         self.advance(now, index, task, None);
     }
 
-    /// Takes what the volume has ended, and continues commands of several steps. The driver calls
-    /// [`Volume::poll`](zonal_io::Volume::poll) before. Returns whether something ended or moved; then there may be more.
+    /// Processes completions of the volume and continues commands with several steps. The driver
+    /// calls [`Volume::poll`](zonal_io::Volume::poll) first. Returns true if there was progress;
+    /// then there may be more.
     pub fn poll(&mut self, now: Nanos) -> bool {
         let mut has_moved = false;
         for _ in 0..POLL_MAX {
@@ -156,25 +164,26 @@ impl TaskQueue {
         has_moved
     }
 
-    /// The next answer, in the order of their ends.
+    /// Takes the next answer, in order of completion.
     pub fn take(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
 
-    /// Whether [`TaskQueue::poll`] or [`TaskQueue::take`] has something.
+    /// True if [`TaskQueue::poll`] or [`TaskQueue::take`] would return something.
     pub fn has_news(&self) -> bool {
         !self.answers.is_empty() || !self.inbox.is_empty() || !self.whole.is_empty()
     }
 
-    /// Asks for the end of the tasks with this number, as ABORT TASK does. Returns whether there is one.
+    /// Cancels the tasks with this tag, like ABORT TASK. Returns false if there is none.
     ///
-    /// Each still answers once: with TASK ABORTED if its request waited, or another would have followed. What is at the device
-    /// ends as it does there, and if that was all of the task, with that status.
+    /// Each is still answered once: with TASK ABORTED if its request was waiting or another would
+    /// have followed. Commands at the device complete normally, and if that completes the task, its
+    /// status is returned.
     pub fn cancel(&mut self, now: Nanos, tag: u64) -> bool {
         self.cancel_if(now, |task| task.tag == tag)
     }
 
-    /// Asks for the end of all tasks, as LOGICAL UNIT RESET does: see [`TaskQueue::cancel`].
+    /// Cancels all tasks, like LOGICAL UNIT RESET. See [`TaskQueue::cancel`].
     pub fn cancel_all(&mut self, now: Nanos) {
         self.cancel_if(now, |_| true);
     }
@@ -185,7 +194,7 @@ impl TaskQueue {
             let Some(task) = slot.as_mut().filter(|task| is_meant(task)) else { continue };
             is_any = true;
             if task.cancelled.is_none() {
-                // What ends by this lies in the inbox, so no task changes here.
+                // Cancelled requests complete in the inbox, so no task changes here.
                 let withdrawal = self.disk.volume().cancel_request(now, self.inbox.channel(), index as u64);
                 task.cancelled = Some(withdrawal);
             }
@@ -193,12 +202,12 @@ impl TaskQueue {
         is_any
     }
 
-    /// Tasks without an answer.
+    /// Number of tasks in flight.
     pub fn in_flight(&self) -> usize {
         self.running.len() - self.free.len()
     }
 
-    /// The next step of the task at `index`, which is not there meanwhile.
+    /// Performs the next step of the task taken from `index`.
     fn advance(&mut self, now: Nanos, index: usize, mut task: Box<RunningTask>, end: Option<Completion>) {
         let next = task.work.step(&self.disk, &mut task.memory, end);
         let result = match next {
@@ -214,7 +223,7 @@ impl TaskQueue {
             }
             Next::End(result) => result,
         };
-        // The mark goes before another task can have the number.
+        // End the withdrawal before another task can reuse the index.
         drop(task.cancelled.take());
         self.free.push(index);
         self.answer(task.tag, task.memory, result);

@@ -1,4 +1,4 @@
-//! What the disk says of itself: INQUIRY, capacity, units.
+//! Identification: INQUIRY, capacity, units.
 
 use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
@@ -14,17 +14,17 @@ use zerocopy::big_endian::{U16, U32};
 /// Peripheral device type of a host-managed zoned disk (SPC table 150).
 const HOST_MANAGED: u8 = 0x14;
 
-/// Peripheral qualifier and type: no unit is there, and none can be (SPC table 149).
+/// Peripheral qualifier and type of a unit that does not exist (SPC table 149).
 const NO_UNIT: u8 = 3 << 5 | 0x1F;
 
 const VENDOR: &str = "ZONAL";
 const PRODUCT: &str = "ZONED DISK";
 const REVISION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
-/// Standards without a version claimed (SPC table 151): SAM-5, SPC-4, SBC-4, ZBC.
+/// Version descriptors without a claimed version (SPC table 151): SAM-5, SPC-4, SBC-4, ZBC.
 const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x0600, 0x0620];
 
-/// Ranges of one UNMAP at most: 4 KiB of list.
+/// Maximum ranges of one UNMAP: a list of 4 KiB.
 pub(super) const UNMAP_RANGES_MAX: u32 = 256;
 
 impl Disk {
@@ -36,7 +36,7 @@ impl Disk {
         request_sense(invocation, SenseCode::NO_ADDITIONAL_SENSE)
     }
 
-    /// A command to a unit that is not there (SPC 6.6.2, 6.39; SAM 5.11.4).
+    /// Handles a command for a nonexistent unit (SPC 6.6.2, 6.39; SAM 5.11.4).
     pub(super) fn begin_elsewhere(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         if let Some(inquiry) = parse_as::<Inquiry>(invocation.cdb).filter(|one| one.flags & bits::EVPD == 0) {
             let data = InquiryData { peripheral: NO_UNIT, ..self.inquiry_data() };
@@ -53,7 +53,7 @@ impl Disk {
         match (flags & bits::EVPD != 0, page) {
             (true, page) => Ok(Begun::Data(self.vpd_page(page)?, len.into())),
             (false, 0) => Ok(Begun::Data(self.inquiry_data().as_bytes().to_vec(), len.into())),
-            // A page without EVPD (SPC 6.6.1).
+            // Page code without EVPD (SPC 6.6.1).
             (false, _) => Err(CheckCondition::in_cdb(2).into()),
         }
     }
@@ -101,13 +101,13 @@ impl Disk {
         ]
     }
 
-    /// The identity's 32 digits.
+    /// Serial number: the 32 hex digits of the identity.
     fn serial(&self) -> String {
         self.identity.to_string().replace('-', "")
     }
 
-    /// A name of the type *locally assigned*, and a text that begins with the vendor (SPC 7.8.6.4, 7.8.6.6.4). Both follow from the
-    /// identity.
+    /// Designators derived from the identity: a locally assigned NAA name, and a T10 vendor ID with
+    /// text (SPC 7.8.6.4, 7.8.6.6.4).
     fn designators(&self) -> Vec<u8> {
         const LOCALLY_ASSIGNED: u64 = 3 << 60;
         let identity = u128::from_be_bytes(self.identity.bytes());
@@ -146,14 +146,14 @@ impl Disk {
         }
     }
 
-    /// Most blocks of an UNMAP: those of all conventional zones.
+    /// Maximum blocks of an UNMAP: all conventional zones.
     pub(super) fn unmap_blocks_max(&self) -> u32 {
         self.in_blocks(self.conventional_end().0).min(u32::MAX.into()) as u32
     }
 
-    /// Most blocks of a WRITE SAME: those of a zone.
+    /// Maximum blocks of a WRITE SAME: one zone.
     pub(super) fn write_same_blocks_max(&self) -> u32 {
-        // A zone has 2^31 sectors at most.
+        // A zone has at most 2^31 sectors.
         self.in_blocks(self.geometry().zone_size().0) as u32
     }
 
@@ -178,7 +178,7 @@ impl Disk {
     fn zoned_characteristics(&self) -> ZonedCharacteristics {
         let (alignment, granularity) = self.alignment();
         ZonedCharacteristics {
-            // Linux takes no host-managed disk with constrained reads.
+            // Linux rejects host-managed disks with restricted reads.
             flags: ZonedCharacteristics::URSWRZ,
             preferred_open_best: U32::MAX_VALUE,
             preferred_random_best: U32::MAX_VALUE,
@@ -216,14 +216,14 @@ impl Disk {
         let list = LunList { len: 8.into(), ..LunList::default() };
         match select {
             0 | 2 => Ok(Begun::Data(list.as_bytes().to_vec(), len.get())),
-            // Well-known units, of which there is none.
+            // Well-known logical units; there are none.
             1 => Ok(Begun::Data(vec![0; 8], len.get())),
             _ => Err(CheckCondition::in_cdb(2).into()),
         }
     }
 }
 
-/// The descriptor as what its operation's entry in the table says.
+/// Decodes the descriptor as `T`, the type in the operation's table entry.
 pub(super) fn own<T: Command>(invocation: &Invocation<'_>) -> Result<T, CheckCondition> {
     parse_as(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE.into())
 }

@@ -1,4 +1,4 @@
-//! Log pages: which there are, and that no failure is to be expected.
+//! Log pages: the list of supported pages, and informational exceptions, which never occur.
 
 use super::identify::own;
 use super::{Begun, Disk, Invocation};
@@ -13,13 +13,13 @@ const HAS_SUBPAGE: u8 = 0x40;
 const ALL_SUBPAGES: u8 = 0xFF;
 const PAGES: [u8; 2] = [SUPPORTED_PAGES, INFORMATIONAL_EXCEPTIONS];
 
-/// The one parameter of informational exceptions (SPC 7.3.8): no exception, and a temperature that is not known.
+/// Informational exceptions parameter (SPC 7.3.8): no exception, temperature unknown.
 const NO_EXCEPTION: [u8; 8] = [0, 0, 0x03, 4, 0, 0, 0xFF, 0];
 
 impl Disk {
     pub(super) fn log_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let LogSense { page, subpage, first, len, .. } = own(invocation)?;
-        // Its upper bits say which values: all are the same.
+        // The upper bits select a kind of values; all kinds are equal.
         let page = page & 0x3F;
         let (body, last) = match (page, subpage) {
             (SUPPORTED_PAGES, 0) => (PAGES.to_vec(), 0),
@@ -28,7 +28,7 @@ impl Disk {
             (SUPPORTED_PAGES | INFORMATIONAL_EXCEPTIONS, _) => return Err(CheckCondition::in_cdb(3).into()),
             _ => return Err(CheckCondition::in_cdb_bit(2, 5).into()),
         };
-        // A first parameter after the last one is refused (SPC 6.8).
+        // A parameter pointer beyond the last parameter is an error (SPC 6.8).
         if first.get() > last {
             return Err(CheckCondition::in_cdb(5).into());
         }
@@ -38,7 +38,7 @@ impl Disk {
     }
 }
 
-/// The list of pages has a subpage with itself (SPC 7.3.16).
+/// The list of pages and subpages includes its own subpage (SPC 7.3.16).
 fn pages_and_subpages() -> Vec<u8> {
     let all = [(SUPPORTED_PAGES, 0), (SUPPORTED_PAGES, ALL_SUBPAGES), (INFORMATIONAL_EXCEPTIONS, 0)];
     all.into_iter().flat_map(|(page, subpage)| [page, subpage]).collect()

@@ -1,18 +1,21 @@
-//! A host-managed zoned disk: one logical unit over a volume, and what commands to it mean.
+//! Host-managed zoned disk: one logical unit over a volume, with the semantics of its commands.
 //!
-//! The export is the drive and nothing else. A write that is not at its zone's pointer fails at once, and so does a write for
-//! which no open zone is left. Conventional zones and sequential ones are on the same disk.
+//! The disk behaves like the bare drive. A write that is not at the write pointer of its zone fails
+//! at once, and so does a write without a free open zone resource. Conventional and sequential
+//! zones are on the same disk.
 //!
-//! A command is looked up in the one table of operations (`operations`). What it may have set, that table says. Then its
-//! function decides: an answer at once, or work for the volume (`work`).
+//! A command is looked up in a single table of operations (`operations`), which also lists the bits
+//! allowed in its descriptor. Its function then completes the command at once or returns work for
+//! the volume (`work`).
 //!
 //! # Gaps
-//! Where zones have less capacity than size, the rest of each is a gap zone (ZBC 4.4.3.7). A zone's length is its capacity then,
-//! and zones begin at multiples of their size. Linux takes a disk of this kind with the alignment method 8.
+//! If zones have less capacity than size, the rest of each is a gap zone (ZBC 4.4.3.7). The length
+//! of a zone is then its capacity, and zones start at multiples of their size. Linux supports such
+//! a disk with zone alignment method 8.
 //!
-//! # What is left out
-//! Reads with FUA come from wherever the newest data are. IMMED is taken, and the answer comes once all is done. START STOP UNIT
-//! flushes, and the disk stays ready.
+//! # Limitations
+//! Reads with FUA return the newest data, wherever it is. IMMED is accepted, but commands complete
+//! only when done. START STOP UNIT flushes; the disk stays ready.
 
 mod identify;
 mod logs;
@@ -37,24 +40,26 @@ use zonal_io::identity::Identity;
 use zonal_io::linear::LinearError;
 use zonal_io::volume::{Part, PartKind};
 
-/// Longest transfer of one command, in sectors: 32 MiB. A volume makes several commands of what is longer than the drive's longest.
+/// Maximum transfer length of a command in sectors: 32 MiB. The volume splits transfers beyond the
+/// drive's limit.
 ///
-/// It is more than virtio-scsi moves at once, because Linux does not divide all that it sends: what a file system appends becomes a
-/// write of up to what the transport takes, or a zone, whatever the disk says here.
+/// Larger than a single virtio-scsi transfer, because Linux does not split everything: a file
+/// system's zone append becomes a write of up to the transport's limit or the zone size, whatever
+/// limit the disk reports.
 const TRANSFER_SECTORS_MAX: u32 = 1 << 16;
 
-/// What a disk is called, and what may be done to it.
+/// Options of a disk.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiskOptions {
-    /// Its serial number and its designators are made of this.
+    /// Source of the serial number and the designators.
     pub identity: Identity,
-    /// Whether initiators may only read.
+    /// True if initiators may only read.
     pub read_only: bool,
 }
 
 impl DiskOptions {
-    /// A disk of this identity, which initiators may write.
+    /// Options for a writable disk with this identity.
     pub const fn new(identity: Identity) -> DiskOptions {
         DiskOptions { identity, read_only: false }
     }
@@ -62,65 +67,66 @@ impl DiskOptions {
 
 zonal_core::setters! {
     DiskOptions
-    /// Whether initiators may only read.
+    /// True if initiators may only read.
     with_read_only read_only: bool;
 }
 
-/// Why a volume is no disk.
+/// Reason why a volume cannot be exported as a disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
     /// The device has no sequential zones.
-    #[error("{device}: a host-managed disk has sequential zones, and the device has none")]
+    #[error("{device}: no sequential zones, which a host-managed disk requires")]
     NotZoned {
         /// Device name.
         device: String,
     },
-    /// The device's largest command is shorter than its block.
-    #[error("{device}: its largest command is shorter than its block of {block} bytes")]
+    /// The command limit of the device is smaller than its block.
+    #[error("{device}: the command limit is smaller than a block of {block} bytes")]
     Command {
         /// Device name.
         device: String,
-        /// Bytes of a block.
+        /// Block size in bytes.
         block: u32,
     },
-    /// The volume's zones.
+    /// Error of the volume's zones.
     #[error(transparent)]
     Part(#[from] LinearError),
 }
 
-/// One logical unit over a volume. See the module.
+/// Logical unit over a volume.
 pub struct Disk {
     part: Part,
     identity: Identity,
     is_read_only: bool,
 }
 
-/// A command and its memory, as its function sees it.
+/// Command with its memory, as passed to its function.
 pub(crate) struct Invocation<'a> {
     pub(crate) cdb: &'a Cdb,
     pub(crate) data_out: &'a IoBufs,
-    /// Bytes that the transport has for data to the initiator.
+    /// Size of the transport's buffer for data to the initiator, in bytes.
     pub(crate) data_in_len: usize,
-    /// Whether it may have been carried out before.
+    /// True if the command may already have been executed.
     pub(crate) is_reissued: bool,
 }
 
-/// What becomes of a command.
+/// Result of starting a command.
 pub(crate) enum Begun {
-    /// It has succeeded, and has taken this number of bytes of its data.
+    /// Success, with the number of bytes consumed from the initiator's data.
     Done(u32),
-    /// It has succeeded with these data, of which the initiator takes so much.
+    /// Success, with data and the initiator's allocation length.
     Data(Vec<u8>, u32),
-    /// The volume has to do something.
+    /// Work for the volume.
     Working(Work),
 }
 
 impl Disk {
-    /// The disk over all zones of `volume`, which neither parks nor keeps a budget: the disk is the drive.
+    /// Creates a disk over all zones of `volume`. The volume must not park writes or enforce a zone
+    /// budget, because the disk behaves like the bare drive.
     ///
     /// # Errors
-    /// [`DiskError`] if the device has no sequential zones, or cannot move a block.
+    /// [`DiskError`] if the device has no sequential zones or cannot transfer a single block.
     pub fn new(volume: Arc<Volume>, options: DiskOptions) -> Result<Disk, DiskError> {
         let info = volume.info();
         let geometry = info.geometry;
@@ -136,32 +142,32 @@ impl Disk {
         Ok(Disk { part, identity: options.identity, is_read_only })
     }
 
-    /// The volume: the driver polls it.
+    /// Volume of the disk. The driver has to poll it.
     pub fn volume(&self) -> &Arc<Volume> {
         self.part.volume()
     }
 
-    /// Bytes of a logical block.
+    /// Logical block size in bytes.
     pub fn block_len(&self) -> u32 {
         self.block_sectors() * 512
     }
 
-    /// Logical blocks of the disk.
+    /// Number of logical blocks.
     pub fn blocks(&self) -> u64 {
         self.geometry().sectors().0 / u64::from(self.block_sectors())
     }
 
-    /// Most logical blocks of one READ, WRITE or VERIFY.
+    /// Maximum transfer length of READ, WRITE and VERIFY, in logical blocks.
     pub fn transfer_blocks_max(&self) -> u32 {
         TRANSFER_SECTORS_MAX / self.block_sectors()
     }
 
-    /// Logical blocks of the drive's longest command.
+    /// Command limit of the drive, in logical blocks.
     pub(crate) fn command_blocks_max(&self) -> u32 {
         self.part.info().command_sectors_max / self.block_sectors()
     }
 
-    /// Whether initiators may only read.
+    /// True if initiators may only read.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -178,22 +184,22 @@ impl Disk {
         self.part.info().block_sectors
     }
 
-    /// Sectors as blocks.
+    /// Converts sectors to logical blocks.
     pub(crate) fn in_blocks(&self, sectors: u64) -> u64 {
         sectors / u64::from(self.block_sectors())
     }
 
-    /// Whether the rest of each sequential zone is a gap.
+    /// True if sequential zones end in a gap.
     pub(crate) fn has_gaps(&self) -> bool {
         self.geometry().zone_capacity() < self.geometry().zone_size()
     }
 
-    /// Whether blocks of conventional zones can be forgotten.
+    /// True if blocks of conventional zones can be discarded.
     pub(crate) fn has_discard(&self) -> bool {
         self.part.info().discard_sectors_max > 0 && self.geometry().conventional_zones() > 0
     }
 
-    /// Sectors of the conventional zones, which come first.
+    /// End of the conventional zones, which are at the start.
     pub(crate) fn conventional_end(&self) -> Sector {
         let geometry = self.geometry();
         match geometry.conventional_zones() {
@@ -202,7 +208,7 @@ impl Disk {
         }
     }
 
-    /// The block as a sector of the disk.
+    /// Converts a logical block to a sector.
     ///
     /// # Errors
     /// [`SenseCode::LBA_OUT_OF_RANGE`].
@@ -213,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// Blocks from `lba` on, as a sector and a number of sectors.
+    /// Converts a range of logical blocks to a sector and a number of sectors.
     ///
     /// # Errors
     /// [`SenseCode::LBA_OUT_OF_RANGE`].
@@ -226,10 +232,10 @@ impl Disk {
         }
     }
 
-    /// What becomes of a command to the unit `lun`.
+    /// Starts a command for unit `lun`.
     ///
     /// # Errors
-    /// [`Failure`], for a command that is refused whatever the zones are.
+    /// [`Failure`] if the command is refused regardless of zone state.
     pub(crate) fn begin(&self, lun: u16, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         if lun != 0 {
             return self.begin_elsewhere(invocation);

@@ -1,4 +1,4 @@
-//! Mode pages. All values are what the device is: none can be changed.
+//! Mode pages. All values reflect the device, and none can be changed.
 
 use super::identify::own;
 use super::{Begun, Disk, Invocation};
@@ -16,14 +16,14 @@ const CONTROL: u8 = 0x0A;
 const ALL_PAGES: u8 = 0x3F;
 const ALL_SUBPAGES: u8 = 0xFF;
 
-/// Longest parameter list that is looked at, in bytes: longer than all values together.
+/// Maximum bytes of a parameter list that are examined. Exceeds the length of all pages together.
 const LIST_MAX: usize = 512;
 
-/// Which values a MODE SENSE or LOG SENSE asks for (SPC 6.13.1).
+/// Page control values of MODE SENSE and LOG SENSE (SPC 6.13.1).
 const CHANGEABLE: u8 = 1;
 const SAVED: u8 = 3;
 
-/// What a MODE SENSE asks for, in either form.
+/// Parameters of a MODE SENSE, in either form.
 struct ModeQuestion {
     is_short: bool,
     is_long_descriptor: bool,
@@ -114,7 +114,7 @@ impl Disk {
         header.as_bytes().to_vec()
     }
 
-    /// Takes a list that changes nothing.
+    /// Handles MODE SELECT: accepts only lists that change nothing.
     pub(super) fn mode_select(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let short = parse_as::<ModeSelect6>(invocation.cdb);
         let (flags, len) = match short {
@@ -164,7 +164,7 @@ impl Disk {
         while at < list.len() {
             let [page, len, ..] = list[at..] else { return Err(cut_short()) };
             let given = list.get(at..at + 2 + usize::from(len)).ok_or_else(cut_short)?;
-            // Bit PS is the disk's to say.
+            // The PS bit is set by the disk only.
             let own = current.iter().find(|own| own[0] == page & 0x7F);
             let own = own.ok_or(CheckCondition::in_list(at as u16))?;
             if own.len() != given.len() {
@@ -178,7 +178,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A descriptor may say what is, or leave the number of blocks open with zero (SBC 6.5.2.2).
+    /// A block descriptor has to match, except that zero blocks means unspecified (SBC 6.5.2.2).
     fn check_descriptor(&self, given: &[u8], is_long: bool) -> Result<(), ()> {
         if given.is_empty() {
             return Ok(());
@@ -211,7 +211,7 @@ fn question_of(invocation: &Invocation<'_>) -> Result<ModeQuestion, CheckConditi
     })
 }
 
-/// The page with a zero for each value that cannot be changed: all.
+/// Mask of changeable values of a page: all zero.
 fn unchangeable(mut page: Vec<u8>) -> Vec<u8> {
     page[2..].fill(0);
     page

@@ -1,7 +1,8 @@
-//! The one table of operations: what the disk has, what a descriptor may have set, and what it leads to.
+//! Table of operations: the operations of the disk, the bits allowed in their descriptors, and
+//! their functions.
 //!
-//! Dispatch goes by it, and so does REPORT SUPPORTED OPERATION CODES. READ(6) and WRITE(6) are not there: a host-managed disk has
-//! none (ZBC 5.1).
+//! Used both for dispatch and for REPORT SUPPORTED OPERATION CODES. READ(6) and WRITE(6) are
+//! missing, as host-managed disks do not have them (ZBC 5.1).
 
 use super::{Begun, Disk, Invocation};
 use crate::sense::{CheckCondition, SenseCode};
@@ -11,22 +12,22 @@ use crate::wire::cdb::{bits::*, *};
 
 type Begin = fn(&Disk, &Invocation<'_>) -> Result<Begun, Failure>;
 
-/// One operation.
+/// Entry of the table.
 pub(crate) struct Operation {
     pub(crate) opcode: u8,
-    /// Its service action, if its code has several.
+    /// Service action, if the operation code has several.
     pub(crate) action: Option<u8>,
-    /// Bytes of its descriptor.
+    /// Length of the descriptor in bytes.
     pub(crate) len: usize,
-    /// Bits that its descriptor may not have set.
+    /// Bits that must be zero in the descriptor.
     refused: Cdb,
-    /// Whether it changes the medium, so that a protected disk refuses it.
+    /// True if the operation modifies the medium; a write-protected disk refuses it.
     pub(crate) is_change: bool,
     is_there: fn(&Disk) -> bool,
     pub(crate) begin: Begin,
 }
 
-/// Bit NACA of the control byte (SAM 5.2), which the disk has not.
+/// NACA bit of the control byte (SAM 5.2); not supported.
 const NACA: u8 = 1 << 2;
 
 impl Operation {
@@ -53,7 +54,7 @@ impl Operation {
         }
     }
 
-    /// With another operation code and other bits in byte 1.
+    /// Changes the operation code and the bits allowed in byte 1.
     const fn code(self, opcode: u8, flags: u8) -> Operation {
         let mut refused = self.refused;
         refused[1] = !flags;
@@ -72,15 +73,15 @@ impl Operation {
         Operation { is_there, ..self }
     }
 
-    /// The operations of `disk`.
+    /// Operations of `disk`.
     pub(crate) fn all(disk: &Disk) -> impl Iterator<Item = &'static Operation> {
         OPERATIONS.iter().filter(|operation| (operation.is_there)(disk))
     }
 
-    /// The operation of a descriptor.
+    /// Finds the operation of a descriptor.
     ///
     /// # Errors
-    /// That its code is not there, or its service action is not.
+    /// INVALID COMMAND OPERATION CODE, or INVALID FIELD IN CDB for an unsupported service action.
     pub(crate) fn find(disk: &Disk, cdb: &Cdb) -> Result<&'static Operation, CheckCondition> {
         let first = OPERATIONS.partition_point(|operation| operation.opcode < cdb[0]);
         let of_code = OPERATIONS[first..].iter().take_while(|operation| operation.opcode == cdb[0]);
@@ -92,13 +93,13 @@ impl Operation {
         of_code.find(is_meant).ok_or(CheckCondition::in_cdb_bit(1, 4))
     }
 
-    /// Checks that nothing is set but what may be.
+    /// Checks that only allowed bits are set.
     ///
     /// # Errors
-    /// INVALID FIELD IN CDB, with the first wrong bit.
+    /// INVALID FIELD IN CDB, pointing to the first invalid bit.
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), CheckCondition> {
         let wrong: Cdb = std::array::from_fn(|n| cdb[n] & self.refused[n]);
-        // All bytes at once: a wrong one is rare.
+        // Checks all bytes at once, as errors are rare.
         if wrong == [0; 32] {
             return Ok(());
         }
@@ -106,7 +107,7 @@ impl Operation {
         bits.next().map_or(Ok(()), |(n, bit)| Err(CheckCondition::in_cdb_bit(n, bit as u8)))
     }
 
-    /// The bits that its descriptor may have set, with its code and its service action (SPC 6.35.3).
+    /// CDB usage data (SPC 6.35.3): the allowed bits, with operation code and service action.
     pub(crate) fn usage(&self) -> Vec<u8> {
         let mut usage: Vec<u8> = self.refused[..self.len].iter().map(|refused| !refused).collect();
         usage[0] = self.opcode;
@@ -118,7 +119,7 @@ impl Operation {
     }
 }
 
-/// By operation code.
+/// In order of operation code.
 static OPERATIONS: [Operation; 34] = [
     Operation::of::<TestUnitReady>(Disk::test_unit_ready),
     Operation::of::<RequestSense>(Disk::request_sense),
@@ -166,7 +167,7 @@ mod tests {
         assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:02x?}");
     }
 
-    /// The group of an operation code gives the length of its descriptor (SPC 4.2.5.1).
+    /// The group of an operation code determines the length of its descriptor (SPC 4.2.5.1).
     #[test]
     fn length_of_a_descriptor_is_that_of_its_codes_group() {
         for operation in &OPERATIONS {

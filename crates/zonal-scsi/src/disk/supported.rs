@@ -1,4 +1,4 @@
-//! What the disk has: operations from the one table, and task management.
+//! Reports of supported operations, from the table, and of task management functions.
 
 use super::identify::own;
 use super::{Begun, Disk, Invocation, Operation};
@@ -10,7 +10,7 @@ use crate::wire::{
 };
 use zerocopy::IntoBytes;
 
-/// Which commands a report is to have (SPC table 284).
+/// Reporting options (SPC table 284).
 const ALL: u8 = 0;
 const CODE: u8 = 1;
 const CODE_AND_ACTION: u8 = 2;
@@ -63,7 +63,7 @@ impl Disk {
         }
         let is_meant = |one: &&Operation| match one.action {
             Some(action) => u16::from(action) == wanted,
-            // A code without actions has the one of number zero (SPC table 284).
+            // An operation code without service actions matches action zero (SPC table 284).
             None => options == CODE || wanted == 0,
         };
         let Some(operation) = of_code.into_iter().find(is_meant) else {
@@ -93,7 +93,7 @@ impl Disk {
     }
 }
 
-/// Time-outs are the transport's matter: none is told.
+/// Timeouts descriptor without values, because timeouts are up to the transport.
 fn no_timeouts() -> Vec<u8> {
     OperationTimeouts { len: 10.into(), ..OperationTimeouts::default() }.as_bytes().to_vec()
 }

@@ -1,4 +1,4 @@
-//! Commands that read, write, compare or forget blocks.
+//! Commands that read, write, compare or unmap blocks.
 
 use super::identify::{UNMAP_RANGES_MAX, own};
 use super::{Begun, Disk, Invocation};
@@ -13,7 +13,7 @@ use zonal_core::Sector;
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{ReissuedWrite, Request};
 
-/// Where a descriptor has its number of blocks.
+/// Offset of the number of blocks in a descriptor.
 fn count_at(cdb: &Cdb) -> u16 {
     match cdb[0] >> 5 {
         4 => 10,
@@ -23,13 +23,13 @@ fn count_at(cdb: &Cdb) -> u16 {
 }
 
 impl Disk {
-    /// The blocks of a command that moves them, as a sector, a number of sectors and one of bytes.
+    /// Range of a transfer, as sector, number of sectors and number of bytes.
     fn transfer(&self, cdb: &Cdb, lba: u64, blocks: u32) -> Result<(Sector, u32, u32), CheckCondition> {
         if blocks > self.transfer_blocks_max() {
             return Err(CheckCondition::in_cdb(count_at(cdb)));
         }
         let (sector, sectors) = self.range(lba, blocks)?;
-        // The largest transfer is far below 4 GiB.
+        // Transfers are limited to far less than 4 GiB.
         Ok((sector, sectors as u32, sectors as u32 * 512))
     }
 
@@ -101,7 +101,7 @@ impl Disk {
         }
     }
 
-    /// The medium cannot be removed, whatever is asked for.
+    /// Handles PREVENT ALLOW MEDIUM REMOVAL. The medium is never removable.
     pub(super) fn prevent_removal(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let PreventAllowMediumRemoval { prevent, .. } = own(invocation)?;
         match prevent {
@@ -116,13 +116,13 @@ impl Disk {
         if is_unmap && !self.has_discard() {
             return Err(CheckCondition::in_cdb_bit(1, 3).into());
         }
-        // Zero blocks would be all up to the end (SBC 5.50), which WSNZ excludes.
+        // Zero blocks would mean all up to the end (SBC 5.50), which WSNZ excludes.
         if blocks == 0 || blocks > self.write_same_blocks_max() {
             return Err(CheckCondition::in_cdb(count_at(invocation.cdb)).into());
         }
         let (sector, sectors) = self.range(lba, blocks)?;
         self.check_write(sector, sectors)?;
-        // At most a zone, which has fewer than 2^32 sectors.
+        // At most one zone, so fewer than 2^32 sectors.
         let sectors = sectors as u32;
         let data = if has_data { self.block_len() } else { 0 };
         check_len(invocation.data_out.len(), data)?;
@@ -142,7 +142,8 @@ impl Disk {
         Ok(Begun::Working(OneRequest::new(request, Moved::Kept(data)).into()))
     }
 
-    /// Advice (SBC 4.7.3.3): blocks of sequential zones stay as they are, and their zones are reset instead.
+    /// Handles UNMAP, which is advisory (SBC 4.7.3.3): sequential zones are left unchanged, as they
+    /// are reset instead.
     pub(super) fn unmap(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
         let Unmap { len, .. } = own(invocation)?;
         let len = len.get();
@@ -150,7 +151,7 @@ impl Disk {
             return Ok(Begun::Done(0));
         }
         check_len(invocation.data_out.len(), len.into())?;
-        // What is beyond the most ranges is refused below: one more shows.
+        // One range above the limit is read, so that the check below detects it.
         let looked_at = usize::from(len).min(8 + 16 * (UNMAP_RANGES_MAX as usize + 1));
         let list = UnmapList::parse(&memory::copy(invocation.data_out, 0, looked_at))
             .ok_or(SenseCode::PARAMETER_LIST_LENGTH_ERROR)?;
@@ -181,7 +182,7 @@ fn flush() -> Work {
     OneRequest::new(Request::flush(), Moved::Nothing).into()
 }
 
-/// The transport's memory has to have all bytes of the command.
+/// Checks that the transport's buffer covers the data of the command.
 fn check_len(there: usize, needed: u32) -> Result<(), CheckCondition> {
     match there >= needed as usize {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Commands for zones, and what of a range its zones allow.
+//! Zone commands, and checks of ranges against zones.
 
 use super::identify::own;
 use super::{Begun, Disk, Invocation};
@@ -9,16 +9,16 @@ use crate::work::{AllZonesWork, Moved, OneRequest, ReportWork, Work, ZoneWork};
 use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::volume::Request;
 
-/// Which zones a report is to have (ZBC 5.10).
+/// Reporting options of REPORT ZONES (ZBC 5.10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZoneFilter {
     All,
-    /// Those in this condition that are no gaps.
+    /// Zones in this condition, except gaps.
     In(ZoneCondition),
-    /// Those with a property that no zone has here.
+    /// Zones with a property that never occurs here.
     WithProperties,
     AllButGaps,
-    /// Those without a write pointer: conventional ones and gaps.
+    /// Zones without a write pointer: conventional zones and gaps.
     WithoutPointer,
 }
 
@@ -33,7 +33,7 @@ impl ZoneFilter {
             0x05 => ZoneFilter::In(ZoneCondition::Full),
             0x06 => ZoneFilter::In(ZoneCondition::ReadOnly),
             0x07 => ZoneFilter::In(ZoneCondition::Offline),
-            // Reset recommended, and not written in order.
+            // Reset recommended, and non-sequential resources active.
             0x10 | 0x11 => ZoneFilter::WithProperties,
             0x3E => ZoneFilter::AllButGaps,
             0x3F => ZoneFilter::WithoutPointer,
@@ -56,7 +56,7 @@ impl ZoneFilter {
 }
 
 impl Disk {
-    /// Alignment method and granularity of page B6h (ZBC 6.4.3).
+    /// Zone alignment method and granularity of page B6h (ZBC 6.4.3).
     pub(super) fn alignment(&self) -> (u8, u64) {
         const CONSTANT_LENGTH: u8 = 1;
         const CONSTANT_START_OFFSET: u8 = 8;
@@ -67,7 +67,7 @@ impl Disk {
         }
     }
 
-    /// The head of a report whose descriptors have `len` bytes.
+    /// Header of a report with `len` bytes of descriptors.
     pub(crate) fn report_header(&self, len: u64) -> ReportHeader {
         let geometry = self.geometry();
         let is_whole = geometry.sectors().0.is_multiple_of(geometry.zone_size().0);
@@ -89,7 +89,7 @@ impl Disk {
         }
     }
 
-    /// A zone as the initiator sees it: its length is its capacity.
+    /// Descriptor of a zone for the initiator. Its length is the capacity.
     pub(crate) fn described(&self, zone: &ZoneDescriptor) -> ReportedZone {
         ReportedZone {
             zone_type: match zone.zone_type {
@@ -104,7 +104,7 @@ impl Disk {
         }
     }
 
-    /// The gap after a zone, if there is one.
+    /// Descriptor of the gap after a zone, if any.
     pub(crate) fn gap_after(&self, zone: &ZoneDescriptor) -> Option<ReportedZone> {
         (zone.capacity < zone.size).then(|| ReportedZone {
             zone_type: ReportedZone::GAP,
@@ -143,7 +143,8 @@ impl Disk {
         Ok(Begun::Working(Work::Zone(ZoneWork::new(action, sector))))
     }
 
-    /// Checks that a read meets no gap (ZBC 4.4.3.7). It may reach over zones and beyond pointers.
+    /// Checks that a read does not touch a gap (ZBC 4.4.3.7). It may cross zones and extend beyond
+    /// write pointers.
     pub(super) fn check_read(&self, sector: Sector, sectors: u64) -> Result<(), CheckCondition> {
         let geometry = self.geometry();
         if sectors == 0 || !self.has_gaps() {
@@ -151,7 +152,7 @@ impl Disk {
         }
         let last = Sector(sector.0 + sectors - 1);
         let last_zone = geometry.zone_of(last);
-        // Conventional zones come first and have no gaps.
+        // Conventional zones are first and have no gaps.
         let first_with_gap = geometry.zone_of(sector).0.max(geometry.conventional_zones());
         let is_in_gap = match last_zone.0 {
             zone if zone < first_with_gap => false,
@@ -161,7 +162,8 @@ impl Disk {
         if is_in_gap { Err(SenseCode::ATTEMPT_TO_ACCESS_GAP_ZONE.into()) } else { Ok(()) }
     }
 
-    /// Checks that a write stays in conventional zones, or in one sequential one (ZBC 4.4.3.4).
+    /// Checks that a write stays within conventional zones or within one sequential zone (ZBC
+    /// 4.4.3.4).
     pub(super) fn check_write(&self, sector: Sector, sectors: u64) -> Result<(), CheckCondition> {
         let geometry = self.geometry();
         let end = sector.0 + sectors;

@@ -1,9 +1,10 @@
-//! An action on all zones that it concerns (ZBC 5.2, 5.3, 5.7): on open ones to close, on active ones to finish, on closed ones
-//! to open.
+//! Action on all zones to which it applies (ZBC 5.2, 5.3, 5.7): CLOSE on open zones, FINISH on
+//! active ones, OPEN on closed ones.
 //!
-//! Zones are asked for in pieces, and those of a piece are acted on before the next. An action of several rounds goes over all pieces in
-//! each: a zone in the last piece may release a resource that one in the first needs. To open is all or nothing: open zones are
-//! counted first, and those that were opened are closed again when one cannot be.
+//! Zones are reported in pieces, and the zones of one piece are processed before the next is
+//! requested. An action in several rounds visits all pieces in each round, because a zone in the
+//! last piece may free a resource that a zone in the first one needs. OPEN is all or nothing: open
+//! zones are counted first, and the zones opened so far are closed again if one cannot be opened.
 
 use super::zone::is_refused_transition;
 use super::{Next, REPORT_ZONES, op_of, zones_of};
@@ -15,36 +16,36 @@ use std::collections::VecDeque;
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, device};
 use zonal_io::volume::{Completion, Request};
 
-/// See the module.
+/// Progress of an action on all zones.
 pub(crate) struct AllZonesWork {
     action: ZoneAction,
     stage: AllZonesStage,
-    /// Of [`rounds`](zonal_core::device::ZoneAction::rounds).
+    /// Index into [`rounds`](zonal_core::device::ZoneAction::rounds).
     round: usize,
-    /// First zone that was not asked for.
+    /// First zone not yet reported.
     next: u32,
-    /// Zones that are opened explicitly, or are to be.
+    /// Number of zones that are or will be explicitly open.
     stay_open: u64,
-    /// Zones of the present piece that are to be acted on.
+    /// Zones of the current piece to process.
     concerned: VecDeque<Sector>,
-    /// Zones that this command has opened. No more than may be open, or than were closed.
+    /// Zones opened by this command, at most as many as may be open or were closed.
     opened: Vec<Sector>,
 }
 
 #[derive(Clone, Copy)]
 enum AllZonesStage {
-    /// A report is under way, to count what will be open.
+    /// Waiting for a report, to count zones that will be open.
     Counting,
-    /// A report is under way, to find which zones are concerned.
+    /// Waiting for a report, to find zones to process.
     Asking,
-    /// The action is under way on this zone.
+    /// Waiting for the action on this zone.
     Acting(Sector),
-    /// A zone is closed again, because of this failure.
+    /// Waiting for a zone to be closed again after this failure.
     Closing(Failure),
 }
 
 impl AllZonesWork {
-    /// Not for [`ZoneAction::Reset`], for which the volume has one request.
+    /// Creates the work. Not used for [`ZoneAction::Reset`], which is one request of the volume.
     pub(crate) fn new(action: ZoneAction) -> AllZonesWork {
         let stage = match action {
             ZoneAction::Open => AllZonesStage::Counting,
@@ -72,7 +73,7 @@ impl AllZonesWork {
                 Err(failure) => self.undo(failure),
             },
             AllZonesStage::Acting(zone) => self.acted(disk, zone, end),
-            // What cannot be closed stays as it is.
+            // A zone that cannot be closed is left as it is.
             AllZonesStage::Closing(failure) => self.undo(failure),
         }
     }
@@ -82,7 +83,7 @@ impl AllZonesWork {
         Next::Ask(Request::report(start, REPORT_ZONES))
     }
 
-    /// Opening is refused as a whole if not all can be open (ZBC 5.7).
+    /// OPEN is refused as a whole if not all zones can be open (ZBC 5.7).
     fn count(&mut self, disk: &Disk, zones: &[ZoneDescriptor]) -> Next {
         let stays_open =
             |zone: &&ZoneDescriptor| matches!(zone.condition, ZoneCondition::ExpOpen | ZoneCondition::Closed);
@@ -99,7 +100,7 @@ impl AllZonesWork {
         self.ask(disk)
     }
 
-    /// The next zone of the piece, or the next piece, or the next round, or the end.
+    /// Continues with the next zone of the piece, the next piece, or the next round.
     fn act(&mut self, disk: &Disk) -> Next {
         if let Some(zone) = self.concerned.pop_front() {
             self.stage = AllZonesStage::Acting(zone);
@@ -123,7 +124,8 @@ impl AllZonesWork {
                 }
                 self.act(disk)
             }
-            // Another command has changed the zone since it was asked for: it is concerned no more.
+            // Another command has changed the zone since the report, so the action no longer
+            // applies.
             Err(error) if is_refused_transition(&error) => self.act(disk),
             Err(error) => self.undo(Failure::of_request(&error, false)),
         }

@@ -1,4 +1,4 @@
-//! VERIFY by reading: that blocks can be read, or that they are the initiator's data.
+//! VERIFY by reading: checks that blocks are readable, or that they match the initiator's data.
 
 use super::{Memory, Next, SCRATCH, memory};
 use crate::disk::Disk;
@@ -9,15 +9,15 @@ use zonal_core::{Sector, Sectors};
 use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Completion, Request};
 
-/// See the module.
+/// Progress of a VERIFY.
 pub(crate) struct CompareWork {
     first: Sector,
     sectors: u32,
-    /// Sectors that were read.
+    /// Sectors verified so far.
     done: u32,
-    /// Sectors of the request that is under way.
+    /// Sectors of the current request.
     asked: u32,
-    /// What is read; a request has it meanwhile.
+    /// Read buffer; owned by the request in flight.
     scratch: IoBufs,
     piece_sectors: u32,
     /// Bytes of the initiator's data: none, one block, or all.
@@ -26,7 +26,8 @@ pub(crate) struct CompareWork {
 }
 
 impl CompareWork {
-    /// Compares `sectors` from `first` on with `data` bytes, which are none, one block, or as many.
+    /// Verifies `sectors` from `first` on against `data` bytes: none, one block, or the whole
+    /// range.
     pub(crate) fn new(disk: &Disk, first: Sector, sectors: u32, data: u32) -> CompareWork {
         let piece_sectors = sectors.min(SCRATCH / 512);
         CompareWork {
@@ -60,7 +61,7 @@ impl CompareWork {
         Next::Ask(Request::read(sector, self.asked, mem::take(&mut self.scratch)))
     }
 
-    /// Whether the blocks just read are the initiator's.
+    /// True if the blocks just read match the initiator's data.
     fn is_same(&self, memory: &Memory) -> bool {
         if self.data == 0 {
             return true;

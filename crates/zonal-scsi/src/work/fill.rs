@@ -1,4 +1,5 @@
-//! WRITE SAME: copies of a block, written piece after piece. If a killed process has left the command, what the zone holds is compared first.
+//! WRITE SAME: writes copies of a block piece by piece. For a command left over by a killed
+//! process, the contents of the zone are compared first.
 
 use super::{Next, SCRATCH};
 use crate::status::Failure;
@@ -7,25 +8,26 @@ use zonal_core::{Sector, Sectors};
 use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Completion, Request};
 
-/// See the module.
+/// Progress of a WRITE SAME.
 pub(crate) struct FillWork {
     first: Sector,
     sectors: u32,
-    /// Sectors that are there.
+    /// Sectors completed.
     done: u32,
-    /// Sectors from the first on that the zone holds, and that are to be compared.
+    /// Leading sectors below the write pointer, to be compared.
     held: u32,
-    /// Sectors of the request that is under way.
+    /// Sectors of the current request.
     asked: u32,
-    /// Copies of the block, at most [`SCRATCH`]; a write has it meanwhile.
+    /// Copies of the block, at most [`SCRATCH`]; owned by the write in flight.
     copies: IoBufs,
     piece_sectors: u32,
-    /// Bytes that the initiator has sent.
+    /// Bytes sent by the initiator.
     data: u32,
 }
 
 impl FillWork {
-    /// `sectors` are whole blocks. `block` is what the initiator has sent, or zeroes for a block of which it has sent nothing.
+    /// Fills `sectors`, a multiple of the block size, with `block`: the initiator's data, or zeroes
+    /// if it sent none.
     pub(crate) fn new(first: Sector, sectors: u32, block: &[u8], data: u32) -> FillWork {
         let piece_sectors = sectors.min(SCRATCH / 512);
         let mut copies = IoBuf::zeroed(piece_sectors * 512);
@@ -34,7 +36,7 @@ impl FillWork {
         FillWork { first, sectors, done: 0, held: 0, asked: 0, copies, piece_sectors, data }
     }
 
-    /// The zone holds that many of its sectors, which may be this command's.
+    /// Sets the number of leading sectors below the write pointer, which may be from this command.
     pub(crate) fn held(self, held: u32) -> FillWork {
         FillWork { held, ..self }
     }
@@ -64,7 +66,7 @@ impl FillWork {
         }
     }
 
-    /// Where it is not the same, the whole command is the drive's to refuse.
+    /// Handles a comparison. On a mismatch the whole command is written, for the drive to refuse.
     fn compared(&mut self, Completion { result, buf, .. }: Completion) {
         let len = self.asked as usize * 512;
         let copies = &self.copies.pieces()[0][..len];

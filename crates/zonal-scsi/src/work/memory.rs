@@ -1,15 +1,15 @@
-//! A command's memory, in whatever pieces the transport has it.
+//! Memory of a command, in any number of pieces.
 
 use zonal_io::buffer::IoBufs;
 
-/// The memory of a command. What a request has is not here meanwhile.
+/// Memory of a command, except for buffers owned by a request in flight.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) data_out: IoBufs,
     pub(crate) data_in: IoBufs,
 }
 
-/// Calls `look` with the bytes from `at` on, at most `len`, piece by piece, and where each begins, counted from `at`.
+/// Calls `look` for each piece of up to `len` bytes from `at` on, with its offset from `at`.
 fn each_piece(bufs: &IoBufs, at: usize, len: usize, mut look: impl FnMut(usize, &[u8])) {
     let (mut skip, mut done) = (at, 0);
     for piece in bufs.pieces() {
@@ -26,14 +26,14 @@ fn each_piece(bufs: &IoBufs, at: usize, len: usize, mut look: impl FnMut(usize, 
     }
 }
 
-/// A copy of the bytes from `at` on, at most `len`.
+/// Copies up to `len` bytes from `at` on.
 pub(crate) fn copy(bufs: &IoBufs, at: usize, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len.min(bufs.len().saturating_sub(at)));
     each_piece(bufs, at, len, |_, piece| bytes.extend_from_slice(piece));
     bytes
 }
 
-/// Whether the bytes from `at` on are these.
+/// True if the bytes from `at` on equal `bytes`.
 pub(crate) fn has(bufs: &IoBufs, at: usize, bytes: &[u8]) -> bool {
     let (mut is_same, mut seen) = (true, 0);
     each_piece(bufs, at, bytes.len(), |done, piece| {
@@ -43,7 +43,7 @@ pub(crate) fn has(bufs: &IoBufs, at: usize, bytes: &[u8]) -> bool {
     is_same && seen == bytes.len()
 }
 
-/// Puts bytes at `at`, as far as there is memory, and says how many that were.
+/// Stores bytes at `at` as far as they fit. Returns the number stored.
 pub(crate) fn put(bufs: &mut IoBufs, at: usize, bytes: &[u8]) -> usize {
     let (mut skip, mut left) = (at, bytes);
     for piece in bufs.pieces_mut() {

@@ -1,7 +1,8 @@
-//! What a command does over one or several requests, one at a time: small machines without a volume.
+//! Commands of one or more requests in sequence, as small state machines without a volume.
 //!
-//! Each is stepped with the end of its last request, or with `None` at first, and says what comes next. A step looks at one
-//! report of [`REPORT_ZONES`] zones or one piece of [`SCRATCH`] bytes at most.
+//! Each is stepped with the completion of its last request, or `None` at first, and returns the
+//! next action. A step processes at most one report of [`REPORT_ZONES`] zones or one piece of
+//! [`SCRATCH`] bytes.
 
 mod all_zones;
 mod compare;
@@ -30,13 +31,13 @@ use crate::wire::ZoneAction;
 use zonal_core::{Op, ZoneCondition, ZoneDescriptor};
 use zonal_io::volume::{Completion, Request};
 
-/// Zones of one report to the volume: 256 KiB of descriptors.
+/// Zones per report from the volume: 256 KiB of descriptors.
 const REPORT_ZONES: u32 = 4096;
 
-/// Memory that one command has at most for blocks of its own, in bytes.
+/// Maximum buffer of one command, in bytes.
 const SCRATCH: u32 = 256 << 10;
 
-/// What a command does.
+/// Work of a command.
 pub(crate) enum Work {
     One(OneRequest),
     Compare(CompareWork),
@@ -48,11 +49,11 @@ pub(crate) enum Work {
     AllZones(AllZonesWork),
 }
 
-/// What comes after a step.
+/// Next action after a step.
 pub(crate) enum Next {
-    /// This request; its end is the next step.
+    /// Submit this request, and step again on its completion.
     Ask(Request),
-    /// The end, with the number of bytes that were moved.
+    /// Complete, with the number of bytes transferred.
     End(Result<u32, Failure>),
 }
 
@@ -76,7 +77,8 @@ impl Work {
         }
     }
 
-    /// The task ends before `request`, which its last step has asked for. Others give their initiator's memory to their first one.
+    /// Ends the task without submitting `request` from its last step, and recovers the initiator's
+    /// memory. Other kinds of work pass that memory only to their first request.
     pub(crate) fn leave(&self, memory: &mut Memory, request: Request) {
         if let Work::Reissued(work) = self {
             work.leave(memory, request);
@@ -84,7 +86,7 @@ impl Work {
     }
 }
 
-/// The volume's operation of an action.
+/// Volume operation of an action.
 const fn op_of(action: ZoneAction) -> Op {
     match action {
         ZoneAction::Close => Op::ZoneClose,
@@ -94,11 +96,12 @@ const fn op_of(action: ZoneAction) -> Op {
     }
 }
 
-/// The zones of a report's end, which are at least one, in the conditions that this standard gives them.
+/// Zones of a completed report, at least one, in their ZBC conditions.
 fn zones_of(end: Completion) -> Result<Box<[ZoneDescriptor]>, Failure> {
     let mut zones = end.into_zones().map_err(|error| Failure::of_request(&error, true))?;
     for zone in &mut zones {
-        // A zone that is closed without a written block is empty by ZBC. A device of the other standard has it closed.
+        // In ZBC a closed zone without data is empty. A device of another standard reports it as
+        // closed.
         if zone.condition == ZoneCondition::Closed && zone.write_pointer == Some(zone.start) {
             zone.condition = ZoneCondition::Empty;
         }

@@ -1,25 +1,25 @@
-//! A command that is one request of the volume, whose memory is the transport's own.
+//! Command consisting of one request, with the transport's memory.
 
 use super::{Memory, Next, Work};
 use crate::status::Failure;
 use std::mem;
 use zonal_io::volume::{Completion, Request};
 
-/// Which of a command's memory a request has, and how many bytes count as moved.
+/// Memory used by the request, and number of bytes counted as transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
-    /// The device writes into the memory for the initiator.
+    /// Read into the initiator's buffer.
     In(u32),
-    /// The device reads the initiator's data.
+    /// Write of the initiator's data.
     Out(u32),
-    /// The disk has looked at the initiator's data, and the device needs none.
+    /// Data consumed by the disk itself; the request has none.
     Kept(u32),
     Nothing,
 }
 
-/// See the module.
+/// Progress of a single request.
 pub(crate) struct OneRequest {
-    /// Until it is asked.
+    /// Request until it is submitted.
     request: Option<Request>,
     moved: Moved,
     is_read: bool,
@@ -32,7 +32,7 @@ impl From<OneRequest> for Work {
 }
 
 impl OneRequest {
-    /// The request has no memory yet.
+    /// Creates the work from a request without memory.
     pub(crate) fn new(request: Request, moved: Moved) -> OneRequest {
         OneRequest { is_read: request.op.is_read(), request: Some(request), moved }
     }

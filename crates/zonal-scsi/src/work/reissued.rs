@@ -1,4 +1,5 @@
-//! A write that a killed process has left without an answer: read what its zone holds, then write what is missing.
+//! Write left unanswered by a killed process: reads the contents of its zone, then writes the
+//! missing part.
 
 use super::{Memory, Next};
 use crate::status::Failure;
@@ -6,19 +7,19 @@ use std::mem;
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Completion, ReissuedWrite, Remaining, Request, copied_from};
 
-/// See the module.
+/// Progress of a reissued write.
 pub(crate) struct ReissuedWork {
     write: ReissuedWrite,
     step: ReissuedStep,
 }
 
-/// Which request ends next.
+/// Request in flight.
 enum ReissuedStep {
     None,
     Read,
-    /// The write itself, which has the initiator's memory.
+    /// The original write, with the initiator's memory.
     AsAsked,
-    /// The rest of it, or a flush.
+    /// The rest of the write, or a flush.
     Rest,
 }
 
@@ -52,7 +53,7 @@ impl ReissuedWork {
         }
     }
 
-    /// Its next request is not made: the initiator's memory is not the volume's.
+    /// Recovers the initiator's memory from a request that will not be submitted.
     pub(super) fn leave(&self, memory: &mut Memory, request: Request) {
         if matches!(self.step, ReissuedStep::AsAsked) {
             memory.data_out = request.buf;

@@ -1,7 +1,8 @@
-//! REPORT ZONES: reports of the volume, one after the other, as descriptors in the initiator's memory.
+//! REPORT ZONES: a sequence of volume reports, encoded as descriptors in the initiator's memory.
 //!
-//! Each step puts down what fits. A report that is not partial counts the zones that match but do not fit, too. Where all zones
-//! match, their number follows from the geometry, and the volume is not asked.
+//! Each step stores the descriptors that fit. A report that is not partial also counts matching
+//! zones that do not fit. If all zones match, their number follows from the geometry, without a
+//! request to the volume.
 
 use super::{Memory, Next, REPORT_ZONES, memory, zones_of};
 use crate::disk::{Disk, ZoneFilter};
@@ -10,18 +11,18 @@ use zerocopy::IntoBytes;
 use zonal_core::{Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::volume::{Completion, Request};
 
-/// See the module.
+/// Progress of a REPORT ZONES.
 pub(crate) struct ReportWork {
     filter: ZoneFilter,
     is_partial: bool,
-    /// Bytes that the initiator takes and the transport has memory for.
+    /// Bytes available: allocation length, limited by the transport's buffer.
     room: u32,
-    /// First zone that was not looked at.
+    /// First zone not yet processed.
     next: u32,
     zones: u32,
-    /// Whether the report begins with the gap after the first zone.
+    /// True if the report starts with the gap of the first zone.
     begins_in_gap: bool,
-    /// Descriptors that match, of the zones before `next`.
+    /// Matching descriptors of zones before `next`.
     matched: u64,
 }
 
@@ -29,7 +30,7 @@ const HEADER: usize = size_of::<ReportHeader>();
 const DESCRIPTOR: usize = size_of::<ReportedZone>();
 
 impl ReportWork {
-    /// A report from the zone of `sector` on.
+    /// Starts a report at the zone of `sector`.
     pub(crate) fn new(
         disk: &Disk,
         sector: Sector,
@@ -62,17 +63,17 @@ impl ReportWork {
         Next::End(Ok(end.min(self.room.into()) as u32))
     }
 
-    /// Descriptors that fit as a whole.
+    /// Number of whole descriptors that fit.
     fn fits(&self) -> u64 {
         (self.room as usize).saturating_sub(HEADER) as u64 / DESCRIPTOR as u64
     }
 
-    /// Whether all that is put down is put down. A descriptor in part counts as memory to be filled.
+    /// True if the buffer is full. A final partial descriptor fills it, too.
     fn is_filled(&self) -> bool {
         HEADER as u64 + self.matched * DESCRIPTOR as u64 >= self.room.into()
     }
 
-    /// Zones of the next report to the volume: no more than the initiator takes, if all match.
+    /// Size of the next volume report: no more zones than fit, if all match.
     fn zones_wanted(&self) -> u32 {
         let left = (self.room as usize).saturating_sub(HEADER).div_ceil(DESCRIPTOR) as u64;
         let wanted = match self.filter {
@@ -82,7 +83,7 @@ impl ReportWork {
         wanted.min(REPORT_ZONES.into()) as u32
     }
 
-    /// Passes over zones of which the volume need not be asked.
+    /// Skips zones that need not be requested from the volume.
     fn skip_what_is_known(&mut self, disk: &Disk) {
         if self.is_partial && self.matched >= self.fits() || self.filter == ZoneFilter::WithProperties {
             self.next = self.zones;
@@ -93,7 +94,7 @@ impl ReportWork {
             let left = u64::from(self.zones - self.next);
             let sequential = self.zones - disk.geometry().conventional_zones().clamp(self.next, self.zones);
             let has_gaps = disk.has_gaps() && self.filter.has_gaps();
-            // The first zone may be passed over for its gap.
+            // The first zone itself may be skipped in favour of its gap.
             self.matched += left - u64::from(self.begins_in_gap);
             self.matched += if has_gaps { sequential.into() } else { 0 };
             self.next = self.zones;
@@ -105,7 +106,7 @@ impl ReportWork {
         let room = u64::from(self.room).saturating_sub(at);
         let mut bytes = Vec::new();
         for zone in zones {
-            // What a device says beyond its zones is not looked at.
+            // Ignore zones that the device reports beyond its end.
             if self.next >= self.zones || self.is_partial && self.matched >= self.fits() {
                 break;
             }

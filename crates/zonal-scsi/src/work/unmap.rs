@@ -1,4 +1,4 @@
-//! UNMAP: discards of conventional blocks, one after the other.
+//! UNMAP: discards of conventional blocks in sequence.
 
 use super::Next;
 use crate::status::Failure;
@@ -6,19 +6,19 @@ use std::collections::VecDeque;
 use zonal_core::{Sector, Sectors};
 use zonal_io::volume::{Completion, Request};
 
-/// Sectors of one discard at most: 1 GiB, so that the volume divides it over few zones.
+/// Maximum sectors of one discard: 1 GiB, so that the volume splits it over few zones.
 const PIECE_SECTORS: u64 = 1 << 21;
 
-/// See the module.
+/// Progress of an UNMAP.
 pub(crate) struct UnmapWork {
-    /// What is left of each range.
+    /// Remaining ranges.
     ranges: VecDeque<(Sector, u64)>,
-    /// Bytes of the initiator's list.
+    /// Length of the initiator's list in bytes.
     list_len: u32,
 }
 
 impl UnmapWork {
-    /// The ranges have sectors each, all of them in conventional zones.
+    /// Creates the work from non-empty ranges within conventional zones.
     pub(crate) fn new(ranges: Vec<(Sector, u64)>, list_len: u32) -> UnmapWork {
         UnmapWork { ranges: ranges.into(), list_len }
     }

@@ -1,7 +1,8 @@
-//! An action on one zone.
+//! Action on one zone.
 //!
-//! A device may go by another standard and refuse what a disk with zones passes over: to close an idle zone, to open a full one
-//! (ZBC 5.2, 5.7). Then the zone itself says what to answer.
+//! A device of another standard may refuse an action that a ZBC disk accepts without effect:
+//! closing an idle zone, or opening a full one (ZBC 5.2, 5.7). The condition of the zone then
+//! determines the answer.
 
 use super::{Next, op_of, zones_of};
 use crate::sense::SenseCode;
@@ -10,7 +11,7 @@ use crate::wire::ZoneAction;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneCondition, ZoneError};
 use zonal_io::volume::{Completion, Request};
 
-/// See the module.
+/// Progress of an action on one zone.
 pub(crate) struct ZoneWork {
     action: ZoneAction,
     start: Sector,
@@ -20,12 +21,12 @@ pub(crate) struct ZoneWork {
 enum ZoneWorkStage {
     Beginning,
     Acting,
-    /// The device has refused the action, and is asked for the zone.
+    /// The device refused the action; waiting for a report of the zone.
     Asking,
 }
 
 impl ZoneWork {
-    /// The zone that starts at `start` is sequential.
+    /// Creates the work for the sequential zone at `start`.
     pub(crate) fn new(action: ZoneAction, start: Sector) -> ZoneWork {
         ZoneWork { action, start, stage: ZoneWorkStage::Beginning }
     }
@@ -56,12 +57,12 @@ impl ZoneWork {
     }
 }
 
-/// Whether the zone's condition does not allow the action.
+/// True if the zone's condition does not permit the action.
 pub(super) fn is_refused_transition(error: &RequestError) -> bool {
     matches!(error, RequestError::Device(DeviceError::Zone(ZoneError::InvalidTransition)))
 }
 
-/// What a refused action answers, by the condition of its zone.
+/// Result of a refused action, given the condition of its zone.
 fn verdict(action: ZoneAction, condition: ZoneCondition) -> Result<u32, Failure> {
     match (condition, action) {
         (ZoneCondition::ReadOnly, _) => Err(SenseCode::ZONE_IS_READ_ONLY.into()),
