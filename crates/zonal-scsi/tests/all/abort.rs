@@ -1,4 +1,4 @@
-//! Tasks that are cancelled are answered once, and leave nothing.
+//! Cancelled tasks are answered once and leave nothing behind.
 
 use crate::rig::{DRIVE_4K, Rig, filled, memory};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use zonal_scsi::queue::TASKS_MAX;
 use zonal_scsi::wire::*;
 use zonal_scsi::{Task, status};
 
-/// Statuses by tags, once all tasks have ended.
+/// Statuses by tag, once all tasks have completed.
 fn statuses(rig: &mut Rig) -> BTreeMap<u64, u8> {
     let mut statuses = BTreeMap::new();
     while rig.queue.in_flight() > 0 || rig.queue.has_news() {
@@ -29,7 +29,7 @@ fn submit_writes(rig: &mut Rig, zone: u64, count: u64) {
 fn write_that_waits_is_aborted_and_those_before_it_are_not() {
     let mut rig = Rig::new(DRIVE_4K);
     submit_writes(&mut rig, 7, 3);
-    // The first is at the device, the others wait for it.
+    // The first is at the device, and the others wait for it.
     assert!(rig.queue.cancel(rig.now, 2));
     assert!(!rig.queue.cancel(rig.now, 99));
     let statuses = statuses(&mut rig);
@@ -38,7 +38,7 @@ fn write_that_waits_is_aborted_and_those_before_it_are_not() {
     assert_eq!(rig.report(start, 0).1[0].write_pointer, start + 2);
     assert!(!rig.queue.cancel(rig.now, 2), "an answered task is not there");
     rig.must_write(start + 2, 1, 9);
-    // Later tasks that wait are not cancelled with it.
+    // Later waiting tasks are not cancelled.
     submit_writes(&mut rig, 8, 5);
     assert!(self::statuses(&mut rig).values().all(|status| *status == status::GOOD));
 }
@@ -64,7 +64,7 @@ fn command_of_several_steps_stops_after_the_present_one() {
     assert_eq!(rig.report(start, 0).1[0].write_pointer, start + 64);
 }
 
-/// The comparison comes first, and would be followed by the write: what the zone holds differs.
+/// The zone has other contents, so the comparison would be followed by the write.
 #[test]
 fn write_that_is_aborted_while_it_is_compared_gives_its_memory_back() {
     let mut rig = Rig::new(DRIVE_4K);

@@ -1,8 +1,8 @@
-//! Bytes of answers as they were recorded: the places of all fields in commands, in pages and in sense data.
+//! Recorded bytes of answers: layout of all fields in commands, pages and sense data.
 
 use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, cdb};
 
-/// A command in each line: a device, the descriptor, and the answer, which begins with its status.
+/// One command per line: device, descriptor, and answer starting with the status.
 const RECORDED: &str = include_str!("../data/answers.txt");
 
 fn hex(bytes: &[u8]) -> String {
@@ -27,7 +27,7 @@ fn answers_have_the_recorded_bytes() {
         let (_, rig) = rigs.iter_mut().find(|(name, _)| *name == device).unwrap();
         let mut reply = rig.ask(cdb(&bytes(command)), &[], 1024);
         if command.starts_with("1200") {
-            // The version of this crate.
+            // Mask the version of this crate.
             reply.data[32..36].fill(0);
         }
         let sense = reply.sense.map_or(String::new(), |sense| hex(&sense.emit_fixed()));

@@ -1,4 +1,5 @@
-//! Any descriptors with any memory: each task is answered once, and memory beyond the answer's length is as it was.
+//! Arbitrary descriptors with arbitrary memory: each task is answered once, and memory beyond the
+//! answer's length is unchanged.
 
 mod cases;
 
@@ -8,15 +9,15 @@ use proptest::prelude::*;
 use zonal_scsi::Cdb;
 use zonal_scsi::wire::{UnmapList, UnmapRange};
 
-/// Operation codes that are there, and some that are not.
+/// Supported operation codes, and some unsupported ones.
 const CODES: [u8; 32] = [
     0x00, 0x03, 0x12, 0x15, 0x1A, 0x1B, 0x1E, 0x25, 0x28, 0x2A, 0x2F, 0x35, 0x41, 0x42, 0x4D, 0x55, 0x5A,
     0x88, 0x8A, 0x8F, 0x91, 0x93, 0x94, 0x95, 0x9E, 0xA0, 0xA3, 0xA8, 0xAA, 0xAF, 0x08, 0x7F,
 ];
 
-/// Descriptors whose fields are near to what they may be, so that many are carried out.
+/// Descriptors with mostly valid fields, so that many are executed.
 fn likely() -> impl Strategy<Value = Cdb> {
-    // Blocks of a zone, of both block sizes.
+    // Blocks per zone, for both block sizes.
     let lba = (0..17u64, prop::sample::select(&[256u64, 2048][..]), 0..3u64);
     let count = prop_oneof![4 => 0..6u32, 1 => 0..40u32];
     let bits = prop_oneof![3 => Just([0u8, 0]), 1 => any::<[u8; 2]>()];
@@ -36,7 +37,7 @@ fn likely() -> impl Strategy<Value = Cdb> {
                 cdb[10..14].copy_from_slice(&count.to_be_bytes());
                 match code {
                     0x94 => (cdb[1], cdb[14]) = (small, one & 1),
-                    // More than a descriptor.
+                    // More than one descriptor.
                     0x95 => (cdb[12], cdb[14]) = (small, last & 0x87),
                     0x9E => {
                         cdb[1] = 0x10;

@@ -1,4 +1,4 @@
-//! What the disk says of itself.
+//! Identification of the disk.
 
 use crate::rig::{DRIVE, DRIVE_4K, GAPS, IDENTITY, Rig, cdb, filled, memory, parse, volume};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn inquiry_names_a_host_managed_disk() {
     assert_eq!(&inquiry.vendor, b"ZONAL   ");
     assert_eq!(usize::from(inquiry.len) + 5, data.len());
     assert_eq!(inquiry.standards[3], 0x0620);
-    // 36 bytes are what many initiators ask for first.
+    // Many initiators request 36 bytes first.
     assert_eq!(rig.data(cdb_of(&Inquiry { len: 36.into(), ..Inquiry::default() }), 255), data[..36]);
 }
 
@@ -68,7 +68,7 @@ fn names_follow_from_the_identity_alone() {
 fn limits_are_those_of_the_device() {
     let mut rig = Rig::new(DRIVE_4K);
     let limits = parse::<BlockLimits>(&page(&mut rig, vpd::BLOCK_LIMITS));
-    // 1 MiB a command and a zone, four conventional zones.
+    // 1 MiB per command and per zone, four conventional zones.
     assert_eq!(
         (limits.transfer_max.get(), limits.transfer_best.get(), limits.write_same_max.get()),
         (8192, 256, 256)
@@ -117,7 +117,7 @@ fn capacity_is_the_whole_disk_in_both_forms() {
     }
 }
 
-/// 3 TiB of blocks of 512 bytes do not fit 32 bits.
+/// 3 TiB in blocks of 512 bytes exceed 32 bits.
 #[test]
 fn capacity_beyond_32_bits_refers_to_the_longer_command() {
     let mut rig = Rig::new("null:size=3T,zone_size=256M");
@@ -213,7 +213,7 @@ fn mode_select_is_taken_if_it_changes_nothing() {
     reply.good();
     assert_eq!(reply.transferred as usize, list.len());
     rig.ask(select(0), &[], 0).good();
-    // The cache is switched on.
+    // Enable the cache.
     list[14] |= 4;
     let reply = rig.ask(select(list.len() as u8), &list, 0);
     reply.fails_with(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST);
@@ -222,7 +222,7 @@ fn mode_select_is_taken_if_it_changes_nothing() {
     rig.ask(select(list.len() as u8 - 1), &list, 0).fails_with(SenseCode::PARAMETER_LIST_LENGTH_ERROR);
     rig.ask(select(2), &list, 0).fails_with(SenseCode::PARAMETER_LIST_LENGTH_ERROR);
     rig.ask(select(list.len() as u8), &list[..5], 0).fails_with(SenseCode::DATA_PHASE_ERROR);
-    // Other blocks.
+    // Different block size.
     list[10] = 16;
     rig.ask(select(list.len() as u8), &list, 0).fails_with(SenseCode::INVALID_FIELD_IN_PARAMETER_LIST);
     let saving = ModeSelect6 { flags: bits::PF | bits::SP, ..ModeSelect6::default() };
@@ -250,7 +250,7 @@ fn log_pages_are_all_that_the_list_of_pages_has() {
     rig.ask(ask(0x2F, 1), &[], 255).is_wrong_at(3);
 }
 
-/// A device of conventional zones alone, as a range of a drive can be.
+/// Device with conventional zones only, such as a range of a drive.
 struct Conventional(Arc<dyn Device>, DeviceInfo);
 
 impl Wrapper for Conventional {
@@ -273,7 +273,7 @@ fn device_without_sequential_zones_is_no_disk() {
     assert!(disk.is_err_and(|error| error.to_string().contains("sequential")));
 }
 
-/// Two tasks of one number are two tasks.
+/// Tasks with equal tags are independent.
 #[test]
 fn tags_need_not_differ() {
     let mut rig = Rig::new(DRIVE);

@@ -1,4 +1,4 @@
-//! The disk as an initiator sees it: commands in, answers out, over emulated drives.
+//! The disk from an initiator's view: commands in, answers out, over emulated drives.
 
 mod abort;
 mod answers;

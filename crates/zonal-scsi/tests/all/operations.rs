@@ -1,4 +1,4 @@
-//! REPORT SUPPORTED OPERATION CODES, beside what the disk takes.
+//! REPORT SUPPORTED OPERATION CODES, compared with the disk's behaviour.
 
 use crate::rig::{DRIVE, GAPS, Rig, cdb, parse};
 use zerocopy::big_endian::U16;
@@ -15,7 +15,8 @@ fn entries(rig: &mut Rig, has_timeouts: bool) -> Vec<OperationEntry> {
     data[4..].chunks_exact(size).map(parse).collect()
 }
 
-/// Every operation code with every service action: those of the report are not refused as unknown, and all others are.
+/// Every operation code with every service action: reported ones are not refused as unknown, and
+/// all others are.
 #[test]
 fn report_has_exactly_what_is_dispatched() {
     for device in [DRIVE, GAPS] {
@@ -27,7 +28,7 @@ fn report_has_exactly_what_is_dispatched() {
                 let has_code = of_code.peek().is_some();
                 let is_there = of_code
                     .any(|entry| entry.flags & OperationEntry::SERVACTV == 0 || entry.action == action);
-                // Unit 0 and no other field: whatever is wrong of it, it is not the operation.
+                // Unit 0 and no other fields: a supported operation may fail, but not as unknown.
                 let reply = rig.ask(cdb(&[opcode, action as u8]), &[], 0);
                 let code = reply.sense.map(|sense| (sense.asc, sense.field.map(|field| field.byte)));
                 if !has_code {
@@ -42,7 +43,8 @@ fn report_has_exactly_what_is_dispatched() {
     }
 }
 
-/// A bit that the usage data have is taken, or is wrong for its value; any other bit is refused where it stands.
+/// A bit in the usage data is accepted or has an invalid value; any other bit is refused with a
+/// pointer to it.
 #[test]
 fn bits_outside_the_usage_data_are_refused_where_they_stand() {
     let mut rig = Rig::new(DRIVE);

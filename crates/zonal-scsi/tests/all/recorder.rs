@@ -1,4 +1,5 @@
-//! What reaches the device, for what an initiator cannot see: flushes, durable writes, and commands that are not sent.
+//! Commands at the device, for behaviour invisible to an initiator: flushes, durable writes, and
+//! commands that are not sent.
 
 use crate::rig::{DRIVE, Rig, parse};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use zonal_io::registry::Registry;
 use zonal_scsi::sense::SenseCode;
 use zonal_scsi::wire::*;
 
-/// A device that passes for one with a volatile cache, and notes its commands. A flush it answers itself.
+/// Device that claims a volatile cache and records its commands. It completes flushes itself.
 struct Recorder {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
@@ -39,7 +40,7 @@ impl Wrapper for Recorder {
     }
 }
 
-/// A rig over `drive`, and what its device sees.
+/// Rig over `drive`, and the commands recorded by its device.
 struct Recorded {
     rig: Rig,
     seen: Arc<Mutex<Vec<(Op, bool, u32)>>>,
@@ -55,7 +56,7 @@ impl Recorded {
         Recorded { rig, seen }
     }
 
-    /// What the device has seen since the last call.
+    /// Commands recorded since the last call.
     fn take(&self) -> Vec<(Op, bool, u32)> {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
@@ -99,7 +100,7 @@ fn reset_of_all_zones_is_one_command() {
     assert_eq!(recorded.rig.condition(6), ZoneCondition::Empty);
 }
 
-/// A range longer than one piece, all of it discarded.
+/// A range longer than one piece is discarded completely.
 #[test]
 fn unmap_of_a_long_range_discards_all_of_it() {
     let mut recorded = Recorded::new("null:size=8G,zone_size=256M,zone_nr_conv=12");
@@ -111,7 +112,7 @@ fn unmap_of_a_long_range_discards_all_of_it() {
     assert_eq!(seen.iter().map(|(.., sectors)| u64::from(*sectors)).sum::<u64>(), (5 << 20) + 7);
 }
 
-/// Four are open, five are closed, and eight may be open: none is tried.
+/// Four zones are open, five are closed, and eight may be open: none is tried.
 #[test]
 fn opening_of_too_many_zones_tries_none() {
     let mut recorded = Recorded::new(DRIVE);
@@ -129,7 +130,7 @@ fn opening_of_too_many_zones_tries_none() {
     assert!(!seen.is_empty() && seen.iter().all(|(op, ..)| *op == Op::Report), "{seen:?}");
 }
 
-/// A protected or wrong command reaches no device.
+/// Write-protected or invalid commands do not reach the device.
 #[test]
 fn refused_commands_reach_no_device() {
     let mut recorded = Recorded::new(DRIVE);

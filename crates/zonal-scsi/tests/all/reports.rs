@@ -1,4 +1,4 @@
-//! REPORT ZONES, beside what the device says of its zones.
+//! REPORT ZONES, compared with the zones of the device.
 
 use crate::rig::{DRIVE, DRIVE_4K, GAPS, Rig, UNTOUCHED, parse, report_zones};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use zonal_io::volume;
 use zonal_scsi::sense::SenseCode;
 use zonal_scsi::wire::*;
 
-/// A drive with zones in all conditions.
+/// Drive with zones in all conditions.
 fn mixed(device: &str) -> Rig {
     let mut rig = Rig::new(device);
     let zone = rig.zone_blocks();
@@ -23,7 +23,7 @@ fn mixed(device: &str) -> Rig {
     rig
 }
 
-/// What the report has to have, from what the device says, in the plainest way.
+/// Expected report, derived from the device's zones in the simplest way.
 fn expected(rig: &Rig, lba: u64, option: u8) -> Vec<ReportedZone> {
     let block = u64::from(rig.disk.block_len() / 512);
     let zones = volume::report(&**rig.disk.volume().device(), Sector(0), u32::MAX).unwrap();
@@ -80,7 +80,7 @@ fn every_option_reports_the_zones_that_it_names() {
     }
 }
 
-/// Zones and gaps lie one after the other, as Linux demands, and begin at multiples of the granularity.
+/// Zones and gaps are contiguous, as Linux requires, and start at multiples of the granularity.
 #[test]
 fn zones_and_gaps_cover_the_disk() {
     for device in [DRIVE, GAPS, "null:size=10M,zone_size=4M"] {
@@ -147,7 +147,7 @@ fn header_alone_counts_from_the_gap_that_has_the_block() {
     }
 }
 
-/// Reports of more than one piece, of a drive like the largest ones.
+/// Reports of more than one piece, on a drive like the largest ones.
 #[test]
 fn drive_of_a_hundred_thousand_zones_is_reported_in_pieces() {
     let mut rig = Rig::new("null:size=100000M,zone_size=1M");
@@ -164,7 +164,8 @@ fn drive_of_a_hundred_thousand_zones_is_reported_in_pieces() {
 }
 
 proptest! {
-    /// Any lengths: what fits is there and right, what does not is untouched, and the count is that of the option.
+    /// Arbitrary lengths: descriptors that fit are correct, the rest of the buffer is unchanged,
+    /// and the count follows the option.
     #[test]
     fn report_of_any_length_is_the_beginning_of_the_whole(
         has_gaps: bool, first in 0..16u64, offset in 0..2048u64, option in 0..OPTIONS.len(),

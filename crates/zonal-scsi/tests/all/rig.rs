@@ -1,4 +1,4 @@
-//! An initiator of one queue, which waits for each answer.
+//! Initiator with one queue that waits for each answer.
 
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -15,34 +15,34 @@ use zonal_scsi::{Answer, Cdb, Disk, DiskOptions, Task, TaskQueue, status};
 
 pub const IDENTITY: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// A drive with both kinds of zones and a limit: 64 zones of 1 MiB.
+/// Drive with both kinds of zones and a limit: 64 zones of 1 MiB.
 pub const DRIVE: &str = "ram:size=64M,zone_size=1M,zone_nr_conv=4,zone_max_open=8";
 
-/// The same with blocks of 4 KiB, whose answers come with polls.
+/// [`DRIVE`] with blocks of 4 KiB, completing when polled.
 pub const DRIVE_4K: &str =
     "ram:size=64M,zone_size=1M,zone_nr_conv=4,zone_max_open=8,blocksize=4096,complete=poll";
 
-/// Zones of which a quarter is a gap, and no conventional ones.
+/// Drive without conventional zones, with a gap of a quarter of each zone.
 pub const GAPS: &str = "ram:size=16M,zone_size=1M,zone_capacity=768K";
 
-/// An initiator. See the module.
+/// Initiator.
 pub struct Rig {
     pub disk: Arc<Disk>,
     pub queue: TaskQueue,
     pub now: Nanos,
 }
 
-/// What a command has come to.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u8,
     pub sense: Option<SenseData>,
     pub transferred: u32,
-    /// All of the memory for data to the initiator.
+    /// Whole buffer for data to the initiator.
     pub data: Vec<u8>,
 }
 
-/// Byte that memory is filled with before a command.
+/// Byte that buffers are filled with before a command.
 pub const UNTOUCHED: u8 = 0xEE;
 
 pub fn volume(device: &str) -> Arc<Volume> {
@@ -59,7 +59,7 @@ pub fn cdb(bytes: &[u8]) -> Cdb {
     cdb
 }
 
-/// The structure at the beginning of `bytes`.
+/// Structure at the start of `bytes`.
 pub fn parse<T: FromBytes>(bytes: &[u8]) -> T {
     T::read_from_prefix(bytes).unwrap().0
 }
@@ -68,7 +68,7 @@ pub fn report_zones(lba: u64, len: u32, options: u8) -> Cdb {
     cdb_of(&ReportZones { lba: lba.into(), len: len.into(), options, ..ReportZones::default() })
 }
 
-/// Memory of `len` bytes in three pieces.
+/// Buffer of `len` bytes in three pieces.
 pub fn memory(len: usize) -> IoBufs {
     let first = len / 3;
     let pieces = [first, 0, len - first].map(|len| {
@@ -106,7 +106,7 @@ impl Rig {
         self.queue.submit(self.now, Task { tag, lun: 0, cdb, data_out, data_in });
     }
 
-    /// Polls until there is an answer. The bound is far beyond what a command takes.
+    /// Polls until there is an answer. The limit is far beyond the need of any command.
     pub fn wait(&mut self) -> Answer {
         for _ in 0..100_000 {
             self.disk.volume().poll(self.now);
@@ -133,7 +133,7 @@ impl Rig {
         self.ask_lun(0, cdb, out, len)
     }
 
-    /// The data of a command that succeeds.
+    /// Data of a command that has to succeed.
     pub fn data(&mut self, cdb: Cdb, len: usize) -> Vec<u8> {
         let reply = self.ask(cdb, &[], len);
         assert_eq!(reply.status, status::GOOD, "{cdb:02x?} {:?}", reply.sense);
@@ -166,9 +166,9 @@ impl Rig {
         self.ask(ZoneOut { action, lba: 0, is_all: true }.emit(), &[], 0)
     }
 
-    /// A report whose zones all fit.
+    /// Report with room for all zones.
     pub fn report(&mut self, lba: u64, option: u8) -> (ReportHeader, Vec<ReportedZone>) {
-        // A header, all zones with a gap after each, and room that stays as it was.
+        // A header, a gap after each zone, and room that must stay unchanged.
         let len = 64 * (2 * self.disk.volume().info().geometry.zones() + 2);
         let data = self.data(report_zones(lba, len, option), len as usize);
         let header = parse::<ReportHeader>(&data);
@@ -177,7 +177,7 @@ impl Rig {
         (header, zones)
     }
 
-    /// Blocks of a zone.
+    /// Blocks per zone.
     pub fn zone_blocks(&self) -> u64 {
         self.disk.volume().info().geometry.zone_size().0 * 512 / u64::from(self.disk.block_len())
     }
@@ -187,7 +187,7 @@ impl Rig {
         ZoneCondition::from_code(self.report(lba, 0).1[0].condition >> 4).unwrap()
     }
 
-    /// The drive itself turns a zone into this.
+    /// Changes a zone's condition from the drive's side.
     pub fn set_zone(&mut self, zone: u32, to: ZoneSetting) {
         set_zones(&**self.disk.volume().device(), zone..=zone, to).unwrap();
         for _ in 0..100 {

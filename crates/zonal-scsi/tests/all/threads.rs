@@ -1,4 +1,4 @@
-//! Several queues of one disk, each on its own thread, which sleeps when it has nothing to do.
+//! Several queues of one disk, each on its own thread, which sleeps when idle.
 
 use crate::rig::{IDENTITY, filled, memory, volume};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use zonal_io::clock::Clock;
 use zonal_scsi::wire::{Read, Write, ZoneAction, ZoneOut};
 use zonal_scsi::{Answer, Cdb, Disk, DiskOptions, Task, TaskQueue, status};
 
-/// Longer than any command takes: a thread that sleeps so long has lost a wake-up, which the test shows by its time.
+/// Far longer than any command: a lost wake-up makes the test exceed its time.
 const SLEEP: Duration = Duration::from_secs(60);
 
 const BLOCKS: u64 = 64;
@@ -24,7 +24,7 @@ impl Thread {
         self.queue.submit(self.clock.now(), Task { tag, lun: 0, cdb, data_out, data_in });
     }
 
-    /// As a driver does it: poll, take, sleep.
+    /// Driver loop: poll, take, sleep.
     fn wait(&mut self) -> Answer {
         let volume = self.queue.disk().volume().clone();
         loop {
@@ -41,7 +41,7 @@ impl Thread {
     }
 }
 
-/// Writes, reads and resets a zone a few times.
+/// Writes, reads and resets a zone several times.
 fn work(disk: Arc<Disk>, zone: u64) {
     let mut thread = Thread { queue: TaskQueue::new(disk), clock: Clock::start() };
     let start = zone * 256;

@@ -10,7 +10,7 @@ use zonal_scsi::sense::SenseCode;
 use zonal_scsi::wire::*;
 use zonal_scsi::{Task, status};
 
-/// Blocks whose bytes differ.
+/// Blocks with different contents.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n / 512 * 7 + n) as u8).collect()
 }
@@ -105,9 +105,9 @@ fn writes_that_leave_their_zone_are_refused_as_a_whole() {
     rig.must_write(5 * zone, 2047, 0x11);
     rig.write(6 * zone - 1, &[0; 1024]).fails_with(SenseCode::WRITE_BOUNDARY_VIOLATION);
     assert_eq!(rig.report(5 * zone, 0).1[0].write_pointer, 6 * zone - 1);
-    // From one conventional zone to the next is no boundary.
+    // Conventional zones may be crossed.
     rig.write(zone - 1, &[0x33; 1024]).good();
-    // Reads go over all zones, and beyond pointers.
+    // Reads may cross all zones and extend beyond write pointers.
     assert_eq!(rig.read(4 * zone - 1, 2), [0; 1024]);
 }
 
@@ -134,7 +134,7 @@ fn blocks_beyond_the_disk_are_out_of_range() {
 #[test]
 fn gaps_are_not_read_and_not_written() {
     let mut rig = Rig::new(GAPS);
-    // Zones of 2048 blocks, of which 1536 can be written.
+    // Zones of 2048 blocks with a capacity of 1536.
     for (lba, blocks) in [(1536, 1), (1535, 2), (2047, 1), (0, 2048), (1000, 2000), (3000, 600)] {
         let read = rig.ask(Read { lba, blocks, fua: false }.emit(), &[], 1 << 20);
         read.fails_with(SenseCode::ATTEMPT_TO_ACCESS_GAP_ZONE);
@@ -194,7 +194,7 @@ fn write_same_fills_zeroes_and_patterns_in_both_kinds_of_zones() {
         let zone = rig.zone_blocks();
         for start in [zone, 6 * zone] {
             let one = pattern(block);
-            // A whole zone: several pieces.
+            // A whole zone in several pieces.
             let same = WriteSame { lba: start, blocks: zone as u32, is_unmap: false, has_data: true };
             let reply = rig.ask(same.emit(), &one, 0);
             reply.good();
@@ -277,7 +277,7 @@ fn unmap_lists_that_are_wrong_change_nothing() {
     let list = UnmapList { ranges: vec![one] }.emit();
     rig.ask(unmap(&list), &list[..23], 0).fails_with(SenseCode::DATA_PHASE_ERROR);
     rig.ask(unmap(&list[..7]), &list[..7], 0).fails_with(SenseCode::PARAMETER_LIST_LENGTH_ERROR);
-    // A range that is cut short is left out.
+    // A truncated range is ignored.
     rig.ask(unmap(&list[..23]), &list[..23], 0).good();
     rig.ask(unmap(&[]), &[], 0).good();
     assert_eq!(rig.read(0, 1), [0x11; 512]);
@@ -290,7 +290,7 @@ fn caches_are_synchronized_in_both_forms() {
     rig.ask(SynchronizeCache { lba: 1, blocks: 8, is_immediate: false }.emit(), &[], 0).good();
 }
 
-/// Writes of one zone that are all under way at once.
+/// Writes of one zone, all in flight at once.
 #[test]
 fn writes_in_order_on_one_queue_need_wait_for_none() {
     let mut rig = Rig::new(DRIVE_4K);
@@ -322,14 +322,14 @@ fn medium_that_fails_is_told_as_such() {
     rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::RECORDED_ENTITY_NOT_FOUND);
 }
 
-/// A rig whose drive is busy whenever it gets a command `op`, after `taken` of them.
+/// Rig with a drive that is busy for each command `op` after the first `taken`.
 fn rig_of_a_busy_drive(device: &str, op: Op, taken: u32) -> Rig {
     let rule = Rule::new(Effect::Refuse(DeviceError::Busy)).on(Ops::of(&[op])).after(taken.into());
     let plan = Plan { rules: vec![rule], ..Plan::default() };
     Rig::over(Arc::new(Fault::new(Registry::default().open(device).unwrap(), plan)))
 }
 
-/// What was not carried out may be sent again.
+/// Commands that were not executed may be retried.
 #[test]
 fn device_that_stays_busy_is_told_as_such() {
     let mut rig = rig_of_a_busy_drive(DRIVE, Op::Read, 0);
@@ -337,7 +337,7 @@ fn device_that_stays_busy_is_told_as_such() {
     assert_eq!((reply.status, reply.transferred), (status::BUSY, 0));
 }
 
-/// What was carried out in part may not: it would begin below its zone's pointer.
+/// A partly executed command must not be retried, as it would start below the write pointer.
 #[test]
 fn device_that_stays_busy_after_a_part_is_told_as_failed() {
     let mut rig = rig_of_a_busy_drive(DRIVE, Op::Write, 1);
@@ -346,7 +346,7 @@ fn device_that_stays_busy_after_a_part_is_told_as_failed() {
     rig.ask(same.emit(), &[1; 512], 0).fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
 }
 
-/// A part that a killed process has carried out counts as well.
+/// A part executed by a killed process counts as well.
 #[test]
 fn device_that_is_busy_for_the_rest_of_what_is_left_is_told_as_failed() {
     let mut rig = rig_of_a_busy_drive(DRIVE_4K, Op::Write, 1);
@@ -360,7 +360,7 @@ fn device_that_is_busy_for_the_rest_of_what_is_left_is_told_as_failed() {
         .fails_with(SenseCode::INTERNAL_TARGET_FAILURE);
 }
 
-/// What a killed process had written of a write, in blocks, and what the next one gets again.
+/// Writes `written` blocks as a killed process would have, then submits the write again.
 fn written_again(device: &str, written: u32, lba: u64, data: &[u8], fua: bool) -> (Rig, Reply) {
     let mut rig = Rig::new(device);
     let block = rig.disk.block_len() as usize;
@@ -381,7 +381,7 @@ fn write_that_is_left_of_a_killed_process_is_completed() {
     for device in [DRIVE, DRIVE_4K] {
         let block = Rig::new(device).disk.block_len() as usize;
         let data = pattern(4 * block);
-        // Nothing of it, a part of it, and all of it had been written.
+        // None, some, or all of it was written before.
         for written in 1..=4 {
             for fua in [false, true] {
                 let (mut rig, reply) = written_again(device, written, 1, &data[block..], fua);
@@ -404,14 +404,14 @@ fn write_that_differs_from_what_its_zone_holds_is_refused_again() {
     reply.fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
     let zone = rig.disk.blocks() / 64;
     assert_eq!(rig.read(5 * zone, 2), pattern(2 * block));
-    // Without the reason to compare, what is the same is refused as well.
+    // Without `submit_again`, matching data is refused as well.
     rig.write(5 * zone, &pattern(block)).fails_with(SenseCode::UNALIGNED_WRITE_COMMAND);
 }
 
 #[test]
 fn write_same_that_is_left_of_a_killed_process_is_completed() {
     for (byte, has_data) in [(7, true), (0, true), (0, false)] {
-        // Nothing of it, a part of it, all of it, and more than a piece of it had been written.
+        // None, some, all, or more than one piece of it was written before.
         for written in [0, 1, 3, 100, 200] {
             let mut rig = Rig::new(DRIVE_4K);
             let lba = 5 * rig.zone_blocks();
@@ -445,7 +445,7 @@ fn write_same_that_differs_from_what_its_zone_holds_is_refused_again() {
     assert_eq!(rig.report(lba, 0).1[0].write_pointer, lba + 2);
 }
 
-/// Linux sends what a file system appends in commands that are longer than the disk's longest.
+/// A zone append of a Linux file system may be longer than the command limit of the disk.
 #[test]
 fn transfer_that_is_longer_than_the_drives_commands_is_moved_whole() {
     let mut rig = Rig::new("ram:size=64M,zone_size=8M,blocksize=4096,complete=poll");

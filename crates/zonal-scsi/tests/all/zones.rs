@@ -1,4 +1,4 @@
-//! Actions on zones, beside the zones' true states.
+//! Zone actions, compared with the zone states of the device.
 
 use crate::rig::{DRIVE, DRIVE_4K, Rig};
 use zonal_core::ZoneCondition::{self, *};
@@ -8,7 +8,7 @@ use zonal_scsi::wire::{ReportedZone, WriteSame, ZoneAction, ZoneOut};
 
 const ACTIONS: [ZoneAction; 4] = ZoneAction::ALL;
 
-/// Brings a fresh zone into a condition that commands can bring it into.
+/// Brings a fresh zone into a condition reachable by commands.
 fn bring(rig: &mut Rig, zone: u64, condition: ZoneCondition) {
     let lba = zone * rig.zone_blocks();
     match condition {
@@ -25,7 +25,7 @@ fn bring(rig: &mut Rig, zone: u64, condition: ZoneCondition) {
     assert_eq!(rig.condition(zone), condition);
 }
 
-/// ZBC 4.4.3: which action leads where. A device of either standard behaves alike.
+/// ZBC 4.4.3: resulting condition of each action. Devices of either standard behave alike.
 #[test]
 fn actions_lead_where_the_standard_says() {
     let table = [
@@ -78,7 +78,7 @@ fn zones_that_are_read_only_or_offline_say_so() {
     let read = zonal_scsi::wire::Read { lba: 7 * zone, blocks: 1, fua: false };
     rig.ask(read.emit(), &[], 512).fails_with(SenseCode::ZONE_IS_OFFLINE);
     assert_eq!(rig.read(6 * zone, 1), [0x11; 512]);
-    // All zones: these two are passed over.
+    // Actions on all zones skip these two.
     for action in ACTIONS {
         rig.act_on_all(action).good();
     }
@@ -90,7 +90,7 @@ fn conditions(rig: &mut Rig) -> Vec<ZoneCondition> {
     zones.iter().map(|zone| ZoneCondition::from_code(zone.condition >> 4).unwrap()).collect()
 }
 
-/// Zones 5 to 9 in each condition.
+/// Brings zones 5 to 9 into one condition each.
 fn bring_all(rig: &mut Rig) {
     for (zone, condition) in (5..).zip([Empty, ImpOpen, ExpOpen, Closed, Full]) {
         bring(rig, zone, condition);
@@ -118,7 +118,7 @@ fn actions_on_all_zones_concern_those_that_the_standard_says() {
     }
 }
 
-/// A device of the other standard has such a zone closed, with the resources of an active one.
+/// A device of the other standard has such a zone closed, using an active zone resource.
 #[test]
 fn zone_that_is_closed_without_a_written_block_is_empty() {
     for device in [format!("{DRIVE},personality=zbc"), DRIVE.to_owned(), DRIVE_4K.to_owned()] {
@@ -130,7 +130,7 @@ fn zone_that_is_closed_without_a_written_block_is_empty() {
         }
         assert_eq!(rig.report(0, 4).1, [], "{device}: none is closed");
         assert_eq!(rig.report(10 * zone, 1).1.len(), 54, "{device}: all are empty");
-        // More are opened and closed than may be open. None of them is opened again, and none is finished.
+        // More zones are opened and closed than may be open. None is opened again or finished.
         rig.act_on_all(ZoneAction::Open).good();
         rig.act_on_all(ZoneAction::Finish).good();
         assert!(conditions(&mut rig)[10..20].iter().all(|condition| *condition == Empty), "{device}");
@@ -163,7 +163,7 @@ fn opening_all_closed_zones_is_all_or_nothing() {
     assert!(conditions(&mut rig)[10..18].iter().all(|condition| *condition == ExpOpen));
 }
 
-/// The drive refuses some opens: what was opened before is closed again.
+/// The drive refuses some opens: the zones opened before are closed again.
 #[test]
 fn opening_that_fails_half_way_is_taken_back() {
     let mut has_failed = false;
@@ -190,7 +190,7 @@ fn opening_that_fails_half_way_is_taken_back() {
     assert!(has_failed, "no seed has an open that is refused");
 }
 
-/// All that may be open is open, in the last of three pieces, and a closed zone lies before it.
+/// All open zone resources are in use, in the last of three pieces, with a closed zone before it.
 #[test]
 fn finishing_all_zones_begins_with_open_ones() {
     let mut rig = Rig::new("null:size=10000M,zone_size=1M,zone_max_open=2,personality=zbc");
@@ -216,7 +216,7 @@ fn open_zones_are_limited_by_the_drive() {
     rig.write(20 * zone, &[0; 512]).good();
 }
 
-/// Two pieces of zones and a bit.
+/// A little more than two pieces of zones.
 #[test]
 fn actions_on_all_zones_reach_beyond_one_piece() {
     let mut rig = Rig::new("null:size=10000M,zone_size=1M");

@@ -1,30 +1,32 @@
-//! What has to hold of any tasks. The fuzzer's target `scsi_task` plays its own, and the test beside this module those of seeds.
+//! Invariants for arbitrary tasks. The fuzz target `scsi_task` runs its own, and the test next to
+//! this module runs seeded ones.
 
 use crate::rig::{Rig, UNTOUCHED, filled, memory, report_zones};
 use std::collections::BTreeMap;
 use zonal_scsi::wire::SenseData;
 use zonal_scsi::{Cdb, Task, status};
 
-/// A task, and what the initiator does after it.
+/// Task, and the initiator's actions after it.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub lun: u16,
     pub cdb: Cdb,
     /// Data from the initiator.
     pub out: Vec<u8>,
-    /// Bytes of memory for data to the initiator.
+    /// Buffer size for data to the initiator, in bytes.
     pub len: usize,
-    /// The tag of a task that is cancelled.
+    /// Tag of a task to cancel.
     pub cancels: Option<u64>,
     pub polls: bool,
 }
 
-/// Commands that move data to the initiator through the device: after a failure their memory may be anything.
+/// True for commands that read from the device into the initiator's memory, which is undefined
+/// after a failure.
 fn is_read(cdb: &Cdb) -> bool {
     matches!(cdb[0], 0x28 | 0x88 | 0xA8)
 }
 
-/// Plays these tasks on a drive of this name.
+/// Runs these tasks on the named drive.
 pub fn check(device: &str, all: &[Given]) {
     let mut rig = Rig::new(device);
     let mut answers = BTreeMap::new();
@@ -39,7 +41,7 @@ pub fn check(device: &str, all: &[Given]) {
             rig.queue.poll(rig.now);
         }
     }
-    // A command has at most 40 blocks, a list of four ranges, or all zones.
+    // A command has at most 40 blocks, four ranges, or all zones.
     let mut polls = 0;
     while answers.len() < all.len() {
         rig.disk.volume().poll(rig.now);
@@ -69,7 +71,7 @@ pub fn check(device: &str, all: &[Given]) {
             assert!(data_in[from..].iter().all(|byte| *byte == UNTOUCHED), "{given:?}");
         }
     }
-    // The disk still knows its zones.
+    // The disk still reports its zones.
     assert!(!rig.data(report_zones(0, 64, 0), 64).is_empty());
     assert!(!rig.report(0, 0).1.is_empty());
 }
