@@ -1,7 +1,8 @@
-//! Messages as a stream socket brings them: bytes with descriptors beside them.
+//! Messages from a stream socket, with their file descriptors.
 //!
-//! A message is a header and a payload, and its descriptors come with any of its bytes. No byte of the next message is read before a
-//! message is complete, so its descriptors cannot become another's.
+//! A message consists of a header and a payload; its descriptors may arrive with any of its bytes.
+//! No byte of the next message is read before a message is complete, so descriptors cannot be
+//! attributed to the wrong message.
 
 use crate::session::{Message, ProtocolError, Reply};
 use crate::wire::message::{DESCRIPTORS_MAX, HEADER_LEN, Header, PAYLOAD_MAX};
@@ -16,25 +17,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromBytes;
 
-/// Why no more can be read.
+/// Reason why a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionEnd {
-    /// The front end has closed it.
-    #[error("the front end has left")]
+    /// Closed by the front end.
+    #[error("front end disconnected")]
     Closed,
-    /// The front end does not keep to the protocol.
+    /// Protocol violation by the front end.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The front end has truncated a file of memory that it shares.
+    /// The front end truncated a file of shared memory.
     #[error("the front end has truncated the guest's memory while in use")]
     MemoryLost,
-    /// The operating system has lost it.
-    #[error("the connection is lost: {0}")]
+    /// Error of the operating system.
+    #[error("connection lost: {0}")]
     Lost(#[from] Errno),
 }
 
-/// Puts messages together.
+/// Assembles messages from pieces.
 #[derive(Default)]
 pub struct Assembler {
     bytes: Vec<u8>,
@@ -46,13 +47,14 @@ impl Assembler {
         Header::read_from_prefix(&self.bytes).ok().map(|(header, _)| header)
     }
 
-    /// How many bytes are missing from the part of the message that has begun. At least one.
+    /// Number of bytes missing from the header or payload in progress, at least one.
     pub fn wanted(&self) -> usize {
         let len = self.header().map_or(0, |header| (header.len.get() as usize).min(PAYLOAD_MAX));
         (HEADER_LEN + len).saturating_sub(self.bytes.len()).max(1)
     }
 
-    /// Takes what was read: no more than was [wanted](Assembler::wanted).
+    /// Adds bytes that were read, at most as many as [wanted](Assembler::wanted). Returns the
+    /// message once it is complete.
     ///
     /// # Errors
     /// [`ProtocolError`].
@@ -76,7 +78,7 @@ impl Assembler {
         Ok(Some(Message { request, flags: header.flags.get(), payload, descriptors }))
     }
 
-    /// Reads until a message is complete, or nothing is there to be read.
+    /// Reads until a message is complete or the socket has no more input.
     ///
     /// # Errors
     /// [`ConnectionEnd`].
@@ -94,7 +96,7 @@ impl Assembler {
     }
 }
 
-/// What the kernel has of a stream, at most as many bytes; `None` if it has nothing now.
+/// Reads available bytes into `bytes`; `None` if there are none at present.
 fn receive_some(
     socket: &UnixStream,
     bytes: &mut [u8],
@@ -123,7 +125,7 @@ fn receive_some(
     Ok(Some((received.bytes, descriptors)))
 }
 
-/// Sends what the kernel takes of a reply. Returns whether that was all.
+/// Sends as much of a reply as the kernel accepts. Returns true if that was all of it.
 ///
 /// # Errors
 /// [`ConnectionEnd::Lost`].

@@ -1,12 +1,14 @@
-//! One connection of a front end: messages in, changes of queues and answers out.
+//! Session of a front end: messages in, queue changes and replies out.
 //!
-//! Owns what the front end has said: features, memory, and the settings of each queue. Owns no socket and no ring. A message may ask
-//! queues to change ([`Change`]); the driver carries that out, waits until the queues confirm it, and then sends the answer.
-//! It takes no other message meanwhile, so a front end that has its answer can rely on the change.
+//! Owns the settings made by the front end: features, memory, and the parameters of each queue.
+//! Owns no socket and no ring. A message may result in queue changes ([`Change`]); the driver
+//! executes them, waits for the queues to confirm, and then sends the reply. It processes no other
+//! message meanwhile, so a front end with the reply can rely on the change.
 //!
-//! # Front ends that misbehave
-//! A message that has the wrong length, version or number of descriptors ends the connection ([`ProtocolError`]). A message that is
-//! understood and cannot be obeyed is answered with a failure if the front end waits for one, and otherwise ends the connection.
+//! # Misbehaving front ends
+//! A message of wrong length, version or number of descriptors ends the connection
+//! ([`ProtocolError`]). A valid message that cannot be obeyed is answered with a failure if the
+//! front end expects a reply, and otherwise ends the connection.
 
 mod files;
 mod settings;
@@ -25,98 +27,99 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Features of the device.
+/// Device features.
 pub const FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | PROTOCOL_FEATURES;
 
-/// Features that are not offered, and which a front end may set all the same: QEMU asks no back end about them. They say that there are
-/// events of a kind, which this device never sends, or that descriptors may divide a request anywhere, which it never minds.
+/// Features that are not offered but tolerated, because QEMU sets them without asking the back end.
+/// They stand for kinds of events, which this device never sends, or for arbitrary descriptor
+/// boundaries, which it always accepts.
 pub const FEATURES_TOLERATED: u64 = HOTPLUG | CHANGE | ANY_LAYOUT;
 
-/// Features of the protocol.
+/// Protocol features.
 pub const FEATURES_OF_PROTOCOL: u64 = MULTIPLE_QUEUES | REPLY_ACK | INFLIGHT_FILE | MEMORY_SLOTS;
 
-/// Why a connection ends.
+/// Reason for ending a connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The message is of another version.
-    #[error("a message with flags {0:#x}")]
+    /// Unsupported protocol version.
+    #[error("unsupported protocol version: message with flags {0:#x}")]
     Version(u32),
-    /// The payload is too long or too short.
-    #[error("message {request} with {len} bytes")]
+    /// Invalid length of the payload.
+    #[error("message {request}: invalid length of {len} bytes")]
     Length {
-        /// What it asks for.
+        /// Message type.
         request: u32,
-        /// Bytes of its payload.
+        /// Payload length in bytes.
         len: usize,
     },
-    /// It has too many or too few descriptors.
-    #[error("message {request} with {descriptors} descriptors")]
+    /// Wrong number of descriptors.
+    #[error("message {request}: unexpected number of descriptors: {descriptors}")]
     Descriptors {
-        /// What it asks for.
+        /// Message type.
         request: u32,
-        /// Descriptors that came with it.
+        /// Number of descriptors received.
         descriptors: usize,
     },
-    /// There is no such message.
-    #[error("message {0} is not known")]
+    /// Unknown message type.
+    #[error("unknown message {0}")]
     Unknown(u32),
-    /// There is no such queue.
-    #[error("queue {0} of {QUEUES_MAX}")]
+    /// Invalid queue number.
+    #[error("no queue {0}: a device has at most {QUEUES_MAX}")]
     Queue(u32),
-    /// A value that cannot be.
-    #[error("message {request} with the value {value:#x}")]
+    /// Invalid value.
+    #[error("message {request}: invalid value {value:#x}")]
     Value {
-        /// What it asks for.
+        /// Message type.
         request: u32,
-        /// The value.
+        /// Value.
         value: u64,
     },
-    /// The queue's addresses or its number of descriptors are missing.
-    #[error("queue {0} is started without its settings")]
+    /// The queue's addresses or its number of descriptors have not been set.
+    #[error("queue {0} started before its ring was configured")]
     NotSet(u16),
-    /// The memory cannot be used.
+    /// Unusable memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The operating system refuses.
-    #[error("the operating system refuses: {0}")]
+    /// Error of the operating system.
+    #[error("system call failed: {0}")]
     System(#[from] rustix::io::Errno),
 }
 
-/// A message of the front end.
+/// Message of the front end.
 #[derive(Debug)]
 pub struct Message {
-    /// What it asks for.
+    /// Message type.
     pub request: u32,
     /// [`NEED_REPLY`] and the version.
     pub flags: u32,
-    /// What follows the header.
+    /// Bytes after the header.
     pub payload: Vec<u8>,
-    /// Descriptors that came with it.
+    /// Descriptors received with it.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What is sent to the front end.
+/// Reply to the front end.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// The message.
+    /// Header and payload.
     pub bytes: Vec<u8>,
-    /// What goes with it.
+    /// Descriptor to send along.
     pub descriptor: Option<Arc<OwnedFd>>,
 }
 
-/// What a message leads to.
+/// Result of a message.
 #[derive(Default)]
 pub struct Outcome {
-    /// Changes of queues, in order.
+    /// Queue changes, in order.
     pub changes: Vec<(u16, Change)>,
-    /// What is sent once these are confirmed.
+    /// Reply to send once the changes are confirmed.
     pub reply: Option<Reply>,
-    /// The queue whose stop is awaited; then [`Session::stopped`] gives what is sent.
+    /// Queue to wait for until it stops; [`Session::stopped`] then returns the reply.
     pub awaits_base: Option<u16>,
 }
 
-/// What the front end has said.
+/// Settings made by a front end.
 #[derive(Default)]
 pub struct Session {
     features: u64,
@@ -127,10 +130,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a message.
+    /// Processes a message.
     ///
     /// # Errors
-    /// [`ProtocolError`]: the connection ends.
+    /// [`ProtocolError`]; the connection has to be closed.
     pub fn take(&mut self, mut message: Message) -> Result<Outcome, ProtocolError> {
         if message.flags & VERSION_BITS != VERSION {
             return Err(ProtocolError::Version(message.flags));
@@ -144,13 +147,13 @@ impl Session {
                 }
                 Ok(outcome)
             }
-            // A front end that waits hears of it, and may do without.
+            // A failure reported in a reply need not end the connection.
             Err(_) if acknowledges => Ok(Outcome { reply: Some(number(request, 1)), ..Outcome::default() }),
             Err(error) => Err(error),
         }
     }
 
-    /// What is sent when the queue has stopped that [`Outcome::awaits_base`] names.
+    /// Reply once the queue in [`Outcome::awaits_base`] has stopped.
     pub fn stopped(&mut self, queue: u16, base: u16) -> Reply {
         if let Some(settings) = self.queues.get_mut(&queue) {
             settings.base = base;
@@ -159,12 +162,12 @@ impl Session {
         answer(request::GET_BASE, payload.as_bytes())
     }
 
-    /// True once a file of the front end's was found to be truncated.
+    /// True if a file of the front end was found to be truncated.
     pub fn is_lost(&self) -> bool {
         self.memory.is_lost() || self.inflight.as_ref().is_some_and(InflightRegion::is_lost)
     }
 
-    /// The connection is over: which queues have to stop.
+    /// Ends the session. Returns stops for the started queues.
     pub fn close(&mut self) -> Vec<(u16, Change)> {
         let mut changes = Vec::new();
         for (queue, settings) in &mut self.queues {
@@ -255,7 +258,7 @@ impl Session {
     }
 }
 
-/// Descriptors of one message: a memory table's.
+/// Maximum descriptors of a message, as needed for a memory table.
 const DESCRIPTORS_MAX_OF_MESSAGE: usize = crate::wire::message::DESCRIPTORS_MAX;
 
 const _: () = assert!(DESCRIPTORS_MAX.is_power_of_two());
@@ -265,7 +268,7 @@ fn takes_descriptors(request: u32) -> bool {
         request,
         request::SET_MEMORY
             | request::ADD_REGION
-            // The standard lets a front end send the file along.
+            // The specification allows a front end to send the file along.
             | request::REMOVE_REGION
             | request::SET_KICK
             | request::SET_CALL
@@ -305,7 +308,7 @@ impl Message {
         T::read_from_bytes(&self.payload).map_err(|_| self.length())
     }
 
-    /// The number that is the payload, of these bits.
+    /// Numeric payload, in which only these bits may be set.
     fn number_of(&self, bits: u64) -> Result<u64, ProtocolError> {
         let value = u64::from_le_bytes(self.payload_as::<[u8; 8]>()?);
         let is_offered = value & !bits == 0;

@@ -1,4 +1,4 @@
-//! The file in which requests in flight are marked: made here, and kept by the front end.
+//! File that records requests in flight: created here and kept by the front end.
 
 use super::{Message, Outcome, ProtocolError, Session, answer, told};
 use crate::memory::{Region, map_area};
@@ -26,7 +26,7 @@ impl InflightRegion {
         self.region.is_lost()
     }
 
-    /// The part of one queue, whose ring has at most as many descriptors.
+    /// Part of one queue, if its ring has at most as many descriptors.
     pub(super) fn queue(&self, queue: u16, num: u16) -> Option<InflightQueue> {
         if queue >= self.queues || num > self.num {
             return None;
@@ -36,7 +36,7 @@ impl InflightRegion {
 }
 
 impl Session {
-    /// A new file for as many queues and descriptors as the front end says.
+    /// Creates a file for the number of queues and descriptors given by the front end.
     pub(super) fn make_inflight(&mut self, message: &mut Message) -> Result<Outcome, ProtocolError> {
         let mut facts = checked(message)?;
         let len = u64::from(facts.queues.get()) * queue_len(facts.num.get()) as u64;
@@ -44,7 +44,7 @@ impl Session {
         let file = memfd_create("zonal-vhost-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len)?;
         self.inflight = Some(InflightRegion::new(&file, &facts)?);
-        // Of the front end's length: see `checked`.
+        // With the front end's length: see `checked`.
         let mut payload = facts.as_bytes().to_vec();
         payload.resize(message.payload.len(), 0);
         let mut reply = answer(message.request, &payload);
@@ -52,7 +52,7 @@ impl Session {
         Ok(told(reply))
     }
 
-    /// The file that the front end has kept.
+    /// Takes the file kept by the front end.
     pub(super) fn set_inflight(&mut self, message: &mut Message) -> Result<Outcome, ProtocolError> {
         let facts = checked(message)?;
         let [file] = &message.descriptors[..] else { return Err(message.wrong_descriptors()) };
@@ -63,7 +63,7 @@ impl Session {
 
 fn checked(message: &Message) -> Result<InflightFile, ProtocolError> {
     let facts: InflightFile = match message.payload.len() {
-        // Front ends in C send the structure with what fills it up.
+        // Front ends in C send the structure with padding.
         24 => zerocopy::FromBytes::read_from_prefix(&message.payload).map_err(|_| message.length())?.0,
         _ => message.payload_as()?,
     };

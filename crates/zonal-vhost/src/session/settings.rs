@@ -1,4 +1,4 @@
-//! What the front end has set of each queue, and the changes that follow.
+//! Settings of each queue, and the resulting changes.
 
 use super::{Message, Outcome, ProtocolError, Session};
 use crate::memory::Memory;
@@ -10,39 +10,39 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// How a queue begins.
+/// Parameters for starting a queue.
 pub struct RingStart {
-    /// The guest's memory.
+    /// Guest memory.
     pub memory: Arc<Memory>,
-    /// The ring.
+    /// Ring.
     pub setup: RingSetup,
-    /// Where requests in flight are marked.
+    /// Record of requests in flight.
     pub log: Option<InflightQueue>,
-    /// By what the guest notifies.
+    /// Descriptor signalled by the guest.
     pub kick: Arc<OwnedFd>,
-    /// By what the guest is notified.
+    /// Descriptor to signal to the guest.
     pub call: Option<Arc<OwnedFd>>,
-    /// By what the front end hears of an error.
+    /// Descriptor to signal errors to the front end.
     pub error: Option<Arc<OwnedFd>>,
-    /// Whether it takes chains.
+    /// True if chains may be taken.
     pub is_enabled: bool,
 }
 
-/// What changes of a queue.
+/// Change of a queue.
 pub enum Change {
-    /// It begins.
+    /// Start.
     Start(Box<RingStart>),
-    /// It ends, after its requests in flight.
+    /// Stop after the requests in flight have completed.
     Stop,
-    /// Whether it takes chains.
+    /// Set whether chains are taken.
     Enable(bool),
-    /// The guest's memory is another one.
+    /// Replace the guest memory.
     Memory(Arc<Memory>),
-    /// The guest notifies by another descriptor.
+    /// Replace the descriptor signalled by the guest.
     Kick(Arc<OwnedFd>),
-    /// The guest is notified by another descriptor, or not at all.
+    /// Replace or remove the descriptor to signal to the guest.
     Call(Option<Arc<OwnedFd>>),
-    /// The front end hears of errors by another descriptor, or not at all.
+    /// Replace or remove the descriptor for errors.
     Error(Option<Arc<OwnedFd>>),
 }
 
@@ -117,7 +117,7 @@ impl Session {
     fn set_kick(&mut self, message: &mut Message) -> Result<Outcome, ProtocolError> {
         let (queue, kick) = message.queue_descriptor()?;
         let value = u64::from(queue) | NO_DESCRIPTOR;
-        // Without it the ring would have to be looked at all the time.
+        // Without it the ring would have to be polled continuously.
         let kick = kick.ok_or(ProtocolError::Value { request: message.request, value })?;
         let has_protocol_features = self.features & PROTOCOL_FEATURES != 0;
         let event_idx = self.features & EVENT_IDX != 0;
@@ -161,7 +161,7 @@ fn changed(queue: u16, is_started: bool, change: impl FnOnce() -> Change) -> Out
 }
 
 impl Message {
-    /// The queue and the descriptor, if there is one, which never makes a thread wait.
+    /// Queue number and optional descriptor, which is set to non-blocking mode.
     fn queue_descriptor(&mut self) -> Result<(u32, Option<Arc<OwnedFd>>), ProtocolError> {
         let value = u64::from_le_bytes(self.payload_as::<[u8; 8]>()?);
         let wanted = usize::from(value & NO_DESCRIPTOR == 0);

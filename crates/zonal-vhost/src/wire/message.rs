@@ -1,171 +1,172 @@
-//! Messages of vhost-user (QEMU's vhost-user specification, Message specification): little-endian, as both sides run on one machine.
+//! Messages of vhost-user (QEMU's vhost-user specification, Message specification): little-endian,
+//! as both sides run on one machine.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What every message begins with.
+/// Header of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// One of [`request`].
+    /// Message type, see [`request`].
     pub request: U32,
     /// [`VERSION`], [`REPLY`] and [`NEED_REPLY`].
     pub flags: U32,
-    /// Bytes that follow.
+    /// Payload length in bytes.
     pub len: U32,
 }
 
-/// Bytes of a [`Header`].
+/// Length of a [`Header`] in bytes.
 pub const HEADER_LEN: usize = size_of::<Header>();
 
-/// Flags 1:0: the version of the protocol.
+/// Protocol version in flag bits 1:0.
 pub const VERSION: u32 = 1;
-/// All bits of the version.
+/// Mask of the version.
 pub const VERSION_BITS: u32 = 3;
-/// Flag: an answer.
+/// Flag: reply.
 pub const REPLY: u32 = 1 << 2;
-/// Flag: the front end waits for an acknowledgement.
+/// Flag: the front end expects a reply.
 pub const NEED_REPLY: u32 = 1 << 3;
 
-/// In the payload of a message with a descriptor: there is none.
+/// Flag in the payload of messages with an optional descriptor: none is attached.
 pub const NO_DESCRIPTOR: u64 = 1 << 8;
 
-/// Longest payload that is taken. The longest one with a meaning has 8 regions: 264 bytes.
+/// Longest payload accepted. The longest valid one has 8 regions: 264 bytes.
 pub const PAYLOAD_MAX: usize = 4096;
 
-/// Most descriptors in one message: one a region of a memory table.
+/// Maximum descriptors of a message: one per region of a memory table.
 pub const DESCRIPTORS_MAX: usize = 8;
 
-/// Feature: there are protocol features.
+/// Feature: protocol features are supported.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 
-/// Protocol feature: several queues, and the message that asks for their number.
+/// Protocol feature: multiple queues, and the message to query their number.
 pub const MULTIPLE_QUEUES: u64 = 1 << 0;
 /// Protocol feature: acknowledgements.
 pub const REPLY_ACK: u64 = 1 << 3;
-/// Protocol feature: a file that outlives the back end says which requests are in flight.
+/// Protocol feature: inflight I/O tracking, in a file that outlives the back end.
 pub const INFLIGHT_FILE: u64 = 1 << 12;
-/// Protocol feature: regions of memory come and leave one by one.
+/// Protocol feature: memory regions are added and removed individually.
 pub const MEMORY_SLOTS: u64 = 1 << 15;
 
-/// Requests of a front end.
+/// Message types of a front end.
 pub mod request {
-    /// Features of the device.
+    /// Query the device features.
     pub const GET_FEATURES: u32 = 1;
-    /// The features that guest and front end use.
+    /// Set the features used by guest and front end.
     pub const SET_FEATURES: u32 = 2;
-    /// The sender is the front end.
+    /// Claim the session for the sender.
     pub const SET_OWNER: u32 = 3;
-    /// The front end leaves.
+    /// Release the session.
     pub const RESET_OWNER: u32 = 4;
-    /// All regions of memory.
+    /// Set all memory regions.
     pub const SET_MEMORY: u32 = 5;
-    /// Number of descriptors of a ring.
+    /// Set the number of descriptors of a ring.
     pub const SET_NUMBER: u32 = 8;
-    /// Addresses of a ring.
+    /// Set the addresses of a ring.
     pub const SET_ADDRESSES: u32 = 9;
-    /// Where a ring begins.
+    /// Set the starting index of a ring.
     pub const SET_BASE: u32 = 10;
-    /// Stops a ring.
+    /// Stop a ring and return its index.
     pub const GET_BASE: u32 = 11;
-    /// By what the guest notifies, which starts the ring.
+    /// Set the descriptor signalled by the guest, which starts the ring.
     pub const SET_KICK: u32 = 12;
-    /// By what the guest is notified.
+    /// Set the descriptor to signal to the guest.
     pub const SET_CALL: u32 = 13;
-    /// By what the front end hears of an error.
+    /// Set the descriptor for errors.
     pub const SET_ERROR: u32 = 14;
-    /// Protocol features.
+    /// Query the protocol features.
     pub const GET_PROTOCOL_FEATURES: u32 = 15;
-    /// The protocol features that the front end uses.
+    /// Set the protocol features used by the front end.
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
-    /// Most queues.
+    /// Query the maximum number of queues.
     pub const GET_QUEUES: u32 = 17;
-    /// Whether a ring is served.
+    /// Enable or disable a ring.
     pub const SET_ENABLED: u32 = 18;
-    /// A file for requests in flight.
+    /// Create a file for inflight I/O tracking.
     pub const GET_INFLIGHT: u32 = 31;
-    /// The file for requests in flight.
+    /// Set the file for inflight I/O tracking.
     pub const SET_INFLIGHT: u32 = 32;
-    /// Most regions.
+    /// Query the maximum number of memory regions.
     pub const GET_SLOTS: u32 = 36;
-    /// One more region.
+    /// Add a memory region.
     pub const ADD_REGION: u32 = 37;
-    /// One region less.
+    /// Remove a memory region.
     pub const REMOVE_REGION: u32 = 38;
 }
 
-/// A queue and a number.
+/// Payload of a queue number and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QueueNumber {
-    /// The queue.
+    /// Queue.
     pub queue: U32,
-    /// The number.
+    /// Value.
     pub number: U32,
 }
 
-/// Where a ring lies, by addresses of the front end.
+/// Addresses of a ring, in the front end's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QueueAddresses {
-    /// The queue.
+    /// Queue.
     pub queue: U32,
-    /// For a log of pages, which is not offered.
+    /// Flags for dirty page logging, which is not supported.
     pub flags: U32,
-    /// The descriptor table.
+    /// Descriptor table.
     pub descriptors: U64,
-    /// The used ring.
+    /// Used ring.
     pub used: U64,
-    /// The available ring.
+    /// Available ring.
     pub available: U64,
-    /// For a log of pages.
+    /// Address for dirty page logging.
     pub log: U64,
 }
 
-/// A region of the guest's memory.
+/// Region of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct MemoryRegion {
     /// Guest-physical address.
     pub guest: U64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: U64,
     /// Address in the front end.
     pub user: U64,
-    /// Where it begins in its file.
+    /// Offset in the file.
     pub offset: U64,
 }
 
-/// What precedes the regions of a memory table.
+/// Header of a memory table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct MemoryTable {
-    /// Regions.
+    /// Number of regions.
     pub regions: U32,
-    /// Not used.
+    /// Padding.
     pub padding: U32,
 }
 
-/// One region that comes or leaves.
+/// Single region to add or remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SingleRegion {
-    /// Not used.
+    /// Padding.
     pub padding: U64,
-    /// The region.
+    /// Region.
     pub region: MemoryRegion,
 }
 
-/// A file for requests in flight.
+/// File for inflight I/O tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct InflightFile {
-    /// Bytes.
+    /// Length in bytes.
     pub len: U64,
-    /// Where it begins.
+    /// Offset in the file.
     pub offset: U64,
-    /// Queues.
+    /// Number of queues.
     pub queues: U16,
-    /// Descriptors of each queue.
+    /// Descriptors per queue.
     pub num: U16,
 }

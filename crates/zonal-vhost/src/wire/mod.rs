@@ -1,6 +1,7 @@
-//! Formats: messages of a front end, descriptors and requests of a guest.
+//! Formats: messages of a front end, and descriptors and requests of a guest.
 //!
-//! Each structure is a view over its bytes, and takes any of them. What they mean is checked where it is used.
+//! Each structure is a view over its bytes and accepts any contents. Values are checked where they
+//! are used.
 
 pub mod message;
 pub mod ring;

@@ -1,67 +1,69 @@
-//! Split virtqueues (VIRTIO 2.7): where the numbers of a ring lie.
+//! Layout of split virtqueues (VIRTIO 2.7).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An entry of a descriptor table (VIRTIO 2.7.5).
+/// Entry of a descriptor table (VIRTIO 2.7.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Descriptor {
     /// Guest-physical address.
     pub address: U64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: U32,
     /// [`NEXT`], [`WRITE`] and [`INDIRECT`].
     pub flags: U16,
-    /// The descriptor after this one, with [`NEXT`].
+    /// Next descriptor of the chain, with [`NEXT`].
     pub next: U16,
 }
 
-/// Bytes of a [`Descriptor`].
+/// Length of a [`Descriptor`] in bytes.
 pub const DESCRIPTOR_LEN: usize = size_of::<Descriptor>();
 
-/// Flag of a descriptor: another one follows.
+/// Descriptor flag: the chain continues.
 pub const NEXT: u16 = 1;
-/// Flag of a descriptor: the device writes there.
+/// Descriptor flag: device-writable.
 pub const WRITE: u16 = 2;
-/// Flag of a descriptor: there lies a table of descriptors (VIRTIO 2.7.5.3).
+/// Descriptor flag: refers to an indirect table (VIRTIO 2.7.5.3).
 pub const INDIRECT: u16 = 4;
 
-/// Flag of the available ring: the driver wants no interrupt (VIRTIO 2.7.7).
+/// Available ring flag: the driver wants no interrupts (VIRTIO 2.7.7).
 pub const NO_INTERRUPT: u16 = 1;
 
-/// Where the flags of either ring are.
+/// Offset of the flags in either ring.
 pub const FLAGS: usize = 0;
-/// Where the index of either ring is.
+/// Offset of the index in either ring.
 pub const INDEX: usize = 2;
-/// Where the entries of either ring begin.
+/// Offset of the entries in either ring.
 pub const ENTRIES: usize = 4;
-/// Bytes of an entry of the available ring.
+/// Length of an available ring entry in bytes.
 pub const AVAILABLE_ENTRY: usize = 2;
-/// Bytes of an entry of the used ring: the chain's head, and the number of bytes written.
+/// Length of a used ring entry in bytes: head of the chain, and number of bytes written.
 pub const USED_ENTRY: usize = 8;
 
-/// Bytes of a descriptor table for `num` descriptors.
+/// Length of a descriptor table in bytes.
 pub const fn descriptors_len(num: u16) -> usize {
     DESCRIPTOR_LEN * num as usize
 }
 
-/// Where the driver says in the available ring after which entry it wants an interrupt (VIRTIO 2.7.7).
+/// Offset of `used_event` in the available ring: the entry for which the driver wants an interrupt
+/// (VIRTIO 2.7.7).
 pub const fn used_event_at(num: u16) -> usize {
     ENTRIES + AVAILABLE_ENTRY * num as usize
 }
 
-/// Where the device says in the used ring after which entry it wants a notification (VIRTIO 2.7.10).
+/// Offset of `avail_event` in the used ring: the entry for which the device wants a notification
+/// (VIRTIO 2.7.10).
 pub const fn available_event_at(num: u16) -> usize {
     ENTRIES + USED_ENTRY * num as usize
 }
 
-/// Bytes of an available ring.
+/// Length of an available ring in bytes.
 pub const fn available_len(num: u16) -> usize {
     used_event_at(num) + 2
 }
 
-/// Bytes of a used ring.
+/// Length of a used ring in bytes.
 pub const fn used_len(num: u16) -> usize {
     available_event_at(num) + 2
 }
