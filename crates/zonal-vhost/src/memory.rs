@@ -1,25 +1,30 @@
-//! Guest memory: files of the front end, mapped, and read and written where they lie.
+//! Guest memory: files of the front end, mapped and accessed in place.
 //!
-//! The one module with code that the compiler cannot check. [`Memory`] translates addresses, an [`Area`] is the memory of a ring, and
-//! [`GuestBuffers`] are the bytes of one request. Each of them keeps the regions that it uses mapped.
+//! The only module with unsafe code. [`Memory`] translates addresses, an [`Area`] is the memory of
+//! a ring, and [`GuestBuffers`] are the bytes of one request. Each keeps the regions that it uses
+//! mapped.
 //!
-//! # Who else writes there
-//! The guest changes its memory whenever it likes. So numbers are read and written as atomics, each once, and a request's header is
-//! copied before it is looked at. Payload is lent to the volume as buffers ([`zonal_io::buffer::IoBuf::from_raw`]). What a guest
-//! changes meanwhile ends on the medium in one form or another. Devices copy payload or hand it to the kernel, and decide nothing by it.
+//! # Concurrent writes by the guest
+//! The guest may change its memory at any time. Numbers are therefore read and written as atomics,
+//! once each, and the header of a request is copied before it is examined. Payload is lent to the
+//! volume as buffers ([`zonal_io::buffer::IoBuf::from_raw`]). If the guest changes it meanwhile,
+//! the medium gets one version or the other. Devices only copy payload or pass it to the kernel,
+//! and make no decisions based on it.
 //!
-//! # Files that shrink
-//! A file is refused that is shorter than its region, and each file is sealed against shrinking when it is mapped. Some files take no
-//! seals, such as those on a file system, and may be truncated later. Then an access finds zero pages of this process instead of
-//! raising SIGBUS, and the region is [lost](Memory::is_lost): see [`zonal_io::mapping`]. A queue checks this before it tells the guest
-//! of ended requests, and the connection ends. A write in flight at that moment may store zeroes for payload that the guest
-//! has taken away.
+//! # Truncated files
+//! A file shorter than its region is refused, and each file is sealed against shrinking when it is
+//! mapped. Files that do not support seals, such as those on a file system, may be truncated later.
+//! Access then reaches zero pages of this process instead of raising SIGBUS, and the region is
+//! [lost](Memory::is_lost): see [`zonal_io::mapping`]. A queue checks for this before it reports
+//! completions to the guest, and the connection ends. A write in flight at that moment may store
+//! zeroes for payload that the guest has taken away.
 //!
-//! # Why not the crate vm-memory
-//! vm-memory 0.18 passes offset and length of a region to `mmap` and `munmap` as they are. A region that starts inside a page then
-//! cannot be mapped, and a mapping of large pages with an odd length is never unmapped; here both are rounded to the page size of the
-//! file. With this mapping kept, the crate would replace the lookup of addresses and the copies of headers only, and the checks, the
-//! seal, the front end's addresses and the lent buffers would stay.
+//! # Why not vm-memory
+//! vm-memory 0.18 passes offset and length of a region to `mmap` and `munmap` unchanged. A region
+//! that starts inside a page then cannot be mapped, and a mapping of huge pages with an odd length
+//! is never unmapped; here both are rounded to the page size of the file. With this mapping kept,
+//! the crate would only replace address lookup and header copies; the checks, the seal, the front
+//! end's addresses and the lent buffers would stay.
 
 mod buffers;
 
@@ -35,63 +40,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use zonal_io::mapping::{self, SharedMapping};
 
-/// Regions of one guest at most. QEMU has as many as slots for memory modules, which are 256.
+/// Maximum regions of a guest. QEMU has as many as memory module slots, which are 256.
 pub const REGIONS_MAX: usize = 256;
 
-/// Bytes of an ordinary page.
+/// Size of a normal page in bytes.
 const PAGE: u64 = 4096;
 
-/// Kind of a file system whose files have large pages (`statfs(2)`).
+/// File system type with huge pages (`statfs(2)`).
 const HUGETLBFS: i64 = 0x9584_58F6;
 
-/// Why a region cannot be used.
+/// Reason why a region cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// It has no bytes, or ends beyond the last address.
-    #[error("a region of {len} bytes at {guest:#x}, {user:#x} and {offset:#x} of its file")]
+    /// Empty, or beyond the end of an address space.
+    #[error("invalid region: {len} bytes at {guest:#x}, {user:#x} and offset {offset:#x} of its file")]
     Range {
         /// Guest-physical address.
         guest: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// Address in the front end.
         user: u64,
         /// Offset in its file.
         offset: u64,
     },
-    /// Another region has these addresses.
+    /// Overlap with another region.
     #[error("regions overlap at {guest:#x}")]
     Overlap {
-        /// Guest-physical address of the new one.
+        /// Guest-physical address of the new region.
         guest: u64,
     },
-    /// There are [`REGIONS_MAX`].
+    /// Already [`REGIONS_MAX`] regions.
     #[error("more than {REGIONS_MAX} regions")]
     TooMany,
-    /// What comes with it is no file.
-    #[error("a region's descriptor is no file")]
+    /// The descriptor is not a regular file.
+    #[error("the descriptor of a region is not a regular file")]
     NotAFile,
-    /// The file ends before the region.
-    #[error("a region ends at {end} of a file of {len} bytes")]
+    /// The file is shorter than the region.
+    #[error("a region ends at offset {end}, beyond its file of {len} bytes")]
     FileTooShort {
-        /// End of the region in its file.
+        /// End of the region in the file.
         end: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         len: u64,
     },
-    /// A region is to be removed that is not there.
+    /// Removal of a region that does not exist.
     #[error("no such region at {guest:#x}")]
     NotThere {
         /// Guest-physical address.
         guest: u64,
     },
-    /// The operating system does not map it.
+    /// The mapping failed.
     #[error("a region cannot be mapped: {0}")]
     System(#[from] Errno),
 }
 
-/// Maps the pages of `file` that have the bytes from `offset` to `end`. Returns the address of the first of these bytes as well.
+/// Maps the pages of `file` with the bytes from `offset` to `end`. Also returns the address of the
+/// first of these bytes.
 fn map(file: &OwnedFd, offset: u64, end: u64) -> Result<(SharedMapping, NonNull<u8>), MemoryError> {
     let system = fstatfs(file)?;
     let page = match system.f_type as i64 {
@@ -106,17 +112,18 @@ fn map(file: &OwnedFd, offset: u64, end: u64) -> Result<(SharedMapping, NonNull<
     Ok((mapping, first))
 }
 
-/// A region of guest memory, mapped.
+/// Mapped region of guest memory.
 pub struct Region {
     guest: u64,
     user: u64,
     len: u64,
-    /// Where its first byte is here. The bytes after it are mapped for the region's length.
+    /// Address of the first byte in this process. The bytes after it are mapped for the region's
+    /// length.
     first: NonNull<u8>,
     mapping: SharedMapping,
 }
 
-// SAFETY: as of the mapping, in which `first` points.
+// SAFETY: as for the mapping, into which `first` points.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -139,7 +146,8 @@ impl Region {
         if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
             return Err(MemoryError::NotAFile);
         }
-        // Before its length is looked at. A file that takes no seals has to keep its length: see the module.
+        // Seal before the length is checked. A file that does not support seals must not shrink:
+        // see the module.
         if fcntl_get_seals(file).is_ok_and(|seals| !seals.contains(SealFlags::SHRINK)) {
             let _ = fcntl_add_seals(file, SealFlags::SHRINK);
         }
@@ -151,13 +159,13 @@ impl Region {
         Ok(Region { guest, user, len, first, mapping })
     }
 
-    /// How many bytes follow from `guest` on, if it has that address.
+    /// Number of bytes from `guest` to the end of the region; `None` if outside.
     fn left(&self, guest: u64) -> Option<u64> {
         let offset = guest.checked_sub(self.guest)?;
         self.len.checked_sub(offset).filter(|left| *left > 0)
     }
 
-    /// True once its file was found to be shorter than the region.
+    /// True if the file was found to be shorter than the region.
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()
     }
@@ -167,14 +175,14 @@ impl Region {
     }
 }
 
-/// The regions of a guest, in the order of their addresses. They do not overlap.
+/// Regions of a guest in order of address, without overlap.
 #[derive(Clone, Default)]
 pub struct Memory {
     regions: Vec<Arc<Region>>,
 }
 
 impl Memory {
-    /// The same memory with one more region.
+    /// Returns the memory with another region.
     ///
     /// # Errors
     /// [`MemoryError::Overlap`] and [`MemoryError::TooMany`].
@@ -191,7 +199,8 @@ impl Memory {
         Ok(Memory { regions })
     }
 
-    /// The same memory without the region of these addresses. It stays mapped while a request uses it.
+    /// Returns the memory without the region at these addresses. The region stays mapped while a
+    /// request uses it.
     ///
     /// # Errors
     /// [`MemoryError::NotThere`].
@@ -210,13 +219,14 @@ impl Memory {
         self.regions.len()
     }
 
-    /// True once the file of a region was found to be shorter than the region.
+    /// True if the file of a region was found to be shorter than the region.
     #[inline]
     pub fn is_lost(&self) -> bool {
         mapping::is_any_lost() && self.regions.iter().any(|region| region.is_lost())
     }
 
-    /// The memory of a ring, by the front end's address, or `None` if no region has all of it, or it is not aligned.
+    /// Memory of a ring at an address of the front end; `None` if it is misaligned or not within
+    /// one region.
     pub fn area(&self, user: u64, len: usize, align: usize) -> Option<Area> {
         let end = user.checked_add(len as u64)?;
         let has = |region: &&Arc<Region>| region.user <= user && end <= region.user + region.len;
@@ -226,13 +236,14 @@ impl Memory {
         ptr.addr().get().is_multiple_of(align).then_some(Area { ptr, len, align, region })
     }
 
-    /// The region with this guest-physical address.
+    /// Region containing this guest-physical address.
     fn region(&self, guest: u64) -> Option<&Region> {
         let after = self.regions.partition_point(|region| region.guest <= guest);
         self.regions.get(after.checked_sub(1)?).map(|region| &**region)
     }
 
-    /// Adds where the `len` bytes from `guest` on lie to `spans`. Returns whether all of them are memory.
+    /// Appends the location of `len` bytes from `guest` on to `spans`. Returns false if they are
+    /// not all in memory.
     fn spans(&self, guest: u64, len: u32, spans: &mut Spans) -> bool {
         let (mut guest, mut left) = (guest, u64::from(len));
         while left > 0 {
@@ -243,24 +254,24 @@ impl Memory {
             let ptr = unsafe { region.first.add((guest - region.guest) as usize) };
             push(spans, Span { ptr, len: here as u32 });
             left -= here;
-            // It cannot wrap where bytes are left of a region that ends there.
+            // Cannot wrap: regions end within the address space.
             guest = guest.wrapping_add(here);
         }
         true
     }
 }
 
-/// Bytes that are mapped. What has one keeps the memory that it came from.
+/// Mapped bytes. The owner keeps their memory mapped.
 #[derive(Clone, Copy)]
 struct Span {
     ptr: NonNull<u8>,
     len: u32,
 }
 
-/// The bytes of a request in one direction: few pieces, mostly a header and a page.
+/// Bytes of a request in one direction: few pieces, usually a header and a page.
 type Spans = SmallVec<[Span; 4]>;
 
-/// Adds a span, to the last one if it continues that.
+/// Appends a span, merging it with the last one if contiguous.
 fn push(spans: &mut Spans, span: Span) {
     if let Some(last) = spans.last_mut()
         && last.ptr.as_ptr().wrapping_add(last.len as usize) == span.ptr.as_ptr()
@@ -272,7 +283,7 @@ fn push(spans: &mut Spans, span: Span) {
     spans.push(span);
 }
 
-/// Copies out of guest memory: by words where it is aligned, each byte once.
+/// Copies from guest memory, in words where aligned, each byte once.
 ///
 /// # Safety
 /// `bytes.len()` bytes from `from` on are mapped.
@@ -280,10 +291,10 @@ unsafe fn copy_out(from: NonNull<u8>, bytes: &mut [u8]) {
     let len = bytes.len();
     let mut at = 0;
     while at < len {
-        // SAFETY: it is before the end of what is mapped.
+        // SAFETY: before the end of the mapped bytes.
         let here = unsafe { from.add(at) };
         if len - at >= 8 && here.addr().get().is_multiple_of(8) {
-            // SAFETY: eight mapped bytes, aligned; others access them as atomics, or are another program.
+            // SAFETY: eight mapped bytes, aligned; other accesses are atomic or by another process.
             let word = unsafe { here.cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed);
             bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
             at += 8;
@@ -295,7 +306,7 @@ unsafe fn copy_out(from: NonNull<u8>, bytes: &mut [u8]) {
     }
 }
 
-/// Copies into guest memory likewise.
+/// Copies to guest memory in the same way.
 ///
 /// # Safety
 /// `bytes.len()` bytes from `to` on are mapped.
@@ -303,12 +314,13 @@ unsafe fn copy_in(to: NonNull<u8>, bytes: &[u8]) {
     let mut left = bytes;
     let mut at = 0;
     while let Some(first) = left.first() {
-        // SAFETY: it is before the end of what is mapped.
+        // SAFETY: before the end of the mapped bytes.
         let here = unsafe { to.add(at) };
         match left.first_chunk::<8>() {
             Some(word) if here.addr().get().is_multiple_of(8) => {
                 let value = u64::from_ne_bytes(*word);
-                // SAFETY: eight mapped bytes, aligned; others access them as atomics, or are another program.
+                // SAFETY: eight mapped bytes, aligned; other accesses are atomic or by another
+                // process.
                 unsafe { here.cast::<AtomicU64>().as_ref() }.store(value, Ordering::Relaxed);
                 (left, at) = (&left[8..], at + 8);
             }
@@ -321,10 +333,10 @@ unsafe fn copy_in(to: NonNull<u8>, bytes: &[u8]) {
     }
 }
 
-/// Memory of a ring: numbers that the guest and this side read and write.
+/// Memory of a ring: numbers read and written by both the guest and this process.
 ///
-/// Offsets are in bytes. An offset that is beyond the area or not aligned is a mistake of the caller, who computes them from the ring's
-/// own length, and panics.
+/// Offsets are in bytes. An offset that is out of bounds or misaligned panics: callers derive
+/// offsets from the length of the ring, so it is a bug.
 pub struct Area {
     ptr: NonNull<u8>,
     len: usize,
@@ -332,19 +344,19 @@ pub struct Area {
     region: Arc<Region>,
 }
 
-// SAFETY: it points into its region, which it holds, and all access is by atomics.
+// SAFETY: it points into its region, which it keeps mapped, and all access is atomic.
 unsafe impl Send for Area {}
 
 macro_rules! numbers {
     ($($atomic:ident, $number:ty, $load:ident, $store:ident;)*) => {
         $(
-            /// The number at `at`.
+            /// Loads the number at `at`.
             #[inline]
             pub fn $load(&self, at: usize, order: Ordering) -> $number {
                 <$number>::from_le(self.number::<$atomic>(at).load(order))
             }
 
-            /// Puts the number at `at`.
+            /// Stores the number at `at`.
             #[inline]
             pub fn $store(&self, at: usize, value: $number, order: Ordering) {
                 self.number::<$atomic>(at).store(value.to_le(), order);
@@ -354,7 +366,7 @@ macro_rules! numbers {
 }
 
 impl Area {
-    /// An atomic of this area. `T` is one of the standard library's.
+    /// Atomic at `at`. `T` is an atomic type of the standard library.
     #[inline]
     fn number<T>(&self, at: usize) -> &T {
         let is_inside = at.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len);
@@ -362,7 +374,8 @@ impl Area {
             is_inside && self.align >= align_of::<T>() && at.is_multiple_of(align_of::<T>()),
             "beyond a ring"
         );
-        // SAFETY: inside the area, which is mapped while the region is held; aligned; and every value is valid.
+        // SAFETY: within the area, which stays mapped with the region; aligned; and every value is
+        // valid.
         unsafe { self.ptr.add(at).cast::<T>().as_ref() }
     }
 
@@ -374,7 +387,7 @@ impl Area {
     }
 }
 
-/// A file of this process as memory, which a front end keeps when this process has ended.
+/// Maps a file of this process as memory, which a front end keeps after this process has ended.
 ///
 /// # Errors
 /// [`MemoryError`].
@@ -384,12 +397,12 @@ pub fn map_area(file: &OwnedFd, offset: u64, len: u64) -> Result<Arc<Region>, Me
 }
 
 impl Area {
-    /// True once the file of its region was found to be shorter than the region.
+    /// True if the file of its region was found to be shorter than the region.
     pub fn is_lost(&self) -> bool {
         mapping::is_any_lost() && self.region.is_lost()
     }
 
-    /// The `len` bytes from `offset` on of a region.
+    /// Area of `len` bytes at `offset` of a region.
     pub fn of(region: &Arc<Region>, offset: u64, len: usize, align: usize) -> Option<Area> {
         let memory = Memory { regions: vec![region.clone()] };
         memory.area(region.user.checked_add(offset)?, len, align)

@@ -1,16 +1,18 @@
-//! One split virtqueue, from the device's side (VIRTIO 2.7).
+//! One split virtqueue, device side (VIRTIO 2.7).
 //!
-//! Chains of descriptors come out, and go back as used. Owns the two indices, and which chains are in flight. Owns no descriptor of
-//! a file and sends no signal: it says when one is due.
+//! Takes chains of descriptors and returns them as used. Owns the two indices and the set of chains
+//! in flight. Owns no file descriptors and sends no signals, but reports when one is due.
 //!
-//! # Drivers that misbehave
-//! Every number of the guest is read once and checked. A chain is a fault that loops, leaves the table or memory, has no bytes
-//! somewhere, is too long, or has bytes to read after bytes to write. After a fault ([`RingFault`]) the ring gives no more chains:
-//! the device needs a reset (VIRTIO 2.1.2). Chains that are in flight still go back.
+//! # Misbehaving drivers
+//! Every number of the guest is read once and checked. A chain is faulty if it loops, leaves the
+//! table or memory, has an empty descriptor, is too long, or has readable bytes after writable
+//! ones. After a fault ([`RingFault`]) the ring yields no more chains, because the device needs a
+//! reset (VIRTIO 2.1.2). Chains in flight are still returned.
 //!
-//! # Where a ring begins
-//! At the base that the front end gives, unless the used index is ahead of it. That happens after a front end has lost its
-//! connection: it takes the used index of that moment, and requests have ended since.
+//! # Starting point
+//! The ring starts at the base given by the front end, unless the used index is ahead of it. That
+//! happens after a front end lost its connection: it reads the used index at that moment, and
+//! requests complete later.
 
 mod chain;
 mod inflight;
@@ -27,113 +29,113 @@ use std::num::Wrapping;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 
-/// Most descriptors of a ring: as many as QEMU gives one.
+/// Maximum descriptors of a ring, as in QEMU.
 pub const DESCRIPTORS_MAX: u16 = 1024;
 
-/// How a driver has broken a ring.
+/// Violation of the ring format by a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingFault {
-    /// The ring's parts are not in memory, or not aligned.
+    /// Part of the ring is not in memory, or misaligned.
     #[error("the ring is not in memory")]
     NotInMemory,
-    /// The available index is further ahead than the ring is long.
+    /// The available index is ahead by more than the ring's length.
     #[error("the available index jumps from {from} to {to}")]
     AvailableIndex {
-        /// The next entry.
+        /// Next entry.
         from: u16,
-        /// The index.
+        /// Available index.
         to: u16,
     },
-    /// There is no such descriptor.
-    #[error("descriptor {index} of {len}")]
+    /// Descriptor beyond the table.
+    #[error("descriptor {index} is beyond its table of {len}")]
     DescriptorIndex {
-        /// Its number.
+        /// Descriptor number.
         index: u16,
-        /// Descriptors in the table.
+        /// Number of descriptors in the table.
         len: u32,
     },
-    /// The front end has truncated a file of memory.
+    /// The front end truncated a file of memory.
     #[error("a file of the guest's memory was truncated while in use")]
     MemoryLost,
-    /// The chain is in flight.
+    /// The chain is already in flight.
     #[error("descriptor {head} is made available while its chain is in flight")]
     HeadInFlight {
-        /// The first descriptor.
+        /// First descriptor.
         head: u16,
     },
-    /// The chain has more descriptors than it may, or loops.
+    /// The chain loops or has too many descriptors.
     #[error("the chain of descriptor {head} is too long")]
     TooLong {
-        /// The first descriptor.
+        /// First descriptor.
         head: u16,
     },
-    /// A descriptor has no bytes.
-    #[error("a descriptor without bytes in the chain of {head}")]
+    /// Descriptor of zero length.
+    #[error("empty descriptor in the chain of descriptor {head}")]
     Empty {
-        /// The first descriptor of its chain.
+        /// First descriptor of the chain.
         head: u16,
     },
-    /// A descriptor's bytes are not in memory, or the chain has 4 GiB.
+    /// The bytes of a descriptor are not in memory, or the chain reaches 4 GiB.
     #[error("{len} bytes at {guest:#x} are not in memory")]
     OutOfMemory {
         /// Guest-physical address.
         guest: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// Bytes for the device to read follow those for it to write.
-    #[error("bytes to read after bytes to write in the chain of descriptor {head}")]
+    /// Device-readable bytes after device-writable ones.
+    #[error("readable bytes after writable ones in the chain of descriptor {head}")]
     Direction {
-        /// The first descriptor.
+        /// First descriptor.
         head: u16,
     },
-    /// An indirect table that is no table, lies in another one, or has a descriptor after it.
-    #[error("a wrong indirect table in the chain of descriptor {head}")]
+    /// Indirect table that is malformed, nested, or followed by another descriptor.
+    #[error("invalid indirect table in the chain of descriptor {head}")]
     Indirect {
-        /// The first descriptor.
+        /// First descriptor.
         head: u16,
     },
-    /// The request is shorter than its header, or has no room for its response.
-    #[error("a request with {readable} bytes and room for {writable} is too short")]
+    /// The request is too short for its header or its response.
+    #[error("request too short: {readable} readable and {writable} writable bytes")]
     TooShort {
-        /// Bytes to read.
+        /// Number of device-readable bytes.
         readable: u32,
-        /// Bytes to write.
+        /// Number of device-writable bytes.
         writable: u32,
     },
 }
 
-/// Where a ring is, and how it is used.
+/// Location and options of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingSetup {
-    /// Descriptors: a power of two, at most [`DESCRIPTORS_MAX`].
+    /// Number of descriptors: a power of two, at most [`DESCRIPTORS_MAX`].
     pub num: u16,
-    /// Descriptor table, by the front end's address.
+    /// Descriptor table, as an address of the front end.
     pub descriptors: u64,
-    /// Available ring, likewise.
+    /// Available ring, as an address of the front end.
     pub available: u64,
-    /// Used ring, likewise.
+    /// Used ring, as an address of the front end.
     pub used: u64,
-    /// The next entry of the available ring.
+    /// Next entry of the available ring.
     pub base: u16,
-    /// Whether notifications are asked for by index.
+    /// True if notifications are requested by index.
     pub event_idx: bool,
-    /// Whether descriptors may be indirect.
+    /// True if descriptors may be indirect.
     pub indirect: bool,
 }
 
-/// A chain of descriptors: one request of the guest.
+/// Chain of descriptors: one request of the guest.
 pub struct Chain {
-    /// Its first descriptor, which names it while it is in flight.
+    /// First descriptor, which identifies the chain while it is in flight.
     pub head: u16,
-    /// Its bytes.
+    /// Memory of the request.
     pub buffers: GuestBuffers,
-    /// Whether an earlier back end has left it: what it asks for may have been done.
+    /// True if left over by an earlier back end: the request may have been executed.
     pub is_left: bool,
 }
 
-/// The memory of a ring.
+/// Memory of a ring.
 struct Parts {
     memory: Rc<Memory>,
     descriptors: Area,
@@ -157,21 +159,22 @@ impl Parts {
 pub struct Ring {
     setup: RingSetup,
     parts: Parts,
-    /// The next entry of the available ring.
+    /// Next entry of the available ring.
     next_available: Wrapping<u16>,
-    /// The next entry of the used ring, told or not.
+    /// Next entry of the used ring, including unpublished ones.
     next_used: Wrapping<u16>,
-    /// The used index that the guest can read.
+    /// Used index visible to the guest.
     told: Wrapping<u16>,
-    /// Chains in flight, by their first descriptor.
+    /// Chains in flight, indexed by first descriptor.
     in_flight: Vec<bool>,
     log: Option<InflightQueue>,
-    /// Chains that an earlier back end left, the oldest first.
+    /// Chains left over by an earlier back end, oldest first.
     left: VecDeque<u16>,
 }
 
 impl Ring {
-    /// The ring of `setup` in `memory`. With a log it begins with the chains that were in flight there.
+    /// Creates the ring of `setup` in `memory`. With a log it starts with the chains recorded there
+    /// as in flight.
     ///
     /// # Errors
     /// [`RingFault::NotInMemory`].
@@ -200,29 +203,31 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Its descriptors.
+    /// Number of descriptors.
     pub fn num(&self) -> u16 {
         self.setup.num
     }
 
-    /// The next entry of the available ring: where another back end would continue, once no chain is in flight.
+    /// Next entry of the available ring, where another back end can continue once no chain is in
+    /// flight.
     pub fn base(&self) -> u16 {
         (self.next_available - Wrapping(self.left.len() as u16)).0
     }
 
-    /// Continues in this memory, in which the ring has the same addresses. Chains in flight keep theirs.
+    /// Continues in this memory, with the ring at the same addresses. Chains in flight keep the old
+    /// memory.
     ///
     /// # Errors
-    /// [`RingFault::NotInMemory`]; then the ring stays where it was.
+    /// [`RingFault::NotInMemory`]; the ring is then unchanged.
     pub fn set_memory(&mut self, memory: Rc<Memory>) -> Result<(), RingFault> {
         self.parts = Parts::new(memory, &self.setup).ok_or(RingFault::NotInMemory)?;
         Ok(())
     }
 
-    /// The next chain, if there is one.
+    /// Takes the next chain, if any.
     ///
     /// # Errors
-    /// [`RingFault`]; the caller takes no more.
+    /// [`RingFault`]; the caller must not take any more.
     pub fn take(&mut self) -> Result<Option<Chain>, RingFault> {
         let is_left = !self.left.is_empty();
         let Some(head) = self.next_head()? else { return Ok(None) };
@@ -235,7 +240,8 @@ impl Ring {
         }
         let buffers = self.chain(head)?;
         self.in_flight[usize::from(head)] = true;
-        // A chain that was left is marked, and keeps its place in the order if this process is killed as well.
+        // A left-over chain is already marked, and keeps its position in case this process is
+        // killed as well.
         if let Some(log) = self.log.as_mut().filter(|_| !is_left) {
             log.begin(head);
         }
@@ -246,7 +252,7 @@ impl Ring {
         if let Some(head) = self.left.pop_front() {
             return Ok(Some(head));
         }
-        // Acquire: the entries before the index are written.
+        // Acquire: the entries were written before the index.
         let index = Wrapping(self.parts.available.load_u16(INDEX, Ordering::Acquire));
         let ahead = (index - self.next_available).0;
         if ahead > self.setup.num {
@@ -260,10 +266,11 @@ impl Ring {
         Ok(Some(self.parts.available.load_u16(ENTRIES + AVAILABLE_ENTRY * entry, Ordering::Relaxed)))
     }
 
-    /// Gives a chain back, of which `written` bytes were written. The guest sees it after [`Ring::publish`].
+    /// Returns a chain of which `written` bytes were written. Visible to the guest after
+    /// [`Ring::publish`].
     ///
     /// # Panics
-    /// If the chain is not in flight: a mistake of the caller.
+    /// If the chain is not in flight, which is a bug of the caller.
     pub fn put(&mut self, head: u16, written: u32) {
         let was_in_flight = std::mem::take(&mut self.in_flight[usize::from(head)]);
         assert!(was_in_flight, "a chain goes back once");
@@ -276,19 +283,20 @@ impl Ring {
         }
     }
 
-    /// Tells the guest of the chains that were given back. Returns whether it wants an interrupt for them.
+    /// Publishes the returned chains to the guest. Returns true if it wants an interrupt for them.
     pub fn publish(&mut self) -> bool {
         let (old, new) = (self.told, self.next_used);
         if old == new {
             return false;
         }
-        // Release: the entries before the index are written.
+        // Release: the entries are written before the index.
         self.parts.used.store_u16(INDEX, new.0, Ordering::Release);
         self.told = new;
         if let Some(log) = &mut self.log {
             log.publish(new.0);
         }
-        // The driver writes what it wants and then reads the index; this side does it the other way round.
+        // The driver writes its request for an interrupt, then reads the index; this side writes
+        // the index, then reads the request.
         fence(Ordering::SeqCst);
         let available = &self.parts.available;
         if !self.setup.event_idx {
@@ -298,29 +306,31 @@ impl Ring {
         (new - event - Wrapping(1)) < (new - old)
     }
 
-    /// Asks for a notification with the next chain. Returns whether one is there already: it may have come before the asking.
+    /// Requests a notification for the next chain. Returns true if a chain is already available,
+    /// possibly from before the request.
     pub fn listen(&mut self) -> bool {
         if self.setup.event_idx {
             let at = available_event_at(self.setup.num);
             self.parts.used.store_u16(at, self.next_available.0, Ordering::Relaxed);
         }
-        // The driver makes a chain available and then reads what is asked for; this side does it the other way round.
+        // The driver makes a chain available, then reads the request; this side writes the request,
+        // then checks for a chain.
         fence(Ordering::SeqCst);
         self.has_next()
     }
 
-    /// True once the memory of the ring or of its requests was found to be truncated. Then nothing that was read from there
-    /// counts, and nothing that was written there has arrived.
+    /// True if the memory of the ring or of its requests was found to be truncated. Data read from
+    /// it is then invalid, and data written to it is lost.
     pub fn is_lost(&self) -> bool {
         self.parts.memory.is_lost() || self.log.as_ref().is_some_and(InflightQueue::is_lost)
     }
 
-    /// Whether chains are to be taken that an earlier back end left.
+    /// True if left-over chains of an earlier back end are still to be taken.
     pub fn has_left(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Whether [`Ring::take`] has something, be it a fault.
+    /// True if [`Ring::take`] would return a chain or a fault.
     pub fn has_next(&self) -> bool {
         self.has_left() || self.parts.available.load_u16(INDEX, Ordering::Acquire) != self.next_available.0
     }

@@ -89,7 +89,7 @@ fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
 
     fs::write(&socket, "data").unwrap();
     let said = run(dir.path(), "serve d --vhost-user-scsi s").refused(1);
-    assert!(said.contains("no socket"), "{said}");
+    assert!(said.contains("not a socket"), "{said}");
     assert_eq!(fs::read(&socket).unwrap(), b"data");
 }
 

@@ -1,4 +1,4 @@
-//! The memory of one request, and its payload as buffers of the volume.
+//! Memory of one request, with its payload as buffers of the volume.
 
 use super::{Memory, Span, Spans, copy_in, copy_out, push};
 use std::mem::ManuallyDrop;
@@ -6,10 +6,11 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use zonal_io::buffer::{IoBuf, IoBufs};
 
-/// Where the bytes of one request lie: those that the device reads, then those that it writes.
+/// Location of the bytes of one request: device-readable bytes, then device-writable ones.
 ///
-/// It keeps the memory mapped. Its payload is lent once at most ([`GuestBuffers::lend`]). Until that has come back, the memory is
-/// used by the device, so a request that is dropped before leaves its memory mapped for good.
+/// Keeps the memory mapped. The payload can be lent once ([`GuestBuffers::lend`]). Until it is
+/// returned, the device uses the memory, so a request dropped before that leaves its memory mapped
+/// forever.
 pub struct GuestBuffers {
     memory: ManuallyDrop<Rc<Memory>>,
     readable: Spans,
@@ -19,7 +20,7 @@ pub struct GuestBuffers {
     lent: Option<[Mark; 2]>,
 }
 
-/// By what lent buffers are known when they come back.
+/// Identity of lent buffers, for their return.
 type Mark = (*mut u8, usize);
 
 fn mark(bufs: &IoBufs) -> Mark {
@@ -27,63 +28,65 @@ fn mark(bufs: &IoBufs) -> Mark {
 }
 
 impl GuestBuffers {
-    /// No bytes yet.
+    /// Creates an empty request.
     pub fn new(memory: Rc<Memory>) -> GuestBuffers {
         let (readable, writable) = (Spans::new(), Spans::new());
         let memory = ManuallyDrop::new(memory);
         GuestBuffers { memory, readable, writable, readable_len: 0, writable_len: 0, lent: None }
     }
 
-    /// Adds bytes that the device reads. Returns whether they are memory, and all together less than 4 GiB.
+    /// Appends device-readable bytes. Returns false if they are not in memory or the total reaches
+    /// 4 GiB.
     pub fn push_readable(&mut self, guest: u64, len: u32) -> bool {
         let Some(sum) = self.readable_len.checked_add(len) else { return false };
         self.readable_len = sum;
         self.lent.is_none() && self.memory.spans(guest, len, &mut self.readable)
     }
 
-    /// Adds bytes that the device writes, likewise.
+    /// Appends device-writable bytes, with the limits of
+    /// [`push_readable`](GuestBuffers::push_readable).
     pub fn push_writable(&mut self, guest: u64, len: u32) -> bool {
         let Some(sum) = self.writable_len.checked_add(len) else { return false };
         self.writable_len = sum;
         self.lent.is_none() && self.memory.spans(guest, len, &mut self.writable)
     }
 
-    /// Bytes that the device reads.
+    /// Number of device-readable bytes.
     pub fn readable_len(&self) -> u32 {
         self.readable_len
     }
 
-    /// Bytes that the device writes.
+    /// Number of device-writable bytes.
     pub fn writable_len(&self) -> u32 {
         self.writable_len
     }
 
-    /// Copies the first bytes that the device reads. Returns whether there are that many.
+    /// Copies the first device-readable bytes. Returns false if there are too few.
     pub fn read(&self, bytes: &mut [u8]) -> bool {
         let mut left = bytes;
         for span in &self.readable {
             let (here, rest) = left.split_at_mut(left.len().min(span.len as usize));
-            // SAFETY: the span is mapped for its length, as this holds the memory.
+            // SAFETY: the span is mapped for its length, as `self` keeps the memory.
             unsafe { copy_out(span.ptr, here) };
             left = rest;
         }
         left.is_empty()
     }
 
-    /// Copies into the first bytes that the device writes. Returns whether there are that many.
+    /// Copies to the first device-writable bytes. Returns false if there are too few.
     pub fn write(&self, bytes: &[u8]) -> bool {
         let mut left = bytes;
         for span in &self.writable {
             let (here, rest) = left.split_at(left.len().min(span.len as usize));
-            // SAFETY: the span is mapped for its length, as this holds the memory.
+            // SAFETY: the span is mapped for its length, as `self` keeps the memory.
             unsafe { copy_in(span.ptr, here) };
             left = rest;
         }
         left.is_empty()
     }
 
-    /// The bytes after the first `readable_from` that the device reads, and those after the first `writable_from` that it writes, as
-    /// buffers of the volume. They come back by [`GuestBuffers::take_back`].
+    /// Lends the device-readable bytes from `readable_from` on and the device-writable bytes from
+    /// `writable_from` on as buffers of the volume. [`GuestBuffers::take_back`] returns them.
     pub fn lend(&mut self, readable_from: u32, writable_from: u32) -> (IoBufs, IoBufs) {
         assert!(self.lent.is_none(), "a request's payload is lent once");
         let lent = (pieces(&self.readable, readable_from), pieces(&self.writable, writable_from));
@@ -91,7 +94,7 @@ impl GuestBuffers {
         lent
     }
 
-    /// Takes back what was lent. Other buffers do not count.
+    /// Takes back the lent buffers. Other buffers are ignored.
     pub fn take_back(&mut self, readable: IoBufs, writable: IoBufs) {
         if self.lent == Some([mark(&readable), mark(&writable)]) {
             self.lent = None;
@@ -101,7 +104,7 @@ impl GuestBuffers {
 
 impl Drop for GuestBuffers {
     fn drop(&mut self) {
-        // Otherwise a device still uses the memory: it stays mapped.
+        // Otherwise the device still uses the memory: leave it mapped.
         if self.lent.is_none() {
             // SAFETY: dropped once, and not used after that.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
@@ -109,7 +112,7 @@ impl Drop for GuestBuffers {
     }
 }
 
-/// What is left of `spans` after the first `from` bytes.
+/// Remainder of `spans` after the first `from` bytes.
 fn pieces(spans: &[Span], from: u32) -> IoBufs {
     let mut skip = from;
     let mut left = Spans::new();
@@ -117,13 +120,14 @@ fn pieces(spans: &[Span], from: u32) -> IoBufs {
         let here = skip.min(span.len);
         skip -= here;
         if here < span.len {
-            // SAFETY: it is before the end of the span.
+            // SAFETY: before the end of the span.
             let ptr: NonNull<u8> = unsafe { span.ptr.add(here as usize) };
             push(&mut left, Span { ptr, len: span.len - here });
         }
     }
-    // SAFETY: mapped until the buffers are back: `lent` sees to that. The guest and its other requests may touch these bytes as well;
-    // volumes and devices copy them or hand them to the kernel, and decide nothing by what they read.
+    // SAFETY: mapped until the buffers are returned, which `lent` ensures. The guest and its other
+    // requests may access these bytes as well; volumes and devices only copy them or pass them to
+    // the kernel, and make no decisions based on them.
     let lend = |span: Span| unsafe { IoBuf::from_raw(span.ptr, span.len) };
     match left[..] {
         [] => IoBufs::empty(),

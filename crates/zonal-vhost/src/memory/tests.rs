@@ -12,7 +12,7 @@ fn region(guest: u64, len: u64, user: u64, offset: u64) -> MemoryRegion {
     MemoryRegion { guest: guest.into(), len: len.into(), user: user.into(), offset: offset.into() }
 }
 
-/// Two pages at 0x1000, and after a gap of none, in another place of the file, two pages at 0x3000.
+/// Two pages at 0x1000 and, directly after them, two pages at 0x3000 from another part of the file.
 fn memory() -> Memory {
     let file = file(0x10000);
     let first = Region::new(&region(0x1000, 0x2000, 0x7000_0000, 0x8000), &file).unwrap();
@@ -97,7 +97,7 @@ fn bytes_outside_of_memory_are_refused() {
 #[test]
 fn more_than_4_gib_are_refused() {
     let mut buffers = GuestBuffers::new(Rc::new(memory()));
-    // A file without blocks costs nothing.
+    // A sparse file costs nothing.
     let large = file(0xC000_0000);
     let memory = Memory::default().with(Region::new(&region(0, 0xC000_0000, 0, 0), &large).unwrap()).unwrap();
     let mut large = GuestBuffers::new(Rc::new(memory));

@@ -1,7 +1,8 @@
-//! The control queue: task management, and notifications that this device does not have (VIRTIO 5.6.6.2).
+//! Control queue: task management, and asynchronous notifications, which this device does not have
+//! (VIRTIO 5.6.6.2).
 //!
-//! A function concerns commands of all queues of requests, which may be on other threads. So it is handed out, and its response is
-//! written once all of them have carried it out.
+//! A task management function applies to commands of all request queues, possibly on other threads.
+//! It is handed out, and its response is written once all of them have executed it.
 
 use crate::memory::GuestBuffers;
 use crate::ring::{Chain, Ring, RingFault};
@@ -11,35 +12,35 @@ use crate::wire::scsi::{
 use std::collections::VecDeque;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Functions that are carried out at once. A guest has few; each one costs a look at all commands.
+/// Maximum functions in progress. A guest sends few, and each scans all commands.
 const MANAGEMENTS_MAX: usize = 16;
 
-/// A function of task management, for all queues of requests.
+/// Task management function, for all request queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Management {
-    /// A number of this device.
+    /// Identifier chosen by this device.
     pub id: u64,
-    /// One of [`function`].
+    /// Function code, see [`function`].
     pub function: u32,
-    /// The logical unit.
+    /// Logical unit.
     pub lun: u16,
-    /// The guest's number of a command.
+    /// Tag of a command, chosen by the guest.
     pub tag: u64,
 }
 
 impl Management {
-    /// Whether it only asks.
+    /// True for a query without effects.
     pub fn is_query(&self) -> bool {
         matches!(self.function, function::QUERY_TASK | function::QUERY_TASK_SET)
     }
 }
 
-/// A function has been carried out.
+/// Completion of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ManagementEnd {
-    /// Its number.
+    /// Identifier of the function.
     pub id: u64,
-    /// Whether it concerned any command.
+    /// True if it applied to any command.
     pub has_found: bool,
 }
 
@@ -128,7 +129,7 @@ impl Control {
     }
 }
 
-/// There are no notifications, for whatever unit.
+/// Answers requests for notifications. None are supported, for any unit.
 fn notifications(ring: &mut Ring, chain: &Chain) -> Option<()> {
     let mut request = NotificationRequest::new_zeroed();
     let answer_len = size_of::<NotificationResponse>() as u32;

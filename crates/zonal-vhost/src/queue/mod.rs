@@ -1,15 +1,16 @@
-//! One virtqueue of a SCSI host device: a ring, and what its chains mean.
+//! One virtqueue of a SCSI host device: a ring with its processing.
 //!
-//! Queue 0 is for control, queue 1 for events, and the others for requests (VIRTIO 5.6.2). All begin and end in the same way, which is
-//! here. What they do with a chain is in their roles: `requests` hands commands to the disk, `control` hands out task management,
-//! and the event queue keeps its buffers, as this device has no events to tell.
+//! Queue 0 is the control queue, queue 1 the event queue, and the others are request queues (VIRTIO
+//! 5.6.2). Starting and stopping is common to all and implemented here. The processing of chains
+//! depends on the role: `requests` passes commands to the disk, `control` hands out task
+//! management, and the event queue leaves its buffers in the ring, as this device has no events.
 //!
-//! Sans-IO: [`Queue::turn`] moves everything that can move, and says whether the guest has to be notified.
+//! Sans-IO: [`Queue::turn`] makes all possible progress, and returns whether to notify the guest.
 //!
 //! # Invariants
 //! - A queue lives on one thread.
-//! - A chain that was taken goes back once, unless it breaks the ring: then it never does.
-//! - A queue that was asked to stop has stopped once no request of it is in flight. Until then it gives chains back.
+//! - A chain is returned exactly once, unless it breaks the ring: then it is never returned.
+//! - A queue asked to stop has stopped once no request is in flight. Until then it returns chains.
 
 mod control;
 mod requests;
@@ -25,13 +26,13 @@ use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_scsi::Disk;
 
-/// The control queue.
+/// Control queue.
 pub const CONTROL: u16 = 0;
-/// The event queue.
+/// Event queue.
 pub const EVENTS: u16 = 1;
-/// The first queue of requests.
+/// First request queue.
 pub const FIRST_REQUESTS: u16 = 2;
-/// Most queues of a device.
+/// Maximum queues of a device.
 pub const QUEUES_MAX: u16 = FIRST_REQUESTS + 128;
 
 enum Role {
@@ -40,14 +41,14 @@ enum Role {
     Requests(Box<Requests>),
 }
 
-/// What a turn has done.
+/// Result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Turned {
-    /// The guest is to be notified.
+    /// The guest has to be notified.
     pub signals: bool,
-    /// There is more to do at once.
+    /// More work can be done at once.
     pub is_busy: bool,
-    /// The ring has broken in this turn.
+    /// Fault of the ring in this turn.
     pub fault: Option<RingFault>,
 }
 
@@ -59,17 +60,17 @@ pub struct Queue {
     stops: bool,
     fault: Option<RingFault>,
     is_fault_told: bool,
-    /// Where it began, for a ring that is not in memory.
+    /// Base of the ring, for a ring that is not in memory.
     base: u16,
-    /// Functions that wait until what a killed process has left has ended: it is taken one by one, and they concern all of it, and what is
-    /// in the ring after it.
+    /// Functions that wait for requests left over by a killed process. These are processed one by
+    /// one, and the functions apply to all of them and to the ring entries after them.
     waiting: Vec<Management>,
-    /// A turn has begun with some of that.
+    /// Such requests remained at the start of the turn.
     has_left: bool,
 }
 
 impl Queue {
-    /// The queue of this number. It stays on the calling thread.
+    /// Creates the queue with this number, on the calling thread.
     pub fn new(number: u16, disk: &Arc<Disk>) -> Queue {
         let role = match number {
             CONTROL => Role::Control(Control::default()),
@@ -89,7 +90,7 @@ impl Queue {
         }
     }
 
-    /// Begins with this ring. A ring that is not in memory is broken from the beginning.
+    /// Starts with this ring. A ring that is not in memory is faulty from the start.
     pub fn start(&mut self, memory: Rc<Memory>, setup: RingSetup, log: Option<InflightQueue>) {
         (self.stops, self.fault, self.is_fault_told) = (false, None, false);
         self.base = setup.base;
@@ -99,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Whether chains are taken.
+    /// Sets whether chains are taken.
     pub fn set_enabled(&mut self, is_enabled: bool) {
         self.is_enabled = is_enabled;
     }
@@ -113,12 +114,13 @@ impl Queue {
         }
     }
 
-    /// Takes no more chains: see [`Queue::stopped`].
+    /// Stops taking chains: see [`Queue::stopped`].
     pub fn stop(&mut self) {
         self.stops = true;
     }
 
-    /// Where the ring would continue, once after [`Queue::stop`] no request is in flight. The ring is gone then.
+    /// Completes a [`Queue::stop`] once no request is in flight: removes the ring and returns the
+    /// base for continuing.
     pub fn stopped(&mut self) -> Option<u16> {
         if !self.stops || self.in_flight() > 0 {
             return None;
@@ -127,7 +129,7 @@ impl Queue {
         Some(self.ring.take().map_or(self.base, |ring| ring.base()))
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         match &self.role {
             Role::Control(control) => control.in_flight(),
@@ -136,12 +138,12 @@ impl Queue {
         }
     }
 
-    /// How its ring was broken, if it was.
+    /// Fault of the ring, if any.
     pub fn fault(&self) -> Option<RingFault> {
         self.fault
     }
 
-    /// Takes what there is, unless the queue is to rest, and gives back what has ended.
+    /// Returns completed chains and, unless the queue `rests`, takes new ones.
     pub fn turn(&mut self, now: Nanos, rests: bool) -> Turned {
         let Some(ring) = &mut self.ring else {
             self.has_left = false;
@@ -154,7 +156,7 @@ impl Queue {
             requests.poll(now, ring);
         }
         if takes {
-            // A ring has this number of chains at most, however fast they end.
+            // At most one round of the ring, however fast chains complete.
             match self.role.take(now, ring) {
                 Ok(()) => {}
                 Err(fault) => self.fault = Some(fault),
@@ -162,7 +164,8 @@ impl Queue {
         }
         if let Role::Requests(requests) = &mut self.role {
             is_busy |= requests.poll(now, ring);
-            // After the last of what was left, the next turn takes what stands after it, and then carries the functions out.
+            // After the last of these requests, the next turn takes the entries behind them, then
+            // executes the functions.
             let waits = takes && self.fault.is_none() && self.has_left;
             let is_left = requests.has_left() || ring.has_left();
             is_busy |= !(self.waiting.is_empty() || waits && is_left);
@@ -171,7 +174,8 @@ impl Queue {
             }
         }
         if ring.is_lost() {
-            // The guest hears of no end: where its memory was, there are zeroes. What else was wrong with the ring follows from that.
+            // No completion is reported to the guest: its memory may have become zeroes. Other
+            // faults of the ring are a consequence.
             self.fault = Some(RingFault::MemoryLost);
             return self.turned(false, is_busy);
         }
@@ -186,7 +190,7 @@ impl Queue {
         Turned { signals, is_busy, fault }
     }
 
-    /// The next function of task management that the guest asks for, of the control queue.
+    /// Next task management function requested by the guest, on the control queue.
     pub fn next_management(&mut self) -> Option<Management> {
         match &mut self.role {
             Role::Control(control) => control.next(),
@@ -194,15 +198,17 @@ impl Queue {
         }
     }
 
-    /// A function of task management has been carried out in all queues of requests. The next turn tells the guest.
+    /// Completes a task management function executed by all request queues. The next turn reports
+    /// it to the guest.
     pub fn end_management(&mut self, end: ManagementEnd) {
         if let (Role::Control(control), Some(ring)) = (&mut self.role, &mut self.ring) {
             control.end(ring, end);
         }
     }
 
-    /// Carries out a function of task management on what is in flight here. What the guest has made available before it has been taken by
-    /// a turn, but for what a killed process has left: the function waits for that.
+    /// Executes a task management function on the requests in flight. A turn has taken the chains
+    /// that the guest made available before, except behind requests left over by a killed process;
+    /// the function then waits for those.
     pub fn manage(&mut self, now: Nanos, management: Management) {
         let Role::Requests(requests) = &mut self.role else { return };
         match self.has_left {
@@ -211,7 +217,7 @@ impl Queue {
         }
     }
 
-    /// The next function of task management that has ended here.
+    /// Next completed task management function of this queue.
     pub fn managed(&mut self) -> Option<ManagementEnd> {
         match &mut self.role {
             Role::Requests(requests) => requests.managed(),
@@ -219,14 +225,14 @@ impl Queue {
         }
     }
 
-    /// Whether it carries out task management: whether [`Queue::managed`] answers.
+    /// True for a request queue, which executes task management and returns [`Queue::managed`].
     pub fn is_for_requests(&self) -> bool {
         matches!(self.role, Role::Requests(_))
     }
 }
 
 impl Role {
-    /// Takes the chains that there are, one round of the ring at most.
+    /// Takes the available chains, at most one round of the ring.
     fn take(&mut self, now: Nanos, ring: &mut Ring) -> Result<(), RingFault> {
         for _ in 0..ring.num() {
             if !self.wants_more() {
@@ -245,7 +251,7 @@ impl Role {
     fn wants_more(&self) -> bool {
         match self {
             Role::Control(control) => control.has_room(),
-            // Its buffers stay in the ring: there is nothing to put into them.
+            // Its buffers stay in the ring, because there are no events to store.
             Role::Events => false,
             Role::Requests(requests) => !requests.has_left(),
         }

@@ -1,4 +1,4 @@
-//! A queue of requests: commands for the disk (VIRTIO 5.6.6.1).
+//! Request queue: commands for the disk (VIRTIO 5.6.6.1).
 
 use super::control::{Management, ManagementEnd};
 use crate::memory::GuestBuffers;
@@ -12,18 +12,18 @@ use zerocopy::{FromZeros, IntoBytes};
 use zonal_core::Nanos;
 use zonal_scsi::{Answer, Disk, Task, TaskQueue};
 
-/// Status of SAM: ended by an initiator's request.
+/// SAM status: aborted by request of an initiator.
 const TASK_ABORTED: u8 = 0x40;
 
 struct Running {
     buffers: GuestBuffers,
     lun: u16,
     tag: u64,
-    /// Bytes of data, in the one direction or the other.
+    /// Bytes of data, in either direction.
     data_len: u32,
-    /// What its response is if it ends before its time.
+    /// Response if the command is aborted.
     aborted_by: u8,
-    /// Functions of task management that wait for its end.
+    /// Task management functions that wait for its completion.
     managed_by: Vec<u64>,
 }
 
@@ -33,12 +33,13 @@ struct Managing {
     has_found: bool,
 }
 
-/// The commands of one ring. The disk knows each by its chain's first descriptor, which is in flight once.
+/// Commands of one ring. Tagged for the disk by the first descriptor of their chain, which is in
+/// flight only once.
 pub(super) struct Requests {
     tasks: TaskQueue,
     running: Vec<Option<Running>>,
     in_flight: usize,
-    /// First descriptor of a request in flight that a killed process has left.
+    /// First descriptor of a request in flight that was left over by a killed process.
     left: Option<u64>,
     managing: Vec<Managing>,
     managed: VecDeque<ManagementEnd>,
@@ -61,8 +62,8 @@ impl Requests {
         self.in_flight
     }
 
-    /// Whether a request is in flight that a killed process has left. It is alone: what comes after it may begin where it ends, and what it is
-    /// compared with takes memory.
+    /// True while a request left over by a killed process is in flight. It runs alone: a later one
+    /// may start where it ends, and the comparison takes memory.
     pub(super) fn has_left(&self) -> bool {
         self.left.is_some()
     }
@@ -75,7 +76,7 @@ impl Requests {
             return Err(RingFault::TooShort { readable, writable });
         }
         if ring.is_lost() {
-            // The header may be half of one.
+            // The header may be incomplete.
             return Err(RingFault::MemoryLost);
         }
         let Some(lun) = address(header.lun) else {
@@ -105,7 +106,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Gives back what has ended. Returns whether something has moved.
+    /// Returns completed chains. Returns true if there was progress.
     pub(super) fn poll(&mut self, now: Nanos, ring: &mut Ring) -> bool {
         let has_moved = self.tasks.poll(now);
         while let Some(answer) = self.tasks.take() {
@@ -159,7 +160,7 @@ impl Requests {
         self.one_less(management.id);
     }
 
-    /// One thing less that a function waits for.
+    /// Counts down the commands that a function waits for.
     fn one_less(&mut self, id: u64) {
         let Some(place) = self.managing.iter().position(|managing| managing.id == id) else { return };
         self.managing[place].left -= 1;

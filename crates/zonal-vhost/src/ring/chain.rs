@@ -1,4 +1,4 @@
-//! Chains of descriptors: what a guest's request is made of (VIRTIO 2.7.5).
+//! Chains of descriptors, which describe a guest's requests (VIRTIO 2.7.5).
 
 use super::{DESCRIPTORS_MAX, Ring, RingFault};
 use crate::memory::GuestBuffers;
@@ -6,15 +6,15 @@ use crate::wire::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// An indirect table, copied.
+/// Copy of an indirect table.
 type Table = Vec<Descriptor>;
 
 impl Ring {
-    /// The bytes of the chain that begins with `head`.
+    /// Memory of the chain starting at `head`.
     pub(super) fn chain(&self, head: u16) -> Result<GuestBuffers, RingFault> {
         let mut chain = GuestBuffers::new(self.parts.memory.clone());
         let (mut index, mut table) = (head, None);
-        // A chain uses no descriptor twice, so a chain that is longer than its table loops.
+        // A chain uses no descriptor twice, so one longer than its table loops.
         let mut left = self.setup.num;
         loop {
             left = left.checked_sub(1).ok_or(RingFault::TooLong { head })?;
@@ -51,7 +51,7 @@ impl Ring {
         Ok(Descriptor::read_from_bytes(words.as_flattened()).expect("two words are a descriptor"))
     }
 
-    /// Copies the indirect table that `descriptor` names.
+    /// Copies the indirect table referenced by `descriptor`.
     fn table(&self, head: u16, descriptor: &Descriptor) -> Result<Table, RingFault> {
         let (guest, len) = (descriptor.address.get(), descriptor.len.get());
         let entries = len as usize / DESCRIPTOR_LEN;

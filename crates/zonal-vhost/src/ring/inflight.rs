@@ -1,52 +1,55 @@
-//! Which chains are in flight, in a file that outlives this process.
+//! Record of the chains in flight, in a file that outlives this process.
 //!
-//! The front end keeps the file. When the back end was killed, the next one gets the file, and submits again what is marked there, in
-//! the order in which it was taken (QEMU's vhost-user specification, Inflight I/O tracking).
+//! The front end keeps the file. After the back end was killed, its successor gets the file and
+//! resubmits the chains marked there, in the order in which they were taken (QEMU's vhost-user
+//! specification, Inflight I/O tracking).
 //!
 //! # Why a list and a copy of the index
-//! Between the used index and the marks a process can end. So each chain that ends is put on a list first, and the copy of the index is
-//! written after its marks. Where the copy and the index differ, the chains at the beginning of the list have ended.
+//! The process may be killed between the updates of the used index and the marks. So each completed
+//! chain is added to a list first, and the copy of the index is written after the marks. If the
+//! copy and the index differ, the chains at the head of the list have completed.
 
 use super::DESCRIPTORS_MAX;
 use crate::memory::{Area, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Where the numbers of a queue lie: before the entries.
+/// Offsets of the header fields of a queue, before the entries.
 const VERSION: usize = 8;
 const NUM: usize = 10;
 const LAST_HEAD: usize = 12;
 const USED_INDEX: usize = 14;
 const ENTRIES: usize = 16;
 
-/// An entry for each descriptor: a mark, the next one of the list, and the order in which chains were taken.
+/// Entry of a descriptor: a mark, the next one of the list, and the order in which chains were
+/// taken.
 const ENTRY_LEN: usize = 16;
 const MARK: usize = 0;
 const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
-/// Alignment of a queue's part.
+/// Alignment of the part of a queue.
 const ALIGN: usize = 64;
 
 /// Version of the format.
 const CURRENT: u16 = 1;
 
-/// Bytes of a queue's part of the file.
+/// Length of the part of a queue, in bytes.
 pub fn queue_len(num: u16) -> usize {
     (ENTRIES + ENTRY_LEN * usize::from(num)).next_multiple_of(ALIGN)
 }
 
-/// A queue's part of the file.
+/// Part of the file for one queue.
 pub struct InflightQueue {
     area: Area,
     num: u16,
     counter: u64,
-    /// Chains that were given back and not published.
+    /// Chains returned but not published.
     ended: Vec<u16>,
 }
 
 impl InflightQueue {
-    /// The part at `offset` of the file, or `None` if the file does not have it.
+    /// Part at `offset` of the file; `None` if it is beyond the end.
     pub fn new(file: &Arc<Region>, offset: u64, num: u16) -> Option<InflightQueue> {
         if num == 0 || num > DESCRIPTORS_MAX {
             return None;
@@ -63,8 +66,8 @@ impl InflightQueue {
         ENTRIES + ENTRY_LEN * usize::from(head)
     }
 
-    /// Completes what the process before this one has begun, and lists the chains that it left, the oldest first. The file may hold
-    /// anything.
+    /// Completes the updates started by the previous process, and returns its left-over chains,
+    /// oldest first. The contents of the file are not trusted.
     pub(super) fn recover(&mut self, used: u16) -> Vec<u16> {
         let is_known =
             self.area.load_u16(VERSION, Acquire) == CURRENT && self.area.load_u16(NUM, Relaxed) == self.num;
@@ -111,7 +114,7 @@ impl InflightQueue {
         self.ended.push(head);
     }
 
-    /// The used index has been written.
+    /// Clears the marks after the used index was written.
     pub(super) fn publish(&mut self, used: u16) {
         for head in self.ended.drain(..) {
             self.area.store_u8(Self::entry(head) + MARK, 0, Release);

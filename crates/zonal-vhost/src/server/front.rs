@@ -1,4 +1,4 @@
-//! The first thread's part: the socket, and the session of the front end that is connected.
+//! Tasks of the first thread: the socket, and the session of the connected front end.
 
 use super::Shared;
 use super::place::VhostListener;
@@ -15,20 +15,20 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// Messages that are taken before queues are served.
+/// Messages processed before queues are served.
 const MESSAGES_BUDGET: usize = 16;
 
-/// A connection of a front end.
+/// Connection of a front end.
 struct Connection {
     socket: UnixStream,
     assembler: Assembler,
     session: Session,
     reply: Option<Reply>,
-    /// The queue whose stop the front end waits for.
+    /// A stop of a queue is awaited to answer the front end.
     awaits_base: Option<u16>,
 }
 
-/// A function that all threads carry out.
+/// Task management function executed by all threads.
 #[derive(Default)]
 struct Managing {
     confirmed: usize,
@@ -40,9 +40,9 @@ pub(super) struct Front<'a> {
     epoll: Rc<OwnedFd>,
     listener: VhostListener,
     connection: Option<Connection>,
-    /// Changes of queues that are not confirmed.
+    /// Number of unconfirmed queue changes.
     unconfirmed: usize,
-    /// The socket or the listener may have something.
+    /// The socket or the listener may have input.
     has_news: bool,
     managing: BTreeMap<u64, Managing>,
 }
@@ -59,12 +59,12 @@ impl<'a> Front<'a> {
         Ok(Front { shared, epoll, listener, connection: None, unconfirmed: 0, has_news: true, managing })
     }
 
-    /// An event of the socket or the listener.
+    /// Records an event of the socket or the listener.
     pub(super) fn has_news(&mut self) {
         self.has_news = true;
     }
 
-    /// Hands a function of task management to all threads.
+    /// Hands a task management function to all threads.
     pub(super) fn manage(&mut self, management: Management) {
         self.managing.insert(management.id, Managing::default());
         for thread in 0..self.shared.post.threads() {
@@ -107,11 +107,11 @@ impl<'a> Front<'a> {
         Some(ManagementEnd { id: end.id, has_found })
     }
 
-    /// Takes messages and answers them. Returns whether there is more to do at once.
+    /// Processes and answers messages. Returns true if more work can be done at once.
     pub(super) fn turn(&mut self) -> bool {
         for _ in 0..MESSAGES_BUDGET {
             if self.unconfirmed > 0 {
-                // The last confirmation brings the next turn.
+                // The last confirmation triggers the next turn.
                 return false;
             }
             if self.connection.is_none() && !self.accept() {
@@ -134,7 +134,7 @@ impl<'a> Front<'a> {
         true
     }
 
-    /// Sends the answer, or takes one message. Returns whether something has moved.
+    /// Sends the reply, or processes one message. Returns true if there was progress.
     fn step(&mut self) -> Result<bool, ConnectionEnd> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         if connection.session.is_lost() {
@@ -168,7 +168,7 @@ impl<'a> Front<'a> {
 
     fn accept(&mut self) -> bool {
         let Ok((socket, _)) = self.listener.socket().accept() else {
-            // Without descriptors or memory for it, the front end tries again.
+            // Out of descriptors or memory; the front end retries.
             self.has_news = false;
             return false;
         };
@@ -185,7 +185,7 @@ impl<'a> Front<'a> {
         true
     }
 
-    /// The front end is gone. What it has in flight ends before another one is served.
+    /// Closes the connection. Its requests in flight complete before another front end is served.
     fn close(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let _ = epoll::delete(&*self.epoll, &connection.socket);

@@ -1,16 +1,19 @@
-//! The driver: the socket, the threads and the clock.
+//! Driver: the socket, the threads and the clock.
 //!
-//! Each thread owns queues of requests and moves the volume on. The first thread owns the socket, the control queue and the event
-//! queue as well. A thread sleeps until a guest notifies it, the volume has something for it, or another thread rings its bell; or it
-//! never sleeps, if it is to poll. What has ended in a turn is told to the guest once.
+//! Each thread owns request queues and drives the volume. The first thread also owns the socket,
+//! the control queue and the event queue. A thread sleeps until a guest notifies it, the volume has
+//! work, or another thread rings its bell; or never, if polling is enabled. The completions of one
+//! turn are signalled to the guest once.
 //!
 //! # One front end at a time
-//! A second one waits in the listener's queue until the first has left. Then requests in flight end first, and are given back in the
-//! memory in which they were taken. A guest whose front end connects again finds them there.
+//! A second front end waits in the backlog until the first has left. Requests in flight complete
+//! first and are returned in the memory in which they were taken. A guest with a reconnecting front
+//! end finds them there.
 //!
-//! # Front ends that misbehave
-//! No descriptor of a front end is read, and none makes a thread wait. A connection that does not keep to the protocol is closed. A ring
-//! that a guest has broken is left, the front end hears of it if it has given a descriptor for errors, and other rings are served.
+//! # Misbehaving front ends
+//! Descriptors of a front end are never read and never block a thread. A connection that violates
+//! the protocol is closed. A ring broken by a guest is abandoned and reported to the front end if
+//! it has set an error descriptor; other rings are still served.
 
 mod front;
 mod place;
@@ -34,18 +37,18 @@ use zonal_io::threads;
 use zonal_io::volume::Request;
 use zonal_scsi::Disk;
 
-/// How a server runs.
+/// Options of a server.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct VhostOptions {
-    /// Threads, at least one. A queue of requests belongs to one of them.
+    /// Number of threads, at least 1. Each request queue belongs to one of them.
     pub threads: usize,
-    /// Whether they poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     pub polls: bool,
 }
 
 impl Default for VhostOptions {
-    /// One thread, which sleeps.
+    /// One sleeping thread.
     fn default() -> VhostOptions {
         VhostOptions { threads: 1, polls: false }
     }
@@ -53,25 +56,25 @@ impl Default for VhostOptions {
 
 zonal_core::setters! {
     VhostOptions
-    /// Number of threads, at least one.
+    /// Number of threads, at least 1.
     with_threads threads: usize;
-    /// Whether they poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     with_polls polls: bool;
 }
 
-/// A queue, as it was a moment ago.
+/// Snapshot of a queue, possibly slightly stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct QueueFacts {
-    /// Its number: 0 for control, 1 for events, requests from 2 on.
+    /// Queue number: 0 for control, 1 for events, requests from 2 on.
     pub number: u16,
     /// Requests in flight.
     pub in_flight: u32,
-    /// How the guest has broken it, if it has.
+    /// Fault caused by the guest, if any.
     pub fault: Option<RingFault>,
 }
 
-/// What a queue's thread tells of it.
+/// State of a queue as published by its thread.
 #[derive(Default)]
 struct Gauge {
     is_started: AtomicBool,
@@ -91,7 +94,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether queues of requests have started, and all that have are enabled.
+    /// True if any request queue has started, and all started ones are enabled.
     fn takes_requests(&self) -> bool {
         let requests = self.gauges.iter().skip(FIRST_REQUESTS.into());
         let mut started = requests.filter(|gauge| gauge.is_started.load(Ordering::Relaxed)).peekable();
@@ -118,10 +121,10 @@ pub struct VhostServer {
 }
 
 impl VhostServer {
-    /// Serves `disk` to the front end that connects to `listener`, until `has_to_end` is set.
+    /// Serves `disk` to front ends that connect to `listener`, until `has_to_end` is set.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn start(
         disk: Arc<Disk>,
         listener: VhostListener,
@@ -145,42 +148,43 @@ impl VhostServer {
         });
         let threads = threads.collect::<io::Result<Vec<_>>>();
         if threads.is_err() {
-            // Those that were started end.
+            // Ends the threads that were started.
             drop(EndOfThread(&shared));
         }
         Ok(VhostServer { threads: threads?, shared, path })
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a front end is connected.
+    /// True if a front end is connected.
     pub fn is_connected(&self) -> bool {
         self.shared.is_connected.load(Ordering::Relaxed)
     }
 
-    /// The queues that a guest uses, in the order of their numbers.
+    /// Queues in use by the guest, in order of number.
     pub fn queues(&self) -> Vec<QueueFacts> {
         self.shared.queues()
     }
 
-    /// A function that lists them, for a thread that does not have the server.
+    /// Returns a function that lists the queues, for threads without access to the server.
     pub fn queues_teller(&self) -> impl Fn() -> Vec<QueueFacts> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.queues()
     }
 
-    /// Asks its threads to end.
+    /// Requests shutdown.
     pub fn end(&self) {
         drop(EndOfThread(&self.shared));
     }
 
-    /// Waits until it was asked to end and its threads have: no more requests are taken, what is at the device ends, and all is flushed.
+    /// Waits for shutdown: until it is requested, no more requests are taken, requests at the
+    /// device have completed, and the volume is flushed.
     ///
     /// # Errors
-    /// A thread's, or the flush's.
+    /// Errors of a thread or of the flush.
     pub fn join(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {
@@ -192,7 +196,8 @@ impl VhostServer {
     }
 }
 
-/// Ends the server where a thread ends: a disk that answers on some of its queues is worse than none.
+/// Ends the server when one of its threads ends. A disk that answers only on some of its queues
+/// would be worse than none.
 struct EndOfThread<'a>(&'a Shared);
 
 impl Drop for EndOfThread<'_> {

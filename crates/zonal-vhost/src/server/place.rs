@@ -1,4 +1,4 @@
-//! Where a server listens: a socket file of its own.
+//! Listening socket of a server, with its socket file.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
@@ -10,37 +10,38 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Front ends that wait for the one before them to leave.
+/// Front ends that can wait for the current one to leave.
 const BACKLOG: i32 = 16;
 
-/// Time between two attempts of a server to have its turn.
+/// Interval between attempts to take the lock.
 const TURN_PAUSE: Duration = Duration::from_millis(2);
 
-/// Attempts: a second in all.
+/// Number of attempts: one second in total.
 const TURN_ATTEMPTS: u32 = 500;
 
-/// A socket file on which a server listens. The file is removed with it.
+/// Listening socket file, removed on drop.
 #[derive(Debug)]
 pub struct VhostListener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode, by which another's file is known.
+    /// Device and inode, to recognise a file that was replaced.
     identity: (u64, u64),
 }
 
 impl VhostListener {
-    /// Listens at `path`. The file is its user's alone (mode 0600). A socket there on which no process listens is replaced.
+    /// Listens at `path`, with access for this user only (mode 0600). Replaces a stale socket that
+    /// no process listens on.
     ///
     /// # Errors
-    /// [`ErrorKind::AddrInUse`] if a process listens there, [`ErrorKind::AlreadyExists`] if there is a file that is no socket, and the
-    /// operating system's.
+    /// [`ErrorKind::AddrInUse`] if a process listens there, [`ErrorKind::AlreadyExists`] if there
+    /// is a file other than a socket, and errors of the operating system.
     pub fn bind(path: &Path) -> io::Result<VhostListener> {
         let address = SocketAddrUnix::new(path)?;
         let _turn = turn(path);
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The file gets the mode of the socket, so at no moment others may connect.
+        // The file inherits the mode of the socket, so others can never connect.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         bind(&socket, &address)?;
         let meta = path.symlink_metadata()?;
@@ -50,7 +51,7 @@ impl VhostListener {
         Ok(listener)
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -69,9 +70,10 @@ impl Drop for VhostListener {
     }
 }
 
-/// Servers that start at once take turns, until this is dropped: between its binding and its listening one looks stale to the other. It
-/// is the lock of the socket's directory. Where that cannot be had in [`TURN_ATTEMPTS`], because another program has it or the directory
-/// may not be read, the server starts all the same.
+/// Serialises servers that start simultaneously, by a lock on the socket's directory until the
+/// result is dropped. A socket that is bound but not yet listening would look stale to another
+/// server. If the lock cannot be taken in [`TURN_ATTEMPTS`], because another program holds it or
+/// the directory is not readable, the server starts regardless.
 fn turn(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
@@ -89,7 +91,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
     let error = |kind, what: &str| Err(io::Error::new(kind, format!("{}: {what}", path.display())));
     if !meta.file_type().is_socket() {
-        return error(ErrorKind::AlreadyExists, "there is a file that is no socket");
+        return error(ErrorKind::AlreadyExists, "exists and is not a socket");
     }
     match UnixStream::connect(path) {
         Ok(_) => error(ErrorKind::AddrInUse, "a process listens there"),
@@ -119,7 +121,7 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         assert_eq!(VhostListener::bind(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
         std::fs::remove_file(&path).unwrap();
-        // A standard listener leaves its file.
+        // A standard listener leaves its file behind.
         drop(UnixListener::bind(&path).unwrap());
         let listener = VhostListener::bind(&path).unwrap();
         assert_eq!(VhostListener::bind(&path).unwrap_err().kind(), ErrorKind::AddrInUse);

@@ -1,4 +1,4 @@
-//! What threads of a server tell each other: orders to queues, and what has come of them.
+//! Communication between threads of a server: orders to queues, and their confirmations.
 
 use crate::queue::{FIRST_REQUESTS, Management, ManagementEnd};
 use crate::session::Change;
@@ -7,21 +7,22 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What the first thread asks of a thread.
+/// Order of the first thread to a thread.
 pub(super) enum Order {
-    /// A queue changes. One [`Confirmation::Changed`] or [`Confirmation::Stopped`] follows.
+    /// Change a queue. Confirmed by one [`Confirmation::Changed`] or [`Confirmation::Stopped`].
     Change(u16, Change),
-    /// All its queues of requests carry out a function. One [`Confirmation::Managed`] follows.
+    /// Execute a function in all request queues of the thread. Confirmed by one
+    /// [`Confirmation::Managed`].
     Manage(Management),
 }
 
-/// What a thread tells the first one.
+/// Confirmation to the first thread.
 pub(super) enum Confirmation {
-    /// A change of a queue is made.
+    /// A queue was changed.
     Changed,
-    /// A queue has stopped, and would continue there.
+    /// A queue has stopped, with the base for continuing.
     Stopped(u16),
-    /// A function has been carried out in all queues of requests of a thread.
+    /// A function was executed in all request queues of a thread.
     Managed(ManagementEnd),
 }
 
@@ -30,7 +31,7 @@ struct OrderBox {
     bell: OwnedFd,
 }
 
-/// The orders of each thread, and the confirmations for the first one.
+/// Orders for each thread, and confirmations for the first one.
 pub(super) struct Post {
     boxes: Vec<OrderBox>,
     confirmations: Mutex<Vec<Confirmation>>,
@@ -48,7 +49,7 @@ impl Post {
         self.boxes.len()
     }
 
-    /// The thread that a queue belongs to.
+    /// Thread that owns a queue.
     pub(super) fn thread_of(&self, queue: u16) -> usize {
         usize::from(queue.saturating_sub(FIRST_REQUESTS)) % self.threads()
     }
@@ -76,7 +77,7 @@ impl Post {
     }
 
     pub(super) fn ring(&self, thread: usize) {
-        // It fails only where it is readable already.
+        // Fails only if the bell is already readable.
         let _ = rustix::io::write(&self.boxes[thread].bell, &1u64.to_ne_bytes());
     }
 

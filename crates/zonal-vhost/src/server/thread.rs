@@ -1,4 +1,4 @@
-//! A thread of a server: its queues, and how it sleeps.
+//! Thread of a server: its queues, and its sleep.
 
 use super::front::Front;
 use super::post::{Confirmation, Order};
@@ -17,19 +17,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Longest sleep, so that the end of a server is seen however it is asked for.
+/// Longest sleep. Bounds the delay until a shutdown request is noticed, however it is made.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// How long what is at the device may take at the server's end.
+/// Limit for requests at the device to complete at shutdown.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// What an event is of: a queue by its number, or one of these.
+/// Event sources: a queue number, or one of these.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const SOCKET: u64 = u64::MAX - 1;
 const NEWS: u64 = u64::MAX - 2;
 const BELL: u64 = u64::MAX - 3;
 
-/// A queue and its descriptors.
+/// Queue with its descriptors.
 struct Line {
     queue: Queue,
     kick: Option<Arc<OwnedFd>>,
@@ -38,7 +38,7 @@ struct Line {
     is_stopping: bool,
 }
 
-/// A function that the queues of this thread carry out.
+/// Function in progress in the queues of this thread.
 struct Managing {
     left: usize,
     has_found: bool,
@@ -55,7 +55,7 @@ pub(super) struct Thread<'a> {
 
 fn signal(descriptor: &Option<Arc<OwnedFd>>) {
     if let Some(descriptor) = descriptor {
-        // It never waits. Where it fails, it is readable already, or the front end has given something else.
+        // Never blocks. Fails only if it is already readable, or is not an eventfd.
         let _ = rustix::io::write(&**descriptor, &1u64.to_ne_bytes());
     }
 }
@@ -86,7 +86,7 @@ impl<'a> Thread<'a> {
         let mut events = Vec::with_capacity(64);
         let mut ends_since: Option<Nanos> = None;
         loop {
-            // One reading of the clock serves for the whole turn.
+            // One clock reading serves the whole iteration.
             let now = self.shared.clock.now();
             if self.shared.has_to_end.load(Ordering::Acquire) {
                 ends_since.get_or_insert(now);
@@ -131,12 +131,12 @@ impl<'a> Thread<'a> {
                     front.has_news();
                 }
             }
-            // The volume's, or a guest's notification: the next turn looks at all queues.
+            // News of the volume, or a notification by a guest: the next turn checks all queues.
             _ => {}
         }
     }
 
-    /// Moves on what can. Returns whether there is more to do at once.
+    /// Makes all possible progress. Returns true if more work can be done at once.
     fn turn(&mut self, now: Nanos, rests: bool) -> bool {
         for order in self.shared.post.orders(self.number) {
             match order {
@@ -163,7 +163,8 @@ impl<'a> Thread<'a> {
 
     fn turn_queues(&mut self, now: Nanos, rests: bool) -> bool {
         let mut is_busy = false;
-        // A front end that connects again begins with the control queue, and a function is about what the others have yet to take.
+        // A reconnecting front end starts with the control queue, but functions apply to commands
+        // that the other queues have yet to take.
         let manages = self.shared.takes_requests();
         for (number, line) in &mut self.lines {
             let turned = line.queue.turn(now, rests || *number == CONTROL && !manages);
@@ -176,7 +177,7 @@ impl<'a> Thread<'a> {
                 *gauge.fault.lock() = turned.fault;
                 signal(&line.error);
                 if turned.fault == Some(RingFault::MemoryLost) {
-                    // The first thread ends the connection.
+                    // The first thread closes the connection.
                     self.shared.post.ring(0);
                 }
             }
@@ -228,7 +229,7 @@ impl<'a> Thread<'a> {
             Change::Kick(kick) => line.look_for_kicks(&self.epoll, number, Some(kick)),
             Change::Call(call) => {
                 line.call = call;
-                // What was told meanwhile may have gone to the one before.
+                // Signals in the meantime may have gone to the previous descriptor.
                 signal(&line.call);
             }
             Change::Error(error) => line.error = error,
@@ -237,7 +238,8 @@ impl<'a> Thread<'a> {
     }
 
     fn manage(&mut self, now: Nanos, management: Management, rests: bool) {
-        // What the guest has made available before the function is concerned by it, and is taken now if nothing is left of a killed process.
+        // The function applies to chains made available before it. Take them now, unless requests
+        // of a killed process are left.
         self.turn_queues(now, rests);
         let queues = self.lines.values_mut().filter(|line| line.queue.is_for_requests());
         let mut left = 1;
@@ -249,7 +251,7 @@ impl<'a> Thread<'a> {
         has_managed(self.shared, &mut self.managing, ManagementEnd { id: management.id, has_found: false });
     }
 
-    /// Whether this thread may leave what there is, being asked to end `since` then.
+    /// True if a thread asked to end at `since` may abandon remaining work.
     fn has_ended(&self, now: Nanos, since: Nanos) -> bool {
         let requests = self.lines.values().filter(|line| line.queue.is_for_requests());
         let is_idle = requests.map(|line| line.queue.in_flight()).sum::<usize>() == 0;
@@ -257,7 +259,7 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// One queue less that a function waits for.
+/// Counts down the queues that a function waits for.
 fn has_managed(shared: &Shared, all: &mut BTreeMap<u64, Managing>, end: ManagementEnd) {
     let Some(managing) = all.get_mut(&end.id) else { return };
     managing.left -= 1;
@@ -276,12 +278,13 @@ impl Line {
         self.look_for_kicks(epoll, number, Some(kick));
         self.queue.start(Rc::new((*memory).clone()), setup, log);
         self.queue.set_enabled(is_enabled);
-        // A server that was killed may have shown the guest an end without saying so.
+        // A killed server may have published a completion without signalling it.
         signal(&self.call);
     }
 
-    /// Wakes the thread by this descriptor, and no longer by the one before it. Each write to it is an event, without a read of it. A
-    /// descriptor that the kernel cannot watch wakes no thread: then the guest waits for the next turn of the thread.
+    /// Watches this descriptor instead of the previous one. Each write to it is an event; it is
+    /// never read. A descriptor that epoll cannot watch wakes no thread: the guest then waits for
+    /// the next turn.
     fn look_for_kicks(&mut self, epoll: &OwnedFd, number: u16, kick: Option<Arc<OwnedFd>>) {
         if let Some(before) = std::mem::replace(&mut self.kick, kick) {
             let _ = epoll::delete(epoll, &*before);
