@@ -1,4 +1,4 @@
-//! What a server costs while its guest does nothing: measured, so these tests run one after the other.
+//! Cost of a server with an idle guest. Measured, so these tests run one at a time.
 
 #[path = "all/front.rs"]
 #[allow(dead_code)]
@@ -17,7 +17,7 @@ use zonal_vhost::server::{VhostListener, VhostOptions, VhostServer};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Time that the server's threads have run.
+/// CPU time of the server's threads.
 fn served() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let of_server = tasks.filter(|task| {
@@ -30,8 +30,8 @@ fn served() -> Duration {
     Duration::from_nanos(of_server.map(ran).sum())
 }
 
-/// The share of a core that the server's threads use from now on, for this time. It counts what they run, not how long they wait
-/// for a processor.
+/// Share of a core used by the server's threads during this time. Counts CPU time, not waiting for
+/// a processor.
 fn share(time: Duration) -> f64 {
     let (since, before) = (Instant::now(), served());
     std::thread::sleep(time);
@@ -67,7 +67,7 @@ fn server_with_idle_guest_or_none_uses_no_processor() {
             driver.answer();
         }
         let with = share(Duration::from_secs(4));
-        // A front end that has left something unread, and is gone.
+        // A front end that disconnected with unread data.
         front.send(zonal_vhost::wire::message::request::GET_FEATURES, 0, &[], &[]);
         drop(front);
         let after = share(Duration::from_secs(2));
@@ -76,7 +76,7 @@ fn server_with_idle_guest_or_none_uses_no_processor() {
     });
 }
 
-/// What the test above has to be able to find.
+/// Canary of the test above.
 #[test]
 fn server_that_polls_is_seen_to_use_a_processor() {
     with_server(VhostOptions::default().with_polls(true), |_| {

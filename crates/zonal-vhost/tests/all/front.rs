@@ -1,4 +1,4 @@
-//! A front end: messages over a socket.
+//! Front end: messages over a socket.
 
 use crate::guest::{Driver, Guest};
 use rustix::net::{
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use zonal_vhost::session::{FEATURES, FEATURES_OF_PROTOCOL};
 use zonal_vhost::wire::message::*;
 
-/// A connected front end.
+/// Connected front end.
 pub struct FrontEnd {
     pub socket: UnixStream,
 }
@@ -71,7 +71,7 @@ impl FrontEnd {
         (payload, descriptor)
     }
 
-    /// Sends a message that is acknowledged. Returns whether it was obeyed.
+    /// Sends a message with acknowledgement. Returns true on success.
     pub fn ask(&mut self, request: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         self.send(request, NEED_REPLY, payload, descriptors);
         self.reply(request).0 == [0; 8]
@@ -87,7 +87,7 @@ impl FrontEnd {
         self.ask(request, payload.as_bytes(), &[])
     }
 
-    /// Agrees on everything that is offered, and hands over the guest's memory.
+    /// Negotiates all offered features, and sets the guest's memory.
     pub fn begin(&mut self, guest: &Guest) {
         assert_eq!(self.get(request::GET_FEATURES), FEATURES);
         assert_eq!(self.get(request::GET_PROTOCOL_FEATURES), FEATURES_OF_PROTOCOL);
@@ -97,7 +97,7 @@ impl FrontEnd {
         self.memory([&guest.file, &guest.file]);
     }
 
-    /// Hands over the two regions of a guest, which lie in these files.
+    /// Sets the two regions of a guest, located in these files.
     pub fn memory(&mut self, files: [&OwnedFd; 2]) {
         let table = MemoryTable { regions: 2.into(), padding: 0.into() };
         let payload = [table.as_bytes(), Guest::regions().as_bytes()].concat();
@@ -124,7 +124,7 @@ impl FrontEnd {
         assert!(self.set(request::SET_ENABLED, number, 1));
     }
 
-    /// Stops queue `number`. Returns where it would continue.
+    /// Stops queue `number`. Returns the base for continuing.
     pub fn stop(&mut self, number: u16) -> u16 {
         let payload = QueueNumber { queue: u32::from(number).into(), number: 0.into() };
         self.send(request::GET_BASE, 0, payload.as_bytes(), &[]);
@@ -133,7 +133,7 @@ impl FrontEnd {
         reply.number.get() as u16
     }
 
-    /// Whether the other side closes the connection.
+    /// True if the peer closes the connection.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 1]), Ok(0) | Err(_))
     }

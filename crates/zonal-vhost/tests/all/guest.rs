@@ -1,4 +1,5 @@
-//! A guest: memory in a file, and the driver's side of rings there. It reads and writes the file, as another process would.
+//! Guest: memory in a file, with the driver side of rings. Accesses the file by reads and writes,
+//! like another process.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -16,7 +17,7 @@ use zonal_vhost::wire::message::MemoryRegion;
 use zonal_vhost::wire::ring::{Descriptor, INDIRECT, NEXT, WRITE, available_event_at, used_event_at};
 use zonal_vhost::wire::scsi::{CommandHeader, HEADER_LEN, RESPONSE_LEN};
 
-/// Bytes of each of two regions. They lie in the file in the other order.
+/// Size of each of two regions. Their order in the file is reversed.
 pub const REGION: u64 = 4 << 20;
 /// Guest-physical addresses of the regions.
 pub const LOW: u64 = 0x10_0000;
@@ -25,7 +26,7 @@ pub const HIGH: u64 = 0x1_0000_0000;
 const USER_LOW: u64 = 0x7F00_0000_0000;
 const USER_HIGH: u64 = 0x7E00_0000_0000;
 
-/// Where data of requests may lie.
+/// Location for the data of requests.
 pub const DATA: u64 = HIGH;
 /// Descriptors of a driver's ring.
 pub const NUM: u16 = 16;
@@ -37,21 +38,21 @@ pub fn region(guest: u64, user: u64, offset: u64) -> MemoryRegion {
     MemoryRegion { guest: guest.into(), len: REGION.into(), user: user.into(), offset: offset.into() }
 }
 
-/// A file of `len` bytes, all of them zero.
+/// Creates a file of `len` zero bytes.
 pub fn file_of(len: u64) -> OwnedFd {
     let file = memfd_create("file", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, len).unwrap();
     file
 }
 
-/// A file likewise, which takes no seals: it can be truncated.
+/// Creates a file that does not support seals, so it can be truncated.
 pub fn unsealed_file_of(len: u64) -> OwnedFd {
     let file = memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, len).unwrap();
     file
 }
 
-/// A guest's memory.
+/// Memory of a guest.
 pub struct Guest {
     pub file: OwnedFd,
 }
@@ -97,7 +98,7 @@ pub fn descriptor(address: u64, len: u32, flags: u16, next: u16) -> Descriptor {
     Descriptor { address: address.into(), len: len.into(), flags: flags.into(), next: next.into() }
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
     pub status: u8,
@@ -107,7 +108,7 @@ pub struct Response {
     pub written: u32,
 }
 
-/// The driver's side of a ring.
+/// Driver side of a ring.
 pub struct Driver {
     pub guest: Arc<Guest>,
     pub num: u16,
@@ -121,7 +122,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The ring of queue `number`, which begins at `index`.
+    /// Ring of queue `number`, starting at `index`.
     pub fn at(guest: &Arc<Guest>, number: u16, index: u16) -> Driver {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let [kick, call] = [0, 1].map(|_| eventfd(0, flags).unwrap());
@@ -159,7 +160,7 @@ impl Driver {
         self.base + 0x2000
     }
 
-    /// Where the header of the chain that begins with `head` lies, and after it the response.
+    /// Location of the header of the chain starting at `head`, followed by the response.
     fn request(&self, head: u16) -> u64 {
         self.base + 0x4000 + 0x200 * u64::from(head)
     }
@@ -168,7 +169,7 @@ impl Driver {
         self.request(head) + 0x80
     }
 
-    /// Room for an indirect table, for data in the low region, and for what else a test wants.
+    /// Space for an indirect table, for data in the low region, and for other needs of a test.
     pub fn room(&self) -> u64 {
         self.base + 0x8000
     }
@@ -190,7 +191,7 @@ impl Driver {
         self.guest.write(self.table() + 16 * u64::from(index), descriptor.as_bytes());
     }
 
-    /// Writes these as a chain into the table, from the next free descriptor on.
+    /// Writes a chain to the table, starting at the next free descriptor.
     pub fn chain(&mut self, parts: &[(u64, u32, u16)]) -> u16 {
         let head = self.next_descriptor;
         for (n, (address, len, flags)) in parts.iter().enumerate() {
@@ -214,13 +215,13 @@ impl Driver {
         rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// Whether the back end asks for a notification of the entry before the next one.
+    /// True if the back end wants a notification for the entry before the next one.
     pub fn wants_kick(&self) -> bool {
         let event = self.guest.u16(self.used_ring() + available_event_at(self.num) as u64);
         !self.event_idx || event == self.next.wrapping_sub(1)
     }
 
-    /// Asks for an interrupt after the entry `after` the next one to be seen.
+    /// Requests an interrupt after `after` further entries.
     pub fn listen(&self, after: u16) {
         let event = self.seen.wrapping_add(after);
         self.guest.write(self.available() + used_event_at(self.num) as u64, &event.to_le_bytes());
@@ -230,7 +231,7 @@ impl Driver {
         self.guest.u16(self.used_ring() + 2)
     }
 
-    /// The next used entry: a head and a number of bytes.
+    /// Next used entry: head and number of bytes.
     pub fn used(&mut self) -> Option<(u16, u32)> {
         if self.used_index() == self.seen {
             return None;
@@ -240,12 +241,12 @@ impl Driver {
         Some((self.guest.u32(entry) as u16, self.guest.u32(entry + 4)))
     }
 
-    /// Whether an interrupt has come since the last look.
+    /// True if an interrupt was signalled since the last call.
     pub fn was_called(&self) -> bool {
         rustix::io::read(&self.call, &mut [0; 8]).is_ok()
     }
 
-    /// Waits for the next used entry, looking at interrupts alone.
+    /// Waits for the next used entry, by interrupts only.
     pub fn wait(&mut self) -> (u16, u32) {
         let since = std::time::Instant::now();
         loop {
@@ -302,7 +303,7 @@ impl Driver {
         parts
     }
 
-    /// The same by an indirect table, which lies in [`Driver::room`].
+    /// Makes a command available through an indirect table in [`Driver::room`]. Returns its head.
     pub fn indirect_command(&mut self, tag: u64, cdb: &[u8], out: &[(u64, u32)], into: &[(u64, u32)]) -> u16 {
         let head = self.next_descriptor;
         let parts = self.parts(head, [1, 0, 0x40, 0, 0, 0, 0, 0], tag, cdb, out, into);
@@ -329,13 +330,14 @@ impl Driver {
         }
     }
 
-    /// The next answer. With a server running.
+    /// Next answer, with a server running.
     pub fn answer(&mut self) -> (u16, Response) {
         let (head, written) = self.wait();
         (head, self.response(head, written))
     }
 
-    /// A request of the control queue: its bytes, and room for the answer. Returns where that is.
+    /// Makes a request of the control queue available, with `room` bytes for the response. Returns
+    /// the location of the response.
     pub fn control(&mut self, request: &[u8], room: u32) -> u64 {
         let head = self.next_descriptor;
         let (from, to) = (self.request(head), self.response_at(head));
@@ -364,7 +366,7 @@ fn transfer(code: u8, lba: u64, blocks: u32) -> Vec<u8> {
     cdb
 }
 
-/// A function of task management.
+/// Task management function.
 pub fn management(function: u32, tag: u64) -> Vec<u8> {
     let mut request = vec![0; 24];
     request[4..8].copy_from_slice(&function.to_le_bytes());
@@ -380,5 +382,6 @@ pub fn disk(device: &str) -> Arc<Disk> {
     Arc::new(Disk::new(Arc::new(volume), DiskOptions::new(identity)).unwrap())
 }
 
-/// Zones of 1 MiB, of which the first is conventional. What is at the device ends with a poll of the volume.
+/// Zones of 1 MiB, the first one conventional. Requests at the device complete when the volume is
+/// polled.
 pub const DEVICE: &str = "ram:size=64M,zone_size=1M,zone_nr_conv=1,complete=poll,blocksize=4096";

@@ -1,4 +1,4 @@
-//! What the next process submits again, when one was killed.
+//! Chains resubmitted by the next process after one was killed.
 
 use crate::guest::{DATA, Driver, Guest, NUM, file_of};
 use proptest::prelude::*;
@@ -12,7 +12,8 @@ fn file() -> OwnedFd {
     file_of(queue_len(NUM) as u64)
 }
 
-/// A process that begins: it knows the guest's memory, the file, and the front end's base, which is the used index.
+/// New process with the guest's memory, the file, and the front end's base, which is the used
+/// index.
 fn process(driver: &Driver, file: &OwnedFd) -> Ring {
     let region = map_area(file, 0, queue_len(NUM) as u64).unwrap();
     let log = InflightQueue::new(&region, 0, NUM).unwrap();
@@ -36,7 +37,7 @@ fn killed_with_requests_in_flight_they_are_submitted_in_order() {
     let mut ring = process(&driver, &file);
     let heads: Vec<u16> = (0..6).map(|_| offer(&mut driver)).collect();
     assert_eq!(all(&mut ring), heads);
-    // The third and the first have ended, in this order.
+    // The third and the first have completed, in this order.
     ring.put(heads[2], 0);
     ring.put(heads[0], 0);
     ring.publish();
@@ -44,7 +45,7 @@ fn killed_with_requests_in_flight_they_are_submitted_in_order() {
     drop(ring);
     let mut ring = process(&driver, &file);
     let taken = std::iter::from_fn(|| ring.take().unwrap()).map(|chain| (chain.head, chain.is_left));
-    // What they ask for may have been done.
+    // They may have been executed.
     let left = [1, 3, 4, 5].map(|n| (heads[n], true));
     assert!(taken.eq(left.into_iter().chain([(later, false)])));
 }
@@ -81,11 +82,11 @@ fn killed_between_index_and_mark_it_is_not_submitted_again() {
     all(&mut ring);
     ring.put(heads[3], 0);
     ring.put(heads[1], 0);
-    // The index is written, and then the process ends.
+    // The process is killed after writing the index.
     driver.guest.write(driver.used_ring() + 2, &2u16.to_le_bytes());
     drop(ring);
     assert_eq!(all(&mut process(&driver, &file)), [heads[0], heads[2]]);
-    // The next one, killed as well, leaves the same.
+    // The next one, killed as well, leaves the same chains.
     assert_eq!(all(&mut process(&driver, &file)), [heads[0], heads[2]]);
 }
 
@@ -120,7 +121,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    /// However often it is killed, each chain is told once, and none is lost.
+    /// However often the process is killed, each chain is published once, and none is lost.
     #[test]
     fn each_chain_is_told_once(deeds in prop::collection::vec(deed(), 0..120)) {
         let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
@@ -129,7 +130,7 @@ proptest! {
         for deed in deeds.into_iter().chain([Deed::Kill]) {
             match deed {
                 Deed::Offer if with_device.len() < usize::from(NUM) => {
-                    // A driver uses a free descriptor: find one.
+                    // A driver uses only free descriptors: find one.
                     let head = (0..NUM).find(|head| !with_device.contains(head)).unwrap();
                     driver.set(head, crate::guest::descriptor(DATA, 8, WRITE, 0));
                     driver.offer(head);

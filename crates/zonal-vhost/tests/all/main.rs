@@ -1,4 +1,5 @@
-//! The back end from outside: a driver's rings in a file as guest memory, and a front end at a socket.
+//! Black-box tests of the back end: a driver's rings in a file as guest memory, and a front end at
+//! a socket.
 
 mod front;
 mod guest;

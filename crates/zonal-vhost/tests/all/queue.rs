@@ -1,4 +1,4 @@
-//! Queues without a server: commands, their data, and task management.
+//! Queues without a server: commands, data and task management.
 
 use crate::guest::{
     DATA, DEVICE, Driver, Guest, NUM, REGION, Response, disk, file_of, management, read, write,
@@ -15,7 +15,7 @@ use zonal_vhost::wire::scsi::{HEADER_LEN, RESPONSE_LEN, function, response};
 const NOW: Nanos = Nanos(0);
 const BLOCK: u32 = 4096;
 
-/// Queue 0 or 2 of a disk, and its driver.
+/// Queue 0 or 2 of a disk, with its driver.
 struct Rig {
     disk: Arc<Disk>,
     queue: Queue,
@@ -38,7 +38,7 @@ impl Rig {
         self.queue.turn(NOW, false).signals
     }
 
-    /// What the device has ended is told.
+    /// Completes requests at the device and publishes them.
     fn poll(&mut self) -> bool {
         self.disk.volume().poll(NOW);
         self.turn()
@@ -72,7 +72,7 @@ fn good(written: u32) -> Response {
 fn data_written_is_read_back_into_other_pages() {
     let mut rig = Rig::new(2);
     let bytes = rig.fill(3, 2 * BLOCK);
-    // Pieces that are no multiple of a sector, the middle ones next to each other.
+    // Pieces that are not multiples of a sector; the middle ones are contiguous.
     let out = [(DATA, 100), (DATA + 100, 1000), (DATA + 1100, 2 * BLOCK - 1100)];
     rig.driver.command(1, &write(0, 2), &out, &[]);
     assert_eq!(rig.call(), good(RESPONSE_LEN as u32));
@@ -84,8 +84,9 @@ fn data_written_is_read_back_into_other_pages() {
     assert!(back == bytes);
 }
 
-/// A killed process has left a write, of which a block is there, and the command that `second` offers. Returns data of four blocks, too, the
-/// first two of which are the write's, and where it begins.
+/// Rig after a killed process that left a write, with one block written, and the command made
+/// available by `second`. Also returns data of four blocks, the first two from the write, and the
+/// start of the write.
 fn rig_of_two_left(second: impl FnOnce(&mut Driver, u64)) -> (Rig, Vec<u8>, u64) {
     let mut rig = Rig::new(2);
     let zone = rig.disk.blocks() / u64::from(rig.disk.volume().info().geometry.zones());
@@ -109,7 +110,8 @@ fn rig_of_two_left(second: impl FnOnce(&mut Driver, u64)) -> (Rig, Vec<u8>, u64)
 
 #[test]
 fn function_waits_for_all_that_is_left() {
-    // TEST UNIT READY ends in the turn in which it begins. A command of the guest's own is in the ring after it.
+    // TEST UNIT READY completes in the turn in which it starts. A command of the guest itself is
+    // behind it in the ring.
     let (mut rig, _, first) = rig_of_two_left(|driver, _| {
         driver.command(3, &[0; 6], &[], &[]);
     });
@@ -132,11 +134,11 @@ fn function_waits_for_all_that_is_left() {
 
 #[test]
 fn write_that_is_left_waits_for_the_one_before_it() {
-    // The second one begins where the first one ends.
+    // The second starts where the first ends.
     let (mut rig, bytes, first) = rig_of_two_left(|driver, first| {
         driver.command(3, &write(first + 2, 2), &[(DATA + u64::from(2 * BLOCK), 2 * BLOCK)], &[]);
     });
-    // Each is read, compared or written in turns of its own.
+    // Each read, comparison and write takes its own turns.
     for _ in 0..16 {
         rig.poll();
     }
@@ -163,7 +165,7 @@ fn indirect_command_moves_its_data() {
 fn command_that_moves_less_says_how_much_is_left() {
     let mut rig = Rig::new(2);
     rig.driver.guest.write(DATA, &[0xEE; 96]);
-    // INQUIRY with an allocation length of less than the room.
+    // INQUIRY with an allocation length below the buffer size.
     rig.driver.command(1, &[0x12, 0, 0, 0, 36], &[], &[(DATA, 96)]);
     let inquiry = rig.call();
     assert_eq!(inquiry, Response { residual: 60, ..good(RESPONSE_LEN as u32 + 36) });
@@ -210,7 +212,7 @@ fn request_too_short_for_header_or_response_breaks_the_ring() {
         rig.driver.offer(head);
         let fault = rig.queue.turn(NOW, false).fault;
         assert_eq!(fault, Some(RingFault::TooShort { readable, writable }));
-        // It is told once, and the ring is left.
+        // The fault is reported once, and the ring is abandoned.
         rig.driver.command(1, &[0], &[], &[]);
         assert_eq!(rig.queue.turn(NOW, false), Default::default());
         assert_eq!(rig.driver.used_index(), 0);
@@ -239,7 +241,7 @@ fn stop_waits_for_requests_in_flight_and_takes_no_others() {
     assert_eq!(rig.queue.stopped(), None);
     rig.poll();
     assert_eq!((rig.queue.stopped(), rig.driver.used_index()), (Some(1), 1));
-    // It continues where it was.
+    // It continues where it stopped.
     let setup = zonal_vhost::ring::RingSetup { base: 1, ..rig.driver.setup() };
     rig.queue.start(rig.driver.guest.memory(), setup, None);
     rig.turn();
@@ -259,7 +261,7 @@ fn queue_that_is_disabled_takes_nothing() {
     assert_eq!(rig.driver.used_index(), 1);
 }
 
-/// Whether this process has the high region, with which the guest's file begins.
+/// True if this process has mapped the high region, which is at the start of the guest's file.
 fn is_mapped(guest: &Guest) -> bool {
     let inode = rustix::fs::fstat(&guest.file).unwrap().st_ino.to_string();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -272,7 +274,7 @@ fn memory_replaced_under_requests_stays_until_they_end() {
     let mut rig = Rig::new(2);
     rig.driver.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
     rig.turn();
-    // The low region alone: that of the data is gone.
+    // Only the low region; the one with the data is removed.
     let regions = Guest::regions();
     let memory = rig.driver.guest.memory().without(&regions[1]).unwrap();
     rig.queue.set_memory(std::rc::Rc::new(memory));
@@ -295,7 +297,7 @@ fn ring_whose_memory_is_gone_is_broken() {
     assert_eq!(rig.queue.stopped(), Some(0));
 }
 
-/// Two writes of a zone: the first is at the device, and the second waits for it.
+/// Two writes to one zone: the first is at the device, and the second waits for it.
 fn two_writes(rig: &mut Rig) -> [u16; 2] {
     let zone = 2 * 256;
     let heads = [0, 1].map(|n| {

@@ -1,4 +1,5 @@
-//! Random bytes where a guest or a front end writes: nothing panics, everything ends, and a queue can stop.
+//! Random bytes from a guest or a front end: nothing panics, everything completes, and a queue can
+//! stop.
 
 mod cases;
 
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use zonal_vhost::queue::CONTROL;
 use zonal_vhost::wire::ring::Descriptor;
 
-/// An address that is often in memory, and often near its edges.
+/// Address that is often in memory, and often near its edges.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => (0..0x40_0000u64).prop_map(|offset| LOW + offset),
@@ -29,7 +30,7 @@ fn entry() -> impl Strategy<Value = Descriptor> {
         .prop_map(|(address, len, flags, next)| descriptor(address, len, flags, next))
 }
 
-/// A command of the right form.
+/// Well-formed command.
 fn command() -> impl Strategy<Value = Ask> {
     let cdb =
         (prop::sample::select(&[0x00u8, 0x12, 0x88, 0x8A, 0x93, 0x94, 0x95][..]), 0..16_384u32, 0..5u32);
@@ -79,13 +80,13 @@ proptest! {
         cases::run(CONTROL, deeds);
     }
 
-    /// Any bytes, in any pieces.
+    /// Arbitrary bytes, in arbitrary pieces.
     #[test]
     fn random_stream_of_messages_ends_or_is_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 1..40usize) {
         cases::stream(&bytes, cut);
     }
 
-    /// Messages of the right form, with any contents.
+    /// Well-formed messages with arbitrary contents.
     #[test]
     fn random_messages_change_only_queues_that_are_there(
         messages in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Rings of drivers that keep to the standard, and of those that do not.
+//! Rings of conforming and of non-conforming drivers.
 
 use crate::guest::{DATA, Driver, Guest, HIGH, LOW, NUM, REGION, descriptor};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn ring(driver: &Driver) -> Ring {
     Ring::new(driver.guest.memory(), driver.setup(), None).unwrap()
 }
 
-/// What a ring says to chain 0, after `lie` has written it.
+/// Fault for chain 0 after `lie` has corrupted it.
 fn fault(lie: impl FnOnce(&Driver)) -> RingFault {
     let mut driver = Driver::new(&Guest::new(), 2);
     let mut ring = ring(&driver);
@@ -199,7 +199,8 @@ fn ring_begins_at_the_used_index_where_that_is_ahead() {
     }
 }
 
-/// The standard's words: an interrupt is wanted if the entry that the driver names is among those that are told now.
+/// Rule of the standard: an interrupt is wanted if the entry named by the driver is among those
+/// published now.
 fn is_among(event: u16, old: u16, new: u16) -> bool {
     (0..new.wrapping_sub(old)).any(|n| old.wrapping_add(n) == event)
 }

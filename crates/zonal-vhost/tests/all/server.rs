@@ -1,4 +1,5 @@
-//! A server at its socket: guests on several queues, front ends that leave, and what must not disturb others.
+//! Server at its socket: guests on several queues, front ends that leave, and isolation between
+//! clients.
 
 use crate::front::FrontEnd;
 use crate::guest::{DATA, DEVICE, Driver, Guest, REGION, disk, management, read, unsealed_file_of, write};
@@ -43,7 +44,7 @@ impl Served {
     }
 }
 
-/// Waits for what another thread is about to do.
+/// Waits for a condition set by another thread.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -52,7 +53,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A front end with queue 2, and its driver.
+/// Front end with queue 2, and its driver.
 fn attach(served: &Served, guest: &Arc<Guest>) -> (FrontEnd, Driver) {
     let mut front = FrontEnd::connect(&served.path);
     front.begin(guest);
@@ -82,13 +83,13 @@ fn guest_writes_and_reads_back_and_stops() {
     assert_eq!(served.server.queues().len(), 1);
     assert_eq!(front.stop(2), 2);
     assert!(served.server.queues().is_empty());
-    // It begins again where it was.
+    // It restarts where it stopped.
     front.start(2, &driver, 2);
     assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
     served.end();
 }
 
-/// A front end that connects again begins with the control queue.
+/// A reconnecting front end starts with the control queue.
 #[test]
 fn function_waits_until_the_queues_of_requests_are_enabled() {
     let served = serve(&disk(DEVICE), 2);
@@ -108,7 +109,7 @@ fn function_waits_until_the_queues_of_requests_are_enabled() {
     served.end();
 }
 
-/// Each queue appends to a zone of its own, in order, and reads it back.
+/// Each queue writes sequentially to its own zone, and reads it back.
 fn fill_zone(mut driver: Driver, n: u64) {
     let zone = (n + 1) * 256;
     let place = DATA + n * 0x1_0000;
@@ -170,7 +171,7 @@ fn broken_ring_is_told_and_the_others_are_served() {
     let facts = served.server.queues();
     assert_eq!(facts[1].fault, Some(RingFault::DescriptorIndex { index: 500, len: 16 }));
     assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
-    // The device is reset: the ring stops, and begins from its start.
+    // Device reset: the ring stops and restarts at zero.
     front.stop(3);
     let mut fresh = Driver::new(&guest, 3);
     front.start(3, &fresh, 0);
@@ -186,7 +187,7 @@ fn front_end_that_connects_again_continues() {
     let (front, mut driver) = attach(&served, &guest);
     assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
     drop(front);
-    // Made available while no front end is there.
+    // Made available while no front end is connected.
     let head = driver.command(5, &read(1, 1), &[], &[(DATA, BLOCK)]);
     let mut front = FrontEnd::connect(&served.path);
     front.begin(&guest);
@@ -284,7 +285,7 @@ fn regions_come_and_leave_while_a_guest_works() {
     let high = SingleRegion { padding: 0.into(), region: Guest::regions()[1] };
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            // In the low region, which stays.
+            // In the low region, which is not removed.
             let room = driver.room();
             for _ in 0..300 {
                 assert_eq!(call(&mut driver, &read(0, 1), &[], &[(room, BLOCK)]), 0);
@@ -307,7 +308,7 @@ fn descriptors_that_are_no_eventfds_do_no_harm() {
     let mut front = FrontEnd::connect(&served.path);
     front.begin(&guest);
     let mut driver = Driver::new(&guest, 2);
-    // A file cannot be watched, and a socket that is full cannot be written.
+    // A regular file cannot be watched, and a full socket cannot be written.
     let (mut near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     while std::io::Write::write(&mut near, &[0; 4096]).is_ok() {}
@@ -322,7 +323,7 @@ fn descriptors_that_are_no_eventfds_do_no_harm() {
     served.end();
 }
 
-/// What a front end does that keeps the file of requests in flight.
+/// Acts like a front end that keeps the inflight file.
 #[test]
 fn requests_that_are_marked_as_in_flight_are_submitted_again() {
     let served = serve(&disk(DEVICE), 1);
@@ -339,7 +340,7 @@ fn requests_that_are_marked_as_in_flight_are_submitted_again() {
     assert_eq!(call(&mut driver, &read(0, 1), &[], &[(DATA, BLOCK)]), 0);
     drop(front);
     until("it has left", || !served.server.is_connected() && served.server.queues().is_empty());
-    // A process before had taken two commands, and told the end of the second.
+    // A previous process has taken two commands and published the completion of the second.
     let first = driver.command(1, &read(2, 1), &[], &[(DATA, BLOCK)]);
     let second = driver.command(2, &read(3, 1), &[], &[(DATA + 4096, BLOCK)]);
     let stride = zonal_vhost::ring::queue_len(16) as u64;
@@ -370,7 +371,7 @@ fn front_end_that_reads_no_answers_does_not_stop_guests() {
         len: 0.into(),
     };
     let socket = &front.socket;
-    // Until neither side takes more.
+    // Until neither side accepts more.
     let (mut sent, mut rests) = (0, 0);
     while rests < 20 {
         match std::io::Write::write(&mut &*socket, header.as_bytes()) {
@@ -386,10 +387,10 @@ fn front_end_that_reads_no_answers_does_not_stop_guests() {
     served.end();
 }
 
-/// A command at this device takes 50 ms.
+/// Each command at this device takes 50 ms.
 const SLOW: &str = "ram:size=64M,zone_size=1M,zone_nr_conv=1,completion_nsec=50000000,blocksize=4096";
 
-/// A read that is at the device.
+/// Starts a read and waits until it is in flight.
 fn read_in_flight(served: &Served, driver: &mut Driver) -> u16 {
     let head = driver.command(7, &read(0, 1), &[], &[(DATA, BLOCK)]);
     driver.kick();
@@ -414,7 +415,7 @@ fn front_end_that_leaves_with_requests_in_flight_finds_their_ends() {
     let guest = Guest::new();
     let (front, mut driver) = attach(&served, &guest);
     let head = read_in_flight(&served, &mut driver);
-    // It takes the used index of this moment, and the request ends after it.
+    // It reads the used index at this moment, and the request completes later.
     let base = driver.used_index();
     drop(front);
     let mut front = FrontEnd::connect(&served.path);
@@ -439,7 +440,7 @@ fn end_of_the_server_waits_for_what_is_at_the_device_and_tells_it() {
 
 #[test]
 fn abort_of_a_write_that_waits_is_answered_after_the_write() {
-    // The first write is at the device until the Abort has come, on a busy machine too.
+    // The first write stays at the device until the Abort has arrived, even on a busy machine.
     let served = serve(&disk(&SLOW.replace("=50", "=500")), 2);
     let guest = Guest::new();
     let (mut front, mut driver) = attach(&served, &guest);
@@ -451,7 +452,7 @@ fn abort_of_a_write_that_waits_is_answered_after_the_write() {
     control.kick();
     control.wait();
     assert_eq!(guest.read(at, 1), [response::OK]);
-    // The write that waited has ended as aborted, and the other one as at the device.
+    // The waiting write was aborted, and the one at the device completed normally.
     let mut ends = [driver.answer(), driver.answer()];
     ends.sort_by_key(|end| end.0);
     assert_eq!(ends.iter().map(|end| end.0).collect::<Vec<_>>(), heads);
@@ -472,8 +473,8 @@ fn memory_that_leaves_with_requests_in_flight_is_written_all_the_same() {
     served.end();
 }
 
-/// Truncates a file of a guest's memory while a read is in flight, and another guest's disk goes on. In the end the server takes a new
-/// front end.
+/// Truncates a file of guest memory while a read is in flight. The disk of another guest is
+/// unaffected, and the server accepts a new front end afterwards.
 fn truncate_in_flight(has_log: bool, cut: impl Fn(&Guest, &OwnedFd, &OwnedFd)) {
     let disk = disk(SLOW);
     let (served, other) = (serve(&disk, 2), serve(&disk, 1));
@@ -489,14 +490,14 @@ fn truncate_in_flight(has_log: bool, cut: impl Fn(&Guest, &OwnedFd, &OwnedFd)) {
             InflightFile { len: (1 << 16).into(), offset: 0.into(), queues: 4.into(), num: 16.into() };
         assert!(front.ask(request::SET_INFLIGHT, facts.as_bytes(), &[log.as_fd()]));
     }
-    // On the second thread, while the first has the socket.
+    // On the second thread, while the first owns the socket.
     let mut driver = Driver::new(&guest, 3);
     front.start(3, &driver, 0);
     read_in_flight(&served, &mut driver);
     cut(&guest, &data, &log);
     let has_ring = rustix::fs::fstat(&guest.file).unwrap().st_size as u64 == 2 * REGION;
     if has_ring {
-        // The device may have had all of the first read.
+        // The device may have completed all of the first read.
         driver.command(8, &read(0, 1), &[], &[(DATA, BLOCK)]);
     }
     driver.kick();
@@ -534,7 +535,7 @@ fn function_concerns_what_other_threads_have_in_flight() {
     front.start(3, &other, 0);
     let mut control = Driver::new(&guest, 0);
     front.start(0, &control, 0);
-    // Made available before the function, and its thread has not heard of it.
+    // Made available before the function, without a notification to its thread.
     other.command(9, &read(0, 1), &[], &[(DATA, BLOCK)]);
     let at = control.control(&management(function::QUERY_TASK, 9), 1);
     control.kick();
@@ -567,7 +568,7 @@ fn region_that_comes_while_a_ring_runs_is_used() {
     served.end();
 }
 
-/// Random numbers, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -579,7 +580,7 @@ impl Numbers {
     }
 }
 
-/// Writes over tables, rings and requests of queue 2 while the server reads them.
+/// Overwrites tables, rings and requests of queue 2 while the server reads them.
 fn scribble(guest: &Guest, driver: &Driver, numbers: &mut Numbers) {
     for _ in 0..400 {
         let at = driver.table() + numbers.next(0x6000);

@@ -1,4 +1,4 @@
-//! Sessions without a socket: messages that are wrong.
+//! Sessions without a socket: invalid messages.
 
 use crate::guest::{DATA, Guest};
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ fn payload_of_another_length_ends_the_connection() {
     ] {
         assert_eq!(error(request, &vec![0; len]), ProtocolError::Length { request, len });
     }
-    // Regions that are announced and do not come.
+    // Announced regions that are missing.
     let table = MemoryTable { regions: 3.into(), padding: 0.into() };
     let payload = [table.as_bytes(), Guest::regions().as_bytes()].concat();
     assert!(matches!(error(request::SET_MEMORY, &payload), ProtocolError::Length { .. }));
@@ -86,10 +86,10 @@ fn values_that_cannot_be_end_the_connection() {
         (request::SET_NUMBER, number(2, 2048)),
         (request::SET_BASE, number(2, 65536)),
         (request::SET_ENABLED, number(2, 2)),
-        // A queue whose rings are packed, a protocol feature that is not there.
+        // Packed rings, and an unsupported protocol feature.
         (request::SET_FEATURES, (1u64 << 34).to_le_bytes().to_vec()),
         (request::SET_PROTOCOL_FEATURES, (1u64 << 5).to_le_bytes().to_vec()),
-        // Without a descriptor the ring would have to be looked at all the time.
+        // Without a descriptor the ring would have to be polled continuously.
         (request::SET_KICK, (2u64 | NO_DESCRIPTOR).to_le_bytes().to_vec()),
     ] {
         assert!(matches!(error(request, &payload), ProtocolError::Value { .. }), "{request}");
@@ -121,7 +121,7 @@ fn failure_is_acknowledged_where_that_was_agreed() {
         let reply = session.take(waits(&payload)).unwrap().reply.unwrap();
         assert_eq!(reply.bytes[HEADER_LEN..], [code, 0, 0, 0, 0, 0, 0, 0]);
     }
-    // Without the flag, there is no answer.
+    // No reply without the flag.
     assert!(take(&mut session, request::SET_NUMBER, &number(2, 16)).unwrap().reply.is_none());
 }
 
@@ -162,7 +162,7 @@ fn file_for_requests_in_flight_has_the_length_that_is_told() {
     let mut session = Session::default();
     let asked = InflightFile { len: 0.into(), offset: 0.into(), queues: 3.into(), num: 128.into() };
     let mut payload = asked.as_bytes().to_vec();
-    // As a front end in C has it.
+    // Padded, as sent by a front end in C.
     payload.resize(24, 0);
     let reply = take(&mut session, request::GET_INFLIGHT, &payload).unwrap().reply.unwrap();
     assert_eq!(reply.bytes.len(), HEADER_LEN + 24);

@@ -1,5 +1,5 @@
-//! What has to hold of any guest and any front end. The fuzzer's targets `vring` and `vhost_message` play their own, and the tests
-//! beside this module those of seeds.
+//! Invariants for arbitrary guests and front ends. The fuzz targets `vring` and `vhost_message` run
+//! their own cases, and the tests next to this module seeded ones.
 
 use crate::guest::{DATA, DEVICE, Driver, Guest, NUM, disk, file_of};
 use std::collections::BTreeMap;
@@ -16,42 +16,42 @@ use zonal_vhost::session::{Change, Message, Outcome, RingStart, Session};
 use zonal_vhost::wire::message::{DESCRIPTORS_MAX, HEADER_LEN, NEED_REPLY, VERSION};
 use zonal_vhost::wire::ring::Descriptor;
 
-/// Bytes of the file in which requests in flight are marked.
+/// Size of the file for inflight I/O tracking, in bytes.
 pub const LOG_LEN: u64 = 4096;
 
-/// What a guest or the server of its queue does.
+/// Action of a guest or of the server of its queue.
 #[derive(Clone, Debug)]
 pub enum Deed {
-    /// An entry of the descriptor table.
+    /// Set an entry of the descriptor table.
     Set(u16, Descriptor),
-    /// The next entry of the available ring.
+    /// Set the next entry of the available ring.
     Offer(u16),
-    /// The index of the available ring.
+    /// Set the index of the available ring.
     Index(u16),
-    /// Bytes at an address of the low region.
+    /// Write bytes to an address of the low region.
     Bytes(u64, Vec<u8>),
     Turn,
     Poll,
-    /// A function of task management.
+    /// Request a task management function.
     Manage(u32),
-    /// Memory of both regions, or without the high one.
+    /// Set the memory to both regions, or only the low one.
     Memory(bool),
     Restart(RingRestart),
     Ask(Ask),
-    /// Bytes at an offset of the file in which requests in flight are marked.
+    /// Write bytes at an offset of the file for inflight I/O tracking.
     Log(u64, Vec<u8>),
 }
 
-/// How a ring begins again, after the queue has stopped.
+/// Restart of a ring after the queue has stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct RingRestart {
-    /// The index of both rings.
+    /// Index of both rings.
     pub index: u16,
-    /// Where the front end says that the ring begins.
+    /// Base given by the front end.
     pub base: u16,
     pub event_idx: bool,
     pub indirect: bool,
-    /// Whether requests in flight are marked.
+    /// True to record requests in flight.
     pub has_log: bool,
 }
 
@@ -62,14 +62,14 @@ impl RingRestart {
     }
 }
 
-/// A command with a header and a response of the right form.
+/// Command with a well-formed header and response.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// At most 32 bytes.
     pub cdb: Vec<u8>,
     /// Bytes of data from the guest.
     pub out: u32,
-    /// Bytes of memory for data to the guest.
+    /// Buffer size for data to the guest.
     pub into: u32,
     pub is_indirect: bool,
 }
@@ -85,7 +85,7 @@ impl Ask {
     }
 }
 
-/// Plays these on the queue of this number, which has to stop in the end.
+/// Runs the actions on queue `number`, which has to stop in the end.
 pub fn run(number: u16, deeds: Vec<Deed>) {
     let disk = disk(DEVICE);
     let guest = Guest::new();
@@ -132,7 +132,7 @@ pub fn run(number: u16, deeds: Vec<Deed>) {
     stop(&mut queue, &disk, &mut now);
 }
 
-/// It always stops. Returns where the ring would continue.
+/// Stops the queue, which must succeed. Returns the base for continuing.
 fn stop(queue: &mut Queue, disk: &Disk, now: &mut u64) -> u16 {
     queue.stop();
     for _ in 0..1000 {
@@ -148,14 +148,14 @@ fn stop(queue: &mut Queue, disk: &Disk, now: &mut u64) -> u16 {
     panic!("{} requests stay in flight", queue.in_flight());
 }
 
-/// Each function of task management ends at once, and has found no command.
+/// Completes each task management function at once, without a matching command.
 fn end_managements(queue: &mut Queue) {
     while let Some(Management { id, .. }) = queue.next_management() {
         queue.end_management(ManagementEnd { id, has_found: false });
     }
 }
 
-/// Plays the bytes of a connection, in pieces of `cut` bytes.
+/// Feeds the bytes of a connection in pieces of `cut` bytes.
 pub fn stream(bytes: &[u8], cut: usize) {
     let mut front_end = FrontEnd::new();
     let mut assembler = Assembler::default();
@@ -172,21 +172,21 @@ pub fn stream(bytes: &[u8], cut: usize) {
     }
 }
 
-/// A message of the right form.
+/// Well-formed message.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub request: u32,
-    /// Whether the front end waits for an answer.
+    /// True if the front end expects a reply.
     pub waits: bool,
     pub payload: Vec<u8>,
-    /// Which files come with it: each less than [`FILES`].
+    /// Files sent along, each less than [`FILES`].
     pub files: Vec<u8>,
 }
 
-/// Files of a front end: the memory of a guest, a page, a file without bytes, and an event.
+/// Files of a front end: guest memory, a page, an empty file, and an eventfd.
 pub const FILES: u8 = 4;
 
-/// Plays these messages. Those that would end the connection are left out.
+/// Processes the messages, except those that would end the connection.
 pub fn messages(all: impl IntoIterator<Item = Given>) {
     let mut front_end = FrontEnd::new();
     for Given { request, waits, payload, files } in all {
@@ -197,7 +197,7 @@ pub fn messages(all: impl IntoIterator<Item = Given>) {
     front_end.leave();
 }
 
-/// A front end without a socket, and the queues that it changes.
+/// Front end without a socket, with the queues that it controls.
 struct FrontEnd {
     session: Session,
     guest: Arc<Guest>,
@@ -210,7 +210,7 @@ impl FrontEnd {
     fn new() -> FrontEnd {
         let (session, guest, disk) = (Session::default(), Guest::new(), disk(DEVICE));
         let mut driver = Driver::new(&guest, 2);
-        // A ring with a command, for a message that names its addresses.
+        // A ring with a command, for messages that set its addresses.
         driver.command(0, &[0], &[], &[]);
         FrontEnd { session, guest, disk, queues: BTreeMap::new(), now: 0 }
     }
@@ -224,7 +224,7 @@ impl FrontEnd {
         }
     }
 
-    /// Carries out a message. Returns whether the connection continues.
+    /// Processes a message. Returns false if the connection ends.
     fn send(&mut self, message: Message) -> bool {
         let Ok(outcome) = self.session.take(message) else { return false };
         let Outcome { changes, reply, awaits_base } = outcome;
@@ -242,7 +242,7 @@ impl FrontEnd {
         true
     }
 
-    /// Changes a queue. Returns where it would continue, if it stops.
+    /// Changes a queue. Returns the base for continuing if it stops.
     fn change(&mut self, number: u16, change: Change) -> Option<u16> {
         let queue = self.queues.entry(number).or_insert_with(|| Queue::new(number, &self.disk));
         match change {
