@@ -1,25 +1,27 @@
-//! Structures and numbers of the kernel's interface, `include/uapi/linux/ublk_cmd.h`, in the byte order of the machine.
+//! Structures and numbers of the kernel interface `include/uapi/linux/ublk_cmd.h`, in native byte
+//! order.
 //!
-//! Two levels: structures as they lie in memory, any bytes of which are a value; and [`KernelCommand`], which is checked.
+//! Two levels: structures with the memory layout of the kernel, for which any bytes are valid, and
+//! the checked [`KernelCommand`].
 
 use std::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A command to `/dev/ublk-control`: `ublksrv_ctrl_cmd`.
+/// Command to `/dev/ublk-control`: `ublksrv_ctrl_cmd`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ControlCommand {
-    /// The device; all ones: a new one.
+    /// Device number; all ones for a new one.
     pub device: u32,
-    /// The queue; all ones: none.
+    /// Queue; all ones for none.
     pub queue: u16,
-    /// Bytes at `address`.
+    /// Length of the structure at `address` in bytes.
     pub len: u16,
-    /// A structure of this process, which the command reads or fills.
+    /// Structure in this process, read or filled by the command.
     pub address: u64,
-    /// A number of the command's own.
+    /// Command-specific value.
     pub data: u64,
-    /// Bytes of a path that only devices of unprivileged users need.
+    /// Length of a path, needed only for devices of unprivileged users.
     pub path_len: u16,
     /// Zero.
     pub pad: u16,
@@ -27,133 +29,133 @@ pub struct ControlCommand {
     pub reserved: u32,
 }
 
-/// What the kernel knows of a device: `ublksrv_ctrl_dev_info`.
+/// State of a device: `ublksrv_ctrl_dev_info`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DeviceFacts {
-    /// Hardware queues.
+    /// Number of hardware queues.
     pub queues: u16,
-    /// Requests of each.
+    /// Queue depth.
     pub depth: u16,
-    /// One of [`device_state`].
+    /// Device state, see [`device_state`].
     pub state: u16,
     /// Zero.
     pub pad: u16,
-    /// Bytes of the largest request.
+    /// Maximum request size in bytes.
     pub bytes_max: u32,
-    /// Its number: N of `/dev/ublkbN`.
+    /// Device number: N of `/dev/ublkbN`.
     pub device: u32,
-    /// Process that serves it, or -1.
+    /// Serving process, or -1.
     pub pid: i32,
     /// Zero.
     pub pad2: u32,
-    /// Of [`feature`].
+    /// Bits of [`feature`].
     pub features: u64,
-    /// What its server wants to find again.
+    /// Mark by which servers recognise the device.
     pub mark: u64,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Owner.
+    /// Group ID of the owner.
     pub gid: u32,
     /// Zero.
     pub reserved: [u64; 2],
 }
 
-/// What a device is: `ublk_params`, without what lies after the parameters of zones.
+/// Parameters of a device: `ublk_params`, up to the parameters of zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Parameters {
-    /// Bytes of this structure.
+    /// Length of this structure in bytes.
     pub len: u32,
-    /// Which of the others count: of [`parameter`].
+    /// Valid groups of parameters: bits of [`parameter`].
     pub types: u32,
-    /// Of [`attribute`].
+    /// Bits of [`attribute`].
     pub attributes: u32,
-    /// Bytes of a logical block, as a power of two.
+    /// Logical block size in bytes, as a power of two.
     pub logical_shift: u8,
-    /// Bytes of a physical block, as a power of two.
+    /// Physical block size in bytes, as a power of two.
     pub physical_shift: u8,
-    /// Bytes of the best request, as a power of two.
+    /// Optimal request size in bytes, as a power of two.
     pub best_shift: u8,
-    /// Bytes of the least request that is no loss, as a power of two.
+    /// Minimum efficient request size in bytes, as a power of two.
     pub least_shift: u8,
-    /// Sectors of the largest request.
+    /// Maximum request size in sectors.
     pub sectors_max: u32,
-    /// Sectors of a zone.
+    /// Zone size in sectors.
     pub zone_sectors: u32,
-    /// Sectors of the device.
+    /// Device size in sectors.
     pub sectors: u64,
-    /// Zero: a request's pieces may begin anywhere.
+    /// Zero: no segment boundary.
     pub boundary_mask: u64,
     /// Zero.
     pub discard_alignment: u32,
-    /// Bytes that a discard begins at a multiple of.
+    /// Discard granularity in bytes.
     pub discard_granularity: u32,
-    /// Sectors of the largest discard.
+    /// Maximum discard size in sectors.
     pub discard_sectors_max: u32,
-    /// Sectors of the largest command that writes zeroes.
+    /// Maximum size of a write of zeroes, in sectors.
     pub zeroes_sectors_max: u32,
-    /// Ranges of a discard.
+    /// Maximum ranges of a discard.
     pub discard_ranges_max: u16,
     /// Zero.
     pub pad: u16,
-    /// Major and minor numbers of both device files, which the kernel fills in.
+    /// Major and minor numbers of both device files, filled in by the kernel.
     pub numbers: [u32; 4],
-    /// Zones open at most; 0: no limit.
+    /// Maximum open zones; 0 means no limit.
     pub open_max: u32,
-    /// Zones active at most; 0: no limit.
+    /// Maximum active zones; 0 means no limit.
     pub active_max: u32,
-    /// Sectors of the largest append.
+    /// Maximum append size in sectors.
     pub append_sectors_max: u32,
-    /// Zeroes, and one word that fills up the last eight bytes.
+    /// Zeroes, with one word of padding.
     pub reserved: [u32; 6],
 }
 
-/// A request, where the kernel puts it for the server: `ublksrv_io_desc`.
+/// Request as stored by the kernel: `ublksrv_io_desc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {
-    /// Operation in the lowest byte, flags above it.
+    /// Operation in the lowest byte, flags above.
     pub operation: u32,
-    /// Sectors, or of a report zones.
+    /// Number of sectors, or of zones to report.
     pub count: u32,
     /// First sector.
     pub sector: u64,
-    /// Where the server's data are, in modes that have such.
+    /// Address of the server's data, in modes that use one.
     pub address: u64,
 }
 
-/// What a server tells the driver of a request: `ublksrv_io_cmd`.
+/// Result of a request: `ublksrv_io_cmd`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Commit {
-    /// The queue.
+    /// Queue.
     pub queue: u16,
-    /// The request's tag.
+    /// Tag of the request.
     pub tag: u16,
-    /// Bytes, or an error number below zero.
+    /// Number of bytes, or a negative errno.
     pub result: i32,
-    /// Of an append, the sector where its data are; otherwise zero.
+    /// Sector of the data of an append; otherwise zero.
     pub sector: u64,
 }
 
-/// A zone of a report: `blk_zone`.
+/// Zone of a report: `blk_zone`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReportedZone {
     /// First sector.
     pub start: u64,
-    /// Sectors.
+    /// Zone size in sectors.
     pub len: u64,
-    /// Sector of the next write.
+    /// Write pointer as a sector.
     pub pointer: u64,
     /// 1: conventional; 2: sequential write required.
     pub kind: u8,
-    /// The condition's number.
+    /// Zone condition.
     pub condition: u8,
-    /// Zero: no write out of order, no advice to reset, and padding.
+    /// Zero: the flags for non-sequential writes and recommended reset, and padding.
     pub reserved: [u8; 6],
-    /// Sectors that can be written.
+    /// Zone capacity in sectors.
     pub capacity: u64,
     /// Zeroes.
     pub reserved2: [u8; 24],
@@ -167,7 +169,7 @@ const _: () = assert!(size_of::<Descriptor>() == 24);
 const _: () = assert!(size_of::<Commit>() == 16);
 const _: () = assert!(size_of::<ReportedZone>() == 64);
 
-/// Numbers of ioctls (`asm-generic/ioctl.h`) of type `u`.
+/// Ioctl number (`asm-generic/ioctl.h`) of type `u`.
 const fn numbered(direction: u32, number: u32, len: usize) -> u32 {
     direction << 30 | (len as u32) << 16 | (b'u' as u32) << 8 | number
 }
@@ -183,25 +185,25 @@ pub mod control {
 
     /// Fills in [`DeviceFacts`](super::DeviceFacts).
     pub const GET_FACTS: u32 = numbered(READS, 0x02, LEN);
-    /// Makes a device of [`DeviceFacts`](super::DeviceFacts), and fills them in.
+    /// Adds a device with [`DeviceFacts`](super::DeviceFacts), and updates them.
     pub const ADD: u32 = numbered(READS_AND_WRITES, 0x04, LEN);
-    /// Removes a device.
+    /// Deletes a device.
     pub const DELETE: u32 = numbered(READS_AND_WRITES, 0x05, LEN);
-    /// Shows the disk; `data` is the server's process.
+    /// Adds the disk; `data` is the server's process.
     pub const START: u32 = numbered(READS_AND_WRITES, 0x06, LEN);
-    /// Takes the disk away.
+    /// Removes the disk.
     pub const STOP: u32 = numbered(READS_AND_WRITES, 0x07, LEN);
     /// Reads [`Parameters`](super::Parameters).
     pub const SET_PARAMETERS: u32 = numbered(READS_AND_WRITES, 0x08, LEN);
     /// Fills in [`Parameters`](super::Parameters).
     pub const GET_PARAMETERS: u32 = numbered(READS, 0x09, LEN);
-    /// Another process takes over a device whose server is gone.
+    /// Starts the recovery of a device without a server.
     pub const START_RECOVERY: u32 = numbered(READS_AND_WRITES, 0x10, LEN);
-    /// It has; `data` is the process.
+    /// Completes a recovery; `data` is the new server's process.
     pub const END_RECOVERY: u32 = numbered(READS_AND_WRITES, 0x11, LEN);
-    /// Fills in a word of what the driver can do.
+    /// Fills in a word of driver features.
     pub const GET_FEATURES: u32 = numbered(READS, 0x13, LEN);
-    /// Removes a device once its file is closed, and does not wait for that.
+    /// Deletes a device once its file is closed, without waiting for that.
     pub const DELETE_LATER: u32 = numbered(READS, 0x14, LEN);
 }
 
@@ -209,107 +211,107 @@ pub mod control {
 pub mod io {
     use super::{Commit, READS_AND_WRITES, numbered};
 
-    /// Takes the first request of a tag.
+    /// Fetches the first request of a tag.
     pub const FETCH: u32 = numbered(READS_AND_WRITES, 0x20, size_of::<Commit>());
-    /// Ends a request, and takes the next one of its tag.
+    /// Completes a request, and fetches the next one of its tag.
     pub const COMMIT_AND_FETCH: u32 = numbered(READS_AND_WRITES, 0x21, size_of::<Commit>());
 }
 
-/// What the driver can do, and does for a device: `UBLK_F_*`.
+/// Features of the driver or a device: `UBLK_F_*`.
 pub mod feature {
-    /// A device outlives its server.
+    /// The device outlives its server.
     pub const USER_RECOVERY: u64 = 1 << 3;
-    /// Another server gets the requests that the first has not answered.
+    /// Unanswered requests are resubmitted to the next server.
     pub const USER_RECOVERY_REISSUE: u64 = 1 << 4;
-    /// Commands have the numbers of ioctls.
+    /// Commands are encoded as ioctls.
     pub const IOCTL_ENCODE: u64 = 1 << 6;
-    /// The server reads and writes a request's data.
+    /// The server copies the data of requests.
     pub const USER_COPY: u64 = 1 << 7;
-    /// Zones.
+    /// Zoned devices.
     pub const ZONED: u64 = 1 << 8;
 }
 
-/// The state of a device that a server looks for, of `UBLK_S_DEV_*`.
+/// Device states relevant to a server, of `UBLK_S_DEV_*`.
 pub mod device_state {
-    /// It has no disk, or has none any more.
+    /// No disk.
     pub const DEAD: u16 = 0;
-    /// Its server is gone, and the kernel has all of its requests back.
+    /// Without a server, and all requests are back at the kernel.
     pub const QUIESCED: u16 = 2;
 }
 
-/// Groups of parameters: `UBLK_PARAM_TYPE_*`.
+/// Parameter groups: `UBLK_PARAM_TYPE_*`.
 pub mod parameter {
     /// Blocks and sizes.
     pub const BASIC: u32 = 1 << 0;
-    /// Discards and zeroes.
+    /// Discards and writes of zeroes.
     pub const DISCARD: u32 = 1 << 1;
-    /// Limits of zones.
+    /// Zone limits.
     pub const ZONED: u32 = 1 << 3;
 }
 
-/// Attributes of a disk: `UBLK_ATTR_*`.
+/// Disk attributes: `UBLK_ATTR_*`.
 pub mod attribute {
-    /// It is only read.
+    /// Read-only.
     pub const READ_ONLY: u32 = 1 << 0;
-    /// Its medium turns.
+    /// Rotational.
     pub const ROTATIONAL: u32 = 1 << 1;
-    /// It needs flushes.
+    /// Volatile write cache.
     pub const VOLATILE_CACHE: u32 = 1 << 2;
-    /// It makes single writes durable.
+    /// Force Unit Access supported.
     pub const FUA: u32 = 1 << 3;
 }
 
 /// Flags of a [`Descriptor`]: `UBLK_IO_F_*`.
 pub mod flag {
-    /// Durable before it is answered.
+    /// Force Unit Access: durable before completion.
     pub const FUA: u32 = 1 << 13;
 }
 
-/// A tag's command ended without a request: the device is stopped.
+/// Result of a tag's command that ended without a request: the device is stopped.
 pub const STOPPED: i32 = -19;
 
-/// Where the descriptors of the first queue are mapped from.
+/// File offset of the first queue's descriptors.
 const DESCRIPTORS_AT: u64 = 0;
 
-/// Requests of a queue at most.
+/// Maximum queue depth.
 pub const DEPTH_MAX: u16 = 4096;
 
-/// Where the data of requests begin in `/dev/ublkcN`.
+/// Offset of request data in `/dev/ublkcN`.
 const DATA_AT: u64 = 0x8000_0000;
 
-/// Bits of an offset in a request's data.
+/// Bits of an offset within the data of a request.
 const DATA_BITS: u32 = 25;
 
 /// Bits of a tag.
 const TAG_BITS: u32 = 16;
 
-/// Largest request in bytes that the offsets have room for.
+/// Maximum request size in bytes, given by the layout of offsets.
 pub const BYTES_MAX: u32 = 1 << DATA_BITS;
 
-/// Where a queue's descriptors are mapped from.
+/// File offset of a queue's descriptors.
 pub fn descriptors_of(queue: u16, page: usize) -> u64 {
     DESCRIPTORS_AT + u64::from(queue) * descriptors_len(DEPTH_MAX, page) as u64
 }
 
-/// Bytes of a queue's descriptors, in whole pages.
+/// Length of a queue's descriptors in bytes, rounded up to pages.
 pub fn descriptors_len(depth: u16, page: usize) -> usize {
     (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(page)
 }
 
-/// Where the data of a request are read and written.
+/// File offset of the data of a request.
 pub fn data_of(queue: u16, tag: u16) -> u64 {
     DATA_AT + (u64::from(queue) << (TAG_BITS + DATA_BITS)) + (u64::from(tag) << DATA_BITS)
 }
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
-        /// Operations that the kernel asks a server for: `UBLK_IO_OP_*`.
+        /// Operations that the kernel requests of a server: `UBLK_IO_OP_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum KernelOp { $($(#[$doc])* $name = $number,)* }
 
         impl KernelOp {
-            /// Every operation.
+            /// All operations.
             pub const ALL: &'static [KernelOp] = &[$(KernelOp::$name),*];
 
             const fn from_number(number: u8) -> Option<KernelOp> {
@@ -327,9 +329,9 @@ operations! {
     Read = 0;
     /// Write.
     Write = 1;
-    /// Make what was written durable.
+    /// Flush the volatile cache.
     Flush = 2;
-    /// Forget.
+    /// Discard.
     Discard = 3;
     /// Write zeroes.
     WriteZeroes = 5;
@@ -345,32 +347,32 @@ operations! {
     ZoneResetAll = 14;
     /// Reset a zone.
     ZoneReset = 15;
-    /// Describe zones.
+    /// Report zones.
     ReportZones = 18;
 }
 
-/// A request of the kernel, as a value.
+/// Kernel request as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelCommand {
-    /// What to do.
+    /// Operation.
     pub op: KernelOp,
-    /// Whether it is durable before it is answered.
+    /// Force Unit Access: durable before completion.
     pub fua: bool,
     /// First sector.
     pub sector: u64,
-    /// Sectors, or of a report zones.
+    /// Number of sectors, or of zones to report.
     pub count: u32,
 }
 
 impl KernelCommand {
-    /// The command of a descriptor; `None` for an operation without a name. Flags that are advice are left out.
+    /// Decodes a descriptor; `None` for an unknown operation. Advisory flags are ignored.
     pub fn parse(descriptor: &Descriptor) -> Option<KernelCommand> {
         let op = KernelOp::from_number(descriptor.operation as u8)?;
         let fua = descriptor.operation & flag::FUA != 0;
         Some(KernelCommand { op, fua, sector: descriptor.sector, count: descriptor.count })
     }
 
-    /// As a descriptor.
+    /// Encodes as a descriptor.
     pub fn emit(&self) -> Descriptor {
         let flags = if self.fua { flag::FUA } else { 0 };
         let operation = u32::from(self.op as u8) | flags;
@@ -382,7 +384,7 @@ impl KernelCommand {
 mod tests {
     use super::*;
 
-    /// By `asm-generic/ioctl.h`, from the kernel's own encoder.
+    /// From `asm-generic/ioctl.h`, computed by the kernel's encoder.
     #[test]
     fn commands_have_the_kernels_numbers() {
         assert_eq!(control::ADD, 0xC020_7504);
