@@ -1,35 +1,35 @@
-//! What a drive is to the kernel: blocks, zones, limits and attributes.
+//! Description of a drive for the kernel: blocks, zones, limits and attributes.
 
 use crate::wire::{Parameters, attribute, parameter};
 use zonal_core::ZoneIndex;
 use zonal_io::device::DeviceInfo;
 
-/// Bytes of the largest request.
+/// Maximum request size in bytes.
 pub const BYTES_MAX: u32 = 1 << 20;
 
-/// A page of the kernel, which a logical block is not larger than.
+/// Page size as a power of two: the maximum size of a logical block.
 const PAGE_SHIFT: u32 = 12;
 
-/// Why the kernel's driver cannot have a drive.
+/// Reason why the driver does not support a drive.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnfitError {
-    /// Its end.
-    #[error("its last zone is smaller than the others: a ublk device has zones of one size")]
+    /// The last zone is smaller.
+    #[error("the last zone is smaller than the others, but a ublk device needs zones of equal size")]
     SmallerLastZone,
-    /// Its blocks.
-    #[error("its blocks have {bytes} bytes: a ublk device has at most 4096")]
+    /// The logical blocks are too large.
+    #[error("logical blocks of {bytes} bytes are not supported: a ublk device has at most 4096")]
     Block {
-        /// Bytes of a block.
+        /// Block size in bytes.
         bytes: u32,
     },
 }
 
-/// The parameters of a drive. `append_sectors_max` is the largest append in sectors, native or not; without `fua` a write is made
-/// durable by a flush of the kernel's.
+/// Parameters of a drive. `append_sectors_max` is the append limit in sectors, native or emulated.
+/// Without `fua` the kernel makes writes durable by flushes.
 ///
 /// # Errors
-/// [`UnfitError`] if the driver has no such drive.
+/// [`UnfitError`] if the driver does not support the drive.
 pub fn of(info: &DeviceInfo, append_sectors_max: u32, is_read_only: bool) -> Result<Parameters, UnfitError> {
     let geometry = &info.geometry;
     let zone_sectors = geometry.size_of(ZoneIndex(0));
@@ -50,7 +50,7 @@ pub fn of(info: &DeviceInfo, append_sectors_max: u32, is_read_only: bool) -> Res
     ] {
         attributes |= if is_so { attribute } else { 0 };
     }
-    // Whole pages, and whole blocks.
+    // A multiple of the page size and of the block size.
     let page = 1 << PAGE_SHIFT >> 9;
     let sectors_max = info.command_sectors_max.min(BYTES_MAX / 512).min(zone_sectors);
     let sectors_max = (sectors_max / page * page).max(page);
@@ -70,7 +70,7 @@ pub fn of(info: &DeviceInfo, append_sectors_max: u32, is_read_only: bool) -> Res
         discard_sectors_max: info.discard_sectors_max,
         zeroes_sectors_max: sectors_max,
         discard_ranges_max: u16::from(info.discard_sectors_max > 0),
-        // The kernel refuses a limit that is none.
+        // The kernel refuses limits above the number of zones.
         open_max: info.open_max.min(zones),
         active_max: info.active_max.min(zones),
         append_sectors_max: append_sectors_max.min(sectors_max),

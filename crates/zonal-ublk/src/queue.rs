@@ -1,13 +1,15 @@
-//! The requests of one hardware queue: commands of the kernel become requests of a volume, and its answers results.
+//! Requests of one hardware queue: translates kernel requests into requests of a volume, and
+//! completions into results.
 //!
-//! Makes no system call and has no clock: a request's data are read and written by a [`Payload`], results are taken as
-//! [`Commit`]s. A tag has one request at a time, which ends once.
+//! Makes no system calls and has no clock: data is transferred through a [`Payload`], and results
+//! are returned as [`Commit`]s. A tag has one request at a time, which completes once.
 //!
-//! # Requests that a killed server has left
-//! The kernel submits a request without an answer again, to the next server. A write of such a kind may have been carried out: then
-//! it begins below the pointer, and the drive would refuse it. The kernel has one write of a zone under way at a time, so only the
-//! first write of a zone can be of that kind ([`Reissued`]), and is compared with what the zone holds ([`ReissuedWrite`]). An append of
-//! that kind is carried out again, and the kernel learns the second place.
+//! # Requests left over by a killed server
+//! The kernel resubmits unanswered requests to the next server. Such a write may have been
+//! executed; it then starts below the write pointer, and the drive would refuse it. The kernel has
+//! at most one write per zone in flight, so only the first write to a zone can be affected
+//! ([`Reissued`]). It is compared with the contents of the zone ([`ReissuedWrite`]). An append is
+//! executed again, and the kernel gets the second location.
 
 use crate::wire::{Commit, Descriptor, KernelCommand, KernelOp, ReportedZone};
 use std::io;
@@ -20,47 +22,47 @@ use zonal_io::device::Output;
 use zonal_io::errno;
 use zonal_io::volume::{Completion, Inbox, Part, ReissuedWrite, Remaining, Request, copied_from};
 
-/// `EIO`: the kernel has not given or taken the data of a request.
+/// `EIO`: the data of a request could not be transferred.
 const EIO: i32 = 5;
 
-/// `EINVAL`: a command of a length that none has.
+/// `EINVAL`: invalid length of a request.
 const EINVAL: i32 = 22;
 
-/// `EOPNOTSUPP`: an operation without a name.
+/// `EOPNOTSUPP`: unknown operation.
 const EOPNOTSUPP: i32 = 95;
 
-/// The data of requests, in the kernel's hands.
+/// Access to the data of requests in the kernel.
 pub trait Payload {
-    /// Fills `into` with the data of the write with this tag.
+    /// Reads the data of the write with this tag into `into`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     fn read(&self, tag: u16, into: &mut [u8]) -> io::Result<()>;
 
-    /// Gives `from` to the read with this tag, or to the report.
+    /// Passes `from` to the read or report with this tag.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     fn write(&self, tag: u16, from: &[u8]) -> io::Result<()>;
 }
 
-/// Zones whose first write may be left of a killed server.
+/// Zones whose first write may be left over by a killed server.
 pub struct Reissued(Box<[AtomicBool]>);
 
 impl Reissued {
-    /// All of `zones` zones.
+    /// Marks all of `zones` zones.
     pub fn new(zones: u32) -> Reissued {
         Reissued((0..zones).map(|_| AtomicBool::new(true)).collect())
     }
 
-    /// Whether nothing has reached the zone before.
+    /// True for the first write to the zone; clears the mark.
     fn is_first(&self, zone: ZoneIndex) -> bool {
-        // Only the one queue that has the zone's write asks at this time.
+        // Relaxed suffices: only the queue with the zone's write asks at any time.
         self.0.get(zone.0 as usize).is_some_and(|first| first.swap(false, Ordering::Relaxed))
     }
 }
 
-/// The drive, as all queues have it.
+/// Drive shared by all queues.
 pub struct Drive {
     part: Part,
     bytes_max: u32,
@@ -68,17 +70,18 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// The zones of `part`, with requests of at most `bytes_max` bytes; `reissued` if another server had the device before.
+    /// Creates a drive from `part`, with requests of at most `bytes_max` bytes. `reissued` is set
+    /// if the device was taken over from another server.
     pub fn new(part: Part, bytes_max: u32, reissued: Option<Reissued>) -> Drive {
         Drive { part, bytes_max, reissued }
     }
 
-    /// Its zones.
+    /// Zones of the drive.
     pub fn part(&self) -> &Part {
         &self.part
     }
 
-    /// The comparison that a write needs, if it may be left of a killed server.
+    /// Comparison for a write that may be left over by a killed server.
     fn reissued(&self, command: &KernelCommand) -> Option<ReissuedWrite> {
         let reissued = self.reissued.as_ref()?;
         let KernelCommand { sector, count, fua, .. } = *command;
@@ -88,7 +91,8 @@ impl Drive {
         is_first.then(|| ReissuedWrite::of(&self.part, Sector(sector), count, fua))?
     }
 
-    /// Whether a discard reaches conventional zones only. It is advice: sequential zones are reset instead.
+    /// True if a discard is within conventional zones. Others are ignored, as it is advisory:
+    /// sequential zones are reset instead.
     fn discards(&self, command: &KernelCommand) -> bool {
         let geometry = &self.part.info().geometry;
         let last = command.sector.saturating_add(u64::from(command.count).saturating_sub(1));
@@ -96,17 +100,17 @@ impl Drive {
     }
 }
 
-/// What a tag's request waits for.
+/// State of a tag.
 enum TagStep {
-    /// It has none.
+    /// No request.
     Idle,
-    /// The end of the request that the command became.
+    /// Waiting for the volume request to complete.
     Answer(KernelCommand),
-    /// What the zone holds in place of a write, whose data these are.
+    /// Waiting for a read of the zone's contents, to compare with the data of a write.
     Comparison { command: KernelCommand, write: ReissuedWrite, data: IoBufs },
 }
 
-/// The requests of one hardware queue, on the thread that made it.
+/// Requests of one hardware queue, on the thread that created it.
 pub struct Queue {
     drive: Arc<Drive>,
     number: u16,
@@ -114,24 +118,24 @@ pub struct Queue {
     pools: BufferPools,
     steps: Vec<TagStep>,
     in_flight: usize,
-    /// Results that were known at once.
+    /// Results that were available at once.
     ended: Vec<Commit>,
 }
 
 impl Queue {
-    /// Queue `number` with `depth` tags.
+    /// Creates queue `number` with `depth` tags.
     pub fn new(drive: Arc<Drive>, number: u16, depth: u16) -> Queue {
         let inbox = drive.part.inbox();
         let steps = (0..depth).map(|_| TagStep::Idle).collect();
         Queue { drive, number, inbox, pools: BufferPools::new(), steps, in_flight: 0, ended: Vec::new() }
     }
 
-    /// Requests without a result.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Begins the request that the kernel has put into `descriptor`.
+    /// Starts the request in `descriptor`.
     pub fn begin(&mut self, now: Nanos, tag: u16, descriptor: &Descriptor, payload: &impl Payload) {
         let Some(TagStep::Idle) = self.steps.get(usize::from(tag)) else {
             return;
@@ -144,7 +148,8 @@ impl Queue {
         }
     }
 
-    /// Hands the request to the volume. `Err` ends it at once, with the number of an error, or with 0 where there is nothing to do.
+    /// Submits the request to the volume. `Err` completes it at once, with an errno, or 0 if there
+    /// is nothing to do.
     fn start(
         &mut self,
         now: Nanos,
@@ -216,7 +221,7 @@ impl Queue {
         self.drive.part.submit(now, self.inbox.channel(), request);
     }
 
-    /// Bytes of a command's data.
+    /// Data length of a request in bytes.
     fn len(&self, sectors: u32) -> Result<u32, i32> {
         sectors.checked_mul(512).filter(|&len| len <= self.drive.bytes_max).ok_or(EINVAL)
     }
@@ -225,7 +230,7 @@ impl Queue {
         self.pools.take(len)
     }
 
-    /// The data of a write.
+    /// Data of a write.
     fn data(&self, tag: u16, sectors: u32, payload: &impl Payload) -> Result<IoBuf, i32> {
         let len = self.len(sectors)?;
         let mut buf = self.memory(len);
@@ -239,7 +244,8 @@ impl Queue {
         self.ended.push(Commit { queue: self.number, tag, result, sector });
     }
 
-    /// A result for the kernel. Takes what the volume has ended, and continues requests of several steps.
+    /// Takes a result for the kernel. Processes completions of the volume and continues requests
+    /// with several steps.
     pub fn take(&mut self, now: Nanos, payload: &impl Payload) -> Option<Commit> {
         loop {
             if let Some(commit) = self.ended.pop() {
@@ -262,7 +268,7 @@ impl Queue {
         }
     }
 
-    /// Does what remains of a write that may be left of a killed server.
+    /// Completes the remainder of a write that may be left over by a killed server.
     fn continue_write(
         &mut self,
         now: Nanos,
@@ -279,7 +285,7 @@ impl Queue {
             Remaining::Rest { done } => write.rest(copied_from(&data, done)),
         };
         match request {
-            // It is as durable as was asked for.
+            // The request already has the required durability.
             Some(request) => self.submit(now, tag, TagStep::Answer(command), request, false),
             None => self.end(tag, write.bytes() as i32, 0),
         }
@@ -295,8 +301,9 @@ impl Queue {
             (KernelOp::ReportZones, Output::Zones(zones)) => {
                 let zones: Vec<ReportedZone> = zones.iter().map(reported).collect();
                 match payload.write(tag, zones.as_bytes()) {
-                    // The kernel has room for more zones than it asks for, and takes the rest as zeroes. It submits a request again
-                    // for what is missing of its length, and cuts a result that is longer.
+                    // The kernel may have room for more zones than it requested, and takes the rest
+                    // as zeroes. It resubmits a request if the result is shorter than its length,
+                    // and truncates longer results.
                     Ok(()) => self.end(tag, self.drive.bytes_max as i32, 0),
                     Err(_) => self.end(tag, -EIO, 0),
                 }
@@ -308,8 +315,8 @@ impl Queue {
     }
 }
 
-/// A zone as the kernel has it. Where the pointer has no meaning, it has what the kernel's own drivers say: the end of a full or
-/// conventional zone, and no sector for a zone that cannot be written any more.
+/// Zone descriptor for the kernel. An undefined write pointer has the value used by the kernel's
+/// own drivers: the end of the zone if full or conventional, and all ones if read-only or offline.
 fn reported(zone: &ZoneDescriptor) -> ReportedZone {
     let end = zone.start.0 + zone.size.0;
     let pointer = match (zone.write_pointer, zone.condition) {

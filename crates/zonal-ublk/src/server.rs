@@ -1,4 +1,4 @@
-//! The life of a block device: it is made or taken over, served, and removed.
+//! Life cycle of a block device: created or taken over, served, and deleted.
 
 mod takeover;
 mod threads;
@@ -18,26 +18,27 @@ use zonal_io::Volume;
 use zonal_io::clock::Clock;
 use zonal_io::volume::{Part, PartKind, Request};
 
-/// Requests of a queue.
+/// Queue depth.
 const DEPTH: u16 = 128;
 
-/// How often the server's owner looks whether it has to end.
+/// Interval at which the owner checks for a shutdown request.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a device is served.
+/// Options of a device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct UblkOptions {
-    /// Hardware queues, each with a thread: at least one, and no more than processors.
+    /// Number of hardware queues, each with a thread: at least 1 and at most the number of
+    /// processors.
     pub queues: u16,
-    /// Whether the threads poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     pub polls: bool,
-    /// Whether the disk is only read.
+    /// True if the disk is read-only.
     pub read_only: bool,
 }
 
 impl Default for UblkOptions {
-    /// One queue, whose thread sleeps, of a disk that is written.
+    /// One queue with a sleeping thread, for a writable disk.
     fn default() -> UblkOptions {
         UblkOptions { queues: 1, polls: false, read_only: false }
     }
@@ -47,9 +48,9 @@ zonal_core::setters! {
     UblkOptions
     /// Number of hardware queues.
     with_queues queues: u16;
-    /// Whether the threads poll instead of sleeping.
+    /// True if the threads poll instead of sleeping.
     with_polls polls: bool;
-    /// Whether the disk is only read.
+    /// True if the disk is read-only.
     with_read_only read_only: bool;
 }
 
@@ -60,20 +61,21 @@ struct Shared {
     depth: u16,
     polls: bool,
     has_to_end: Arc<AtomicBool>,
-    /// A thread has ended before the device has.
+    /// A thread has ended before the device.
     is_broken: AtomicBool,
-    /// Requests in flight by queue, as each thread tells before it waits.
+    /// Requests in flight per queue, updated by each thread before it waits.
     in_flight: Arc<[AtomicU32]>,
 }
 
-/// Tells the kernel that this thread, and those that it makes from now on, write out its memory: when they need some, the kernel does not
-/// wait until dirty pages of a disk are written, which would wait for these threads. A server calls it before it opens its device, whose
-/// threads write as well. Without the right (`CAP_SYS_RESOURCE`) nothing happens.
+/// Marks this thread and its later children as part of the memory write-back path: when they
+/// allocate memory, the kernel does not wait for dirty pages of a disk, which in turn would wait
+/// for these threads. A server calls this before it opens its device, because the device's threads
+/// write as well. No effect without `CAP_SYS_RESOURCE`.
 pub fn serve_the_kernels_memory() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
-/// A running server of a block device.
+/// Running server of a block device.
 pub struct UblkServer {
     shared: Arc<Shared>,
     control: Control,
@@ -82,11 +84,12 @@ pub struct UblkServer {
 }
 
 impl UblkServer {
-    /// Shows `volume` as a block device, until `has_to_end` is set. A device that a killed server of the same drive has left is
-    /// taken over, with its number and its users, if the drive has an identity of its own.
+    /// Serves `volume` as a block device until `has_to_end` is set. If the drive has an identity, a
+    /// device left over by a killed server of the same drive is taken over, with its number and its
+    /// users.
     ///
-    /// Commands to the driver that wait for requests of the disk are given by a process of their own, here and in [`UblkServer::join`]: see
-    /// [`Control::order_apart`].
+    /// Here and in [`UblkServer::join`], driver commands that wait for requests of the disk are
+    /// issued from a forked process: see [`Control::order_apart`].
     ///
     /// # Errors
     /// [`UblkError`].
@@ -108,7 +111,8 @@ impl UblkServer {
             None => add(&mut control, options.queues, mark, info.identity.is_some())?,
         };
         let start = || {
-            // All that a process can lack comes first: Linux 6.12 does not stand a server of which some queues have begun.
+            // Acquire all resources first: Linux 6.12 does not cope with a server that fails after
+            // some queues have started.
             let drive = drive(&volume, facts.bytes_max, !is_new);
             let threads = QueueThreads::start(&drive, &facts).map_err(UblkError::refused("its threads"))?;
             match is_new {
@@ -138,7 +142,8 @@ impl UblkServer {
         match start() {
             Ok((shared, threads)) => Ok(UblkServer { shared, control, device: facts.device, threads }),
             Err(error) => {
-                // Its threads end with it. A device that was to be taken over waits for another process: threads of this one may have it.
+                // The device is deleted with its threads. A taken-over device is left for another
+                // process, as threads of this one may still use it.
                 if is_new {
                     let _ = control.delete(facts.device);
                 }
@@ -147,22 +152,23 @@ impl UblkServer {
         }
     }
 
-    /// The block device.
+    /// Path of the block device.
     pub fn disk(&self) -> String {
         disk(self.device)
     }
 
-    /// A function that lists how many requests of the kernel are in flight, by hardware queue.
+    /// Returns a function that lists the number of kernel requests in flight per hardware queue.
     pub fn in_flight_teller(&self) -> impl Fn() -> Vec<u32> + Send + Sync + 'static {
         let in_flight = self.shared.in_flight.clone();
         move || in_flight.iter().map(|in_flight| in_flight.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until it was asked to end: the disk is taken away, what is at the drive ends, and all is flushed. Where a thread has failed, it
-    /// returns at once, for the kernel would wait for that thread's requests: the end of the process is then as if it was killed.
+    /// Waits for shutdown: until it is requested, the disk is removed, requests at the drive have
+    /// completed, and the volume is flushed. If a thread has failed, returns at once, as if the
+    /// process was killed, because the kernel would wait for that thread's requests.
     ///
     /// # Errors
-    /// A thread's, the kernel's, or the flush's.
+    /// Errors of a thread, the kernel, or the flush.
     pub fn join(mut self) -> io::Result<()> {
         while !self.shared.has_to_end.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK);
@@ -170,7 +176,7 @@ impl UblkServer {
         if self.shared.is_broken.load(Ordering::Acquire) {
             return Err(first_end(self.threads));
         }
-        // Requests end meanwhile, by the threads, which end with the disk.
+        // The threads complete requests meanwhile, and end with the disk.
         let mut result = self.control.order_apart(wire::control::STOP, self.device, 0);
         if result.is_err() && !self.threads.iter().all(JoinHandle::is_finished) {
             return result;
@@ -180,14 +186,15 @@ impl UblkServer {
         }
         let Shared { drive, clock, .. } = &*self.shared;
         let flush = drive.part().volume().call(clock, Request::flush());
-        // Before Linux 6.9 the kernel removes a device only once nothing has it open, this process included.
+        // Before Linux 6.9 the kernel deletes a device only once all its files are closed,
+        // including this process's.
         drop(self.shared);
         let removed = self.control.delete(self.device);
         result.and(removed).and(flush.result.map(drop).map_err(io::Error::other))
     }
 }
 
-/// Makes a device, which outlives its server if that can be found again.
+/// Adds a device. With `outlives` it stays when its server is killed, for a successor to find.
 fn add(control: &mut Control, queues: u16, mark: u64, outlives: bool) -> Result<DeviceFacts, UblkError> {
     let recovery = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
     let recovery = if outlives { recovery } else { 0 };
@@ -216,12 +223,12 @@ fn end_of(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
     thread.join().map_err(|_| io::Error::other("a thread of the server panicked"))?
 }
 
-/// The error of the thread that ends first. There is one.
+/// Error of the first thread to end. Waits for one.
 fn first_end(mut threads: Vec<JoinHandle<io::Result<()>>>) -> io::Error {
     loop {
         if let Some(place) = threads.iter().position(JoinHandle::is_finished) {
             let ended = end_of(threads.swap_remove(place));
-            return ended.err().unwrap_or_else(|| io::Error::other("a thread of the server has ended"));
+            return ended.err().unwrap_or_else(|| io::Error::other("a thread of the server ended"));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

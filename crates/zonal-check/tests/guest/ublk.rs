@@ -17,15 +17,15 @@ const IMAGE: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zo
 const SHOWN: &[(&str, &str)] = &[
     (
         "no_driver",
-        "zonal: ram:size=64M,zone_size=4M: the kernel's ublk driver is not there: `modprobe ublk_drv` loads it (Linux 6.6, with CONFIG_BLK_DEV_UBLK)",
+        "zonal: ram:size=64M,zone_size=4M: the kernel's ublk driver is not loaded; load it with 'modprobe ublk_drv' (Linux 6.6, with CONFIG_BLK_DEV_UBLK)",
     ),
     (
         "no_right",
-        "zonal: ram:size=64M: /dev/ublk-control may not be opened (Permission denied (os error 13)): root makes block devices",
+        "zonal: ram:size=64M: cannot open /dev/ublk-control (Permission denied (os error 13)): creating block devices requires root",
     ),
     (
         "smaller_last_zone",
-        "zonal: ram:size=63M,zone_size=4M: its last zone is smaller than the others: a ublk device has zones of one size",
+        "zonal: ram:size=63M,zone_size=4M: the last zone is smaller than the others, but a ublk device needs zones of equal size",
     ),
     ("disk", "/dev/ublkb0"),
     ("zoned", "host-managed"),
@@ -84,7 +84,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("kept.copy", "/dev/ublkb1 ok"),
     (
         "kept.changed",
-        "zonal: /share/d: /dev/ublkb0 waits for a server of this drive with other options: end that one first, started as it was",
+        "zonal: /share/d: /dev/ublkb0 waits for a server with its earlier options; start that server and end it first",
     ),
     ("kept.disk", "/dev/ublkb0"),
     ("kept.waited", "0 2(oi) 0x000028"),

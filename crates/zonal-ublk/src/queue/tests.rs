@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use zonal_io::Volume;
 
-/// Sectors of a zone.
+/// Sectors per zone.
 const ZONE: u64 = 2048;
 
-/// The kernel's side of the data: what writes have, and what reads got.
+/// Kernel side of the data: data for writes, and data returned by reads.
 #[derive(Default)]
 struct Pages {
     data: RefCell<BTreeMap<u16, Vec<u8>>>,
@@ -51,7 +51,7 @@ impl Rig {
         Rig { volume, queue, pages: Pages::default() }
     }
 
-    /// The same drive, after its server was killed.
+    /// Rig for the same drive after its server was killed.
     fn restarted(self) -> Rig {
         Rig::of(self.volume, true)
     }
@@ -74,7 +74,7 @@ impl Rig {
         panic!("{} requests do not end", self.queue.in_flight());
     }
 
-    /// The result of one request, and the sector that comes with it.
+    /// Result of one request, with the returned sector.
     fn call(&mut self, op: KernelOp, sector: u64, count: u32) -> (i32, u64) {
         self.begin(5, op, sector, count);
         let commit = self.end();
@@ -87,7 +87,7 @@ impl Rig {
         self.call(KernelOp::Write, sector, blocks.len() as u32 * 8).0
     }
 
-    /// The next write has these blocks, each of one byte.
+    /// Sets the data of the next write: blocks filled with one byte each.
     fn put(&mut self, blocks: &[u8]) {
         let data = blocks.iter().flat_map(|&byte| [byte; 4096]).collect();
         self.pages.data.get_mut().insert(5, data);
@@ -209,7 +209,7 @@ fn tag_that_is_taken_or_beyond_the_queue_begins_nothing() {
     assert_eq!(rig.queue.in_flight(), 1);
 }
 
-/// A server that was killed had written all of it.
+/// The killed server had written all of it.
 #[test]
 fn write_that_a_killed_server_has_carried_out_succeeds_again() {
     let mut rig = Rig::new(DRIVE);
@@ -249,7 +249,7 @@ fn write_that_differs_from_what_a_killed_server_has_left_is_refused() {
     assert_eq!(rig.read(3 * ZONE, 2), [1, 2]);
 }
 
-/// Only the first write of a zone can be a killed server's.
+/// Only the first write of a zone can be left over by a killed server.
 #[test]
 fn later_write_below_the_pointer_is_refused_though_it_is_the_same() {
     let mut rig = Rig::new(DRIVE);
@@ -266,7 +266,7 @@ fn without_a_kill_a_write_below_the_pointer_is_refused() {
     assert_eq!(rig.write(3 * ZONE + 8, &[2]), -5);
 }
 
-/// Any descriptor, most of them of operations and places that there are.
+/// Arbitrary descriptor, mostly with valid operations and ranges.
 fn any_descriptor() -> impl Strategy<Value = Descriptor> {
     let operation = prop_oneof![8 => (0u32..20).prop_flat_map(|op| prop_oneof![Just(op), Just(op | 1 << 13)]), 1 => any::<u32>()];
     let sector = prop_oneof![8 => (0u64..17 * ZONE / 8).prop_map(|block| block * 8), 1 => any::<u64>()];
@@ -276,7 +276,7 @@ fn any_descriptor() -> impl Strategy<Value = Descriptor> {
 }
 
 proptest! {
-    /// Each request of a tag that is free ends once, with a result that the kernel takes; no tag is in use for ever.
+    /// Each request on a free tag completes once, with a valid result, and no tag stays in use.
     #[test]
     fn arbitrary_requests_end_once(
         requests in prop::collection::vec((0u16..10, any_descriptor()), 1..40),

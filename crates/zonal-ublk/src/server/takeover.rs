@@ -1,4 +1,5 @@
-//! Devices that killed servers have left: those of the same drive are taken over, those of drives that are gone are removed.
+//! Devices left over by killed servers: those of the same drive are taken over, those of drives
+//! that no longer exist are deleted.
 
 use crate::control::{Control, UblkError, devices, disk, open_character_device};
 use crate::wire::{self, DeviceFacts, Parameters, device_state};
@@ -10,16 +11,17 @@ use std::time::{Duration, Instant};
 use zonal_io::device::DeviceInfo;
 use zonal_io::image::CacheId;
 
-/// In a device's mark: its drive has no identity, and is gone with its server.
+/// Mark of a device for a drive without identity, which ends with its server.
 const WITHOUT_IDENTITY: u64 = u64::from_be_bytes(*b"\0zonal-u");
 
-/// How long the kernel has to take requests back from a server that was killed.
+/// Time for the kernel to quiesce the device of a killed server.
 const QUIESCED_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long until it is asked again.
+/// Retry interval.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a device says of its drive: identity and file, because a copy of the file is another drive of the same identity.
+/// Mark of a drive in its device. Derived from identity and file, because a copy of the file is
+/// another drive with an equal identity.
 pub(super) fn mark_of(drive: &DeviceInfo) -> u64 {
     let Some(identity) = drive.identity else { return WITHOUT_IDENTITY };
     let number = u128::from_be_bytes(identity.bytes());
@@ -27,17 +29,18 @@ pub(super) fn mark_of(drive: &DeviceInfo) -> u64 {
     file.iter().fold((number >> 64) as u64 ^ number as u64, |mark, part| mark.rotate_left(13) ^ part)
 }
 
-/// Looks for a device with this mark whose server is gone. Removes those whose drives are gone with their servers.
+/// Finds a device with this mark and without a server. Deletes those whose drives ended with their
+/// servers.
 pub(super) fn find(
     control: &mut Control,
     mark: u64,
     parameters: &Parameters,
 ) -> Result<Option<DeviceFacts>, UblkError> {
-    for device in devices().map_err(UblkError::refused("the devices that there are"))? {
-        // It may be gone, or of another owner.
+    for device in devices().map_err(UblkError::refused("the list of devices"))? {
+        // It may be gone, or have another owner.
         let Ok(facts) = control.facts(device) else { continue };
         let is_dead = facts.state == device_state::DEAD;
-        // A server that is about to start has no disk yet either.
+        // A server that is still starting does not have a disk either.
         let is_left = is_dead && !is_alive(facts.pid) && !is_open(device);
         if is_left && [mark, WITHOUT_IDENTITY].contains(&facts.mark) {
             let _ = control.delete(device);
@@ -55,19 +58,19 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// What the kernel fills in does not count.
+/// Compares parameters, except those filled in by the kernel.
 fn is_same(there: &Parameters, parameters: &Parameters) -> bool {
     let wanted = |of: &Parameters| Parameters { len: 0, types: 0, numbers: [0; 4], reserved: [0; 6], ..*of };
     wanted(there) == wanted(parameters)
 }
 
-/// Whether a server has the device: the kernel lets it be opened once.
+/// True if a server has the device open, as the kernel allows only one opener.
 fn is_open(device: u32) -> bool {
     open_character_device(device).is_err_and(|error| is(&error, Errno::BUSY))
 }
 
-/// Whether its server is gone and its disk is not. The number of a server that was killed may be another process's by now: so it does
-/// not count once the kernel has the requests back.
+/// True if the disk exists without a server. The process number of a killed server may have been
+/// reused, so it is ignored once the kernel has quiesced the device.
 fn waits_for_a_server(facts: &DeviceFacts) -> bool {
     match facts.state {
         device_state::DEAD => false,
@@ -76,27 +79,28 @@ fn waits_for_a_server(facts: &DeviceFacts) -> bool {
     }
 }
 
-/// Whether a process of this number runs. A process that has ended does not, though its parent has yet to ask for it.
+/// True if a process with this number is running. Zombies do not count.
 fn is_alive(pid: i32) -> bool {
     let there = if pid > 0 { Pid::from_raw(pid) } else { None };
     let is_there = there.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
     is_there && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_zombie(&stat))
 }
 
-/// The state follows the name, which may have any characters.
+/// The state follows the name, which may contain any characters.
 fn is_zombie(stat: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// Takes a device from a server that is gone, once the kernel has its requests back. A kernel before 6.16 refuses to begin what a
-/// server that was killed in its turn had begun, and is as ready for the next one's queues as it was for that one's.
+/// Starts the recovery of a device once the kernel has quiesced it. Before 6.16, the kernel refuses
+/// this if a server was killed during its own recovery; the device is then ready for new queues
+/// without it.
 pub(super) fn begin(control: &mut Control, device: u32) -> Result<(), UblkError> {
     let until = Instant::now() + QUIESCED_WITHIN;
     loop {
         match control.order(wire::control::START_RECOVERY, device, 0) {
             Err(error) if is(&error, Errno::BUSY) && Instant::now() < until => sleep(PAUSE),
             Err(error) if is(&error, Errno::INVAL) && is_quiesced(control, device) => return Ok(()),
-            ended => return ended.map_err(UblkError::refused("the device that a killed server has left")),
+            ended => return ended.map_err(UblkError::refused("the device of a killed server")),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The threads of a server: a thread and a ring for each queue of the device.
+//! Threads of a server: a thread and a ring for each queue of the device.
 //!
-//! A thread sleeps in its ring until the kernel has a request or the volume an answer, whose bell the ring polls. All results of
-//! a turn and all requests that have come meanwhile pass in one system call; the data of a request cost one more.
+//! A thread sleeps in its ring until the kernel has a request or the volume a completion; the ring
+//! polls the volume's bell. All results of an iteration and all requests received meanwhile share
+//! one system call; transferring the data of a request takes another.
 
 use super::Shared;
 use crate::queue::{Drive, Payload, Queue};
@@ -25,28 +26,28 @@ use zonal_io::threads;
 /// Longest sleep of a thread.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// A completion of the ring with this number is the volume's bell; others are of tags.
+/// User data of the poll of the volume's bell; other completions are identified by tag.
 const NEWS: u64 = u64::MAX;
 
-/// Threads, one a queue, that have all they need but the device.
+/// Threads, one per queue, with all resources except the device.
 pub(super) struct QueueThreads(Vec<(JoinHandle<io::Result<()>>, Post)>);
 
-/// A thread's orders, and its words.
+/// Channels to and from a thread.
 struct Post {
     orders: mpsc::Sender<Order>,
     words: mpsc::Receiver<io::Result<()>>,
 }
 
-/// What a thread does next.
+/// Next task of a thread.
 enum Order {
-    /// It finds the places of its queue's requests.
+    /// Map the request descriptors of the queue.
     Map(Arc<Shared>),
-    /// It tells the kernel that it takes requests.
+    /// Tell the kernel that requests are accepted.
     Fetch,
 }
 
 impl QueueThreads {
-    /// Starts them. They end if they are dropped.
+    /// Starts the threads. They end if this is dropped.
     pub(super) fn start(drive: &Arc<Drive>, facts: &DeviceFacts) -> io::Result<QueueThreads> {
         let start = |queue| {
             let (drive, depth) = (drive.clone(), facts.depth);
@@ -60,7 +61,7 @@ impl QueueThreads {
         Ok(threads)
     }
 
-    /// Gives them the device. None takes requests before all can.
+    /// Hands the device to the threads. No thread accepts requests before all are able to.
     pub(super) fn begin(self, shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
         self.order(|| Order::Map(shared.clone()))?;
         self.order(|| Order::Fetch)?;
@@ -74,7 +75,7 @@ impl QueueThreads {
         self.hear()
     }
 
-    /// Waits for a word of each, so that none is under way when one has failed.
+    /// Waits for a reply of every thread, so that none is still working when one has failed.
     fn hear(&self) -> io::Result<()> {
         let panicked = || io::Error::other("a thread of the server panicked");
         let words = self.0.iter().map(|(_, post)| post.words.recv().unwrap_or_else(|_| Err(panicked())));
@@ -82,7 +83,7 @@ impl QueueThreads {
     }
 }
 
-/// What a thread tells of each thing it has to do before it serves.
+/// Replies of a thread to its set-up tasks.
 struct Words(mpsc::Sender<io::Result<()>>);
 
 impl Words {
@@ -96,7 +97,7 @@ impl Words {
     }
 }
 
-/// A thread, which ends with the device. What it lacks at its beginning it tells, and ends.
+/// Body of a thread, which ends with the device. A failure during set-up is reported and ends it.
 fn run(
     queue: u16,
     depth: u16,
@@ -118,8 +119,9 @@ fn run(
     ended
 }
 
-/// A command a tag, and the bell. Completions come when this thread waits for them, and interrupt it at no other time. No other process has
-/// it: see `Control::order_apart`.
+/// Creates a ring with an entry per tag and one for the bell. Completions are processed only when
+/// this thread waits, without interrupting it at other times. The ring is not inherited by forked
+/// processes: see `Control::order_apart`.
 fn ring(depth: u16) -> io::Result<IoUring> {
     IoUring::builder()
         .dontfork()
@@ -129,10 +131,10 @@ fn ring(depth: u16) -> io::Result<IoUring> {
         .build(u32::from(depth) + 1)
 }
 
-/// Ends the server where a thread ends that was not asked to: the kernel would wait for its queue.
+/// Ends the server if a thread ends unexpectedly, because the kernel would wait for its queue.
 struct EndOfThread<'a> {
     shared: &'a Shared,
-    /// Before the kernel has taken all tags back.
+    /// True until the kernel has taken back all tags.
     has_failed: bool,
 }
 
@@ -145,14 +147,15 @@ impl Drop for EndOfThread<'_> {
     }
 }
 
-/// A request's data in the character device.
+/// Data of a request, accessed through the character device.
 struct CharacterDevice<'a> {
     file: &'a OwnedFd,
     queue: u16,
 }
 
 impl CharacterDevice<'_> {
-    /// Calls `part` with the beginning of what is left, and the place of that, until nothing is.
+    /// Repeats a partial transfer until it is complete. `part` gets the bytes done and the file
+    /// offset.
     fn whole(
         &self,
         tag: u16,
@@ -183,7 +186,7 @@ impl Payload for CharacterDevice<'_> {
     }
 }
 
-/// Where the kernel puts the requests of a queue.
+/// Mapping in which the kernel stores the requests of a queue.
 struct Descriptors {
     mapped: *mut c_void,
     len: usize,
@@ -194,19 +197,19 @@ impl Descriptors {
     fn map(file: &OwnedFd, queue: u16, depth: u16) -> io::Result<Descriptors> {
         let page = rustix::param::page_size();
         let (len, at) = (wire::descriptors_len(depth, page), wire::descriptors_of(queue, page));
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let mapped = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, at)? };
         let descriptors = Descriptors { mapped, len, depth };
-        // A process of the same memory would keep the device: see `Control::order_apart`.
-        // SAFETY: of this mapping.
+        // A process sharing the mapping would keep the device: see `Control::order_apart`. SAFETY:
+        // applies to this mapping.
         unsafe { madvise(mapped, len, Advice::LinuxDontFork)? };
         Ok(descriptors)
     }
 
     fn of(&self, tag: u16) -> Descriptor {
         assert!(tag < self.depth, "the kernel names tag {tag} of {}", self.depth);
-        // SAFETY: the mapping has `depth` descriptors, any bytes are one, and the kernel changes that of a tag only after the tag's
-        // request was committed.
+        // SAFETY: the mapping has `depth` descriptors, any bytes are valid, and the kernel changes
+        // the descriptor of a tag only after its request was committed.
         unsafe { self.mapped.cast::<Descriptor>().add(tag.into()).read_volatile() }
     }
 }
@@ -218,16 +221,17 @@ impl Drop for Descriptors {
     }
 }
 
-/// A queue with its ring, on its thread: the kernel takes commands of a queue from one thread only.
+/// Queue with its ring, on its own thread: the kernel accepts commands of a queue from one thread
+/// only.
 struct QueueThread<'a> {
     shared: &'a Shared,
     number: u16,
     queue: Queue,
     descriptors: Descriptors,
     ring: IoUring,
-    /// Tags that the kernel has taken back.
+    /// Number of tags that the kernel has taken back.
     stopped: u16,
-    /// The ring polls the volume's bell.
+    /// The ring is polling the volume's bell.
     is_listening: bool,
 }
 
@@ -246,7 +250,8 @@ impl<'a> QueueThread<'a> {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the commands of a queue name no memory, and a poll's descriptor stays open.
+        // SAFETY: the commands of a queue refer to no memory, and the descriptor of a poll stays
+        // open.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.ring.submit()?;
         }
@@ -267,14 +272,14 @@ impl<'a> QueueThread<'a> {
             self.push_commit(wire::io::FETCH, &commit)?;
         }
         self.ring.submit()?;
-        // None of them ends before the disk begins, but for what the kernel refuses.
+        // None of them completes before the disk starts, unless the kernel refuses it.
         match self.ring.completion().next() {
             Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
             None => Ok(()),
         }
     }
 
-    /// Serves until the kernel has taken all tags back.
+    /// Serves until the kernel has taken back all tags.
     fn run(mut self, mut news: News) -> io::Result<()> {
         let volume = self.shared.drive.part().volume().clone();
         let (clock, polls) = (self.shared.clock, self.shared.polls);
@@ -302,7 +307,7 @@ impl<'a> QueueThread<'a> {
         }
     }
 
-    /// Hands the kernel what has ended.
+    /// Queues all available results for the kernel.
     fn commit_all(&mut self, now: Nanos) -> io::Result<()> {
         let payload = CharacterDevice { file: &self.shared.file, queue: self.number };
         while let Some(commit) = self.queue.take(now, &payload) {
@@ -311,7 +316,7 @@ impl<'a> QueueThread<'a> {
         Ok(())
     }
 
-    /// Submits what is in the ring, and waits for a completion, or until `due`.
+    /// Submits the queued entries, and waits for a completion or until `due`.
     fn wait(&mut self, due: Option<Nanos>, now: Nanos) -> io::Result<()> {
         let left =
             due.map_or(SLEEP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)).min(SLEEP_MAX));
@@ -328,7 +333,7 @@ impl<'a> QueueThread<'a> {
         }
     }
 
-    /// Takes the requests that have come.
+    /// Starts the requests received.
     fn begin_all(&mut self, now: Nanos) -> io::Result<()> {
         let payload = CharacterDevice { file: &self.shared.file, queue: self.number };
         for ended in self.ring.completion() {

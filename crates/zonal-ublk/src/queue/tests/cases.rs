@@ -1,4 +1,5 @@
-//! What has to hold of any requests. The fuzzer's target `ublk_request` plays its own, and the test beside this module those of seeds.
+//! Invariants for arbitrary requests. The fuzz target `ublk_request` runs its own cases, and the
+//! test next to this module seeded ones.
 
 use crate::parameters::BYTES_MAX;
 use crate::queue::{Drive, Payload, Queue, Reissued};
@@ -13,10 +14,10 @@ use zonal_io::volume::{Part, PartKind, VolumeOptions};
 
 pub const NOW: Nanos = Nanos(0);
 
-/// Blocks of 4096 bytes, two conventional zones of sixteen, zones of 1 MiB.
+/// Blocks of 4096 bytes, sixteen zones of 1 MiB, the first two conventional.
 pub const DRIVE: &str = "ram:size=16M,zone_size=1M,zone_nr_conv=2,blocksize=4096,zone_max_open=3";
 
-/// Requests of a queue.
+/// Queue depth.
 const DEPTH: u16 = 8;
 
 pub fn volume(name: &str) -> Arc<Volume> {
@@ -25,7 +26,7 @@ pub fn volume(name: &str) -> Arc<Volume> {
     Arc::new(Volume::open(device, options).unwrap())
 }
 
-/// A queue of a server, which may have taken the drive over from a killed one.
+/// Queue of a server that may have taken over the drive from a killed one.
 pub fn queue_of(volume: &Arc<Volume>, is_taken_over: bool) -> Queue {
     let zones = volume.info().geometry.zones();
     let part = Part::with(volume.clone(), 0..zones, PartKind::Drive).unwrap();
@@ -33,7 +34,7 @@ pub fn queue_of(volume: &Arc<Volume>, is_taken_over: bool) -> Queue {
     Queue::new(Arc::new(Drive::new(part, BYTES_MAX, reissued)), 3, DEPTH)
 }
 
-/// The kernel's side with data of any length.
+/// Kernel side with data of any length.
 struct Zeroes;
 
 impl Payload for Zeroes {
@@ -48,13 +49,13 @@ impl Payload for Zeroes {
     }
 }
 
-/// Begins these requests, those whose tag is free. Each has to end once, with a result that the kernel takes.
+/// Starts the requests with a free tag. Each has to complete once, with a valid result.
 pub fn check(requests: Vec<(u16, Descriptor)>, is_taken_over: bool) {
     let volume = volume(DRIVE);
     let mut queue = queue_of(&volume, is_taken_over);
     let mut begun = BTreeSet::new();
     for (tag, descriptor) in requests {
-        // The kernel has one request of a tag. A tag beyond the queue is none.
+        // The kernel has one request per tag. A tag beyond the queue depth is ignored.
         if begun.insert(tag) || tag >= DEPTH {
             queue.begin(NOW, tag, &descriptor, &Zeroes);
         }
