@@ -12,8 +12,8 @@ use zonal_io::buffer::{BufferPools, IoBuf};
 const PIECES: usize = 64;
 
 /// Maximum length of a piece of headers. Sent bytes are freed in whole pieces, which matters for a
-/// host that always reads part of the output while more is added. Once more bytes than this are
-/// free, the remaining headers move to the front.
+/// host that always reads part of the output while more is added. Once more sent bytes than this
+/// have accumulated, the remaining headers move to the front.
 const PIECE_LEN: usize = 16 << 10;
 
 enum OutputPiece {

@@ -49,7 +49,7 @@ fn options(part: &Part<'_>) -> Result<AttachOptions, NameError> {
         .parse()
         .map_err(|_| part.refused(format!("{address:?} is not ADDRESS:PORT, such as 127.0.0.1:4420")))?;
     if nqn.is_empty() || nqn.len() > NQN_MAX {
-        return Err(part.refused(format!("the name of a subsystem has 1 to {NQN_MAX} bytes")));
+        return Err(part.refused(format!("an NQN has 1 to {NQN_MAX} bytes")));
     }
     let attach = attach_options(&mut options, address, nqn)?;
     options.finish()?;
