@@ -118,7 +118,7 @@ impl UblkServer {
             match is_new {
                 true => control
                     .set_parameters(facts.device, &parameters)
-                    .map_err(UblkError::refused("its sizes and limits"))?,
+                    .map_err(UblkError::refused("its parameters"))?,
                 false => takeover::begin(&mut control, facts.device)?,
             }
             let shared = Arc::new(Shared {

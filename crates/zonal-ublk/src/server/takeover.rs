@@ -49,7 +49,7 @@ pub(super) fn find(
         if facts.mark != mark || mark == WITHOUT_IDENTITY || !waits_for_a_server(&facts) {
             continue;
         }
-        let there = control.parameters(device).map_err(UblkError::refused("its sizes"))?;
+        let there = control.parameters(device).map_err(UblkError::refused("its parameters"))?;
         if !is_same(&there, parameters) {
             return Err(UblkError::Changed(disk(device)));
         }
