@@ -62,7 +62,7 @@ fn writes_with_several_errors_answer_the_first() {
 
 #[test]
 fn writes_across_zones_answer_the_first_error() {
-    // Zones of 256 blocks, with a capacity of as many.
+    // Zones of 256 blocks with full capacity.
     let target = target("ram:size=64M,zone_size=1M,complete=poll,blocksize=4096");
     let admin = Queue::admin(&target);
     let mut queue = admin.io(1);
