@@ -377,7 +377,7 @@ fn drive_with_a_file_system_in_use_is_not_mounted_again() {
     let fs = FileSystem::format(device.clone()).unwrap();
     for device in [device.clone(), fs.volume().device().clone()] {
         let error = FileSystem::mount(device).err().unwrap().to_string();
-        assert!(error.contains("it has a volume already"), "{error}");
+        assert!(error.contains("already has a volume"), "{error}");
     }
     drop(fs);
     FileSystem::mount(device).unwrap();

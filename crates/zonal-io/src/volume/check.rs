@@ -1,4 +1,4 @@
-//! What can be checked of a request without its zone's state, and which way it goes.
+//! Checks of a request that do not depend on its zone's state, and its route.
 
 use super::mode::WriteMode;
 use super::pending::PendingRequest;
@@ -7,7 +7,7 @@ use super::terms::Terms;
 use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 impl Terms {
-    /// Checks what can be checked without the zone's state, and finds the way.
+    /// Checks a request without its zone's state, and returns its route.
     #[inline(always)]
     pub(super) fn check(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         match request.op {
@@ -17,7 +17,7 @@ impl Terms {
         }
     }
 
-    /// Apart, so that reads and writes are checked in the place where they are submitted.
+    /// Not inlined, so that the checks of reads and writes can be inlined into `submit`.
     #[inline(never)]
     fn check_rare(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         match request.op {
@@ -41,7 +41,7 @@ impl Terms {
         }
         let geometry = &self.info.geometry;
         let zone = geometry.zone_of(sector);
-        // The smaller last zone ends with the device, which the range check has seen.
+        // A smaller last zone ends with the device, which the range check covers.
         if u64::from(geometry.offset_of(sector)) + u64::from(sectors) > geometry.zone_size().0 {
             return if request.nowait {
                 Err(RequestError::Invalid("a nowait request may not cross a zone boundary"))
@@ -52,12 +52,12 @@ impl Terms {
         Ok(self.way_of_one_zone(op, zone))
     }
 
-    /// A verify or a discard, which not every device has.
+    /// Checks a verify or discard, which not every device supports.
     fn check_without_data(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         let route = self.check_positional(request)?;
         let end = Sector(request.sector.0 + u64::from(request.sectors) - 1);
         let geometry = &self.info.geometry;
-        // Conventional zones come first.
+        // Conventional zones precede the sequential ones.
         if request.op == Op::Discard && !geometry.is_conventional(geometry.zone_of(end)) {
             let first = geometry.zone_of(request.sector).0.max(geometry.conventional_zones());
             return Err(RequestError::Sequential { zone: ZoneIndex(first) });
@@ -88,7 +88,7 @@ impl Terms {
         let append_sectors_max = self.append_sectors_max_if(is_direct);
         if sectors > append_sectors_max {
             return Err(RequestError::Invalid(if append_sectors_max == 0 {
-                "mode direct emulates no zone append, and the device has none"
+                "mode direct does not emulate zone append, and the device has none"
             } else {
                 "longer than the largest zone append"
             }));
@@ -99,13 +99,13 @@ impl Terms {
     fn check_management(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
-        // Opens and closes are the device's alone, unless a budget keeps account of them.
+        // Opens and closes matter only to the device, unless a budget tracks them.
         let concerns_writes = matches!(request.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOffline);
         let plugged = (concerns_writes || self.has_budget) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 
-    /// The sequential zone that starts at `sector`.
+    /// Returns the sequential zone that starts at `sector`.
     fn zone_at_its_start(&self, sector: Sector) -> Result<ZoneIndex, RequestError> {
         let geometry = &self.info.geometry;
         let zone = geometry.zone_of(sector);
@@ -129,7 +129,7 @@ impl Terms {
 
     #[inline]
     fn check_block(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
-        // Blocks are powers of two, so one mask tests both.
+        // Block sizes are powers of two, so one mask tests both.
         let mask = u64::from(self.info.block_sectors) - 1;
         if sectors == 0 {
             Err(RequestError::Invalid("the length is zero"))
@@ -140,7 +140,7 @@ impl Terms {
         }
     }
 
-    /// Whether it is a write that begins in a sequential zone.
+    /// True for a write that begins in a sequential zone.
     pub(super) fn begins_in_sequential(&self, request: &PendingRequest) -> bool {
         let geometry = &self.info.geometry;
         request.op.is_write() && !geometry.is_conventional(geometry.zone_of(request.sector))

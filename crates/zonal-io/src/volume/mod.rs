@@ -1,22 +1,25 @@
-//! The write path: takes requests at any depth from any thread and gets them to a zoned device in order.
+//! Write path: accepts requests from any thread and issues them to a zoned device in order.
 //!
-//! A [`Volume`] has no thread of its own and reads no clock. Threads that submit, poll or wait do the work, one
-//! bounded turn at a time.
+//! A [`Volume`] has no thread of its own and reads no clock. The threads that submit, poll or wait
+//! do the work, in bounded turns.
 //!
-//! # The path of one write
-//! 1. [`Volume::submit`] checks it and splits it at zone boundaries (`submit`).
-//! 2. The zone's plug decides: issue, wait or refuse. Uncontended, that is one compare-exchange on the zone's word;
-//!    otherwise the zone's shard of queues is locked (`turn`).
-//! 3. Commands go to the device outside any lock. What a full queue refuses is kept and retried by the next poll.
-//! 4. On completion the plug is updated first, the zone's next write is issued, and only then is the caller told
-//!    (`channel`).
+//! # The path of a write
+//! 1. [`Volume::submit`] checks the request and splits it at zone boundaries (`submit`).
+//! 2. The zone's plug decides: issue, wait or refuse. Without contention this takes one
+//!    compare-exchange on the zone's word; otherwise the zone's shard of queues is locked (`turn`).
+//! 3. Commands are issued without any lock held. A command refused by a full device queue is kept
+//!    and retried by the next poll.
+//! 4. On completion the plug is updated first, then the zone's next write is issued, and only then
+//!    is the caller notified (`channel`).
 //!
 //! # Parts
-//! Each owns its state, and is handed what it needs of the others: the terms (`terms`, with what is refused at once in `check` and the
-//! commands in `command`), the plugs (`plugs`), the gates of a waiting write (`step`), the slots (`budget`), the token of mode `qd1`
-//! (`token`), what concerns all zones (`quiesce`), zones whose recovery waits (`recovering`), and in front of all the scheduler of mode
-//! `zone-lock` (`front`). What follows from a command's end is decided without a drive: in `completion` if it succeeded or may be sent
-//! again, in `verdict` if its zone has to say what became of it.
+//! Each part owns its state and borrows the others: properties and rules (`terms`, with the checks
+//! of a request in `check` and the commands in `command`), the plugs (`plugs`), the gates that a
+//! waiting write passes (`step`), the slots (`budget`), the token of mode `qd1` (`token`),
+//! operations on all zones (`quiesce`), zones in recovery (`recovering`), and the scheduler of mode
+//! `zone-lock` in front of everything (`front`). The next step after a command is decided without
+//! I/O: in `completion` if the command succeeded or may be retried, in `verdict` if the zone's
+//! write pointer has to show whether it was executed.
 //!
 //! # Locks
 //! No lock is held while the device or a completion function runs.
@@ -122,29 +125,29 @@ use turn::Work;
 use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
-/// Zones asked for in one report.
+/// Zones requested in one report.
 const REPORT_ZONES: u32 = 1 << 16;
 
-/// Why a volume cannot be opened.
+/// Error of [`Volume::open`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// This `Arc` of a device has a volume.
-    #[error("{device}: it has a volume already, and two would not know of each other's writes")]
+    /// This `Arc` of a device already has a volume.
+    #[error("{device}: already has a volume; a second one would not see its writes")]
     InUse {
         /// Device name.
         device: String,
     },
-    /// The device did not describe its zones.
+    /// The device failed to report its zones.
     #[error("{device}: cannot read the zones: {error}")]
     Report {
         /// Device name.
         device: String,
-        /// Its answer.
+        /// Error of the report.
         error: DeviceError,
     },
-    /// The device's description of a zone contradicts its geometry.
-    #[error("{device}: zone {zone} is reported with {what}")]
+    /// The reported zone contradicts the device's geometry.
+    #[error("{device}: invalid report of zone {zone}: {what}")]
     Zone {
         /// Device name.
         device: String,
@@ -153,7 +156,7 @@ pub enum OpenError {
         /// The contradiction.
         what: &'static str,
     },
-    /// The budget's minimums and the device's limits contradict each other.
+    /// The budget's guaranteed minimums exceed or contradict the device's limits.
     #[error("{device}: {error}")]
     Budget {
         /// Device name.
@@ -167,7 +170,8 @@ pub enum OpenError {
         /// Device name.
         device: String,
     },
-    /// Mode `pipelined` on a device whose queues promise no order, without [`VolumeOptions::force`].
+    /// Mode `pipelined` on a device whose queues do not preserve order, without
+    /// [`VolumeOptions::force`].
     #[error("{device}: {}", SwitchError::NoOrder)]
     NoOrder {
         /// Device name.
@@ -175,16 +179,17 @@ pub enum OpenError {
     },
 }
 
-/// A zoned device with write plugs. See the module for how it works.
+/// Zoned device with write plugs. The module documentation describes its operation.
 ///
-/// Dropping it tells no caller: requests that have not ended are gone, those at the device with whatever becomes of them there.
+/// Dropping a volume completes no requests: unfinished ones are dropped, and commands at the device
+/// may or may not take effect.
 pub struct Volume {
-    /// Given up before the device, whose address it has.
+    /// Dropped before the device, as it holds the device's address.
     home: Home,
     device: Arc<dyn Device>,
     terms: Terms,
     plugs: Plugs,
-    /// Zones that can continue but whose thread's turn was over.
+    /// Zones that can continue, deferred because their thread had used up its turn.
     ready: SegQueue<ZoneIndex>,
     reapers: Reapers,
     stalled: Stalled,
@@ -194,10 +199,10 @@ pub struct Volume {
     tokens: Tokens,
     slots: Slots,
     parking: Parking,
-    /// The scheduler of mode `zone-lock`, for a volume that was opened in that mode.
+    /// Scheduler of mode `zone-lock`, if the volume was opened in that mode.
     front: Option<Arc<Front>>,
     recovering: RecoveringZones,
-    /// Commands that wait for their next retry.
+    /// Commands waiting for their next retry.
     delayed: Retries,
     recorder: Recorder,
     alarm: Arc<Alarm>,
@@ -205,11 +210,16 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens `device`: reads its zones and makes their plugs. Blocks until the device has answered. A device has one volume at a time,
-    /// which threads share, until the last handle of it is gone. That is told by the `Arc` of the device: wrappers are not seen through.
+    /// Opens `device`: reads its zones and builds their plugs. Blocks until the device has
+    /// answered.
+    ///
+    /// A device has at most one volume at a time, shared by all threads, until its last handle is
+    /// dropped. This is checked by the `Arc` of the device; a wrapper around a device that is in
+    /// use is not detected.
     ///
     /// # Errors
-    /// [`OpenError`] if the device has a volume already, cannot describe its zones, or does so in contradiction to its geometry.
+    /// [`OpenError`] if the device already has a volume, fails to report its zones, or reports
+    /// zones that contradict its geometry.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Volume, OpenError> {
         let info = device.info().clone();
         let (mode, mode_reason) = match options.mode {
@@ -232,7 +242,7 @@ impl Volume {
             None => Slots::default(),
         };
         let watch = Watch::default();
-        // The reports below are later.
+        // Older changes are covered by the reports below.
         device.take_changes(&mut Changes::default());
         for_each_zone(&*device, |zone| {
             watch.opened_with(zone);
@@ -270,29 +280,30 @@ impl Volume {
         })
     }
 
-    /// What the device is.
+    /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.terms.info
     }
 
-    /// The device itself. Commands that bypass the volume leave its pointers stale.
+    /// The device. Commands that bypass the volume leave its write pointers stale.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The write mode and why it was chosen.
+    /// Write mode, and the reason why it was chosen.
     pub fn mode(&self) -> (WriteMode, &'static str) {
         (self.terms.policy.mode(), self.terms.policy.reason())
     }
 
-    /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
+    /// Largest zone append that this volume accepts, in sectors; 0 if it accepts none.
     ///
-    /// The same in every mode that can be switched to: what waits when the mode is switched has been admitted.
+    /// The value is the same in all switchable modes, since appends that wait during a switch have
+    /// already been admitted.
     pub fn append_sectors_max(&self) -> u32 {
         self.terms.append_sectors_max_if(self.terms.policy.is(WriteMode::Direct))
     }
 
-    /// Live counters.
+    /// Snapshot of the counters.
     pub fn statistics(&self) -> Statistics {
         let Contention { waits: device_waits, retries: device_retries } = self.device.insight().contention;
         let plug_waits =
@@ -306,37 +317,38 @@ impl Volume {
         }
     }
 
-    /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
+    /// Memory of the plugs in bytes, used and unused zones alike.
     pub fn plug_bytes(&self) -> usize {
         self.plugs.bytes()
     }
 
-    /// A channel whose completion function may run before `submit` returns.
+    /// Opens a channel with a completion function that may run before `submit` returns.
     pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
         self.channels.open(Box::new(complete), None)
     }
 
-    /// A channel whose completion function runs inside [`Volume::poll`] only.
+    /// Opens a channel with a completion function that runs only inside [`Volume::poll`].
     pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
         self.channels.open_deferred(Box::new(complete), None)
     }
 
-    /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.
+    /// Performs one turn of pending work: reaps the device's queues, advances zones, delivers
+    /// completions.
     ///
-    /// Any thread may call it; a thread that waits for a completion does. Returns when to call again at the latest: `now`
-    /// if there is more to do or the device has not been asked since it got new commands, `None` if only the device or
-    /// another request can bring news.
+    /// May be called by any thread; a thread that waits for a completion has to. Returns the latest
+    /// time of the next call: `now` if there is more to do or new commands were issued since the
+    /// device was last polled, `None` if only the device or another request can cause more work.
     ///
     /// # Panics
-    /// If a completion function did.
+    /// If a completion function panics.
     pub fn poll(&self, now: Nanos) -> Option<Nanos> {
         begin_call();
         let rings = self.alarm.rings();
-        // First what earlier calls have left over: it came first.
+        // Completions left over by earlier calls are the oldest.
         self.channels.backlog().deliver();
         self.next_quiesce(now);
         let mut deadline = None;
-        // Before news comes in: callers that were told the last time have had the opportunity to continue.
+        // Before reaping: callers notified by the last poll have had their chance to submit more.
         let mut progress = self.keep_budget(now, &mut deadline);
         if self.look_after_parked(now, &mut deadline) == Progress::Some {
             progress = Progress::Some;
@@ -361,7 +373,7 @@ impl Volume {
         if self.has_to_look_soon(own) {
             deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
         }
-        // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
+        // Commands issued here may be due before the device's last deadline, so it is polled again.
         let more = moved || sent || self.has_work();
         self.alarm.have_heard(rings);
         self.alarm.have_told(own, deadline);
@@ -369,8 +381,9 @@ impl Volume {
         if more { Some(now) } else { deadline }
     }
 
-    /// Whether there is something that no end and no ring tells of. A queue has turned a command away although nothing is in it; the
-    /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
+    /// True if work may become possible without a completion or wakeup: a device queue was busy
+    /// although it is empty, the scheduler skipped a request because of another thread's action, or
+    /// this thread looks after other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
         let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
         self.alarm.wakeups().has_lookers(queue) || !self.terms.virtual_time && is_untold()
@@ -380,45 +393,48 @@ impl Volume {
         self.front.as_ref().is_some_and(|front| front.has_passed_over())
     }
 
-    /// Whether commands wait for room in a queue that holds none, so that none ends and makes room.
+    /// True if commands are stalled on a queue with none in flight, so no completion will make
+    /// room.
     fn has_stalled_for_nothing(&self) -> bool {
         let waits_idly = |queue| self.stalled.len_of(queue) > 0 && self.device.is_idle(queue);
         !self.stalled.is_empty() && (0..self.terms.info.queues).any(waits_idly)
     }
 
-    /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
-    /// told a later time. What other threads have completed for it since it last looked, it has to look for itself: a thread
-    /// whose requests others may complete uses [`Volume::wait_unless`], or sleeps for moments.
+    /// Sleeps until a poll by the calling thread may make progress, at most for `timeout`. For a
+    /// thread that has just polled and got a later deadline. A completion that another thread has
+    /// delivered since the caller last checked does not end the sleep: if other threads may
+    /// complete its requests, the caller uses [`Volume::wait_unless`], or sleeps only briefly.
     pub fn wait(&self, timeout: Duration) {
         self.wait_unless(timeout, || false);
     }
 
-    /// As [`Volume::wait`], unless what the thread waits for `has_come`. That is asked once a completion by another thread
-    /// would wake this one, so that none is missed in between.
+    /// Like [`Volume::wait`], but returns at once if `has_come` is true. `has_come` is evaluated
+    /// after wakeups by other threads are armed, so no completion is missed in between.
     pub fn wait_unless(&self, timeout: Duration, has_come: impl FnOnce() -> bool) {
         let queue = self.reapers.own();
         self.alarm.wakeups().sleep(queue, || {
             if self.alarm.has_rung(queue) || self.has_work() || self.device.has_news(queue) || has_come() {
                 return None;
             }
-            // Commands of a queue that its threads may have left are looked at from time to time. So is a scheduler that no end
-            // tells of what it waits for.
+            // Poll queues that may have lost their threads from time to time. Likewise a scheduler
+            // that waits for something that no completion signals.
             let mut others = (0..self.terms.info.queues).filter(|other| *other != queue);
             let is_watched = others.any(|other| !self.device.is_idle(other)) || self.has_passed_over();
             Some(if is_watched { timeout.min(LEFT) } else { timeout })
         });
     }
 
-    /// A handle for the calling thread, with a descriptor that is readable when a poll of this thread would bring something:
-    /// see [`crate::news`] for how a thread, or its event loop, sleeps on it.
+    /// Handle for the calling thread, with a descriptor that becomes readable when a poll by this
+    /// thread would make progress. See [`crate::news`] for how a thread or an event loop sleeps on
+    /// it.
     ///
     /// # Errors
-    /// The operating system's, if it gives no descriptor.
+    /// The operating system's error, if it cannot create a descriptor.
     pub fn news(&self) -> std::io::Result<News> {
         self.alarm.wakeups().news(self.reapers.own())
     }
 
-    /// Whether a poll has something to do whatever the device says.
+    /// True if a poll has work to do regardless of the device.
     fn has_work(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.has_work())
             || self.has_strays()
@@ -431,8 +447,8 @@ impl Volume {
             || !self.channels.backlog().is_empty()
     }
 
-    /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again
-    /// until no more commands go out.
+    /// Reaps one queue of the device, up to one turn. Commands issued as a consequence may complete
+    /// at once, so it polls again until no more are issued.
     #[inline]
     fn reap(&self, now: Nanos, queue: usize, progress: &mut Progress) -> Option<Nanos> {
         let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
@@ -466,7 +482,7 @@ impl Volume {
             progress = Progress::Some;
         }
         for _ in 0..TURN_MAX {
-            // The queue's own test for emptiness is cheaper than a pop that finds nothing.
+            // `is_empty` is cheaper than a `pop` that finds nothing.
             if self.ready.is_empty() {
                 break;
             }
@@ -477,13 +493,14 @@ impl Volume {
         progress
     }
 
-    /// Offers the commands that met a full queue to the device again, up to the first that does so again.
+    /// Resubmits commands refused by a full queue, in order, until the device refuses one again.
     fn retry_stalled(&self, now: Nanos) -> Progress {
         let mut progress = Progress::None;
         if self.stalled.is_empty() {
             return progress;
         }
-        // What a thread was about to put here, or another poll had in hand, while its channel was cancelled.
+        // Commands that another thread was stalling, or another poll held, while their channel was
+        // cancelled.
         if self.channels.is_cancelling() && self.cancel_stalled(now) {
             progress = Progress::Some;
         }
@@ -514,7 +531,7 @@ impl Volume {
     }
 }
 
-/// Why a volume has the mode that `options` ask for.
+/// Reason shown for the mode requested by `options`.
 fn reason_of(options: &VolumeOptions) -> &'static str {
     match options.setters.of(OptionKey::Mode) {
         SetBy::Default => SetBy::Caller.name(),
@@ -522,7 +539,7 @@ fn reason_of(options: &VolumeOptions) -> &'static str {
     }
 }
 
-/// Whether a part of a poll has moved something on, so that what the device said before is out of date.
+/// Result of a part of a poll. After progress, deadlines returned by the device are out of date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
     None,
@@ -536,25 +553,25 @@ fn earliest(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     }
 }
 
-/// The plug word of a zone as the device describes it.
+/// Plug word for a zone as reported by the device.
 fn word_of(info: &DeviceInfo, zone: &ZoneDescriptor) -> Result<Word, OpenError> {
     let bad = |what| OpenError::Zone { device: info.name.clone(), zone: zone.zone, what };
     let geometry = &info.geometry;
     if zone.start != geometry.start_of(zone.zone) || zone.size.0 != u64::from(geometry.size_of(zone.zone)) {
-        return Err(bad("a start or size that is not the geometry's"));
+        return Err(bad("start or size differs from the geometry"));
     }
     if zone.capacity.0 != u64::from(geometry.capacity_of(zone.zone)) {
-        return Err(bad("a capacity that is not the geometry's"));
+        return Err(bad("capacity differs from the geometry"));
     }
     if geometry.is_conventional(zone.zone) != (zone.condition == ZoneCondition::NotWp) {
-        return Err(bad("a condition that does not go with its type"));
+        return Err(bad("condition does not match its type"));
     }
     plug_state(info, zone)
         .map(|(class, pointer)| Word::new(class, pointer))
-        .ok_or_else(|| bad("a pointer outside it"))
+        .ok_or_else(|| bad("write pointer outside the zone"))
 }
 
-/// What a described zone is to its plug, or `None` if its pointer lies outside.
+/// Class and write pointer of a reported zone, or `None` if its write pointer is outside the zone.
 fn plug_state(info: &DeviceInfo, zone: &ZoneDescriptor) -> Option<(ZoneClass, u32)> {
     let capacity = info.geometry.capacity_of(zone.zone);
     Some(match zone.condition {
@@ -587,7 +604,7 @@ fn for_each_zone(
                 return Err(OpenError::Zone {
                     device: name(),
                     zone: ZoneIndex(next),
-                    what: "another's place",
+                    what: "another zone in its place",
                 });
             }
             take(zone)?;

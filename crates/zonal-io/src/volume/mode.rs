@@ -6,33 +6,36 @@ use std::fmt;
 use std::str::FromStr;
 use zonal_core::plug::IN_FLIGHT_MAX;
 
-/// Reason for a mode that was switched to.
+/// Reason reported for a mode after a switch.
 pub const SWITCHED: &str = "set while running";
 
-/// How writes to sequential zones get to the device.
+/// Method by which writes to sequential zones reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum WriteMode {
-    /// As they come, without a plug: the caller orders them. For comparison.
+    /// Issued as submitted, without plugs; ordering is up to the caller. For comparison.
     Direct,
-    /// Through a deadline scheduler that locks the zone of each write, as before there were plugs: requests are sorted by
-    /// address, and hold a tag while they wait. Appends are emulated. For comparison.
+    /// Through a deadline scheduler that locks the zone of each write, the design before plugs.
+    /// Requests are sorted by address and hold a tag while they wait. Appends are emulated. For
+    /// comparison.
     ZoneLock,
-    /// Plugged: one write a zone at the device. Appends are emulated.
+    /// Plugged: one write per zone at the device. Appends are emulated.
     PerZone,
-    /// Plugged, and one write of all sequential zones at the device, or at each of its
-    /// [spindles](crate::device::DeviceInfo::spindles), the waiting ones of a zone before those of the next: what rotational drives are
-    /// fastest with. Appends are emulated. Reads, management and conventional zones go freely.
+    /// Plugged, with one write at the device over all sequential zones, or one for each
+    /// [spindle](crate::device::DeviceInfo::spindles). Waiting writes of a zone precede those of
+    /// the next zone, which is fastest on rotational drives. Appends are emulated. Reads, zone
+    /// management and conventional zones are not restricted.
     Qd1,
-    /// Plugged, with a window of writes a zone at the device, all through one of its queues, which has to keep their order.
-    /// What it reorders is sent again. Appends are emulated.
+    /// Plugged, with a window of writes per zone at the device, all through one queue, which has to
+    /// preserve order. Writes reordered below are resubmitted. Appends are emulated.
     Pipelined,
-    /// Plugged, with appends as native commands, several in flight a zone; positional writes drain them first.
+    /// Plugged, with native zone appends, several in flight per zone. A positional write first
+    /// waits for them to drain.
     Append,
 }
 
 impl WriteMode {
-    /// Every mode, in the order of the documentation.
+    /// All modes, in the order of the documentation.
     pub const ALL: [WriteMode; 6] = [
         WriteMode::Direct,
         WriteMode::ZoneLock,
@@ -42,7 +45,7 @@ impl WriteMode {
         WriteMode::Append,
     ];
 
-    /// The name on command lines and in listings.
+    /// Name on command lines and in listings.
     pub const fn name(self) -> &'static str {
         match self {
             WriteMode::Direct => "direct",
@@ -54,16 +57,18 @@ impl WriteMode {
         }
     }
 
-    /// Whether a running volume may switch to it, and from it to another. The others are chosen at the opening and stay: mode `direct`
-    /// does not count what is in flight, and the scheduler of `zone-lock` is in front of the volume.
+    /// True if an open volume can switch to and from this mode. The others are fixed when the
+    /// volume is opened: mode `direct` does not count commands in flight, and the scheduler of
+    /// `zone-lock` sits in front of the volume.
     pub const fn is_switchable(self) -> bool {
         !matches!(self, WriteMode::Direct | WriteMode::ZoneLock)
     }
 
-    /// Whether a device can do it.
+    /// Checks that a device supports this mode.
     ///
     /// # Errors
-    /// [`SwitchError::NoAppend`], [`SwitchError::NoOrder`]. The latter may be overridden: then the mode works, slowly.
+    /// [`SwitchError::NoAppend`], [`SwitchError::NoOrder`]. The latter may be overridden: the mode
+    /// then works, but slowly.
     pub fn fits(self, info: &DeviceInfo) -> Result<(), SwitchError> {
         match self {
             WriteMode::Append if info.append_sectors_max == 0 => Err(SwitchError::NoAppend),
@@ -72,8 +77,9 @@ impl WriteMode {
         }
     }
 
-    /// The mode that suits a device, and why. Never [`WriteMode::Pipelined`]: where the promise of order is broken, each break costs a
-    /// round of recovery, so its caller has to know the path to the device.
+    /// Default mode for a device, and the reason. Never [`WriteMode::Pipelined`]: each write
+    /// reordered below costs a round of recovery, so the choice requires knowledge of the whole
+    /// path to the device.
     pub fn for_device(info: &DeviceInfo) -> (WriteMode, &'static str) {
         if info.rotational {
             (WriteMode::Qd1, "the device is rotational")
@@ -98,36 +104,34 @@ impl FromStr for WriteMode {
     }
 }
 
-/// A name that is no write mode.
+/// Unknown name of a write mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown write mode {0:?}; there are direct, zone-lock, per-zone, qd1, pipelined and append")]
 pub struct UnknownMode(pub String);
 
-/// Why a volume does not switch to a mode.
+/// Reason why a volume cannot switch to a mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
     /// From or to mode `direct`.
-    #[error("mode direct is chosen when the volume is opened and stays: it does not count what is in flight")]
+    #[error("mode direct cannot be entered or left on an open volume: it does not count commands in flight")]
     Direct,
     /// From or to mode `zone-lock`.
-    #[error(
-        "mode zone-lock is chosen when the volume is opened and stays: its scheduler is in front of the volume"
-    )]
+    #[error("mode zone-lock cannot be entered or left on an open volume: its scheduler sits in front of it")]
     ZoneLock,
     /// Mode `append` on a device without zone append.
     #[error("write mode append needs native zone append, which the device does not have")]
     NoAppend,
-    /// Mode `pipelined` on a device whose queues promise no order, and the caller does not insist.
+    /// Mode `pipelined` on a device whose queues do not preserve order, without an override.
     #[error(
-        "write mode pipelined needs queues that keep the order of commands, which the device does not promise"
+        "write mode pipelined needs queues that preserve the order of commands, which the device does not promise"
     )]
     NoOrder,
 }
 
-/// The write mode in force, read by every write.
+/// Write mode in force, read by every write.
 pub(super) struct Policy {
-    /// Index in [`WriteMode::ALL`], and from bit 8 on the epoch.
+    /// Index in [`WriteMode::ALL`] in bits 0 to 7, epoch above.
     now: AtomicU32,
     reason: Mutex<&'static str>,
 }
@@ -137,19 +141,20 @@ impl Policy {
         Policy { now: AtomicU32::new(mode as u32), reason: Mutex::new(reason) }
     }
 
-    /// For a write that goes out by a zone's word: to be read after the word, whose epoch tells a switch in between.
+    /// Current mode. A write that is issued by its zone's word reads it after the word; the word's
+    /// epoch then reveals a switch in between.
     #[inline]
     pub(super) fn mode(&self) -> WriteMode {
         WriteMode::ALL[(self.now.load(Ordering::Relaxed) & 0xFF) as usize]
     }
 
-    /// As [`Policy::mode`], for the hot path.
+    /// Like [`Policy::mode`], for the hot path.
     #[inline]
     pub(super) fn is(&self, mode: WriteMode) -> bool {
         self.now.load(Ordering::Relaxed) as u8 == mode as u8
     }
 
-    /// Whether the mode has a way of its own for a write to the device, as `qd1` and `pipelined` have.
+    /// True for the modes with their own way of issuing a write, `qd1` and `pipelined`.
     #[inline]
     pub(super) fn is_apart(&self) -> bool {
         let mode = self.now.load(Ordering::Relaxed) as u8;
@@ -160,19 +165,19 @@ impl Policy {
         *self.reason.lock()
     }
 
-    /// Changes with every switch.
+    /// Epoch, incremented by each switch.
     pub(super) fn epoch(&self) -> u8 {
         (self.now.load(Ordering::Relaxed) >> 8) as u8
     }
 
-    /// Only while every zone is frozen.
+    /// Switches to `mode`. Requires that every zone is frozen.
     pub(super) fn switch(&self, mode: WriteMode) {
         let epoch = self.epoch().wrapping_add(1);
         self.now.store(mode as u32 | u32::from(epoch) << 8, Ordering::Release);
         *self.reason.lock() = SWITCHED;
     }
 
-    /// Native appends that one zone may have in flight; 0: appends are emulated.
+    /// Maximum of native appends in flight per zone; 0: appends are emulated.
     #[inline]
     pub(super) fn appends_in_flight_max(&self) -> u32 {
         if self.is(WriteMode::Append) { IN_FLIGHT_MAX } else { 0 }

@@ -1,7 +1,8 @@
-//! Options of a volume: their names, their values as text, and which of its users has set each.
+//! Options of a volume: names, values as text, and the origin of each value.
 //!
-//! Command lines, job files of fio, the control socket and files of kept options all write an option as `name=value`. All of
-//! them read it here, so an option has one name, one range of values and one error.
+//! Command lines, fio job files, the control socket and saved option files all write an option as
+//! `name=value`. All of them are parsed here, so each option has one name, one range of values and
+//! one error.
 //!
 //! ```
 //! use zonal_io::volume::{OptionChanges, SetBy, VolumeOptions};
@@ -26,58 +27,62 @@ use zonal_core::budget::Policy;
 use zonal_core::plug::{IN_FLIGHT_MAX, ParkOptions};
 use zonal_core::{Nanos, SECTOR_BYTES};
 
-/// Writes of a zone at the device in mode `pipelined`: as many as a zone's word counts. A write that the window keeps back costs
-/// a turn in the zone's queue, a third of its time; a write that a full queue of the device turns away costs no more than that.
+/// Default window of mode `pipelined`: the largest count that fits into a zone's word. A write held
+/// back by the window has to pass through the zone's queue, a third of its cost; a write refused by
+/// a full device queue costs no more than that.
 const WINDOW: u32 = IN_FLIGHT_MAX;
 
-/// Largest number of tags of mode `zone-lock`: far more than any drive has.
+/// Largest number of tags of mode `zone-lock`, far above that of any drive.
 const NR_REQUESTS_MAX: u32 = 65_536;
 
-/// How a volume is opened.
+/// Options with which a volume is opened.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct VolumeOptions {
-    /// Write mode; `None`: what suits the device.
+    /// Write mode; `None`: the default for the device.
     pub mode: Option<WriteMode>,
-    /// Whether waiting contiguous writes share commands.
+    /// Merge contiguous waiting writes into one command.
     pub merge: bool,
-    /// In mode `qd1`, what a zone may write before the next zone in line.
+    /// Amount that a zone may write in mode `qd1` before the next waiting zone.
     pub qd1_quantum: Qd1Quantum,
-    /// In mode `pipelined`, writes of a zone that are at the device at once at most, up to [`IN_FLIGHT_MAX`].
+    /// Maximum of writes per zone at the device in mode `pipelined`, up to [`IN_FLIGHT_MAX`].
     pub window: u32,
-    /// Whether mode `pipelined` is taken on also where the device does not promise order.
+    /// Permit mode `pipelined` even if the device does not promise to preserve order.
     pub force: bool,
-    /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
+    /// Requests that may wait in the scheduler of mode `zone-lock` or be at the device. More wait
+    /// outside.
     pub nr_requests: u32,
-    /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. By default zones that are not in use are
-    /// closed where others need their slots. A drive without limits has no budget, nor has mode `direct`.
+    /// Enforcement of the drive's limits of open and active zones; `None`: left to the drive. By
+    /// default, idle zones are closed when others need their slots. Drives without limits and mode
+    /// `direct` have no budget.
     pub budget: Option<BudgetOptions>,
-    /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail. By default up to 1 MiB a
-    /// zone waits until the zone has stood still for a second.
+    /// Limits for parking positional writes ahead of their zone's write pointer; `None`: such
+    /// writes fail. By default up to 1 MiB per zone waits, until the zone has made no progress for
+    /// a second.
     pub park: Option<ParkOptions>,
-    /// Which of its users has set each of them, for [`Volume::options`](super::Volume::options) to tell.
+    /// Origin of each option, as reported by [`Volume::options`](super::Volume::options).
     pub setters: Setters,
 }
 
 zonal_core::setters! {
     VolumeOptions
-    /// The write mode; `None`: what suits the device.
+    /// Write mode; `None`: the default for the device.
     with_mode mode: impl Into<Option<WriteMode>>;
-    /// Whether waiting contiguous writes share commands.
+    /// Merge contiguous waiting writes into one command.
     with_merge merge: bool;
-    /// What a zone may write in mode `qd1` before the next zone in line.
+    /// Amount that a zone may write in mode `qd1` before the next waiting zone.
     with_qd1_quantum qd1_quantum: Qd1Quantum;
-    /// Writes of a zone that are at the device at once at most in mode `pipelined`, up to [`IN_FLIGHT_MAX`].
+    /// Maximum of writes per zone at the device in mode `pipelined`, up to [`IN_FLIGHT_MAX`].
     with_window window: u32;
-    /// Whether mode `pipelined` is taken on also where the device does not promise order.
+    /// Permit mode `pipelined` even if the device does not promise to preserve order.
     with_force force: bool;
     /// Requests that may wait in the scheduler of mode `zone-lock` or be at the device.
     with_nr_requests nr_requests: u32;
-    /// How the drive's limits of open and active zones are kept.
+    /// Enforcement of the drive's limits of open and active zones.
     with_budget budget: impl Into<Option<BudgetOptions>>;
-    /// How positional writes ahead of their zone's pointer wait for those before them.
+    /// Limits for parking positional writes ahead of their zone's write pointer.
     with_park park: impl Into<Option<ParkOptions>>;
-    /// Which of its users has set each of them.
+    /// Origin of each option.
     with_setters setters: Setters;
 }
 
@@ -98,19 +103,19 @@ impl Default for VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// Without a budget: the drive alone keeps its limits of open and active zones.
+    /// Without a budget: the drive's limits of open and active zones are left to the drive.
     #[must_use]
     pub fn without_budget(self) -> VolumeOptions {
         self.with_budget(None)
     }
 
-    /// Without parked writes: a positional write ahead of its zone's pointer fails.
+    /// Without parking: a positional write ahead of its zone's write pointer fails.
     #[must_use]
     pub fn without_park(self) -> VolumeOptions {
         self.with_park(None)
     }
 
-    /// An option's value as text; empty for a mode that the device chooses.
+    /// Value of an option as text; empty if the mode is left to the device.
     pub fn text(&self, key: OptionKey) -> String {
         match key {
             OptionKey::Mode => self.mode.map_or(String::new(), |mode| mode.name().to_owned()),
@@ -125,7 +130,7 @@ impl VolumeOptions {
     }
 }
 
-/// The options of a volume by name.
+/// Names of the options of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum OptionKey {
@@ -148,7 +153,7 @@ pub enum OptionKey {
 }
 
 impl OptionKey {
-    /// Every option.
+    /// All options.
     pub const ALL: [OptionKey; 8] = [
         OptionKey::Mode,
         OptionKey::Merge,
@@ -160,7 +165,7 @@ impl OptionKey {
         OptionKey::Park,
     ];
 
-    /// Its name.
+    /// Name, as in `name=value`.
     pub const fn name(self) -> &'static str {
         match self {
             OptionKey::Mode => "mode",
@@ -174,10 +179,10 @@ impl OptionKey {
         }
     }
 
-    /// Whether `text` is a value of this option.
+    /// Checks that `text` is a valid value of this option.
     ///
     /// # Errors
-    /// What is wrong with it, without the option's name.
+    /// Description of the problem, without the option's name.
     pub fn check(self, text: &str) -> Result<(), String> {
         OptionChanges::default().set_value(self, text)
     }
@@ -200,17 +205,17 @@ impl FromStr for OptionKey {
     }
 }
 
-/// Which user of a volume has set an option.
+/// Origin of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum SetBy {
-    /// None of them: it has the value that the program opens volumes with.
+    /// The default with which the program opens volumes.
     #[default]
     Default,
-    /// The caller of the program, on its command line or in a job.
+    /// The command line or a job.
     Caller,
-    /// A file of options that are kept for the device.
+    /// The options saved for the device.
     Kept,
     /// The control socket, while the volume was open.
     Running,
@@ -219,7 +224,7 @@ pub enum SetBy {
 impl SetBy {
     const ALL: [SetBy; 4] = [SetBy::Default, SetBy::Caller, SetBy::Kept, SetBy::Running];
 
-    /// In words.
+    /// Description for listings.
     pub const fn name(self) -> &'static str {
         match self {
             SetBy::Default => "default",
@@ -239,7 +244,7 @@ impl SetBy {
 pub struct Setters([SetBy; OptionKey::ALL.len()]);
 
 impl Setters {
-    /// Who has set an option.
+    /// Origin of an option's value.
     pub fn of(&self, key: OptionKey) -> SetBy {
         self.0[key as usize]
     }
@@ -274,7 +279,8 @@ impl OptionChanges {
     /// Adds `name=value`.
     ///
     /// # Errors
-    /// [`OptionError`]: there is no such option, it has no such value, or it has one here already.
+    /// [`OptionError`] if the option does not exist, the value is invalid, or the option is already
+    /// set.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let key: OptionKey = name.parse()?;
         if self.has(key) {
@@ -297,7 +303,7 @@ impl OptionChanges {
         Ok(())
     }
 
-    /// Whether it has a value for `key`.
+    /// True if `key` has a value.
     pub fn has(&self, key: OptionKey) -> bool {
         match key {
             OptionKey::Mode => self.mode.is_some(),
@@ -311,24 +317,24 @@ impl OptionChanges {
         }
     }
 
-    /// Whether it has no value at all.
+    /// True if no option has a value.
     pub fn is_empty(&self) -> bool {
         self.keys().next().is_none()
     }
 
-    /// The options that it has values for.
+    /// Options that have a value.
     pub fn keys(&self) -> impl Iterator<Item = OptionKey> + '_ {
         OptionKey::ALL.into_iter().filter(|key| self.has(*key))
     }
 
-    /// The options that it has values for, with these as text.
+    /// Options that have a value, and the values as text.
     pub fn pairs(&self) -> Vec<(OptionKey, String)> {
         let mut options = VolumeOptions::default();
         self.apply(&mut options, SetBy::Default);
         self.keys().map(|key| (key, options.text(key))).collect()
     }
 
-    /// These, and where it has no value those of `below`.
+    /// Merges two sets of values; `self` takes precedence over `below`.
     pub fn over(self, below: OptionChanges) -> OptionChanges {
         OptionChanges {
             mode: self.mode.or(below.mode),
@@ -342,7 +348,7 @@ impl OptionChanges {
         }
     }
 
-    /// Puts its values into `options`, as set by `by`.
+    /// Copies the values into `options`, with `by` as their origin.
     pub fn apply(&self, options: &mut VolumeOptions, by: SetBy) {
         options.mode = self.mode.or(options.mode);
         options.merge = self.merge.unwrap_or(options.merge);
@@ -359,7 +365,7 @@ impl OptionChanges {
 impl FromStr for OptionChanges {
     type Err = OptionError;
 
-    /// Pairs of `name=value`, with blanks or semicolons between them.
+    /// Parses pairs of `name=value` separated by blanks or semicolons.
     fn from_str(text: &str) -> Result<OptionChanges, OptionError> {
         let mut changes = OptionChanges::default();
         let pairs = text.split(|c: char| c.is_whitespace() || c == ';');
@@ -381,7 +387,7 @@ impl fmt::Display for OptionChanges {
     }
 }
 
-/// Why a text gives no options.
+/// Error in the text of an option.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
@@ -391,25 +397,25 @@ pub enum OptionError {
     Unknown {
         /// The name.
         name: String,
-        /// The option whose name is the most like it.
+        /// The existing option with the most similar name.
         nearest: Option<&'static str>,
     },
-    /// The option has no such value.
+    /// The value is invalid.
     #[error("option {key}: {why}")]
     Value {
         /// The option.
         key: OptionKey,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// The option has two values.
+    /// The option is set twice.
     #[error("option {key} is set twice")]
     Twice {
         /// The option.
         key: OptionKey,
     },
-    /// Not an option and its value.
-    #[error("{text:?} is not an option and its value, as in window=16")]
+    /// The text is not of the form `name=value`.
+    #[error("{text:?} is not of the form NAME=VALUE, as in window=16")]
     NoPair {
         /// The text.
         text: String,
@@ -418,27 +424,27 @@ pub enum OptionError {
 
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time: a whole number and its unit, ns, us, ms or s.
+/// Parses a time: a whole number and a unit, ns, us, ms or s.
 ///
 /// # Errors
-/// A sentence that says how times are written.
+/// Description of the expected format.
 pub fn parse_time(text: &str) -> Result<Nanos, String> {
     let parse = |(unit, nanos): (&str, u64)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(nanos).map(Nanos)
     };
     let found = UNITS.into_iter().find_map(parse);
-    found.ok_or_else(|| format!("{text:?} is no time; write it as in 10ms, with ns, us, ms or s"))
+    found.ok_or_else(|| format!("invalid time {text:?}; write it as in 10ms, with ns, us, ms or s"))
 }
 
-/// A time as [`parse_time`] reads it: exact, in the largest unit that divides it.
+/// Formats a time for [`parse_time`]: exact, in the largest unit that divides it.
 pub fn time_text(time: Nanos) -> String {
     let (unit, nanos) =
         UNITS.into_iter().find(|(_, nanos)| time.0.is_multiple_of(*nanos)).expect("1 divides it");
     format!("{}{unit}", time.0 / nanos)
 }
 
-/// A size as [`parse_size`] reads it: exact, in the largest unit that divides it.
+/// Formats a size for [`parse_size`]: exact, in the largest unit that divides it.
 pub fn size_text(bytes: u64) -> String {
     const SIZES: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match SIZES.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
@@ -487,7 +493,7 @@ fn parse_quantum(text: &str) -> Result<Qd1Quantum, String> {
     if text == "0" {
         return Ok(Qd1Quantum::NONE);
     }
-    let (bytes, time) = text.split_once(',').ok_or("not BYTES,TIME, as in 256M,350ms, or 0")?;
+    let (bytes, time) = text.split_once(',').ok_or("expected BYTES,TIME, as in 256M,350ms, or 0")?;
     Ok(Qd1Quantum { bytes: size(bytes)?, time: parse_time(time)? })
 }
 
@@ -498,10 +504,10 @@ fn budget_text(BudgetOptions { policy, grace, .. }: BudgetOptions) -> String {
 fn parse_budget(text: &str) -> Result<BudgetOptions, String> {
     let (name, grace) = text.split_once(',').map_or((text, None), |(name, grace)| (name, Some(grace)));
     let policy = Policy::from_name(name)
-        .ok_or_else(|| format!("{name:?} is no policy; there are wait, close, finish and fail, and none"))?;
+        .ok_or_else(|| format!("unknown policy {name:?}; there are wait, close, finish, fail and none"))?;
     let mut options = BudgetOptions { policy, ..BudgetOptions::default() };
     if let Some(grace) = grace {
-        let grace = grace.strip_prefix("grace=").ok_or("after the policy comes grace=TIME")?;
+        let grace = grace.strip_prefix("grace=").ok_or("expected grace=TIME, as in wait,grace=50ms")?;
         options.grace = parse_time(grace)?;
     }
     Ok(options)
@@ -512,9 +518,9 @@ fn park_text(ParkOptions { sectors_max, time, .. }: ParkOptions) -> String {
 }
 
 fn parse_park(text: &str) -> Result<ParkOptions, String> {
-    let (bytes, time) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,1s, nor none")?;
+    let (bytes, time) = text.split_once(',').ok_or("expected BYTES,TIME, as in 1M,1s, or none")?;
     let sectors = size(bytes)? / SECTOR_BYTES;
-    let sectors_max = u32::try_from(sectors).map_err(|_| format!("{bytes}: more than a zone can have"))?;
+    let sectors_max = u32::try_from(sectors).map_err(|_| format!("{bytes}: larger than any zone"))?;
     Ok(ParkOptions::default().with_sectors_max(sectors_max).with_time(parse_time(time)?))
 }
 
@@ -543,18 +549,18 @@ mod tests {
     fn options_that_are_none_are_named_with_their_range() {
         for (text, said) in [
             ("windo=3", "did you mean window?"),
-            ("window", "not an option and its value"),
+            ("window", "not of the form NAME=VALUE"),
             ("window=0", "option window: not a number from 1 to 255"),
             ("window=256", "from 1 to 255"),
             ("nr_requests=65537", "from 1 to 65536"),
             ("mode=fast", "unknown write mode"),
             ("merge=maybe", "neither yes nor no"),
             ("park=1M", "as in 1M,1s"),
-            ("park=1M,", "is no time"),
-            ("park=9999T,1s", "more than a zone can have"),
+            ("park=1M,", "invalid time"),
+            ("park=9999T,1s", "larger than any zone"),
             ("qd1_quantum=1M", "256M,350ms"),
-            ("qd1_quantum=1M,99999999999s", "is no time"),
-            ("budget=open", "is no policy"),
+            ("qd1_quantum=1M,99999999999s", "invalid time"),
+            ("budget=open", "unknown policy"),
             ("budget=wait,50ms", "grace=TIME"),
             ("merge=1 merge=1", "option merge is set twice"),
         ] {

@@ -4,23 +4,24 @@ use crate::buffer::IoBufs;
 use crate::device::Output;
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneDescriptor};
 
-/// What a caller asks of a [`Volume`](super::Volume).
+/// Request to a [`Volume`](super::Volume).
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// Operation.
     pub op: Op,
-    /// Make this write durable before it is acknowledged.
+    /// Make this write durable before it is acknowledged (force unit access).
     pub fua: bool,
     /// Fail with [`RequestError::WouldWait`] rather than wait for other requests.
     pub nowait: bool,
     /// First sector; the zone's start for an append and zone management.
     pub sector: Sector,
-    /// Length in sectors; for a report, the largest number of zones; 0 where the operation has no length.
+    /// Length in sectors; for a report, the maximum number of zones; 0 for operations without a
+    /// length.
     pub sectors: u32,
-    /// Payload, in one piece or several: for read, write and append not shorter than the request. It moves back with the
-    /// completion.
+    /// Payload, in one piece or several; for read, write and append at least as long as the
+    /// request. Returned with the completion.
     pub buf: IoBufs,
-    /// The caller's number, returned with the completion.
+    /// Number chosen by the caller, returned with the completion.
     pub token: u64,
 }
 
@@ -44,12 +45,12 @@ impl Request {
         Request::new(Op::WriteZeroes, sector, sectors, IoBufs::empty())
     }
 
-    /// Read `sectors` from `sector` on the medium, without their data.
+    /// Verify `sectors` from `sector` on the medium, without returning data.
     pub fn verify(sector: Sector, sectors: u32) -> Request {
         Request::new(Op::Verify, sector, sectors, IoBufs::empty())
     }
 
-    /// Forget `sectors` from `sector`, all of them in conventional zones.
+    /// Deallocate `sectors` from `sector`, all of them in conventional zones.
     pub fn discard(sector: Sector, sectors: u32) -> Request {
         Request::new(Op::Discard, sector, sectors, IoBufs::empty())
     }
@@ -59,7 +60,7 @@ impl Request {
         Request::new(Op::Append, zone_start, sectors, buf.into())
     }
 
-    /// Make everything acknowledged so far durable.
+    /// Make all acknowledged writes durable.
     pub fn flush() -> Request {
         Request::new(Op::Flush, Sector(0), 0, IoBufs::empty())
     }
@@ -74,46 +75,46 @@ impl Request {
         Request::new(Op::ResetAll, Sector(0), 0, IoBufs::empty())
     }
 
-    /// Describe up to `zones` zones from the zone of `sector` on.
+    /// Report up to `zones` zones, from the zone that contains `sector`.
     pub fn report(sector: Sector, zones: u32) -> Request {
         Request::new(Op::Report, sector, zones, IoBufs::empty())
     }
 
-    /// The same request with the caller's number.
+    /// Sets the number returned with the completion.
     pub fn token(mut self, token: u64) -> Request {
         self.token = token;
         self
     }
 
-    /// The same request, durable before it is acknowledged.
+    /// Requests durability before the acknowledgement.
     pub fn fua(mut self) -> Request {
         self.fua = true;
         self
     }
 
-    /// The same request, failing rather than waiting.
+    /// Requests failure instead of waiting.
     pub fn nowait(mut self) -> Request {
         self.nowait = true;
         self
     }
 }
 
-/// The one end of a request.
+/// Result of a request; each request has exactly one.
 #[derive(Debug)]
 pub struct Completion {
     /// The request's number.
     pub token: u64,
-    /// What came of it. After an append, where the data went.
+    /// Output or error. For an append, the output has the address of the data.
     pub result: Result<Output, RequestError>,
-    /// The request's memory. [`IoBufs::into_buf`] takes one buffer out.
+    /// The request's buffers. [`IoBufs::into_buf`] takes a single buffer out.
     pub buf: IoBufs,
 }
 
 impl Completion {
-    /// The zones that a report has described.
+    /// Returns the zones of a report.
     ///
     /// # Errors
-    /// The request's; [`DeviceError::InvalidField`] if it was no report.
+    /// The request's error; [`DeviceError::InvalidField`] if it was not a report.
     pub fn into_zones(self) -> Result<Box<[ZoneDescriptor]>, RequestError> {
         match self.result? {
             Output::Zones(zones) => Ok(zones),

@@ -1,11 +1,12 @@
-//! The options of an open volume that may change while it runs.
+//! Options that can change while the volume is open.
 //!
-//! A write reads them with relaxed loads, which cost what a plain field costs. No order with anything else is needed: a write
-//! that reads the old value is a write from before the change. The window of mode `pipelined` is the exception: two
-//! writes of a zone that count by different windows could arrive in the wrong order. It changes while every zone is quiet,
-//! like the mode.
+//! Writes read them with relaxed loads, which cost no more than a plain field. No ordering is
+//! needed: a write that reads the old value counts as submitted before the change. The exception is
+//! the window of mode `pipelined`: two writes of a zone with different windows could reach the
+//! device out of order. It therefore changes only while every zone is quiet, like the mode.
 //!
-//! The atomics are those of the standard library also under a model checker: no thread waits for one of them.
+//! The atomics are those of the standard library even under a model checker, since no thread waits
+//! for them.
 
 use super::mode::{SwitchError, WriteMode};
 use super::options::{OptionChanges, OptionKey, SetBy, Setters, VolumeOptions};
@@ -15,33 +16,33 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use zonal_core::Nanos;
 use zonal_core::plug::{IN_FLIGHT_MAX, ParkOptions};
 
-/// Why a running volume does not take options.
+/// Error of [`Volume::set_options`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
-    /// It does not switch to the mode.
+    /// The volume cannot switch to the mode.
     #[error(transparent)]
     Mode(#[from] SwitchError),
-    /// The budget counts zones from the opening on.
-    #[error("the budget is chosen when the volume is opened and stays")]
+    /// The budget counts open zones from the start, so it is fixed when the volume is opened.
+    #[error("the budget cannot be changed while the volume is open")]
     Budget,
 }
 
-/// What a volume's writes read.
+/// Options in force, as read by every write.
 pub(super) struct Settings {
     merge_sectors_max: AtomicU32,
     window: AtomicU32,
-    /// The window from the next quiet moment on; 0: the present one.
+    /// Window to adopt at the next quiet moment; 0: no change.
     window_next: AtomicU32,
     is_forced: AtomicBool,
     quantum_bytes: AtomicU64,
     quantum_nanos: AtomicU64,
-    /// 0: no write is parked.
+    /// 0: parking is off.
     park_sectors_max: AtomicU32,
     park_nanos: AtomicU64,
     nr_requests: AtomicU32,
     setters: [AtomicU8; OptionKey::ALL.len()],
-    /// What commands with several writes have at most.
+    /// Largest command of merged writes, if merging is on.
     command_sectors_max: u32,
     budget: Option<BudgetOptions>,
 }
@@ -65,7 +66,7 @@ impl Settings {
         }
     }
 
-    /// Sectors of the largest command that waiting writes share; 0: they share none.
+    /// Size limit of a merged command, in sectors; 0: merging is off.
     #[inline]
     pub(super) fn merge_sectors_max(&self) -> u32 {
         self.merge_sectors_max.load(Relaxed)
@@ -85,19 +86,20 @@ impl Settings {
         self.is_forced.load(Relaxed)
     }
 
-    /// What may be parked. After parking was switched off that is nothing, and what is parked keeps its time.
+    /// Limits of parking. Zero once parking is switched off; writes already parked keep their
+    /// deadline.
     pub(super) fn park(&self) -> ParkOptions {
         ParkOptions::default()
             .with_sectors_max(self.park_sectors_max.load(Relaxed))
             .with_time(Nanos(self.park_nanos.load(Relaxed)))
     }
 
-    /// Tags of the scheduler of mode `zone-lock`.
+    /// Number of tags of the scheduler of mode `zone-lock`.
     pub(super) fn nr_requests(&self) -> u32 {
         self.nr_requests.load(Relaxed)
     }
 
-    /// Every zone is quiet: the window that was asked for takes effect.
+    /// Puts a changed window into force. Called while every zone is quiet.
     pub(super) fn adopt_window(&self) {
         match self.window_next.swap(0, Relaxed) {
             0 => {}
@@ -134,7 +136,7 @@ impl Settings {
 }
 
 impl Volume {
-    /// The options in force, and which user of the volume has set each. The mode has its reason: see [`Volume::mode`].
+    /// Options in force and the origin of each. The reason for the mode is in [`Volume::mode`].
     pub fn options(&self) -> VolumeOptions {
         let settings = &self.terms.settings;
         let mut setters = Setters::default();
@@ -154,12 +156,12 @@ impl Volume {
         }
     }
 
-    /// Changes options while the volume runs. The mode, and in mode `pipelined` the window, take effect once what is in flight has
-    /// ended, which takes polls: [`Volume::options`] tells. The others take effect at once. After an error nothing has
-    /// changed.
+    /// Changes options while the volume is open. The mode, and in mode `pipelined` the window, take
+    /// effect once all commands in flight have completed, which requires polls; [`Volume::options`]
+    /// shows the current values. Other options take effect at once. On error nothing is changed.
     ///
     /// # Errors
-    /// [`SetError`] if one of them cannot be changed, or the device does not do the mode.
+    /// [`SetError`] if an option cannot be changed, or the device does not support the mode.
     pub fn set_options(&self, changes: &OptionChanges) -> Result<(), SetError> {
         if changes.budget.is_some() {
             return Err(SetError::Budget);
@@ -175,7 +177,7 @@ impl Volume {
             front.look_soon();
         }
         if changes.park.is_some() {
-            // Those that wait may have less time now.
+            // The deadlines of parked writes may be earlier now.
             self.parking.look_soon();
         }
         if changes.nr_requests.is_some() || changes.park.is_some() {

@@ -1,7 +1,9 @@
-//! The terms on which a volume takes requests: what the drive is, the write mode, and the options in force.
+//! The terms on which a volume accepts requests: properties of the drive, write mode, options in
+//! force.
 //!
-//! Pure: what a request is to its zone's plug, by which rules the plug admits it, where it is put. `check` has what is refused at
-//! once, `command` what goes to the drive.
+//! Pure functions: classify a request for its zone's plug, give the rules by which the plug admits
+//! it, and record its position. `check` has the immediate refusals, `command` the commands for the
+//! drive.
 
 use super::mode::{Policy, WriteMode};
 use super::pending::{PendingRequest, RequestStage};
@@ -11,15 +13,14 @@ use zonal_core::plug::{Item, ParkOptions, RequestKind, Rules, WriteKind};
 use zonal_core::scheduler::{Direction, Request};
 use zonal_core::{Op, RequestError, Sectors, ZoneIndex};
 
-/// See the module.
 pub(super) struct Terms {
-    /// What the drive is; it never changes.
+    /// Properties of the drive; constant.
     pub(super) info: DeviceInfo,
     pub(super) policy: Policy,
     pub(super) settings: Settings,
-    /// Whether the volume keeps account of the drive's open and active zones.
+    /// True if the volume tracks the drive's open and active zones.
     pub(super) has_budget: bool,
-    /// Whether the drive lives in the time that it is told, and no thread waits for it.
+    /// True if the drive runs in virtual time, so no thread sleeps for it.
     pub(super) virtual_time: bool,
 }
 
@@ -43,7 +44,7 @@ impl Terms {
         if self.policy.is(WriteMode::Pipelined) { self.settings.window() } else { 1 }
     }
 
-    /// The rules of the modes without a window.
+    /// Rules of the modes without a window.
     #[inline]
     pub(super) fn rules_one_by_one(&self, zone: ZoneIndex) -> Rules {
         Rules {
@@ -62,14 +63,15 @@ impl Terms {
         }
     }
 
-    /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
+    /// True if one more successful command completes the request, with no side effects on other
+    /// state.
     #[inline(always)]
     pub(super) fn ends_with_this_command(&self, p: &PendingRequest) -> bool {
         !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
             && self.transfer_ends_with_this_command(p)
     }
 
-    /// The same for reads and writes.
+    /// Like [`Terms::ends_with_this_command`], for reads and writes.
     #[inline(always)]
     pub(super) fn transfer_ends_with_this_command(&self, p: &PendingRequest) -> bool {
         p.stage == RequestStage::Main
@@ -86,13 +88,13 @@ impl Terms {
         }
     }
 
-    /// Whether a waiting write may share a command with its neighbours.
+    /// True if a waiting write may be merged with its neighbours.
     #[inline]
     pub(super) fn is_mergeable(&self, pending: &PendingRequest) -> bool {
         pending.op == Op::Write && !pending.fua && pending.sectors <= self.settings.merge_sectors_max()
     }
 
-    /// Notes where the plug has put a write.
+    /// Records the position that the plug has assigned to a write.
     #[inline]
     pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut PendingRequest) {
         pending.plugged = true;
@@ -102,7 +104,7 @@ impl Terms {
         }
     }
 
-    /// The zone of a command that a plug counts as a write in flight.
+    /// Zone of a command that its plug counts as a write in flight.
     pub(super) fn zone_of_write(&self, context: &Context) -> Option<ZoneIndex> {
         let first = match &context.0 {
             ContextKind::One(p) => p,
@@ -112,20 +114,22 @@ impl Terms {
         (first.plugged && first.op.is_write()).then(|| self.info.geometry.zone_of(first.sector))
     }
 
-    /// True if the next command of `pending` changes a conventional zone, where no write pointer rejects a late write.
+    /// True if the next command of `pending` changes a conventional zone, where no write pointer
+    /// rejects a late write.
     pub(super) fn changes_conventional_zone(&self, pending: &PendingRequest) -> bool {
         let changes = pending.op.is_write() || pending.op == Op::Discard;
         let is_flush = pending.stage == RequestStage::FlushBehind;
         changes && !is_flush && self.info.geometry.is_conventional(self.info.geometry.zone_of(pending.sector))
     }
 
-    /// The queue of a zone's writes. The same for every thread: the writes of a thread that moves, or that continues
-    /// where another stopped, stay after what is pending.
+    /// Device queue for a zone's writes. It does not depend on the thread, so the writes of a
+    /// thread that migrates, or takes over from another, stay behind those already pending.
     pub(super) fn queue_of(&self, zone: ZoneIndex) -> usize {
         zone.0 as usize % self.info.queues
     }
 
-    /// What a write that is queued, or goes into a window, is to the plug.
+    /// Kind of a write that is queued or issued in a window: it must be alone if it takes several
+    /// commands or writes zeroes.
     #[inline]
     pub(super) fn with_company(&self, kind: WriteKind, pending: &PendingRequest) -> WriteKind {
         let left = pending.sectors - pending.done;
@@ -136,7 +140,7 @@ impl Terms {
         }
     }
 
-    /// The options under which a write that `error` refuses may be parked.
+    /// Parking limits for a write refused with `error`, or `None` if it cannot be parked.
     #[cold]
     pub(super) fn parks(&self, error: &RequestError, request: &PendingRequest) -> Option<ParkOptions> {
         let &RequestError::NotAtWritePointer { zone, write_pointer, offset } = error else { return None };
@@ -148,14 +152,14 @@ impl Terms {
         (may && request.sectors <= options.sectors_max).then_some(options)
     }
 
-    /// A write as it waits.
+    /// Queue entry for a write.
     pub(super) fn item(&self, request: Box<PendingRequest>) -> Item<Box<PendingRequest>> {
         let kind = self.with_company(self.write_kind(&request), &request);
         let kind = RequestKind::Write(kind, request.sectors);
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
-    /// A request as it waits in the scheduler.
+    /// Scheduler entry for a request.
     pub(super) fn scheduled(&self, pending: Box<PendingRequest>) -> Request<Box<PendingRequest>> {
         let zone = super::front::plugged_zone(&self.info.geometry, &pending);
         Request {
@@ -171,7 +175,7 @@ impl Terms {
 
 #[cfg(test)]
 impl Terms {
-    /// The terms of a drive whose largest command has 64 sectors, after `change`.
+    /// Terms of a drive with commands of up to 64 sectors, after `change`.
     pub(super) fn of_drive(change: impl FnOnce(&mut DeviceInfo)) -> Terms {
         let options = crate::emulated::EmulatedOptions::default().with_max_sectors(64);
         let mut info = options.info("drive").unwrap();
