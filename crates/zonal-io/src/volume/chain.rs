@@ -1,12 +1,15 @@
-//! Chains: waiting writes of a zone that follow the one at the device without another look at the zone's queue.
+//! Chains: waiting writes of a zone that are issued by completions without another look at the
+//! queue.
 //!
-//! Emulated appends, and positional writes that do not merge, go one at a time. The thread that takes the zone's
-//! lock to let one out takes those after it along, as a list that hangs on the write at the device. The thread that
-//! completes that write issues the next. So the lock is taken once a chain, and the zone's word changes twice.
+//! Emulated appends, and positional writes that cannot be merged, are issued one at a time. The
+//! thread that locks the zone's shard to issue one also takes the writes behind it, as a list
+//! attached to the write at the device. Each completion issues the next write of the list. A chain
+//! therefore takes the lock once and changes the zone's word twice.
 //!
-//! While a chain runs one write is in flight, so later writes queue after it; the zone need not wait, if a thread has found
-//! its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset or a doubt
-//! about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
+//! While a chain runs, one write is in flight, so later writes queue behind it. If the queue is
+//! found empty meanwhile, the zone stops waiting; completing the last issued write of the chain
+//! makes it wait again. A failure, a reset, or an unknown write pointer breaks the chain: its
+//! unissued writes return to the queue in order, or are aborted.
 
 use super::channel::TURN_MAX;
 use super::event::PlugEvent;
@@ -18,11 +21,12 @@ use crate::sync::IS_MODEL;
 use zonal_core::plug::{Item, RequestKind, Rules, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
-/// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
+/// Maximum of writes behind the first: amortizes the lock, yet lets a zone's turn end.
 pub(super) const CHAIN_MAX: usize = if IS_MODEL { 2 } else { 16 };
 
 impl Volume {
-    /// Hangs on the write in `first`, which is about to go out, those that may follow it. Returns the zone's word.
+    /// Attaches to `first`, which is about to be issued, the writes that can follow it. Returns the
+    /// zone's word.
     #[inline]
     pub(super) fn chain(
         &self,
@@ -46,7 +50,8 @@ impl Volume {
         word
     }
 
-    /// The write in `slot` has succeeded and others follow it: issues the next, unless something keeps it from that.
+    /// Issues the next write of a chain after the one before it succeeded, unless the chain has to
+    /// break.
     #[inline]
     pub(super) fn follow(
         &self,
@@ -62,11 +67,11 @@ impl Volume {
         }
         turn.issued += 1;
         let mut slot = Some(Context::one(behind));
-        // Its mode has no window: a switch to one waits for the chain's end.
+        // The mode has no window, since a switch to one waits for the end of the chain.
         self.issue_one_by_one(now, &mut slot, stack);
     }
 
-    /// Takes back what was to follow a write that has ended.
+    /// Returns the unissued writes of a chain to the queue, or aborts them.
     pub(super) fn unchain(
         &self,
         zone: ZoneIndex,
@@ -81,7 +86,8 @@ impl Volume {
             next = pending.behind.take();
             pending.plugged = false;
             if pending.op == Op::Append {
-                // It gives its place up. It may go out natively, and then has to name its zone.
+                // It loses its position. It may be issued natively, which requires the zone's
+                // start.
                 pending.sector = self.terms.info.geometry.start_of(zone);
             }
             let kind = self.terms.with_company(self.terms.write_kind(&pending), &pending);

@@ -1,4 +1,4 @@
-//! Commands for the device: what a request's next one is.
+//! Builds the next command of a request.
 
 use super::pending::{Merged, PendingRequest, ReadBack, RequestStage};
 use super::terms::Terms;
@@ -6,11 +6,11 @@ use crate::data::{Data, Segment};
 use crate::device::{Command, Context, ContextKind};
 use zonal_core::{Op, SECTOR_BYTES, Sector, Sectors};
 
-/// Zeroes for devices without write-zeroes; commands repeat it.
+/// Payload for writes of zeroes on devices without write-zeroes, repeated as needed.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Terms {
-    /// Gives a write of zeroes its payload.
+    /// Attaches a payload of zeroes to a write-zeroes request.
     #[cold]
     pub(super) fn with_zeroes(&self, p: Box<PendingRequest>) -> Context {
         let sectors = self.next_sectors(&p);
@@ -24,7 +24,7 @@ impl Terms {
         Context(ContextKind::Merged(Box::new(Merged { parts: vec![p], segments, sectors })))
     }
 
-    /// Largest command of this operation, in sectors.
+    /// Largest command of an operation, in sectors.
     #[inline]
     pub(super) fn command_max(&self, op: Op) -> u32 {
         match op {
@@ -44,7 +44,7 @@ impl Terms {
         }
     }
 
-    /// Sectors of the request's next command.
+    /// Length of the request's next command, in sectors.
     #[inline]
     pub(super) fn next_sectors(&self, p: &PendingRequest) -> u32 {
         let op = if p.stage == RequestStage::ZeroesAsWrites { Op::Write } else { p.op };
@@ -60,11 +60,12 @@ impl Terms {
             ContextKind::One(p) => {
                 let sectors = self.next_sectors(p);
                 let data = match p.op {
-                    // SAFETY: the buffer travels with the command in its context and is not touched until it is back.
+                    // SAFETY: the buffer travels with the command in its context and is not touched
+                    // until returned.
                     Op::Read | Op::Write | Op::Append => unsafe { p.data(sectors) },
                     _ => Data::NONE,
                 };
-                // The rest of a torn append has its place.
+                // The rest of a torn append has a fixed position.
                 let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
                 let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
                 let sector = p.sector + Sectors(p.done.into());
@@ -75,8 +76,8 @@ impl Terms {
                 let sector = first.sector + Sectors(first.done.into());
                 Command {
                     fua: self.fua(first),
-                    // SAFETY: the buffers and the list travel with the command in its boxed context; zeroes are static
-                    // and a write does not change them.
+                    // SAFETY: the buffers and their list travel with the command in its boxed
+                    // context; the zeroes are static, and a write does not modify them.
                     data: unsafe { Data::many(&raw const *m.segments) },
                     ..Command::new(Op::Write, sector, m.sectors)
                 }
@@ -90,18 +91,19 @@ impl Terms {
         }
     }
 
-    /// Durability with the write itself, where the device has a cache and knows how to pass it.
+    /// True if the command itself makes the write durable: the device has a volatile cache and FUA.
     pub(super) fn fua(&self, p: &PendingRequest) -> bool {
         p.fua && p.op.is_write() && self.info.volatile_cache && self.info.fua
     }
 
-    /// The command of a read-back.
+    /// Builds the read command of a read-back.
     fn read_back_command(&self, r: &ReadBack) -> Command {
         let zone = self.info.geometry.zone_of(r.write.token.sector);
         let offset = r.write.at + r.compared;
         let sectors = (r.piece.len() as u64 / SECTOR_BYTES) as u32;
         let sector = self.info.geometry.start_of(zone) + Sectors(offset.into());
-        // SAFETY: the buffer travels with the command in its boxed context and is not touched until it is back.
+        // SAFETY: the buffer travels with the command in its boxed context and is not touched until
+        // returned.
         let data = unsafe { Data::one(Segment::new(r.piece.as_ptr(), r.piece.len())) };
         Command { data, ..Command::new(Op::Read, sector, sectors) }
     }

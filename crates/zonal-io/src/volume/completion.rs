@@ -1,44 +1,47 @@
-//! What follows from the end of a request's command: decisions, without a zone or a device.
+//! Decisions after the completion of a request's command, without access to a zone or a device.
 
 use super::pending::{PendingRequest, RequestStage};
 use super::retry::{RETRIES_MAX, may_pass, request_may_pass};
 use super::terms::Terms;
 use zonal_core::{DeviceError, Op};
 
-/// What follows from a command that succeeded.
+/// Next step after a command that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
-    /// The request's next command.
+    /// Issue the request's next command.
     Next,
-    /// Its caller has cancelled it between two commands.
+    /// Cancelled by its caller between two commands.
     Cancelled,
-    /// The drive has a cache and no FUA: a flush makes the write durable, and the zone's next write does not wait for it.
+    /// The drive has a volatile cache but no FUA: flush to make the write durable. The zone's next
+    /// write does not wait for this.
     Flush,
-    /// The request has ended.
+    /// The request is complete.
     End,
 }
 
-/// What follows from a command that failed.
+/// Next step after a command that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cure {
-    /// It is sent again at once, in another form.
+    /// Resubmit at once, in another form.
     Send,
-    /// Its caller has cancelled it, and the error may be what came of that.
+    /// Cancelled by its caller, which may have caused the error.
     Cancelled,
-    /// It is sent again later, for this time.
+    /// Retry later; the number of this retry.
     Later(u8),
-    /// The request ends with the error; a zone's write goes to recovery first, which finds out what became of it.
+    /// End the request with the error; for a write through a plug, recovery first finds out whether
+    /// it was executed.
     End,
 }
 
 impl Terms {
-    /// A command of `pending` has succeeded; while some request `is_cancelling`, its mark is looked at.
+    /// Decides after a successful command of `pending`. Its cancellation mark is checked only if
+    /// `is_cancelling`, that is, while any request is being cancelled.
     pub(super) fn after(&self, pending: &mut PendingRequest, is_cancelling: bool) -> After {
         let in_main = pending.stage != RequestStage::FlushBehind;
         if in_main && (pending.op.has_range() || pending.op == Op::Append) {
             pending.done += self.next_sectors(pending);
             if pending.op.is_read() {
-                // Each piece of a long read has retries of its own.
+                // Each piece of a long read has its own retries.
                 pending.rounds = 0;
             }
             if pending.done < pending.sectors {
@@ -50,11 +53,12 @@ impl Terms {
     }
 }
 
-/// A command of `pending` has failed with `error`; while some request `is_cancelling`, its mark is looked at.
+/// Decides after a command of `pending` failed with `error`. `is_cancelling` as in
+/// [`Terms::after`].
 pub(super) fn cure(pending: &mut PendingRequest, error: DeviceError, is_cancelling: bool) -> Cure {
     let is_first = pending.stage == RequestStage::Main && pending.done == 0;
     if error == DeviceError::Unsupported && pending.op == Op::WriteZeroes && is_first {
-        // Nothing was executed, so the same request goes out as writes of zeroes.
+        // Nothing was executed; resubmit as ordinary writes of zeroes.
         pending.stage = RequestStage::ZeroesAsWrites;
         return Cure::Send;
     }
@@ -87,7 +91,8 @@ mod tests {
             let mut pending = PendingRequest::unused();
             (pending.op, pending.sectors, pending.rounds) = (op, 96, 3);
             assert_eq!((terms.after(&mut pending, true), pending.done), (After::Next, 64));
-            // Each piece of a read has retries of its own, a write's rounds are those of all of it.
+            // Each piece of a read has its own retries; a write counts rounds over its whole
+            // length.
             assert_eq!(pending.rounds, if op == Op::Read { 0 } else { 3 });
             assert_eq!((terms.after(&mut pending, true), pending.done), (After::End, 96));
         }
@@ -107,7 +112,7 @@ mod tests {
         assert_eq!(after(false, false, RequestStage::Main), (After::End, 8));
     }
 
-    /// What becomes of a request of `op` after `error`.
+    /// Decision for a request of `op` after `error`.
     fn cure_of(op: Op, error: DeviceError, change: impl FnOnce(&mut PendingRequest)) -> (Cure, RequestStage) {
         let mut pending = PendingRequest::unused();
         pending.op = op;
@@ -160,7 +165,7 @@ mod tests {
         assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, true), Cure::Cancelled);
         assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, false), Cure::Later(1));
         assert_eq!(cure(&mut read_of(&other), DeviceError::Busy, true), Cure::Later(1));
-        // What the medium says came of nothing else.
+        // A medium error is not caused by the cancellation.
         assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Medium, true), Cure::End);
     }
 }

@@ -1,5 +1,4 @@
-//! Commands for the device: what a request's next one is, which queue takes it, and what becomes of those
-//! that a full queue turns away.
+//! Submission of commands to the device: choice of the queue, and handling of full queues.
 
 use super::Volume;
 use super::counters::Counter;
@@ -21,7 +20,7 @@ impl Volume {
         self.issue_one_by_one(now, slot, stack);
     }
 
-    /// The same in the modes without a window.
+    /// Like [`Volume::issue_and_stack`], in the modes without a window.
     #[inline]
     pub(super) fn issue_one_by_one(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
         if let Some(result) = self.issue(now, slot) {
@@ -29,12 +28,12 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue, after those that it turned away; returns its answer if it came
-    /// at once.
+    /// Submits the command in `slot` to this thread's device queue, behind any stalled ones;
+    /// returns the result if it completes inline.
     #[inline(always)]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = self.reapers.own();
-        // The commands that met the full queue go first.
+        // Stalled commands go first.
         if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
             self.turned_away(now, queue, slot);
             return None;
@@ -50,7 +49,7 @@ impl Volume {
         }
     }
 
-    /// Offers the command in `slot` to the device, which may turn it away.
+    /// Submits the command in `slot` to the device, which may refuse it.
     #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
@@ -63,9 +62,10 @@ impl Volume {
         debug_assert_eq!(
             slot.is_none(),
             matches!(submitted, Submitted::Accepted),
-            "a device keeps the context of what it answers later"
+            "a device keeps the context of a command if and only if it accepts it"
         );
-        // Made again where it has no content: copying it would read back in one piece what was written in several.
+        // Rebuilt instead of copied if it has no payload: a copy would read in one load what was
+        // just written in several stores, which stalls the processor.
         match submitted {
             Submitted::Busy => {
                 self.counters.line().add(Counter::Busy, 1);
@@ -86,13 +86,13 @@ impl Volume {
         }
     }
 
-    /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
+    /// Stalls a command refused by a full queue, or fails it if its request is `nowait`.
     #[cold]
     pub(super) fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
         match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == RequestStage::Main => {
                 let mut turn = Turn::default();
-                // Management has lost its `nowait` on the way: what is plugged here is a write.
+                // Management requests have lost `nowait` by now, so a plugged request is a write.
                 if std::mem::take(&mut p.plugged) {
                     let zone = self.terms.info.geometry.zone_of(p.sector);
                     self.go_on(now, zone, PlugEvent::Withdrawn(p.sectors), &mut turn);
@@ -102,7 +102,7 @@ impl Volume {
             }
             kind => {
                 self.stalled.push_back(queue, Context(kind));
-                // The queue may have been emptied meanwhile, by a poll that did not find the command.
+                // The queue may have drained meanwhile, in a poll that did not see this command.
                 self.alarm.ring();
             }
         }

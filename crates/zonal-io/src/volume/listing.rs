@@ -6,40 +6,41 @@ use std::ops::Range;
 use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{Sector, ZoneIndex};
 
-/// A write is at the device or waits.
+/// Flag: writes are at the device or waiting.
 const PLUGGED: u32 = 1;
-/// The pointer is not known since a write failed.
+/// Flag: the write pointer is unknown because a write failed.
 const NEED_WP_UPDATE: u32 = 2;
 
-/// One active plug.
+/// State of an active plug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PlugStatus {
     /// Zone index.
     pub zone: u32,
-    /// Bit 0: writes are at the device or wait; bit 1: the pointer is being resynchronised.
+    /// Bit 0: writes are at the device or waiting; bit 1: the write pointer is being
+    /// resynchronised.
     pub flags: u32,
-    /// One for the plug itself and one for each write at the device or waiting in the queue.
+    /// 1 for the plug, plus 1 for each write at the device or in the queue.
     pub references: u32,
-    /// Condition as far as the write path knows it.
+    /// Condition as known to the write path.
     pub condition: Condition,
     /// Issue-time pointer, in sectors from the zone's start.
     pub write_pointer: u32,
-    /// Requests in the zone's queue. Writes that follow the one at the device without coming back to the queue, at most
-    /// 16, are not among them, though `write_pointer` lies after them.
+    /// Requests in the zone's queue. Excludes the writes of a chain, at most 16, although
+    /// `write_pointer` includes them.
     pub pending: u32,
 }
 
-/// Condition of a zone as its plug knows it.
+/// Condition of a zone according to its plug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Condition {
-    /// Nothing issued.
+    /// Nothing has been issued.
     Empty,
     /// Partly written.
     Active,
-    /// Its writes wait for an open or active slot.
+    /// Its writes wait for a slot.
     Waiting,
-    /// No room left.
+    /// No capacity left.
     Full,
     /// Read-only.
     ReadOnly,
@@ -72,13 +73,13 @@ impl fmt::Display for PlugStatus {
 }
 
 impl Volume {
-    /// The plugs that have writes at the device or waiting, or whose zone is partly written, by zone.
+    /// Plugs with writes at the device or waiting, or of partly written zones, in zone order.
     pub fn plugs(&self) -> Vec<PlugStatus> {
         let zones = self.terms.info.geometry.conventional_zones()..self.terms.info.geometry.zones();
         self.plugs_of(zones).collect()
     }
 
-    /// The same of some zones, of which conventional ones have none.
+    /// Like [`Volume::plugs`], for a range of zones; conventional zones are skipped.
     pub(super) fn plugs_of(&self, zones: Range<u32>) -> impl Iterator<Item = PlugStatus> + '_ {
         let first = zones.start.max(self.terms.info.geometry.conventional_zones());
         (first..zones.end).filter_map(|zone| self.plug(ZoneIndex(zone)))
@@ -96,7 +97,7 @@ impl Volume {
                 pending += shard.parked(zone) as u32;
             }
         }
-        // Without a slot, only a management command or a report keeps it from waiting for one.
+        // A zone without a slot waits for one, unless a management command or a report is pending.
         let needs_slot = !word.has_slot() && pending > 0 && !word.frozen() && !word.recovers();
         let condition = match condition(word, self.terms.info.geometry.capacity_of(zone)) {
             Condition::Empty | Condition::Active if needs_slot => Condition::Waiting,
@@ -117,9 +118,10 @@ impl Volume {
         })
     }
 
-    /// Where the next write to `zone` would be issued, or `None` if it is conventional, read-only or offline.
+    /// Address at which the next write to `zone` will be issued, or `None` if the zone is
+    /// conventional, read-only or offline.
     ///
-    /// While writes are in flight this is ahead of the device's pointer.
+    /// Ahead of the device's write pointer while writes are in flight.
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
         let word = self.plugs.load(zone);
         (word.class() == ZoneClass::Sequential)

@@ -1,8 +1,10 @@
-//! The plugs of a volume's zones: a word each, and in shards the queues of those that wait.
+//! Plugs of a volume's zones: a word for each zone, and sharded queues of waiting writes.
 //!
-//! # Who may touch what
-//! - A zone's word: any thread by compare-exchange while the zone does not wait; while it waits, only the holder of its shard.
-//! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
+//! # Access rules
+//! - A zone's word: any thread by compare-exchange while the zone has no waiters; with waiters,
+//!   only the holder of its shard's lock.
+//! - A zone's queue: the holder of its shard's lock. A queue exists only while its zone has
+//!   waiters.
 
 use super::shard::Shard;
 use crate::sync::{CachePadded, IS_MODEL, Ordering, ShortLock, Tally, WordTable, shard_of, waits_for};
@@ -12,37 +14,36 @@ use zonal_core::{Geometry, RequestError, ZoneIndex};
 
 const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
-/// See the module.
 pub(super) struct Plugs {
     geometry: Geometry,
     words: WordTable,
     shards: Box<[CachePadded<ShortLock<Shard>>]>,
-    /// Exchanges of words that failed.
+    /// Failed compare-exchanges of words.
     retries: Tally,
 }
 
-/// What a look at a zone's word comes to: see [`Plugs::admit`].
+/// Decision on a zone's word: see [`Plugs::admit`].
 pub(super) enum Look<T> {
-    /// The word changes to this, unless another thread was faster.
+    /// Replace the word; decide again if another thread has changed it.
     Change(Word, T),
-    /// It stays.
+    /// Leave the word unchanged.
     Leave(T),
-    /// This is the word now.
+    /// Decide again with this word.
     Again(Word),
 }
 
-/// What a write is told that names its place or lets the zone choose it.
+/// Answer to a write, positional or append.
 pub(super) enum Admitted {
-    /// It goes out, to this offset.
+    /// Issue at this offset.
     At(u32),
     Refused(RequestError),
     Waits,
-    /// The mode has changed: the write has to ask as that one has it.
+    /// The mode has changed: the write has to ask again under the new mode.
     OtherMode,
 }
 
 impl Admitted {
-    /// The plug's answer, as a step of [`Plugs::admit`].
+    /// Converts the plug's answer to a step of [`Plugs::admit`].
     #[inline(always)]
     pub(super) fn look(admission: Admission) -> Look<Admitted> {
         match admission {
@@ -54,7 +55,7 @@ impl Admitted {
 }
 
 impl Plugs {
-    /// One for each zone of a drive. Their words are still to be set.
+    /// Builds the plugs of a drive; the caller initializes the words.
     pub(super) fn new(geometry: Geometry) -> Plugs {
         Plugs {
             geometry,
@@ -64,22 +65,22 @@ impl Plugs {
         }
     }
 
-    /// Sectors that may be written of a zone.
+    /// Writable sectors of a zone.
     pub(super) fn capacity_of(&self, zone: ZoneIndex) -> u32 {
         self.geometry.capacity_of(zone)
     }
 
-    /// Bytes that they take, whether they are in use or not.
+    /// Memory in bytes, used and unused zones alike.
     pub(super) fn bytes(&self) -> usize {
         self.words.bytes() + self.shards.len() * size_of::<CachePadded<ShortLock<Shard>>>()
     }
 
-    /// Times that a shard was found locked.
+    /// Number of contended shard locks.
     pub(super) fn waits(&self) -> u64 {
         self.shards.iter().map(|shard| u64::from(waits_for(shard))).sum()
     }
 
-    /// Changes of a word that another thread's came before.
+    /// Number of word updates that lost a race.
     pub(super) fn retries(&self) -> u64 {
         self.retries.sum()
     }
@@ -88,7 +89,8 @@ impl Plugs {
         self.shards.iter().map(|shard| &**shard)
     }
 
-    /// The loop in which every write is admitted: `look` decides on the zone's word, again and again while other threads change it.
+    /// Admission loop of every write: `look` decides on the zone's word, again after each lost
+    /// race.
     #[inline(always)]
     pub(super) fn admit<T>(
         &self,
@@ -117,7 +119,7 @@ impl Plugs {
         Word(self.words.word(zone.0).load(Ordering::Acquire))
     }
 
-    /// Replaces `old` unless another thread was faster.
+    /// Replaces `old`, or returns the current word if another thread has changed it.
     #[inline(always)]
     pub(super) fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
         let word = self.words.word(zone.0);
@@ -130,16 +132,18 @@ impl Plugs {
         }
     }
 
-    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
+    /// Returns the word after `change`, for the holder of the shard's lock, who stores it if the
+    /// zone has waiters.
     ///
-    /// While a zone waits no other thread changes its word, so the store that ends the step is enough.
+    /// Other threads do not change the word of a zone with waiters, so the final store of a step
+    /// suffices.
     #[inline]
     pub(super) fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         let word = self.load(zone);
         if word.waits() { change(word) } else { self.update(zone, change) }
     }
 
-    /// Changes the word while other threads may be changing it.
+    /// Changes the word while other threads may change it too.
     pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         self.admit(zone, self.load(zone), |word| {
             let next = change(word);
@@ -147,24 +151,25 @@ impl Plugs {
         })
     }
 
-    /// Sets the word; only for the holder of the shard of a zone that waits.
+    /// Stores the word. Only for the holder of the shard's lock, for a zone with waiters.
     pub(super) fn store(&self, zone: ZoneIndex, word: Word) {
         self.words.word(zone.0).store(word.0, Ordering::Release);
     }
 
-    /// Completes a write of a zone that does not wait.
+    /// Completes a write of a zone without waiters; returns false, with no change, if it has any.
     #[inline(always)]
     pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
         self.change_unqueued(zone, Word::completed)
     }
 
-    /// The write of `zone` that was being issued has reached the device. Returns whether others wait: then the word is
-    /// not to be changed here, and the caller has to do that with the shard's lock.
+    /// Notes that the write of `zone` being issued has reached the device. Returns true if the zone
+    /// has waiters: the word is then unchanged, and the caller has to update it under the shard's
+    /// lock.
     pub(super) fn has_arrived(&self, zone: ZoneIndex) -> bool {
         !self.change_unqueued(zone, Word::has_issued)
     }
 
-    /// Changes the word unless the zone waits; returns whether it did.
+    /// Changes the word unless the zone has waiters; returns true if it was changed.
     #[inline(always)]
     fn change_unqueued(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> bool {
         self.admit(zone, self.load(zone), |word| match word.waits() {

@@ -1,8 +1,9 @@
-//! The queues of the zones that wait, by shard.
+//! Queues of zones with waiters, by shard.
 //!
-//! A zone belongs to one shard for good, and its shard's lock is what who touches its queue holds. Owns the queues, and the
-//! parked writes beside them; a queue exists only while its zone waits. Queues are used again by other zones of the shard,
-//! empty: a new one for each zone that waits would cost an allocation a write.
+//! Each zone belongs to one fixed shard, the lock of which protects its queue. A shard owns the
+//! queues and the parked writes; a queue exists only while its zone has waiters. Emptied queues are
+//! reused for other zones of the shard: otherwise each zone that starts to wait would cost an
+//! allocation per write.
 
 use super::PendingRequest;
 use hashbrown::HashMap;
@@ -13,21 +14,22 @@ use zonal_core::plug::{ParkedWrites, Queue};
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
 
-/// The queues of the zones that wait, of one part of all zones.
+/// Queues of the waiting zones in one part of the drive.
 pub(super) struct Shard {
-    /// Where in `queues` a zone's is.
+    /// Index in `queues` for a zone.
     index: HashMap<u32, u32, BuildHasherDefault<ZoneHasher>>,
-    /// Queues in use and, empty, to be used again.
+    /// Queues in use, and empty ones for reuse.
     queues: Vec<Queue<Box<PendingRequest>>>,
     unused: Vec<u32>,
-    /// The zone asked for last, and where its queue is: the usual next one too.
+    /// Zone of the last lookup and the index of its queue, since the next lookup is usually of this
+    /// zone.
     last: (ZoneIndex, u32),
-    /// Writes that came before their predecessors.
+    /// Writes that arrived before their predecessors.
     pub(super) parked_writes:
         HashMap<u32, Box<ParkedWrites<Box<PendingRequest>>>, BuildHasherDefault<ZoneHasher>>,
 }
 
-/// No zone has this index: a device's zones are counted in 32 bits.
+/// Sentinel: zone indices of a device are below this.
 const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
 
 impl Default for Shard {
@@ -43,7 +45,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// The queue of `zone`, an empty one if it has none.
+    /// Returns the queue of `zone`, creating an empty one if needed.
     #[inline]
     pub(super) fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Box<PendingRequest>> {
         if self.last.0 != zone {
@@ -52,7 +54,7 @@ impl Shard {
         &mut self.queues[self.last.1 as usize]
     }
 
-    /// The zones that have a queue or parked writes.
+    /// Zones with a queue or parked writes, sorted.
     pub(super) fn zones(&self) -> Vec<ZoneIndex> {
         let mut zones: Vec<_> =
             self.index.keys().chain(self.parked_writes.keys()).map(|&zone| ZoneIndex(zone)).collect();
@@ -72,14 +74,14 @@ impl Shard {
         })
     }
 
-    /// Gives up the queue of `zone`, which is empty.
+    /// Releases the empty queue of `zone`.
     pub(super) fn drop_queue(&mut self, zone: ZoneIndex) {
         let Some(at) = self.index.remove(&zone.0) else { return };
         self.last = (NO_ZONE, 0);
         let queue = &mut self.queues[at as usize];
         queue.recycle();
         if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
-            // After a reset of all zones: do not keep a queue a zone.
+            // Do not keep a queue per zone after a reset of all zones.
             self.queues = Vec::new();
             self.unused = Vec::new();
         } else {
@@ -88,7 +90,8 @@ impl Shard {
     }
 }
 
-/// Hash of a zone index: its spread is all that is needed, zones are not chosen by an attacker to collide in 64 bits.
+/// Hash of a zone index. Only needs to spread well: zone indices are not under an attacker's
+/// control.
 #[derive(Default)]
 pub(super) struct ZoneHasher(u64);
 

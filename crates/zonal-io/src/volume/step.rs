@@ -1,11 +1,12 @@
-//! What a zone does next, under its shard's lock.
+//! Next step of a zone, under its shard's lock.
 //!
-//! A [`PlugEvent`] has changed the zone's word. Now the head of its queue passes the gates, one after the other: parking, the turn of
-//! the thread, the slot, the token of mode `qd1`, and last the queue itself ([`zonal_core::plug::Queue::next`]). A gate lets it
-//! through, ends it, or stops the step: then what the gate waits for brings the zone on again.
+//! After a [`PlugEvent`] has updated the zone's word, the head of the queue passes a series of
+//! gates: parking, the thread's turn, the slot, the token of mode `qd1`, and finally the queue
+//! itself ([`zonal_core::plug::Queue::next`]). Each gate admits the head, ends it, or stops the
+//! step. In the last case, the resource that the gate waits for resumes the zone.
 //!
-//! The order of the gates matters. A turn that is over takes nothing with it that others wait for. A zone without a slot does not
-//! keep the token from others.
+//! The order of the gates matters. A used-up turn stops the step before the zone acquires anything
+//! that others wait for, and a zone without a slot does not take the token.
 
 use super::budget::{SlotAnswer, deny};
 use super::channel::TURN_MAX;
@@ -21,7 +22,7 @@ use crate::device::{Context, ContextKind};
 use zonal_core::plug::{Next, Rules, Word};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
-/// A zone that waits, while its shard is locked.
+/// Step of a zone with waiters; holds the lock of its shard.
 struct ZoneStep<'a> {
     volume: &'a Volume,
     now: Nanos,
@@ -31,36 +32,38 @@ struct ZoneStep<'a> {
     shard: &'a mut Shard,
     turn: &'a mut Turn,
     is_qd1: bool,
-    /// Mode `qd1`: whether the step has the token, and whether the zone had a write with it before.
+    /// Mode `qd1`: this step has the token; the zone already had a write with it.
     has_token: &'a mut bool,
     continues: bool,
 }
 
-/// What a gate says to the head of the queue.
+/// Answer of a gate to the head of the queue.
 enum Gate {
     Open,
-    /// The head has ended: the next one is asked.
+    /// The head has ended; look at the next.
     Again,
-    /// The zone waits.
+    /// The zone has to wait.
     Shut,
 }
 
-/// What has become of the head of the queue.
+/// Result for the head of the queue.
 enum Head {
-    /// It is a command now.
+    /// Became a command.
     Out,
-    /// It has ended or was parked: the next one is asked.
+    /// Ended or parked; look at the next.
     Gone,
-    /// There is none that may go.
+    /// No request can be issued.
     Stays,
-    /// The zone is quiet, and held for what concerns all zones.
+    /// The zone is quiet, and held for an operation on all zones.
     Held,
 }
 
 impl Volume {
-    /// Brings `event` to a zone, and puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    /// Applies `event` to a zone, moves the zone's next command, if any, into `slot`, and ends the
+    /// requests that cannot continue.
     ///
-    /// `has_token`, in mode `qd1`: whether this step has the token; afterwards, whether it is left with it.
+    /// `has_token`, in mode `qd1`: on entry, true if this step has the token; on return, true if it
+    /// still has it.
     #[inline]
     pub(super) fn next_of(
         &self,
@@ -83,7 +86,7 @@ impl Volume {
         if self.channels.is_cancelling() {
             shard.cancel(zone, word, turn);
         }
-        // Under the lock, so that they are those of the mode that the zone is in.
+        // Under the lock, so that they match the mode that the zone is in.
         let (rules, is_qd1) = (self.terms.rules(zone), self.terms.policy.is(WriteMode::Qd1));
         let mut step = ZoneStep {
             volume: self,
@@ -100,7 +103,8 @@ impl Volume {
         match step.run(slot) {
             Head::Held => {
                 drop(shard);
-                // Without the lock: the last zone to be quiet has the switch take effect, under a mutex.
+                // Without the lock: the last zone to become quiet performs the switch, under a
+                // mutex.
                 *slot = self.zone_is_quiet();
             }
             Head::Out | Head::Gone | Head::Stays => {}
@@ -109,7 +113,7 @@ impl Volume {
 }
 
 impl ZoneStep<'_> {
-    /// Goes through the heads of the queue up to the first that becomes a command.
+    /// Processes heads of the queue until one becomes a command.
     #[inline]
     fn run(&mut self, slot: &mut Option<Context>) -> Head {
         loop {
@@ -128,7 +132,7 @@ impl ZoneStep<'_> {
                 Head::Gone => {}
                 Head::Stays => break,
                 done => {
-                    // A write keeps the token until it ends.
+                    // A write keeps the token until it completes.
                     if self.is_qd1 && self.word.in_flight() > 0 {
                         *self.has_token = false;
                     }
@@ -141,7 +145,8 @@ impl ZoneStep<'_> {
         Head::Stays
     }
 
-    /// This thread has done its share. The next poll of any thread serves the zone; with the token, the next in line.
+    /// True if the thread has used up its turn. The next poll of any thread then serves the zone,
+    /// which keeps the token if it has it.
     #[inline]
     fn turn_is_over(&mut self) -> bool {
         if self.turn.issued < TURN_MAX || !self.word.is_issuable(&self.rules) {
@@ -155,7 +160,7 @@ impl ZoneStep<'_> {
         true
     }
 
-    /// The slot that the head needs, if the zone has none.
+    /// Obtains the slot that the head needs, if the zone has none.
     #[inline]
     fn slot(&mut self) -> Gate {
         let queue = self.shard.queue(self.zone);
@@ -180,7 +185,7 @@ impl ZoneStep<'_> {
         }
     }
 
-    /// The token of mode `qd1`, if the head is a write. Without it the zone stands in line.
+    /// Obtains the token of mode `qd1` if the head is a write; otherwise enlists the zone for it.
     #[inline]
     fn may_have_token(&mut self) -> bool {
         if !self.is_qd1 || !self.shard.queue(self.zone).would_write(self.word) {
@@ -198,7 +203,7 @@ impl ZoneStep<'_> {
         may
     }
 
-    /// The queue has the last word on its head.
+    /// Lets the queue decide about its head.
     #[inline]
     fn head(&mut self, slot: &mut Option<Context>) -> Head {
         let volume = self.volume;
@@ -208,7 +213,8 @@ impl ZoneStep<'_> {
         match next {
             Next::Nothing => return Head::Stays,
             Next::Fail(error) => return self.refuse(error),
-            // A reset of all zones gives up what has failed; a switch leaves it to be decided in the new mode.
+            // A reset of all zones gives up failed writes; a switch leaves them to be decided in
+            // the new mode.
             Next::Held => {
                 abandon(self.shard.queue(self.zone), self.turn);
                 return Head::Held;
@@ -231,7 +237,8 @@ impl ZoneStep<'_> {
                 one(slot).plugged = true;
                 abandon(self.shard.queue(self.zone), self.turn);
             }
-            // Nothing goes to the drive: polls ask it whether what timed out may still come.
+            // No command is issued: polls ask the drive whether timed-out commands may still take
+            // effect.
             Next::Settle => {
                 volume.recovering.settle(self.zone);
                 self.turn.leaves_work();
@@ -249,7 +256,7 @@ impl ZoneStep<'_> {
         Head::Out
     }
 
-    /// Gives the write in `slot` its place, and those along that may follow it.
+    /// Assigns a position to the write in `slot`, and to the writes that can follow it in a chain.
     #[inline]
     fn issue_alone(&mut self, at: u32, slot: &mut Option<Context>) {
         let (volume, first) = (self.volume, one(slot));
@@ -257,7 +264,7 @@ impl ZoneStep<'_> {
         if self.is_qd1 {
             volume.tokens.of(self.zone).wrote(first.sectors);
         }
-        // A chain does not look whether others wait.
+        // A chain does not check for other waiting zones.
         let is_watched = self.is_qd1
             && volume.tokens.of(self.zone).has_line()
             && volume.terms.settings.qd1_quantum() != Qd1Quantum::NONE;
@@ -266,7 +273,7 @@ impl ZoneStep<'_> {
         }
     }
 
-    /// The head cannot be issued where the zone stands: it is parked or refused.
+    /// Parks or refuses the head, which cannot be issued at the zone's write pointer.
     fn refuse(&mut self, error: RequestError) -> Head {
         let volume = self.volume;
         match volume.park(self.now, self.zone, self.word, self.shard, &error, self.turn) {
@@ -276,11 +283,11 @@ impl ZoneStep<'_> {
         Head::Gone
     }
 
-    /// Nothing goes out now. A zone in which nothing waits any more gives its queue up.
+    /// Ends a step that issues nothing. A zone without waiters releases its queue.
     #[inline]
     fn rest(&mut self) {
         if self.word.has_parked() && !self.word.waits() {
-            // No other write waits; a write that comes now was not in line after what was lost before.
+            // No other write waits, so a write submitted from now on was not behind the lost one.
             self.shard.queue(self.zone).forget_loss();
             self.word = self.word.waiting();
         }

@@ -1,4 +1,5 @@
-//! Entry of requests: checks, splitting at zone boundaries, and the uncontended path through a plug.
+//! Entry of requests: checks, splitting at zone boundaries, and the uncontended path through a
+//! plug.
 
 use super::channel::{Channel, ChannelRef, Counted, begin_call, end_call};
 use super::counters::Counter;
@@ -14,13 +15,13 @@ use std::ops::Range;
 use zonal_core::plug::{Admission, Item, RequestKind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
 
-/// Which way a checked request goes.
+/// Route of a checked request.
 pub(super) enum Route {
-    /// To the device as it is.
+    /// Directly to the device.
     Plain,
     /// Through the plug of this zone.
     Plug(ZoneIndex),
-    /// In parts, one a zone.
+    /// In parts, one for each zone.
     Split,
     /// Through the plug of this zone, as its reset or finish.
     Manage(ZoneIndex),
@@ -28,25 +29,26 @@ pub(super) enum Route {
     ResetAll,
     /// Through the plugs of these zones.
     ResetPart(Range<u32>),
-    /// Nowhere: there is nothing to do.
+    /// Complete at once; nothing to do.
     Done,
 }
 
-/// What became of a request inside `submit`.
+/// State of a request when `submit` returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It ended on this thread, and no other thread has seen it.
+    /// Ended on this thread, unseen by any other thread.
     Ended,
-    /// It will end, or has ended through other hands.
+    /// Will end later, or was ended elsewhere.
     Later,
 }
 
 impl Volume {
-    /// Takes a request. It ends exactly once, with a call of the channel's completion function, whatever happens to it:
-    /// refusals come that way too. The order of a zone is the order in which calls of `submit` take effect.
+    /// Accepts a request. Each request ends exactly once, with a call of the channel's completion
+    /// function; this includes refused requests. The order of a zone's writes is the order in which
+    /// calls of `submit` take effect.
     ///
     /// # Panics
-    /// If a completion function that was called meanwhile did.
+    /// If a completion function called meanwhile panics.
     #[inline(always)]
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
         let owner = Owner::Channel(ChannelRef::of(channel));
@@ -55,7 +57,7 @@ impl Volume {
 
     fn submit_pending(&self, now: Nanos, channel: &Channel, mut pending: Box<PendingRequest>) {
         begin_call();
-        // A report's length is a number of zones.
+        // The length of a report is a number of zones.
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
         self.counters.line().add_request(sectors);
         let route = match self.channels.takes(channel) {
@@ -73,7 +75,8 @@ impl Volume {
         end_call();
     }
 
-    /// Sends a checked request along its route. `slot` holds it on entry and nothing on return.
+    /// Sends a checked request along its route. `slot` holds the request on entry and is empty on
+    /// return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         if let Some(front) = &self.front {
@@ -96,13 +99,13 @@ impl Volume {
         }
     }
 
-    /// Ends a request for which there is nothing to do.
+    /// Ends a request that has nothing to do.
     pub(super) fn end_submitted(&self, pending: Box<PendingRequest>) -> Fate {
         pending.end(Ok(Output::Done), Counted::No);
         Fate::Ended
     }
 
-    /// Sends a request past the plugs.
+    /// Sends a request to the device without a plug.
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
         if self.recovering.has_left_alone()
@@ -115,7 +118,7 @@ impl Volume {
         self.terms.prefer_writes_of_zeroes(one(slot));
         match self.issue(now, slot) {
             None => Fate::Later,
-            // The usual answer, told apart from the others so that it is not copied from place to place.
+            // The common result has an arm of its own, so that it is not copied.
             Some(Ok(Output::Done)) if single(slot).is_some_and(|p| self.terms.ends_with_this_command(p)) => {
                 end_here(slot, Ok(Output::Done))
             }
@@ -126,16 +129,16 @@ impl Volume {
         }
     }
 
-    /// A write to a sequential zone: at most two locked operations where no other thread is at the zone, but for the modes
-    /// that have a way of their own.
+    /// Submits a write to a sequential zone: at most two atomic read-modify-write operations if no
+    /// other thread uses the zone, except in modes `qd1` and `pipelined`.
     #[inline(always)]
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
         let kind = self.terms.write_kind(pending);
         let sectors = pending.sectors;
         let admitted = self.plugs.admit(zone, self.plugs.load(zone), |word| {
-            // The mode is read after the word: if it has been switched in between, the exchange fails. A failed exchange is as likely
-            // a switch of the mode as another write.
+            // The mode is read after the word: a switch in between makes the exchange fail. A
+            // failed exchange may therefore be due to a switch as well as to another write.
             if self.terms.policy.is_apart() {
                 return Look::Leave(Admitted::OtherMode);
             }
@@ -144,7 +147,8 @@ impl Volume {
         match admitted {
             Admitted::At(at) => {
                 self.terms.place(zone, at, pending);
-                // The exchange says that the mode is still one without a token, and it is not switched while the write is in flight.
+                // The successful exchange implies a mode without a token, and no switch happens
+                // while the write is in flight.
                 self.issue_first(now, zone, slot, false)
             }
             Admitted::Refused(error) => self.refuse_or_park(now, zone, kind, slot, error),
@@ -162,7 +166,8 @@ impl Volume {
         }
     }
 
-    /// A write in mode `qd1`: at once if the token is free and nothing speaks against it, otherwise in line.
+    /// Submits a write in mode `qd1`: issued at once if the token is free and nothing else prevents
+    /// it, otherwise queued.
     fn write_with_token(
         &self,
         now: Nanos,
@@ -185,8 +190,8 @@ impl Volume {
         match word.admit(kind, pending.sectors, &self.terms.rules(zone)) {
             Admission::Issue(next, at) if self.plugs.exchange(zone, word, next).is_ok() => {
                 self.terms.place(zone, at, pending);
-                // The mode was switched before the word was read: the token is of no use, and no other step would give
-                // it back.
+                // The mode was switched before the word was read: the token is useless, and no
+                // other step would release it.
                 if !self.terms.policy.is(WriteMode::Qd1) {
                     self.pass_token(now, zone);
                 }
@@ -204,7 +209,7 @@ impl Volume {
         }
     }
 
-    /// Gives the token of `zone` to the next zone in line, and lets it continue.
+    /// Passes the token of `zone` to the next waiting zone and serves that zone.
     pub(super) fn pass_token(&self, now: Nanos, zone: ZoneIndex) {
         if let Some(zone) = self.tokens.of(zone).pass(now) {
             self.run(now, Work::Turn(zone));
@@ -250,7 +255,8 @@ impl Volume {
         }
     }
 
-    /// The contended path: decides again under the shard's lock, and queues if it still has to wait.
+    /// Contended path: decides again under the shard's lock, and queues the write if it still has
+    /// to wait.
     #[inline(never)]
     pub(super) fn queue_write(
         &self,
@@ -264,7 +270,7 @@ impl Volume {
         let mut shard = self.plugs.shard(zone).lock();
         let mut word = self.plugs.load(zone);
         let mut asked_for_slot = false;
-        // While the zone waits, its word is this thread's and stays as it is.
+        // While the zone has waiters, only the holder of the lock changes its word.
         if !word.waits() {
             match self.decide_again(now, zone, kind, word, pending) {
                 Again::Wait(seen) => {
@@ -283,7 +289,8 @@ impl Volume {
             }
         }
         if pending.nowait {
-            // Where the device could not say where the zone stands, this thread has to make it ask again.
+            // If the device could not report the write pointer, this thread has to trigger another
+            // attempt.
             let unknown = word.recovers() && word.in_flight() == 0;
             if unknown {
                 shard.queue(zone).distrust(word);
@@ -302,22 +309,22 @@ impl Volume {
         drop(shard);
         self.ring_for_slot(asked_for_slot);
         self.counters.line().add(Counter::Queued, 1);
-        // Where a write has to end first, its end brings the queue on; otherwise no other thread may be left to do it.
+        // A completion in flight resumes the queue; without one, this thread has to.
         if !word.brings_news(self.terms.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
     }
 
-    /// Rings if a write has asked for a slot, and has not got it: polls see to that.
+    /// Wakes pollers for a write that has requested a slot without getting one.
     fn ring_for_slot(&self, has_asked: bool) {
         if has_asked {
             self.alarm.ring();
         }
     }
 
-    /// What becomes of a write whose zone does not wait, under the shard's lock. If it waits, its zone does from here on,
-    /// unless the write may not.
+    /// Decides about a write to a zone without waiters, under the shard's lock. If the write waits,
+    /// the zone is marked as waiting, unless the request is `nowait`.
     #[inline(never)]
     fn decide_again(
         &self,
@@ -327,7 +334,7 @@ impl Volume {
         word: Word,
         pending: &PendingRequest,
     ) -> Again {
-        // With a token it is not this thread that issues.
+        // In mode `qd1` the holder of the token issues.
         let may_issue = !self.terms.policy.is(WriteMode::Qd1);
         self.plugs.admit(zone, word, |word| {
             if word.waits() {
@@ -352,7 +359,7 @@ impl Volume {
         })
     }
 
-    /// Sends a request that spans zones as one part a zone, in ascending order.
+    /// Splits a request that spans zones into one part for each zone, submitted in ascending order.
     #[cold]
     fn split(&self, now: Nanos, mut whole: Box<PendingRequest>) -> Fate {
         let geometry = self.terms.info.geometry;
@@ -368,8 +375,8 @@ impl Volume {
                 let buf = match op {
                     Op::Read | Op::Write => {
                         let bytes = [from - sector.0, sectors.into()].map(|n| (n * SECTOR_BYTES) as usize);
-                        // SAFETY: the parts are disjoint bytes of the request's memory, which the last part to end gives
-                        // back.
+                        // SAFETY: the parts are disjoint ranges of the request's memory, which is
+                        // returned only when the last part has ended.
                         unsafe { buf.lend(bytes[0], bytes[1]) }
                     }
                     _ => IoBufs::empty(),
@@ -386,22 +393,22 @@ impl Volume {
         Fate::Later
     }
 
-    /// Does what can be done for `zone` now.
+    /// Advances `zone` as far as possible now.
     pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
         self.run(now, Work::Kick(zone));
     }
 }
 
-/// What the second look at a write comes to.
+/// Result of deciding again about a write.
 enum Again {
-    /// It waits under this word, or would have to.
+    /// Wait under this word (or fail, for a `nowait` request).
     Wait(Word),
-    /// It goes out, to this offset.
+    /// Issue at this offset.
     Issue(u32),
     Refuse(RequestError),
 }
 
-/// The request in `slot`, unless it became something else on the way to the device.
+/// Returns the request in `slot`, unless it has been turned into another kind of command.
 #[inline(always)]
 fn single(slot: &Option<Context>) -> Option<&PendingRequest> {
     match slot {
@@ -410,7 +417,7 @@ fn single(slot: &Option<Context>) -> Option<&PendingRequest> {
     }
 }
 
-/// The request in `slot`, which the caller knows to be there.
+/// Returns the request in `slot`. Panics if there is none.
 #[inline(always)]
 pub(super) fn one(slot: &mut Option<Context>) -> &mut PendingRequest {
     match slot {
@@ -428,14 +435,14 @@ pub(super) fn take_one(slot: &mut Option<Context>) -> Box<PendingRequest> {
     }
 }
 
-/// Ends an emulated append that only its `submit` has seen. Apart, so that the usual end has one constant result.
+/// Ends an emulated append inside `submit`. Separate, so that the usual path has a constant result.
 #[inline(never)]
 fn end_append_here(slot: &mut Option<Context>) -> Fate {
     let sector = one(slot).sector;
     end_here(slot, Ok(Output::Appended(sector)))
 }
 
-/// Ends a request that only its `submit` has seen.
+/// Ends a request inside `submit`, unseen by other threads.
 #[inline(always)]
 fn end_here(slot: &mut Option<Context>, result: Result<Output, RequestError>) -> Fate {
     take_one(slot).end(result, Counted::No);

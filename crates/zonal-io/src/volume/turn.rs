@@ -1,8 +1,9 @@
-//! Completions, and what a zone does next.
+//! Processing of completions, and the next command of a zone.
 //!
-//! Everything that follows from one completion is a loop over a small stack of [`Work`], never recursion: a command that
-//! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could continue
-//! then is left on the ready list for the next poll, so that no thread is held by the writes of others.
+//! All consequences of a completion are processed in a loop over a small stack of [`Work`], never
+//! by recursion: a command that completes inline is pushed onto the stack. A turn issues at most
+//! [`TURN_MAX`] commands. A zone that could continue after that is put on the ready list for the
+//! next poll, so that a thread does not work for others without end.
 
 use super::Volume;
 use super::cancel::end_cancelled;
@@ -22,62 +23,62 @@ use arrayvec::ArrayVec;
 use std::cell::Cell;
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
-/// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
+/// Depth of the work stack: a completion leaves at most a flush and one next command of its zone.
 const WORK_MAX: usize = 4;
 
 pub(super) type Stack = ArrayVec<Work, WORK_MAX>;
 
-/// Something to be looked at in this turn.
+/// Item of work for this turn.
 pub(super) enum Work {
-    /// A command ended.
+    /// A command has completed.
     Finished(Context, CommandResult),
     /// A zone may be able to continue.
     Kick(ZoneIndex),
-    /// The same, of the zone that has got the token.
+    /// Like `Kick`, for the zone that has received the token.
     Turn(ZoneIndex),
-    /// The same, of a zone whose write has reached the device, for which others wait.
+    /// A zone's write has reached the device, and others wait for that.
     Arrived(ZoneIndex),
 }
 
-/// What one turn has done: how many commands it issued, and the requests that ended, in order.
+/// Effects of one turn: the number of commands issued, and the ended requests in order.
 ///
-/// Callers hear of an end only after the zone's next command has been issued.
+/// Callers are notified only after the zone's next command has been issued.
 #[derive(Default)]
 pub(super) struct Turn {
     ended: Vec<(Box<PendingRequest>, Result<Output, RequestError>)>,
     pub(super) issued: usize,
-    /// Polls have to look at what it has left.
+    /// Polls have to continue with the rest.
     leaves_work: bool,
-    /// The event of this step has lost a write for good.
+    /// The event of this step has lost a write permanently.
     has_lost_write: bool,
 }
 
 impl Turn {
-    /// A request has ended.
+    /// Records the end of a request.
     pub(super) fn end(&mut self, pending: Box<PendingRequest>, result: Result<Output, RequestError>) {
         self.ended.push((pending, result));
     }
 
-    /// A write is lost for good.
+    /// Records that a write is lost permanently.
     pub(super) fn loses_write(&mut self) {
         self.has_lost_write = true;
     }
 
-    /// Whether a write was lost since the last question.
+    /// Returns true if a write was lost since the last call.
     pub(super) fn has_lost_write(&mut self) -> bool {
         std::mem::take(&mut self.has_lost_write)
     }
 
-    /// This turn leaves work for polls, whose threads hear of it at its end: they are not woken under a shard's lock.
+    /// Requests a wakeup of polling threads at the end of the turn, when no shard lock is held.
     pub(super) fn leaves_work(&mut self) {
         self.leaves_work = true;
     }
 
-    /// Tells the callers, and the threads that wait; returns whether commands went out.
+    /// Notifies callers and wakes pollers; returns true if commands were issued.
     #[inline]
     pub(super) fn tell(self, volume: &Volume) -> bool {
         let has_issued = self.issued > 0;
-        // Most turns end nothing but the request that they began with.
+        // Most turns end only the request that started them.
         match self.ended.is_empty() && !self.leaves_work {
             true => std::mem::forget(self),
             false => self.tell_all(volume),
@@ -98,7 +99,7 @@ impl Turn {
     }
 }
 
-/// Ends a request whose command answered just that it is done.
+/// Ends a request whose command succeeded without output.
 #[inline]
 fn end_done(p: Box<PendingRequest>) {
     if p.op == Op::Append {
@@ -110,13 +111,13 @@ fn end_done(p: Box<PendingRequest>) {
 }
 
 local! {
-    /// The last merged command's memory, for the next one.
+    /// Memory of the last merged command, for reuse.
     static SPARE: Cell<Option<Box<Merged>>> = const { Cell::new(None) };
 }
 
 impl Volume {
-    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once. Returns whether other
-    /// commands went out, which may have ended by now.
+    /// Processes a completed command, with its context in `slot`, and all immediate consequences.
+    /// Returns true if more commands were issued, which may already have completed.
     #[inline]
     pub(super) fn completed(
         &self,
@@ -124,7 +125,7 @@ impl Volume {
         slot: &mut Option<Context>,
         result: &mut CommandResult,
     ) -> bool {
-        // Looked at where it is: only the unusual answers are worth a copy.
+        // Matched in place: only unusual results are worth a copy.
         match (slot.as_ref().map(|c| &c.0), &*result) {
             (Some(ContextKind::One(p)), Ok(Output::Done))
                 if self.terms.ends_with_this_command(p) && !p.is_management() =>
@@ -132,7 +133,7 @@ impl Volume {
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.terms.info.geometry.zone_of(p.sector);
-                    // The next write of a chain has its place already: it goes out without the lock.
+                    // The next write of a chain has its position and is issued without the lock.
                     let behind = one(slot).behind.take();
                     if let Some(behind) = behind {
                         let mut stack = Stack::new();
@@ -145,7 +146,7 @@ impl Volume {
                 end_done(take_one(slot));
                 turn.tell(self)
             }
-            // A native append: the device has found its place. It is in no chain.
+            // A native append: its position is from the device. Never part of a chain.
             (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
                 if p.plugged && self.terms.ends_with_this_command(p) =>
             {
@@ -174,8 +175,8 @@ impl Volume {
         }
     }
 
-    /// A write that none follows in a chain has succeeded. In mode qd1 the token has to be passed on, also by a zone where no write
-    /// waits.
+    /// Handles a successful write that is not followed in a chain. In mode `qd1` the token has to
+    /// be passed on even if no write of the zone waits.
     #[inline(always)]
     fn write_ended(&self, now: Nanos, zone: ZoneIndex, turn: &mut Turn) {
         if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
@@ -183,7 +184,7 @@ impl Volume {
         }
     }
 
-    /// Deals with `work` and all that follows at once.
+    /// Processes `work` and all immediate consequences.
     pub(super) fn run(&self, now: Nanos, work: Work) -> bool {
         let mut turn = Turn::default();
         let mut stack = Stack::new();
@@ -192,7 +193,8 @@ impl Volume {
         turn.tell(self)
     }
 
-    /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
+    /// Applies `event` to a zone and processes all consequences. Inlined, since callers pass a
+    /// constant event.
     #[inline(always)]
     pub(super) fn go_on(&self, now: Nanos, zone: ZoneIndex, event: PlugEvent, turn: &mut Turn) {
         let mut stack = Stack::new();
@@ -262,7 +264,7 @@ impl Volume {
         };
         match self.terms.after(&mut pending, self.channels.is_cancelling()) {
             After::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
-            // Its zone's pointer tells how much of it was written.
+            // The zone's write pointer shows how much was written.
             After::Cancelled if pending.plugged => {
                 self.failed(now, pending, DeviceError::Aborted, turn, stack);
             }
@@ -283,20 +285,20 @@ impl Volume {
         }
     }
 
-    /// What a command's answer says of zones, beyond the command.
+    /// Applies other information about zones in a command's result.
     fn learn(&self, pending: &PendingRequest, result: &CommandResult) {
         match (pending.op, result) {
             (Op::ZoneOffline, Ok(_)) => {
                 self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector));
             }
             (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
-            // Frees a slot: writes that failed for want of one may be sent again.
+            // A slot is free: writes that failed for lack of one may be resubmitted.
             (Op::ZoneClose, _) => self.recovering.zone_closed(),
             _ => {}
         }
     }
 
-    /// A write's commands for its zone have ended: the next one's turn.
+    /// Releases the plug after the last command of a write and serves the next write.
     fn leave_zone(&self, now: Nanos, pending: &mut PendingRequest, turn: &mut Turn, stack: &mut Stack) {
         let was_plugged = std::mem::take(&mut pending.plugged);
         let behind = pending.behind.take();
@@ -329,7 +331,7 @@ impl Volume {
         let event = match result {
             Ok(_) if pending.op == Op::ZoneOffline => PlugEvent::TakenOffline,
             Ok(_) => PlugEvent::Managed(Some(pointer).filter(|_| moves_pointer)),
-            // With a budget, what the zone holds has to be known.
+            // A budget has to find out what the zone holds now.
             Err(e) if e.is_uncertain() || self.slots.are_counted() => PlugEvent::ManagedInDoubt(e),
             Err(_) => PlugEvent::Managed(None),
         };
@@ -346,7 +348,7 @@ impl Volume {
         stack: &mut Stack,
     ) {
         if merged.parts.len() == 1 {
-            // One request's zeroes: its stage tells how it continues.
+            // Write of zeroes for a single request; its stage determines the next step.
             let pending = merged.parts.remove(0);
             return self.finished_one(now, pending, result, turn, stack);
         }
@@ -389,7 +391,7 @@ impl Volume {
         }
     }
 
-    /// A successful request's output: an append's address, wherever it comes from.
+    /// Output of a successful request; for an append, the address, native or emulated.
     #[inline]
     pub(super) fn output(&self, pending: &PendingRequest, output: Output) -> Output {
         match (pending.op, output) {
@@ -398,7 +400,7 @@ impl Volume {
         }
     }
 
-    /// Applies `event` to a zone and issues what may go next.
+    /// Applies `event` to a zone and issues its next command, if any.
     #[inline]
     pub(super) fn serve(
         &self,
@@ -426,15 +428,16 @@ impl Volume {
         }
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
-            // Its end will look for the next one: nothing else is left on the stack, however long the chain.
+            // Its completion serves the next write, so the stack stays flat however long the chain
+            // is.
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
         } else if is_append && self.terms.policy.appends_in_flight_max() > 0 {
-            // Appends go several at a time: look again. After anything else only its completion brings news.
+            // Several appends may be in flight, so look again. Otherwise wait for the completion.
             stack.push(Work::Kick(zone));
         }
     }
 
-    /// Passes the token of `zone` on, if this step has it and no write has gone out with it.
+    /// Passes on the token of `zone` if this step still has it.
     #[inline]
     fn leave_token(&self, now: Nanos, zone: ZoneIndex, has_token: bool, stack: &mut Stack) {
         if has_token && let Some(zone) = self.tokens.of(zone).pass(now) {
@@ -442,7 +445,7 @@ impl Volume {
         }
     }
 
-    /// One command of `sectors` at offset `at`, of writes that share it.
+    /// Builds one command of `sectors` at offset `at` from contiguous writes.
     pub(super) fn merge(
         &self,
         writes: impl Iterator<Item = Box<PendingRequest>>,
