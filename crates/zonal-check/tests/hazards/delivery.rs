@@ -388,7 +388,7 @@ fn u11_channel_of_another_volume_is_refused() {
     let noted = told.clone();
     let channel = other.channel(move |c| noted.lock().push(c.result));
     one.submit(Nanos(0), &channel, Request::flush());
-    assert_eq!(*told.lock(), [refused(RequestError::Invalid("the channel is another volume's"))]);
+    assert_eq!(*told.lock(), [refused(RequestError::Invalid("the channel belongs to another volume"))]);
 }
 
 /// The buffer comes back as it was sent, also from a request in several commands or across zones.

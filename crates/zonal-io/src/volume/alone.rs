@@ -1,11 +1,11 @@
-//! One command at a time, without a volume: for the opening of one, and for tools.
+//! Single commands without a volume: for opening a volume, and for tools.
 //!
-//! A device hands a completion to the thread that polls it. On a device that a volume polls, each of the two reaps what the
-//! other waits for, and hands it over (`handover`). What a dropped volume or wrapper has left at the device comes out here
-//! and is let go.
+//! A device passes a completion to the thread that polls it. If a volume polls the same device,
+//! each side reaps completions of the other and hands them over (`handover`). Completions left at
+//! the device by a dropped volume or wrapper are discarded here.
 //!
-//! A device in virtual or modelled time is brought by these calls to the time of their answer. On a device that a volume
-//! uses, [`Volume::call`](super::Volume::call) is the way.
+//! On a device in virtual or modelled time, these calls advance the time to that of the completion.
+//! On a device used by a volume, use [`Volume::call`](super::Volume::call) instead.
 
 use super::handover::{self, Errand};
 use super::retry::{RETRIES_MAX, is_retried, pause};
@@ -15,10 +15,10 @@ use crate::device::{Command, CommandResult, Device, Output, Submitted};
 use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
-/// Asks a device for zones, and waits for the answer.
+/// Requests a report of zones from a device and waits for it.
 ///
 /// # Errors
-/// The device's answer.
+/// The device's error.
 pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
     let command = Command::new(Op::Report, sector, zones);
     match run_persistently(device, &command)? {
@@ -27,27 +27,28 @@ pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[Zo
     }
 }
 
-/// Runs one command on a device, and waits for its answer.
+/// Runs one command on a device and waits for its completion.
 ///
 /// # Errors
-/// The device's answer; [`DeviceError::Busy`] if an idle queue refuses the command eleven times in about 100 ms.
+/// The device's error; [`DeviceError::Busy`] if an idle queue refuses the command eleven times in
+/// about 100 ms.
 pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
     answer_alone(device, command).unwrap_or(Err(DeviceError::Busy))
 }
 
-/// The same; `None` if an idle queue refuses the command for good.
+/// Like [`run_alone`], but `None` if an idle queue keeps refusing the command.
 fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult> {
-    // Before the command goes out: a volume's poll may have the answer at once.
+    // Before submission: a volume's poll may reap the result at once.
     let errand = Errand::begin();
     let mut context = Some(errand.context());
-    // Virtual devices complete by time: let it run as far as they ask.
+    // Virtual devices complete by time, so it advances as far as they ask.
     let mut now = Nanos(0);
     let mut refused = 0;
     loop {
         match device.submit(now, 0, command, &mut context) {
             Submitted::Done(result) => return Some(result),
             Submitted::Accepted => break,
-            // No command is there whose end makes room.
+            // No command is in flight to make room.
             Submitted::Busy if device.is_idle(0) => {
                 if refused == RETRIES_MAX {
                     return None;
@@ -55,7 +56,7 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
                 refused += 1;
                 device.wait(0, Duration::from_nanos(pause(refused).0));
             }
-            // Full of what others have left there: it comes out only to a thread that asks.
+            // Full of commands left by others, which are only reaped by polling.
             Submitted::Busy => poll_alone(device, &mut now, &errand),
         }
     }
@@ -67,7 +68,7 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
     }
 }
 
-/// The same for a command that changes nothing: it is sent again after an answer that may be another the next time.
+/// Like [`run_alone`] for a command without side effects: retried after transient errors.
 fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
     let mut retries = 0;
     loop {
@@ -80,10 +81,11 @@ fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, De
     }
 }
 
-/// Longest sleep: bounds how late an answer is seen that another thread has reaped.
+/// Longest sleep; bounds the delay until a result reaped by another thread is seen.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Polls once, and waits where that brings nothing. What comes out is left for its owner, which may be `ours`.
+/// Polls once, and sleeps if nothing completes. A completion is left for its owner, possibly
+/// `ours`.
 fn poll_alone(device: &dyn Device, now: &mut Nanos, ours: &Errand) {
     let mut came = None;
     let due = device.poll(*now, 0, 1, &mut |c| came = Some(c));
@@ -95,25 +97,25 @@ fn poll_alone(device: &dyn Device, now: &mut Nanos, ours: &Errand) {
     }
 }
 
-/// Fills `buf`, whose length is that of the read, from a device, and waits for its answer.
+/// Fills `buf` by a read of its length from a device and waits for the result.
 ///
-/// Returns the buffer with the device's answer.
+/// Returns the buffer together with the device's result.
 pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Result<(), DeviceError>) {
-    // A panic must not free what the device may still fill.
+    // A panic must not free memory that the device may still fill.
     let buf = std::mem::ManuallyDrop::new(buf);
-    // SAFETY: the buffer is ours, and it is neither touched nor freed until the command has completed, which
-    // `run_alone` waits for.
+    // SAFETY: the buffer is ours and is neither touched nor freed until `run_alone` has waited for
+    // the command to complete.
     let data = unsafe { Data::one(Segment::new(buf.as_ptr(), buf.len())) };
     let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
     let result = run_persistently(device, &Command { data, ..Command::new(Op::Read, sector, sectors) });
     (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 
-/// Zones tried to find a readable one.
+/// Maximum of zones probed for a readable one.
 const PROBED_ZONES_MAX: u32 = 64;
 
-/// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as
-/// they were.
+/// True if reads from `device` fill their buffers. A device that keeps no data leaves them
+/// unchanged.
 pub fn keeps_data(device: &dyn Device) -> bool {
     let info = device.info();
     let bytes = info.block_sectors * SECTOR_BYTES as u32;
@@ -123,7 +125,7 @@ pub fn keeps_data(device: &dyn Device) -> bool {
         let (buffer, result) = read_alone(device, info.geometry.start_of(ZoneIndex(zone)), buffer);
         result.ok().map(|()| buffer.iter().any(|&byte| byte != canary))
     };
-    // Data that happens to be the one canary is not the other. An offline zone tells nothing.
+    // Data cannot equal both canaries. An offline zone gives no answer.
     let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
     let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
     told.next().unwrap_or(true)

@@ -1,30 +1,33 @@
-//! The wait of a thread that has nothing to do.
+//! Waiting of an idle thread.
 
 use super::Volume;
 use crate::sync::IS_MODEL;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Waits without news before other threads get the processor.
+/// Waits without progress before the thread yields the processor.
 const SPINS_MAX: u32 = if IS_MODEL { 0 } else { 200 };
 
-/// Waits without news before a thread sleeps that does not know for how long.
+/// Waits without progress before a thread without a deadline sleeps.
 const YIELDS_MAX: u32 = if IS_MODEL { 0 } else { 2000 };
 
-/// Longest of the first sleeps: bounds how late a thread sees what another thread has reaped.
+/// Initial maximum of a sleep; bounds the delay until completions reaped by another thread are
+/// seen.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// After each of this many sleeps without news the later ones are longer by [`SLEEP_MAX`]: a thread that has waited for long sleeps
-/// for an eighth of that at most, and takes little of the processor.
+/// Number of sleeps without progress after which the maximum grows by [`SLEEP_MAX`]. A thread that
+/// has waited for long thus sleeps for at most an eighth of that time, and uses little of the
+/// processor.
 const SLEEPS: u32 = 8;
 
-/// Times [`SLEEP_MAX`] that a sleep lasts at most.
+/// Longest sleep, in multiples of [`SLEEP_MAX`].
 const LONGEST: u32 = 10;
 
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
+/// Time by which a sleeper wakes early, about the lateness of the kernel's timers.
 const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
-/// How a thread waits for completions: it spins, then yields, then sleeps on the device.
+/// Strategy of a thread that waits for completions: it spins, then yields, then sleeps on the
+/// device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     idle: u32,
@@ -32,13 +35,15 @@ pub struct Backoff {
 
 #[allow(clippy::absurd_extreme_comparisons, reason = "a model neither spins nor yields")]
 impl Backoff {
-    /// A poll at `now` brought no news, and the next one is to come at `due`, if the volume knows: waits for it.
+    /// Waits after a poll at `now` without progress. `due` is the time of the next poll, if the
+    /// volume gave one.
     #[inline]
     pub fn pause(&mut self, volume: &Volume, now: Nanos, due: Option<Nanos>) {
         self.pause_unless(volume, now, due, || false);
     }
 
-    /// As [`Backoff::pause`], unless what the thread waits for `has_come`: see [`Volume::wait_unless`].
+    /// Like [`Backoff::pause`], but returns at once if `has_come` is true: see
+    /// [`Volume::wait_unless`].
     #[inline]
     pub fn pause_unless(
         &mut self,
@@ -60,24 +65,24 @@ impl Backoff {
         volume.wait_unless(sleep, has_come);
     }
 
-    /// Whether the next pause is too short for other threads to get the processor.
+    /// True if the next pause is too short for other threads to get the processor.
     pub(crate) fn is_spinning(&self) -> bool {
         self.idle < SPINS_MAX
     }
 
-    /// The thread has slept already: it does so again as soon as it has nothing to do.
+    /// Skips to sleeping, for a thread that has already slept.
     pub fn skip_to_sleep(&mut self) {
         self.idle = YIELDS_MAX;
     }
 
-    /// News came: the next is likely near.
+    /// Restarts after progress, since more is likely to follow soon.
     #[inline]
     pub fn reset(&mut self) {
         self.idle = 0;
     }
 }
 
-/// Lets other threads have the processor.
+/// Yields the processor to other threads.
 fn give_way() {
     #[cfg(any(feature = "loom", feature = "shuttle"))]
     crate::sync::model::pause();

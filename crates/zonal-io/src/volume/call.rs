@@ -1,4 +1,4 @@
-//! Requests that a thread waits for.
+//! Blocking requests.
 
 use super::watch::ThreadWait;
 use super::{Completion, Inbox, Request, Volume};
@@ -6,10 +6,12 @@ use crate::clock::Clock;
 use zonal_core::{RequestError, Sector, ZoneDescriptor};
 
 impl Volume {
-    /// Submits `request` and waits for its end, polling meanwhile: for rare requests, and for threads with nothing else to do.
-    /// `clock` is the clock of the volume's other callers.
+    /// Submits `request` and waits for its completion, polling meanwhile. For rare requests, and
+    /// for threads that have nothing else to do. `clock` has to be the clock of the volume's other
+    /// callers.
     ///
-    /// Not inside a completion function: while the thread waits there, other channels' completions on this thread wait, too.
+    /// Not inside a completion function: other channels' completions on this thread would wait as
+    /// well.
     ///
     /// ```
     /// use zonal_core::Op;
@@ -28,7 +30,7 @@ impl Volume {
         self.call_with(clock, &self.inbox(), request)
     }
 
-    /// The same with an empty inbox of the caller.
+    /// Like [`Volume::call`], with an empty inbox of the caller.
     pub(super) fn call_with(&self, clock: &Clock, inbox: &Inbox, request: Request) -> Completion {
         self.submit(clock.now(), inbox.channel(), request);
         let mut waiter = ThreadWait::new(self);
@@ -40,10 +42,11 @@ impl Volume {
         }
     }
 
-    /// Describes up to `zones` zones from the zone of `sector` on, and waits for that.
+    /// Reports up to `zones` zones, from the zone that contains `sector`. Blocks until the report
+    /// is complete.
     ///
     /// # Errors
-    /// The request's.
+    /// The request's error.
     pub fn report(
         &self,
         clock: &Clock,

@@ -1,19 +1,20 @@
-//! Channels: where completions go.
+//! Channels: destinations of completions.
 //!
-//! A channel is one submitter's context: a completion function, called once a request by whichever thread completes it, or
-//! an inbox.
+//! A channel is the context of one submitter: either a completion function, called once per request
+//! by whichever thread completes it, or an inbox.
 //!
 //! # Delivery
-//! - Never under a lock. Never while another completion function of any channel runs on the same thread: a function
-//!   that submits does not nest, what completes meanwhile is delivered by the outermost frame, in order.
-//! - A call of a volume delivers at most [`TURN_MAX`] completions and leaves the rest to the next poll, so neither a
-//!   caller that keeps the pipe full from its completion function nor one whose thousand writes are aborted can hold a
-//!   thread that only came to submit.
-//! - A deferred channel's completions are delivered by polls only.
-//! - An inbox's completions are put down where its thread takes them (`inbox`). No code of the caller runs, so none of this
-//!   concerns them.
-//! - A completion function that panics does so at the end of the call that ran it: everything else in that call has its
-//!   end before.
+//! - Never under a lock, and never while another completion function of any channel runs on the
+//!   same thread. A completion function may submit without nesting: requests that complete
+//!   meanwhile are delivered by the outermost frame, in order.
+//! - A call of a volume delivers at most [`TURN_MAX`] completions and leaves the rest to the next
+//!   poll. Neither a caller that resubmits from its completion function nor a thousand aborted
+//!   writes can hold up a thread that only wants to submit.
+//! - Completions of a deferred channel are delivered only by polls.
+//! - Completions of an inbox are stored for its thread (`inbox`). No code of the caller runs, so
+//!   these rules do not apply.
+//! - A panic of a completion function is resumed at the end of the call that ran it, after
+//!   everything else in that call is finished.
 
 use super::alarm::Alarm;
 use super::budget::CLASSES;
@@ -36,18 +37,18 @@ use std::ptr::NonNull;
 use zonal_core::RequestError;
 use zonal_core::budget::WriterClass;
 
-/// Completions that one call of a volume delivers, and commands that one thread completes for one zone, before others get
-/// a turn.
+/// Completions that one call of a volume delivers, and commands that one thread completes for a
+/// zone, before others get a turn.
 pub const TURN_MAX: usize = if IS_MODEL { 2 } else { 64 };
 
 type CompletionFn = dyn Fn(Completion) + Send + Sync;
 
-/// Where a channel's completions end.
-#[allow(clippy::large_enum_variant, reason = "a channel has one for good, in memory of its own")]
+/// Destination of a channel's completions.
+#[allow(clippy::large_enum_variant, reason = "each channel has exactly one, in its own allocation")]
 enum Ends {
-    /// Inside any call of the volume.
+    /// A function called inside any call of the volume.
     AtOnce(Box<CompletionFn>),
-    /// Inside polls only.
+    /// A function called only inside polls.
     InPolls(Box<CompletionFn>),
     InInbox(Mail),
 }
@@ -56,21 +57,22 @@ pub(crate) struct ChannelInner {
     ends: Ends,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
-    /// The backlog of the volume that takes requests of this channel, or the address of `part`, which is none; null once it is
-    /// cancelled.
+    /// Address of the backlog of the volume that accepts this channel's requests, or of `part`,
+    /// which never equals a backlog; null once the channel is cancelled.
     taken_by: AtomicPtr<Backlog>,
-    /// The part of the volume that it was opened for.
+    /// Part of the volume for which the channel was opened.
     part: Option<Arc<PartPlace>>,
-    /// The thread that has last submitted to it: it is woken when another one completes its requests.
+    /// Last thread that submitted; woken when another thread completes its requests.
     owner: AtomicUsize,
-    /// Of the writers that use it.
+    /// Class of the writers that use the channel.
     class: AtomicU32,
-    /// Tokens of requests that are cancelled one at a time, while their [`Withdrawal`] lives.
+    /// Tokens of individually cancelled requests, as long as their [`Withdrawal`] exists.
     withdrawn: Mutex<Vec<u64>>,
-    /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
-    /// what they count: each would take the line away from the others with every request.
+    /// Requests that outlived their `submit`. Counted only by the thread that uses the channel. On
+    /// a cache line of its own, since every request would otherwise contend with readers and with
+    /// `ended`.
     issued: CachePadded<AtomicU64>,
-    /// How many of them have ended; equal to `issued`, no request holds a pointer to this channel.
+    /// Ended requests among `issued`. If both are equal, no request points to this channel.
     ended: CachePadded<AtomicU64>,
 }
 
@@ -87,7 +89,7 @@ impl ChannelInner {
         self.withdrawn.lock().contains(&token)
     }
 
-    /// Wakes the thread that waits for what another one has completed, if it sleeps.
+    /// Wakes the channel's thread, if it sleeps, after a completion by another thread.
     #[inline(always)]
     fn wake_owner(&self) {
         let owner = self.owner.load(Ordering::Relaxed);
@@ -97,22 +99,22 @@ impl ChannelInner {
     }
 }
 
-/// A submitter's context. One thread uses it at a time.
+/// Context of a submitter. Used by one thread at a time.
 pub struct Channel {
-    /// On cache lines of its own: threads count on their channels side by side.
+    /// On cache lines of its own, since threads update their channels concurrently.
     inner: Arc<CachePadded<ChannelInner>>,
-    /// `issued` is counted without a locked operation, which only one thread may do.
+    /// `issued` is incremented without an atomic read-modify-write, so only one thread may do it.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl Channel {
-    /// The part of its volume that it was opened for.
+    /// Part of the volume for which the channel was opened.
     #[inline]
     pub(super) fn part(&self) -> Option<&PartPlace> {
         self.inner.part.as_deref()
     }
 
-    /// What has ended, of an inbox's channel.
+    /// Mail of an inbox's channel.
     #[inline]
     pub(super) fn mail(&self) -> &Mail {
         match &self.inner.ends {
@@ -121,10 +123,11 @@ impl Channel {
         }
     }
 
-    /// The same channel, for writers of this class: what they write counts for it where the volume keeps a budget.
+    /// Assigns the channel to a class of writers, to which a volume with a budget charges its
+    /// writes.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class does not exist.
     pub fn of_class(self, class: WriterClass) -> Channel {
         assert!(usize::from(class.0) < CLASSES, "there is no class {}", class.0);
         self.inner.class.store(class.0.into(), Ordering::Relaxed);
@@ -138,8 +141,8 @@ impl Drop for Channel {
     }
 }
 
-/// Requests that [`Volume::cancel_request`](super::Volume::cancel_request) has cancelled: none of them issues another command
-/// while this lives.
+/// Cancellation by [`Volume::cancel_request`](super::Volume::cancel_request). The cancelled
+/// requests issue no further commands as long as this value exists.
 pub struct Withdrawal {
     channel: Arc<CachePadded<ChannelInner>>,
     token: u64,
@@ -159,25 +162,26 @@ impl ChannelRef {
         ChannelRef(NonNull::from(&*channel.inner).cast())
     }
 
-    /// Counts a request that will end after its `submit` has returned, or may.
+    /// Counts a request that ends, or may end, after its `submit` has returned.
     pub(super) fn count_issued(channel: &Channel) {
         let ChannelInner { issued, owner, .. } = &**channel.inner;
-        // The request was counted, so the thread has a number.
+        // Counting the request has assigned the thread its number.
         let me = slot_if_any();
-        // Seldom: a store at each request would take the line away from the threads that complete.
+        // Stored only on change: a store for each request would contend with the completing
+        // threads.
         if owner.load(Ordering::Relaxed) != me {
             owner.store(me, Ordering::Relaxed);
         }
-        // One thread at a time owns the channel.
+        // Only one thread at a time uses the channel.
         issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Whether the channel's requests with this token issue no more commands.
+    /// True if the channel's requests with this token issue no more commands.
     pub(super) fn is_cancelled(&self, token: u64) -> bool {
         self.get().is_cancelled() || self.get().is_withdrawn(token)
     }
 
-    /// Whether it was opened for a part that is a drive to its users.
+    /// True if the channel was opened for a part that its users see as a drive.
     #[cold]
     pub(super) fn is_of_drive(&self) -> bool {
         self.get().part.as_ref().is_some_and(|part| part.is_drive())
@@ -189,18 +193,19 @@ impl ChannelRef {
     }
 
     fn get(&self) -> &ChannelInner {
-        // SAFETY: `Channels` frees a channel only when every request that holds a pointer has ended, which `ended`
-        // counts after its last use of the pointer.
+        // SAFETY: `Channels` frees a channel only after every request that points to it has ended,
+        // and `ended` is incremented after the last use of the pointer.
         unsafe { self.inner().as_ref() }
     }
 
-    /// What it points to: `of` alone makes one.
+    /// Pointer to the channel; created only by `of`.
     const fn inner(self) -> NonNull<CachePadded<ChannelInner>> {
         self.0.cast()
     }
 
     fn to_owned(self) -> Arc<CachePadded<ChannelInner>> {
-        // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
+        // SAFETY: the pointer is from a live `Arc` (see `get`); the increment accounts for the new
+        // handle.
         unsafe {
             Arc::increment_strong_count(self.inner().as_ptr());
             Arc::from_raw(self.inner().as_ptr())
@@ -208,16 +213,16 @@ impl ChannelRef {
     }
 }
 
-/// Whether a request was counted by [`ChannelRef::count_issued`].
+/// Counting of a request by [`ChannelRef::count_issued`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counted {
-    /// It was, or will be before its `submit` returns.
+    /// Counted, now or before its `submit` returns.
     Yes,
-    /// Only its `submit` has seen it.
+    /// Seen only by its `submit`.
     No,
 }
 
-/// A delivery that waits for a later frame, and keeps its channel alive on its own.
+/// Postponed delivery; keeps its channel alive by itself.
 struct Waiting {
     channel: Arc<CachePadded<ChannelInner>>,
     completion: Completion,
@@ -240,9 +245,9 @@ impl Waiting {
     }
 }
 
-/// Completions left over by full frames and those of deferred channels.
+/// Completions left over by calls that used up their share, and those of deferred channels.
 pub(crate) struct Backlog {
-    /// Of the volume.
+    /// The volume's alarm.
     alarm: Arc<Alarm>,
     len: AtomicUsize,
     waiting: Mutex<VecDeque<Waiting>>,
@@ -271,8 +276,8 @@ impl Backlog {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Delivers what the present call may still. From inside a completion function it does nothing: the outermost frame
-    /// will.
+    /// Delivers as many completions as the current call may. A no-op inside a completion function,
+    /// since the outermost frame delivers.
     #[inline]
     pub(super) fn deliver(&self) {
         if !self.is_empty() {
@@ -293,29 +298,31 @@ impl Backlog {
     }
 }
 
-/// In [`SHARE`]: a completion function runs on this thread.
+/// Value of [`SHARE`] while a completion function runs on this thread.
 const DELIVERING: i32 = -1;
 
-/// In [`OWED`]: there is something in [`PANIC`].
+/// Bit of [`OWED`]: [`PANIC`] holds a panic.
 const PANICKED: u64 = 1 << 63;
 
 local! {
-    /// Completions that this thread may still deliver in its present call of a volume.
+    /// Completions that this thread may still deliver in its current call of a volume.
     static SHARE: Cell<i32> = const { Cell::new(TURN_MAX as i32) };
-    /// What the end of the present call owes: the ends of `ENDED` to be counted, and [`PANICKED`].
+    /// Work due at the end of the current call: the count of ended requests of `ENDED`, and
+    /// [`PANICKED`].
     static OWED: Cell<u64> = const { Cell::new(0) };
-    /// The channel whose ends `OWED` counts.
+    /// Channel of the ended requests counted in `OWED`.
     static ENDED: Cell<Option<ChannelRef>> = const { Cell::new(None) };
-    /// The first panic of a completion function in the present call.
+    /// First panic of a completion function in the current call.
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
-    /// Length of `NESTED`, apart so that the usual case reads a plain cell.
+    /// Length of `NESTED`. Separate, so that the common case reads a plain cell.
     static NESTED_LEN: Cell<usize> = const { Cell::new(0) };
     static NESTED: RefCell<VecDeque<Waiting>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Hands a completion to its channel now, or leaves it to the frame or poll that will.
+/// Delivers a completion to its channel now, or leaves it to an outer frame or a poll.
 ///
-/// Takes the completion's parts, and puts them together where the function is called: see [`IoBuf`](crate::buffer::IoBuf) for why.
+/// Takes the parts of the completion and assembles them at the call: see
+/// [`IoBuf`](crate::buffer::IoBuf) for the reason.
 #[inline(always)]
 pub(super) fn deliver(
     reference: ChannelRef,
@@ -343,8 +350,8 @@ pub(super) fn deliver(
     }
 }
 
-/// Calls a channel's completion function. A panic is kept for the end of the call of the volume: every other
-/// caller that is to hear of something hears of it, and no zone is left in the middle of a step.
+/// Calls a channel's completion function. A panic is kept until the end of the call of the volume,
+/// so that all other callers are notified and no zone is left in the middle of a step.
 #[inline(always)]
 fn call(complete: &CompletionFn, completion: Completion) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| complete(completion))) {
@@ -360,8 +367,9 @@ fn keep(panic: Box<dyn Any + Send>) {
     }
 }
 
-/// Counts the end of a request, which has used its channel. The channel is told at the end of the call, or when another
-/// channel's request ends: one locked operation for all that a poll reaps.
+/// Counts an ended request after the last use of its channel. The count is published at the end of
+/// the call, or when a request of another channel ends: one atomic operation for all requests of a
+/// poll.
 #[inline]
 fn count_ended(reference: ChannelRef) {
     if ENDED.get() != Some(reference) {
@@ -371,7 +379,7 @@ fn count_ended(reference: ChannelRef) {
     OWED.set(OWED.get() + 1);
 }
 
-/// Tells the channel that ends were counted for.
+/// Publishes the counted ends to their channel.
 #[inline(never)]
 fn tell_ended() {
     let ended = OWED.get() & !PANICKED;
@@ -379,12 +387,12 @@ fn tell_ended() {
     if ended > 0
         && let Some(reference) = ENDED.take()
     {
-        // The last use of the pointer: from here on the channel may be freed.
+        // Last use of the pointer: the channel may be freed from here on.
         reference.get().ended.fetch_add(ended, Ordering::Release);
     }
 }
 
-/// Begins a call of a volume on this thread, unless it is one from inside a completion function.
+/// Begins a call of a volume on this thread, unless it is made inside a completion function.
 #[inline]
 pub(super) fn begin_call() {
     if SHARE.get() != DELIVERING {
@@ -392,10 +400,10 @@ pub(super) fn begin_call() {
     }
 }
 
-/// Ends what [`begin_call`] began.
+/// Ends the call started by [`begin_call`].
 ///
 /// # Panics
-/// If a completion function did.
+/// If a completion function panicked.
 #[inline]
 pub(super) fn end_call() {
     if OWED.get() > 0 {
@@ -437,8 +445,8 @@ fn pop_nested() -> Option<Waiting> {
     })
 }
 
-/// Ends the outermost delivery on this thread: delivers what completed inside it, up to `share`, and leaves the rest to
-/// polls. Returns what is left of the share.
+/// Ends the outermost delivery on this thread: delivers requests that completed inside it, up to
+/// `share`, and leaves the rest to polls. Returns the unused share.
 #[inline]
 fn end_frame(mut share: i32) -> i32 {
     if NESTED_LEN.get() > 0 {
@@ -462,32 +470,32 @@ fn drain_nested(mut share: i32) -> i32 {
     share
 }
 
-/// A volume's channels.
+/// Channels of a volume.
 pub(super) struct Channels {
     all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
-    /// A cancelled channel has requests that have not ended.
+    /// True while a cancelled channel has unfinished requests.
     is_cancelling: AtomicBool,
     backlog: Arc<Backlog>,
 }
 
 impl Channels {
-    /// None yet, of a volume with this alarm.
+    /// Creates an empty set for a volume with this alarm.
     pub(super) fn new(alarm: Arc<Alarm>) -> Channels {
         let backlog = Backlog { alarm, len: AtomicUsize::new(0), waiting: Mutex::default() };
         Channels { all: Mutex::default(), is_cancelling: AtomicBool::new(false), backlog: Arc::new(backlog) }
     }
 
-    /// A channel that calls `complete` inside any call of the volume.
+    /// Opens a channel that calls `complete` inside any call of the volume.
     pub(super) fn open(&self, complete: Box<CompletionFn>, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::AtOnce(complete), part)
     }
 
-    /// A channel that calls `complete` inside polls only.
+    /// Opens a channel that calls `complete` only inside polls.
     pub(super) fn open_deferred(&self, complete: Box<CompletionFn>, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::InPolls(complete), part)
     }
 
-    /// The channel of an inbox of the calling thread.
+    /// Opens the channel of an inbox for the calling thread.
     pub(super) fn open_inbox(&self, part: Option<Arc<PartPlace>>) -> Channel {
         self.open_for(Ends::InInbox(Mail::new()), part)
     }
@@ -510,7 +518,8 @@ impl Channels {
             ended: CachePadded::new(AtomicU64::new(0)),
         }));
         let mut all = self.all.lock();
-        // `closed` first: no request comes after it, so equal counts then mean that none is left.
+        // `closed` is read first: no request follows it, so equal counts then mean that none is
+        // left.
         all.retain(|c| {
             !(c.closed.load(Ordering::Acquire)
                 && c.ended.load(Ordering::Acquire) == c.issued.load(Ordering::Acquire))
@@ -519,38 +528,39 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
-    /// Whether `channel` was opened here, for no part, and not cancelled. Only then, or with a part, it is kept until its
-    /// requests have ended.
+    /// True if `channel` was opened by this volume, for no part, and is not cancelled. Only such
+    /// channels, and those of a part, are kept until their requests have ended.
     #[inline]
     pub(super) fn takes(&self, channel: &Channel) -> bool {
         std::ptr::eq(channel.inner.taken_by.load(Ordering::Relaxed), Arc::as_ptr(&self.backlog))
     }
 
-    /// The part of this volume that `channel` was opened for, if it is not cancelled.
+    /// Part of this volume for which `channel` was opened, if the channel is not cancelled.
     #[cold]
     pub(super) fn part_of<'a>(&self, channel: &'a Channel) -> Option<&'a PartPlace> {
         let is_taken = Arc::ptr_eq(&self.backlog, &channel.inner.backlog) && !channel.inner.is_cancelled();
         channel.part().filter(|_| is_taken)
     }
 
-    /// Why a request to a channel is not [taken](Channels::takes).
+    /// Reason for refusing a request of a channel that is not [accepted](Channels::takes).
     #[cold]
     pub(super) fn refusal(&self, channel: &Channel) -> RequestError {
         match Arc::ptr_eq(&self.backlog, &channel.inner.backlog) {
             true => RequestError::Cancelled,
-            false => RequestError::Invalid("the channel is another volume's"),
+            false => RequestError::Invalid("the channel belongs to another volume"),
         }
     }
 
-    /// Marks a channel, and in `is_cancelling` that one is. Under the lock, so that the second mark is not taken away before
-    /// the first has been seen.
+    /// Marks a channel as cancelled and sets `is_cancelling`. Under the lock, so that the second
+    /// mark is not cleared before the first is visible.
     pub(super) fn mark_cancelled(&self, channel: &Channel) {
         let _all = self.all.lock();
         channel.inner.taken_by.store(std::ptr::null_mut(), Ordering::Release);
         self.is_cancelling.store(true, Ordering::Release);
     }
 
-    /// The same for the requests of a channel that have this token, until the answer is dropped.
+    /// Marks the requests of a channel with this token as cancelled, until the returned value is
+    /// dropped.
     pub(super) fn withdraw(&self, channel: &Channel, token: u64) -> Withdrawal {
         let _all = self.all.lock();
         channel.inner.withdrawn.lock().push(token);
@@ -558,13 +568,13 @@ impl Channels {
         Withdrawal { channel: channel.inner.clone(), token }
     }
 
-    /// Whether a cancelled channel has requests that have not ended.
+    /// True while a cancelled channel has unfinished requests.
     #[inline]
     pub(super) fn is_cancelling(&self) -> bool {
         self.is_cancelling.load(Ordering::Relaxed)
     }
 
-    /// Takes the mark away once nothing is left for it.
+    /// Clears the mark if it is no longer needed.
     #[inline]
     pub(super) fn look_after_cancelled(&self) {
         if self.is_cancelling() {
@@ -572,12 +582,13 @@ impl Channels {
         }
     }
 
-    /// Takes the mark away if every request of every cancelled channel has ended, and none is withdrawn.
+    /// Clears the mark if all requests of all cancelled channels have ended and none is withdrawn.
     #[cold]
     fn unmark_cancelling(&self) {
         let all = self.all.lock();
         let has_ended = |c: &ChannelInner| {
-            // `ended` first: no request comes after the mark, so it does not pass `issued`.
+            // `ended` is read first: no request follows the mark, so `ended` does not exceed
+            // `issued`.
             let ended = c.ended.load(Ordering::Acquire);
             let has_left = c.is_cancelled() && ended != c.issued.load(Ordering::Acquire);
             !has_left && c.withdrawn.lock().is_empty()
@@ -595,13 +606,13 @@ impl Channels {
 impl Drop for Channels {
     fn drop(&mut self) {
         for channel in self.all.get_mut().drain(..) {
-            // Requests that are still at the device may come back to another volume on it, and point to their channel: it
-            // is not freed any more.
+            // Requests still at the device may return through another volume on it, and point to
+            // their channel, so the channel is leaked.
             if channel.ended.load(Ordering::Acquire) != channel.issued.load(Ordering::Acquire) {
                 std::mem::forget(channel);
             }
         }
-        // They keep their channels alive, and these the backlog.
+        // These keep their channels alive, which in turn keep the backlog.
         while let Some(waiting) = self.backlog.pop() {
             drop(waiting);
         }

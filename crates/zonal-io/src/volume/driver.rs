@@ -1,4 +1,4 @@
-//! An optional thread that polls a volume for callers that do not.
+//! Optional thread that polls a volume for callers that do not poll.
 
 use super::Volume;
 use crate::clock::Clock;
@@ -8,21 +8,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Longest sleep between two polls: bounds how late a stop is noticed.
+/// Longest sleep between two polls; bounds the delay until a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// A thread that polls a volume until it is dropped.
+/// Thread that polls a volume until dropped.
 pub struct Driver {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Driver {
-    /// Starts a thread that polls `volume` in the time of `clock`. The callers of [`Volume::submit`] have the same clock: the
-    /// driver decides by it when the time of a parked write is over.
+    /// Starts a thread that polls `volume`. `clock` has to be the one that callers of
+    /// [`Volume::submit`] use, since the timeouts of parked writes are measured by it.
     ///
     /// # Errors
-    /// The operating system's, if it gives no thread.
+    /// The operating system's error, if it cannot create a thread.
     pub fn start(volume: Arc<Volume>, clock: Clock) -> std::io::Result<Driver> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -31,7 +31,8 @@ impl Driver {
     }
 }
 
-/// What a driver's thread does: polls `volume` until it is `stopped`. For callers with a thread and a clock of their own.
+/// Polls `volume` until `stopped`, as the thread of a driver does. For callers with their own
+/// thread and clock.
 pub fn drive(volume: &Volume, stopped: &AtomicBool, mut clock: impl FnMut() -> Nanos) {
     while !stopped.load(Ordering::Acquire) {
         let now = clock();
@@ -49,7 +50,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic in a completion function belongs to the caller that wrote it; it has been printed.
+            // A panic in a completion function belongs to its caller, and has been printed.
             let _ = thread.join();
         }
     }

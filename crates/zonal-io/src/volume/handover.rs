@@ -1,15 +1,20 @@
-//! Completions that one thread reaped and another thread waits for.
+//! Completions reaped by one thread on behalf of another.
 //!
-//! A device hands a completion to the thread that polls it. A volume and a direct user (`alone`) of one device therefore reap
-//! each other's completions. Each leaves here what is not its own.
+//! A device passes a completion to the thread that polls it. A volume and a direct user (`alone`)
+//! of one device therefore reap each other's completions. Each leaves here what belongs to the
+//! other.
 //!
-//! - The answer to a direct user: by its token, which no other call in the process has ([`Errand`]).
-//! - A completion of a volume: by the address of its device ([`Home`]), until the volume's next poll.
+//! - The result of a direct user's command: by its token, which is unique in the process
+//!   ([`Errand`]).
+//! - A completion of a volume: by the address of its device ([`Home`]), until the volume's next
+//!   poll.
 //!
-//! An errand is known here before its command goes out, and a home while its volume lives. So either order of events is
-//! right: an answer that was left before its owner looks is found when the owner looks.
+//! An errand is registered before its command is issued, and a home as long as its volume exists.
+//! Either order of events is therefore correct: a result stored before its owner looks is found
+//! then.
 //!
-//! A completion without an owner, which a dropped volume or an abandoned call has left at the device, is let go.
+//! A completion without an owner, left at the device by a dropped volume or an abandoned call, is
+//! dropped.
 
 use super::{Progress, Volume};
 use crate::device::{CommandResult, Context, Device};
@@ -20,16 +25,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 
-/// Calls of direct users that have not ended, and the answers that other pollers have left for them.
+/// Unfinished calls of direct users, with the results stored for them by other pollers.
 static ERRANDS: Mutex<BTreeMap<u64, Option<CommandResult>>> = Mutex::new(BTreeMap::new());
 
-/// Counts down: wrappers and other direct users count up from 0.
+/// Counts down, since wrappers and other direct users count up from 0.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Open volumes, by the address of their device.
+/// Open volumes by the address of their device.
 static HOMES: Mutex<BTreeMap<usize, Arc<Strays>>> = Mutex::new(BTreeMap::new());
 
-/// A call of a direct user.
+/// Call of a direct user.
 pub(super) struct Errand {
     token: u64,
 }
@@ -45,12 +50,12 @@ impl Errand {
         Context::token(self.token)
     }
 
-    /// Whether a poller has left the answer.
+    /// True if another poller has stored the result.
     pub(super) fn is_answered(&self) -> bool {
         ERRANDS.lock().get(&self.token).is_some_and(Option::is_some)
     }
 
-    /// The answer, once, if a poller has left it.
+    /// Takes the result, if another poller has stored it.
     pub(super) fn answer(&self) -> Option<CommandResult> {
         ERRANDS.lock().get_mut(&self.token)?.take()
     }
@@ -62,14 +67,14 @@ impl Drop for Errand {
     }
 }
 
-/// Leaves an answer for the call that has this token.
+/// Stores the result for the call with this token.
 pub(super) fn leave_answer(token: u64, result: CommandResult) {
     if let Some(place) = ERRANDS.lock().get_mut(&token) {
         *place = Some(result);
     }
 }
 
-/// Leaves a completion that a direct user has reaped from `device` for its owner.
+/// Stores a completion reaped from `device` by a direct user for its owner.
 pub(super) fn leave(device: &dyn Device, context: Context, result: CommandResult) {
     if context.is_token() {
         return leave_answer(context.into_token(), result);
@@ -78,7 +83,8 @@ pub(super) fn leave(device: &dyn Device, context: Context, result: CommandResult
     if let Some(strays) = home {
         strays.left.lock().push_back((context, result));
         strays.any.store(true, Ordering::Release);
-        // The volume's threads may all sleep: they heard the device's ring, or will hear none.
+        // The volume's threads may all be asleep: the device's ring has passed without a result for
+        // them, or none will follow.
         device.wakeups().ring_all();
     }
 }
@@ -87,22 +93,23 @@ fn address(device: &dyn Device) -> usize {
     std::ptr::from_ref(device).addr()
 }
 
-/// Completions of one volume that direct users have reaped.
+/// Completions of one volume that were reaped by direct users.
 #[derive(Default)]
 struct Strays {
-    /// There are some: what a poll reads.
+    /// True if there are any; polled without the lock.
     any: AtomicBool,
     left: Mutex<VecDeque<(Context, CommandResult)>>,
 }
 
-/// Where a volume's completions are left, while it lives.
+/// Registration of a volume for its completions, as long as it exists.
 pub(super) struct Home {
     address: usize,
     strays: Arc<Strays>,
 }
 
 impl Home {
-    /// None if a volume of the device lives: each would take the other's writes for a foreign writer's.
+    /// Registers a volume. `None` if the device already has one: each would mistake the other's
+    /// writes for those of a foreign writer.
     pub(super) fn of(device: &dyn Device) -> Option<Home> {
         let home = address(device);
         match HOMES.lock().entry(home) {
@@ -119,13 +126,13 @@ impl Drop for Home {
 }
 
 impl Volume {
-    /// Whether direct users have left completions of this volume.
+    /// True if direct users have left completions of this volume.
     #[inline]
     pub(super) fn has_strays(&self) -> bool {
         self.home.strays.any.load(Ordering::Acquire)
     }
 
-    /// Deals with completions of this volume that direct users of the device have reaped.
+    /// Processes completions of this volume that were reaped by direct users of the device.
     #[inline]
     pub(super) fn take_strays(&self, now: Nanos) -> Progress {
         if self.has_strays() { self.deal_with_strays(now) } else { Progress::None }
@@ -160,7 +167,7 @@ mod tests {
         assert!(matches!(&error, OpenError::InUse { .. }), "{error}");
         drop(first);
         assert!(open().is_ok());
-        // An opening that fails leaves it to the next one.
+        // A failed opening does not block the next one.
         let budget = BudgetOptions::default().with_minimums([2; CLASSES]);
         let too_much = VolumeOptions::default().with_budget(budget);
         let error = Volume::open(device.clone(), too_much).err().unwrap();
@@ -168,7 +175,7 @@ mod tests {
         assert!(open().is_ok());
     }
 
-    /// The direct user took the completion after the device had rung for it.
+    /// The direct user took the completion after the device's wakeup for it.
     #[test]
     fn completion_left_for_a_volume_wakes_its_sleeper() {
         const LONG: Duration = Duration::from_secs(20);

@@ -1,8 +1,9 @@
-//! Inboxes: where a thread finds the ends of its requests, in place of a function that is called with them.
+//! Inboxes: a thread collects its completions from one, instead of having a function called.
 //!
-//! What the owner's thread completes itself lies in a list that only this thread touches, without a lock. What another
-//! thread completes lies in a second list with a lock, and the owner is woken if it sleeps (`ChannelInner::wake_owner`).
-//! No code of the caller runs inside the volume: the owner takes its completions where it likes, and as many as it likes.
+//! Requests completed by the owner's thread are put on a list that only this thread accesses,
+//! without a lock. Requests completed by other threads are put on a second list under a lock, and
+//! the owner is woken if it sleeps (`ChannelInner::wake_owner`). No code of the caller runs inside
+//! the volume: the owner takes as many completions as it likes, when it likes.
 
 use super::Volume;
 use super::channel::Channel;
@@ -16,20 +17,20 @@ use std::mem;
 use zonal_core::RequestError;
 use zonal_core::budget::WriterClass;
 
-/// What has ended of an inbox's requests and was not taken.
+/// Completions of an inbox's requests that were not yet taken.
 pub(super) struct Mail {
-    /// The thread that opened the inbox. No other living thread has its number.
+    /// Thread that opened the inbox. No other living thread has this number.
     owner: usize,
-    /// What this thread has completed. Only this thread touches it: the inbox does not leave the thread, and the number
-    /// passes to a later thread only after this one has ended.
+    /// Completed by the owner. Accessed only by this thread: the inbox does not leave it, and the
+    /// number passes to a later thread only after this one has ended.
     own: Single<VecDeque<Completion>>,
     has_others: AtomicBool,
-    /// What other threads have completed.
+    /// Completed by other threads.
     others: Mutex<Vec<Completion>>,
 }
 
 impl Mail {
-    /// For the calling thread.
+    /// Creates the mail of the calling thread.
     pub(super) fn new() -> Mail {
         Mail {
             owner: thread_slot(),
@@ -39,11 +40,12 @@ impl Mail {
         }
     }
 
-    /// Keeps an end for the owner. Takes the completion's parts: see [`IoBuf`](crate::buffer::IoBuf) for why.
+    /// Stores a completion for the owner. Takes its parts: see [`IoBuf`](crate::buffer::IoBuf) for
+    /// the reason.
     #[inline]
     pub(super) fn put(&self, token: u64, result: Result<Output, RequestError>, buf: IoBufs) {
         match is_mine(self.owner) {
-            // SAFETY: this is the owner's thread, and nothing of the list's runs other code.
+            // SAFETY: this is the owner's thread, and the list runs no other code.
             true => unsafe { self.own.with(|own| own.push_back(Completion { token, result, buf })) },
             false => self.put_from_afar(Completion { token, result, buf }),
         }
@@ -91,7 +93,7 @@ impl Mail {
     }
 }
 
-/// A channel whose completions the thread that opened it takes when it likes.
+/// Channel with completions that are collected by the thread that opened it.
 ///
 /// ```
 /// use zonal_core::{Nanos, Sector};
@@ -122,7 +124,7 @@ pub struct Inbox {
 }
 
 impl Volume {
-    /// An inbox for requests of the calling thread.
+    /// Opens an inbox for requests of the calling thread.
     pub fn inbox(&self) -> Inbox {
         Inbox::of(self.channels.open_inbox(None))
     }
@@ -133,20 +135,20 @@ impl Inbox {
         Inbox { channel, stays_on_its_thread: PhantomData }
     }
 
-    /// What to [submit](Volume::submit) with, and to [cancel](Volume::cancel).
+    /// Channel to [submit](Volume::submit) with, and to [cancel](Volume::cancel).
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// The same inbox, for writers of this class: see [`Channel::of_class`].
+    /// Assigns the inbox to a class of writers: see [`Channel::of_class`].
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class does not exist.
     pub fn of_class(self, class: WriterClass) -> Inbox {
         Inbox { channel: self.channel.of_class(class), ..self }
     }
 
-    /// The next end. Those of one thread come in the order in which they happened.
+    /// Returns the next completion, if any. Those delivered by one thread are in order.
     #[inline]
     pub fn take(&self) -> Option<Completion> {
         // SAFETY: an inbox does not leave its thread.
@@ -157,7 +159,8 @@ impl Inbox {
         })
     }
 
-    /// Whether [`Inbox::take`] has something: what a thread asks once more before it sleeps ([`Volume::wait_unless`]).
+    /// True if [`Inbox::take`] would return nothing. A thread checks this once more before it
+    /// sleeps ([`Volume::wait_unless`]).
     pub fn is_empty(&self) -> bool {
         // SAFETY: as in `take`.
         unsafe { self.channel.mail().is_empty() }
@@ -195,7 +198,7 @@ mod tests {
         assert_eq!(tokens(&inbox), [1]);
     }
 
-    /// Far more than a call delivers to functions.
+    /// More completions than one call delivers to functions.
     #[test]
     fn all_that_a_poll_reaps_is_in_the_inbox_in_order() {
         let volume = volume("poll");
@@ -234,7 +237,7 @@ mod tests {
         assert_eq!(tokens(&inbox), [0]);
     }
 
-    /// The request ends after the inbox is gone, on a thread that has the owner's number.
+    /// The request ends after the inbox is dropped, on a thread with the owner's number.
     #[test]
     fn inbox_dropped_early_leaves_its_buffers_to_the_volume() {
         let pool = crate::buffer::BufferPool::new(4096, 4);

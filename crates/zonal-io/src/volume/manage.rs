@@ -1,7 +1,8 @@
 //! Reset and finish of one zone, and resynchronisation on request.
 //!
-//! Reset and finish wait for what is at the device, abort what waits, and go out; later writes wait for them. Where a
-//! budget is kept, open and close go in their turn: what waits goes first, and an open waits for a slot.
+//! A reset or finish waits for the commands at the device, aborts the waiting writes, and is then
+//! issued; later writes wait for it. With a budget, open and close are queued as well: earlier
+//! writes are issued first, and an open waits for a slot.
 
 use super::Volume;
 use super::channel::{Counted, begin_call, end_call};
@@ -11,26 +12,28 @@ use super::submit::Fate;
 use zonal_core::plug::{Item, RequestKind, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
-/// A reset or finish in its zone's queue. See [`Volume::queue_management`].
+/// Reset or finish in its zone's queue. See [`Volume::queue_management`].
 #[expect(clippy::vec_box, reason = "requests move on as boxes")]
 pub(super) struct Queued {
     zone: ZoneIndex,
-    /// The zone's, as it was then.
+    /// The zone's word at that time.
     word: Word,
     aborted: Vec<Box<PendingRequest>>,
 }
 
 impl Volume {
-    /// Queues a reset or finish; with a budget, an open or close.
+    /// Queues a reset or finish, or with a budget an open or close.
     pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<PendingRequest>) -> Fate {
         let queued = self.queue_management(zone, pending);
         self.begin_management(now, queued);
         Fate::Later
     }
 
-    /// Puts it into its zone's queue, and takes out what it aborts. From here on writes to the zone wait for it.
+    /// Queues the command in its zone and removes the writes that it aborts. Later writes to the
+    /// zone wait for it.
     pub(super) fn queue_management(&self, zone: ZoneIndex, mut pending: Box<PendingRequest>) -> Queued {
-        // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
+        // It has aborted other requests, so from here on it has to wait, for a full device queue
+        // too.
         pending.nowait = false;
         let op = pending.op;
         let aborts = matches!(op, Op::ZoneReset | Op::ZoneFinish);
@@ -54,7 +57,7 @@ impl Volume {
         Queued { zone, word, aborted }
     }
 
-    /// Tells the callers of what it aborts, and sends it if nothing is in its way.
+    /// Completes the aborted requests, and issues the command if nothing is ahead of it.
     pub(super) fn begin_management(&self, now: Nanos, queued: Queued) {
         let Queued { zone, word, aborted } = queued;
         self.abort(zone, aborted);
@@ -72,8 +75,8 @@ impl Volume {
         }
     }
 
-    /// Asks the device where `zone` stands, once its writes in flight have ended: for zones that were written or reset
-    /// past the volume.
+    /// Rereads the write pointer of `zone` from the device once its writes in flight have
+    /// completed. For zones that were written or reset past the volume.
     pub fn resync(&self, now: Nanos, zone: ZoneIndex) {
         if zone.0 >= self.terms.info.geometry.zones() || self.terms.info.geometry.is_conventional(zone) {
             return;
@@ -83,7 +86,7 @@ impl Volume {
         end_call();
     }
 
-    /// The same for a sequential zone, in a call of the volume.
+    /// Like [`Volume::resync`], for a sequential zone, inside a call of the volume.
     pub(super) fn ask_device(&self, now: Nanos, zone: ZoneIndex) {
         let mut shard = self.plugs.shard(zone).lock();
         let word = self.plugs.update(zone, Word::recovering);

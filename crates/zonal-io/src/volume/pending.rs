@@ -1,4 +1,4 @@
-//! How a request that travels as a command's context begins and ends, and what its caller wishes of it meanwhile.
+//! Start and end of a request that travels as a command's context, and the wishes of its caller.
 
 use super::channel::{Counted, deliver};
 use super::request::Request;
@@ -12,8 +12,8 @@ use zonal_core::budget::WriterClass;
 use zonal_core::{RequestError, Sector};
 
 impl PendingRequest {
-    /// Inlined into the caller, so that the request is built where it will stay: reading back in one piece what was just
-    /// written in several costs a stall.
+    /// Inlined into the caller, so that the request is built in place: reading in one load what was
+    /// just written in several stalls the processor.
     #[inline(always)]
     pub(super) fn new(owner: Owner, request: Request) -> Box<PendingRequest> {
         let mut p = PendingRequest::unused();
@@ -21,7 +21,7 @@ impl PendingRequest {
             matches!(p.owner, Owner::Unused) && p.buf.is_empty(),
             "an unused request holds nothing"
         );
-        // So there is nothing to drop, which is not worth asking each time.
+        // Both old values are empty, so a check for dropping them is skipped.
         mem::forget(mem::replace(&mut p.owner, owner));
         mem::forget(mem::replace(&mut p.buf, request.buf));
         p.token = request.token;
@@ -37,7 +37,8 @@ impl PendingRequest {
         p
     }
 
-    /// Whether an error of this one fails a request that nothing has failed yet: parts of one fail it once.
+    /// True if an error of this request is the first failure of its caller's request; parts share
+    /// one.
     #[cold]
     pub(super) fn is_first_to_fail(&self) -> bool {
         match &self.owner {
@@ -47,7 +48,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether it, or its channel, was cancelled: it issues no more commands.
+    /// True if the request or its channel was cancelled, so it issues no more commands.
     #[cold]
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.owner {
@@ -57,7 +58,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether its caller takes the zones for a drive, which lets no write wait for an open or active zone.
+    /// True if the caller sees the zones as a drive, on which writes never wait for a slot.
     #[cold]
     pub(super) fn is_of_drive(&self) -> bool {
         match &self.owner {
@@ -67,7 +68,7 @@ impl PendingRequest {
         }
     }
 
-    /// The class of the caller that made this request.
+    /// Class of the caller.
     #[cold]
     pub(super) fn class(&self) -> WriterClass {
         match &self.owner {
@@ -77,7 +78,8 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request and tells the caller, unless it is a part of one whose other parts have not ended.
+    /// Ends the request and notifies the caller, unless other parts of a split request are
+    /// unfinished.
     #[inline(always)]
     pub(super) fn end(mut self: Box<PendingRequest>, result: Result<Output, RequestError>, counted: Counted) {
         if self.tag.is_some() {
@@ -86,7 +88,7 @@ impl PendingRequest {
         let buf = mem::take(&mut self.buf);
         let (token, sector, sectors) = (self.token, self.sector, self.sectors);
         let owner = mem::take(&mut self.owner);
-        // Before the completion function runs, so that it finds the memory for its next request.
+        // Before the completion function runs, so that its next request can reuse the memory.
         self.recycle();
         match owner {
             Owner::Channel(channel) => deliver(channel, token, result, buf, counted),
@@ -98,7 +100,8 @@ impl PendingRequest {
 }
 
 impl PendingRequest {
-    /// Ends a request that has been scheduled: its submit has counted it, whichever thread sees its end.
+    /// Ends a request that went through the scheduler. Its `submit` has counted it, whichever
+    /// thread ends it.
     #[cold]
     #[inline(never)]
     fn end_with_tag(mut self: Box<PendingRequest>, result: Result<Output, RequestError>) {

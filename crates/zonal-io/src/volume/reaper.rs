@@ -1,42 +1,46 @@
-//! Which of the device's queues a poll reaps.
+//! Assignment of the device's queues to polls.
 //!
-//! A thread sends its commands to one queue, its own, and each of its polls reaps that one. All that a completion leads to
-//! touches the zone, the queue and the requests of the submitter: a thread that reaps another thread's queue takes all of
-//! that away from the other processor. Two threads that reaped all queues in turn made 0.25 of the rate of two volumes.
+//! A thread submits its commands to one queue, its own, which each of its polls reaps. Processing a
+//! completion touches the zone, the queue and the requests of the submitter, so reaping another
+//! thread's queue moves all these cache lines to another processor. Two threads that reaped all
+//! queues in turn reached 0.25 of the rate of two volumes.
 //!
-//! A submitter may leave, or sleep, with commands at the device. So a poll that has found nothing also looks at one other
-//! queue, the next one with each poll. It reaps that queue if it holds commands and no thread has begun to reap it for
-//! [`STANDING`]. A thread that always finds something in its own queue looks once in [`BUSY_POLLS`] polls.
+//! A submitter may end or sleep with commands at the device. A poll that has found nothing
+//! therefore also looks at one other queue, in rotation, and reaps it if it holds commands and no
+//! thread has started to reap it for [`STANDING`]. A thread that always finds something in its own
+//! queue looks at another one once in [`BUSY_POLLS`] polls.
 //!
-//! Several threads may have the same queue. A thread that sees another one reap it holds back a few times, and finds its own
-//! completions delivered. The other thread may have lost its processor, or be in a completion function that takes its
-//! time; then both reap.
+//! Several threads may share a queue. A thread that sees another one reaping the queue holds back a
+//! few times, and finds its completions delivered. If the other thread was preempted, or is in a
+//! slow completion function, both reap.
 //!
-//! All of it are hints and no locks: the device guards its queues. So nothing here is a locked operation.
+//! All of this is hints, not locking, since the device protects its queues. No atomic
+//! read-modify-write operations are needed.
 
 use super::{Progress, Volume, earliest};
 use crate::sync::{AtomicUsize, CachePadded, IS_MODEL, Ordering, PlainU32, PlainU64, local, thread_slot};
 use std::cell::Cell;
 use zonal_core::Nanos;
 
-/// How often in a row a thread holds back.
+/// Maximum of consecutive times that a thread holds back.
 const PATIENCE: u32 = if IS_MODEL { 1 } else { 32 };
 
-/// Looks at the processor's pace each time: together some microseconds, what a work budget takes.
+/// Spin iterations each time: in total some microseconds, the duration of one turn.
 const SPINS: u32 = 16;
 
-/// How long a queue with commands has not been reaped when other threads reap it, in nanoseconds: far more than a thread
-/// takes from one poll to the next, and no more than a sleep's wake-up costs.
+/// Time without reaping after which other threads reap a queue with commands, in nanoseconds. Much
+/// longer than a thread's interval between polls, and no longer than the cost of waking a sleeper.
 const STANDING: u64 = 50_000;
 
-/// Polls that found nothing, in a row, after which time does not count: it may stand still. They take about as long.
+/// Consecutive polls without result after which the time limit is ignored, since the clock may
+/// stand still. They take about as long.
 const FRUITLESS_POLLS: u32 = if IS_MODEL { 2 } else { 1 << 10 };
 
-/// Polls that found something after which one looks at another queue all the same.
+/// Polls with a result after which another queue is checked nevertheless.
 const BUSY_POLLS: u32 = if IS_MODEL { 2 } else { 32 };
 
 local! {
-    /// How often this thread has held back since it last reaped.
+    /// Times this thread has held back since it last reaped.
     static HELD_BACK: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -46,27 +50,27 @@ const NO_THREAD: usize = 0;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// What the polls of a volume know of the device's queues.
+/// State of the device's queues as seen by a volume's polls.
 pub(super) struct Reapers(Box<[CachePadded<Queue>]>);
 
 struct Queue {
-    /// The thread that was the last to begin to reap it, if it has not ended.
+    /// Last thread that started to reap the queue, unless it has finished.
     reaper: AtomicUsize,
-    /// When that was.
+    /// Time at which it started.
     reaped_at: PlainU64,
     watch: Watch,
 }
 
-/// Where the threads of a queue are in their round of the others. They write it without a locked operation: what is lost
-/// when two write at once is done by the next polls.
+/// Position of a queue's threads in their rotation over the other queues. Written without atomic
+/// read-modify-write: an update lost in a race is made up by later polls.
 struct Watch {
-    /// Other queues looked at in this round.
+    /// Other queues checked in this rotation.
     looks: PlainU32,
-    /// The earliest deadline that they gave, or [`NEVER`].
+    /// Their earliest deadline, or [`NEVER`].
     due: PlainU64,
-    /// Polls in a row that found nothing.
+    /// Consecutive polls without result.
     fruitless: PlainU32,
-    /// Polls that found something since the last look.
+    /// Polls with a result since the last check.
     busy: PlainU32,
 }
 
@@ -85,7 +89,7 @@ impl Reapers {
         Reapers((0..queues).map(|_| CachePadded::new(queue())).collect())
     }
 
-    /// The calling thread's queue: its commands go there, and its polls reap it.
+    /// Queue of the calling thread, to which it submits and which its polls reap.
     #[inline]
     pub(super) fn own(&self) -> usize {
         match self.0.len() {
@@ -94,12 +98,12 @@ impl Reapers {
         }
     }
 
-    /// Whether the calling thread is to reap `queue` now; if so, [`Reapers::end`] is owed.
+    /// True if the calling thread should reap `queue` now; it then has to call [`Reapers::end`].
     #[inline]
     fn begin(&self, now: Nanos, queue: usize) -> bool {
         let Queue { reaper, reaped_at, .. } = &*self.0[queue];
         let other = reaper.load(Ordering::Relaxed);
-        // From a completion function one may poll again.
+        // A completion function may poll recursively.
         if other != NO_THREAD && other != me() && hold_back() {
             return false;
         }
@@ -111,13 +115,13 @@ impl Reapers {
     #[inline]
     fn end(&self, queue: usize) {
         let reaper = &self.0[queue].reaper;
-        // A thread that began later still reaps.
+        // A thread that started later is still reaping.
         if reaper.load(Ordering::Relaxed) == me() {
             reaper.store(NO_THREAD, Ordering::Relaxed);
         }
     }
 
-    /// Whether a poll that found nothing, or something, in its own queue is to look at another one.
+    /// True if a poll of its own queue with this result should also check another queue.
     #[inline]
     fn is_to_look(&self, own: usize, progress: Progress) -> bool {
         let Watch { fruitless, busy, .. } = &self.0[own].watch;
@@ -138,7 +142,7 @@ impl Reapers {
 }
 
 impl Volume {
-    /// Reaps the calling thread's queue, and if need be one of the others.
+    /// Reaps the calling thread's queue, and if necessary one of the others.
     #[inline]
     pub(super) fn reap_queues(&self, now: Nanos, progress: &mut Progress, deadline: &mut Option<Nanos>) {
         let own = self.reapers.own();
@@ -158,8 +162,9 @@ impl Volume {
         due
     }
 
-    /// Looks at one queue of other threads, and reaps it if they do not. Returns when to look again: at once until the round
-    /// is over, then by the earliest deadline that any of them gave.
+    /// Checks one queue of other threads, and reaps it if they do not. Returns the time of the next
+    /// check: at once until the rotation is complete, then the earliest deadline of any of these
+    /// queues.
     fn look_elsewhere(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
         let others = self.terms.info.queues - 1;
         let Watch { looks, due, fruitless, .. } = &self.reapers.0[own].watch;
@@ -183,8 +188,9 @@ impl Volume {
         Some(Nanos(first)).filter(|_| first != NEVER)
     }
 
-    /// When to look at another queue with news that no poll has seen, or [`NEVER`]. All in one poll: those that came after a look
-    /// of the round, and before this thread armed, rang for no thread.
+    /// Time to check another queue with news that no poll has seen, or [`NEVER`]. Scans all queues
+    /// at once: news that arrived after their check in this rotation, before this thread armed,
+    /// woke no thread.
     fn next_standing(&self, own: usize) -> u64 {
         let has_news =
             |other: &usize| *other != own && !self.device.is_idle(*other) && self.device.has_news(*other);
@@ -254,7 +260,8 @@ mod tests {
         Volume::open(device, VolumeOptions::default()).unwrap()
     }
 
-    /// Runs `work` on a thread of this queue. A thread of another one lives until then, so that its number is not given again.
+    /// Runs `work` on a thread of this queue. Threads of other queues live until then, so that
+    /// their numbers are not reused.
     fn on_queue(volume: &Volume, queue: usize, work: &(dyn Fn() + Sync)) {
         let run = || match volume.reapers.own() == queue {
             true => work(),
@@ -263,7 +270,8 @@ mod tests {
         std::thread::scope(|s| s.spawn(run).join().unwrap());
     }
 
-    /// Submits three writes of one zone on a thread of the second queue, which ends. Returns how many have ended.
+    /// Submits three writes to one zone on a thread of the second queue, which then ends. Returns
+    /// the count of completed ones.
     fn leave_behind(volume: &Volume) -> Arc<AtomicUsize> {
         let done = Arc::new(AtomicUsize::new(0));
         on_queue(volume, 1, &|| {
@@ -337,7 +345,7 @@ mod tests {
         assert_eq!(done.load(Ordering::Relaxed), 0);
     }
 
-    /// The reaper is in a completion function that lasts until the other thread is done.
+    /// The reaper stays in a completion function until the other thread is done.
     #[test]
     fn reaper_is_held_up_another_thread_gets_its_completions() {
         let volume = polled();

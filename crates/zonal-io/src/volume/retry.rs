@@ -1,8 +1,9 @@
-//! Commands that the volume sends again because the device did not carry them out: reads, and the commands of recovery.
+//! Retries of commands that the device did not execute: reads, and the commands of recovery.
 //!
-//! A read, a report and a flush that was refused change nothing, so a second try costs only time. The first one follows at
-//! once: a device that was reset refuses one command and takes the next. Before each later retry the pause doubles, and a
-//! poll sends the command when the pause is over. After [`RETRIES_MAX`] retries the error counts.
+//! A refused read, report or flush has changed nothing, so a retry costs only time. The first retry
+//! follows at once, since a device after a reset refuses one command and accepts the next. The
+//! pause before each later retry doubles; a poll resubmits the command when it is over. After
+//! [`RETRIES_MAX`] retries the error is returned.
 
 use super::pending::PendingRequest;
 use super::turn::Stack;
@@ -11,22 +12,22 @@ use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use zonal_core::{DeviceError, Nanos, Op};
 
-/// Retries of one command. All pauses together are 102 ms.
+/// Maximum of retries per command. All pauses add up to 102 ms.
 pub(super) const RETRIES_MAX: u8 = 10;
 
-/// The pause before the second retry, in nanoseconds. It doubles before each later one.
+/// Pause before the second retry, in nanoseconds. Doubles before each later one.
 const PAUSE: u64 = 200_000;
 
-/// Commands that wait for their next retry.
+/// Commands waiting for their next retry.
 #[derive(Default)]
 pub(super) struct Retries {
-    /// The one thing that a poll reads while no command waits.
+    /// The only field that a poll reads while no command waits.
     len: AtomicUsize,
     waiting: Mutex<Vec<(Nanos, Context)>>,
 }
 
 impl Retries {
-    /// Takes the requests out whose command fits.
+    /// Removes the requests with matching commands.
     pub(super) fn cancel(&self, fits: impl Fn(&Context) -> bool) -> Vec<Box<PendingRequest>> {
         let taken: Vec<_> = self.waiting.lock().extract_if(.., |(_, context)| fits(context)).collect();
         self.len.fetch_sub(taken.len(), Ordering::Release);
@@ -38,7 +39,7 @@ impl Retries {
     }
 }
 
-/// Whether a command that changes nothing may succeed when it is sent again.
+/// True if a command without side effects may succeed when retried.
 pub(super) fn may_pass(error: DeviceError) -> bool {
     matches!(
         error,
@@ -46,8 +47,9 @@ pub(super) fn may_pass(error: DeviceError) -> bool {
     )
 }
 
-/// The same of a caller's request. The device may still fill the buffer of a read that timed out, and what a flush was to keep
-/// may be lost if the flush did not end well.
+/// Like [`may_pass`], for a caller's request. A read that timed out is not retried, since the
+/// device may still fill the buffer. A flush is retried only if it was refused, since otherwise
+/// data may be lost.
 pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
     match op {
         Op::Verify => may_pass(error),
@@ -57,12 +59,12 @@ pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
     }
 }
 
-/// Whether a command that changes nothing is sent again after this answer and `retries` retries.
+/// True if a command without side effects is retried after this result and `retries` retries.
 pub(super) fn is_retried(retries: u8, answer: &CommandResult) -> bool {
     retries < RETRIES_MAX && answer.as_ref().is_err_and(|error| may_pass(*error))
 }
 
-/// The pause before retry number `retry`, counted from 1.
+/// Pause before retry number `retry`, counted from 1.
 pub(super) fn pause(retry: u8) -> Nanos {
     match retry {
         ..=1 => Nanos(0),
@@ -71,7 +73,7 @@ pub(super) fn pause(retry: u8) -> Nanos {
 }
 
 impl Volume {
-    /// Sends a command again after `retries` retries, this one included: at once or after a pause.
+    /// Resubmits a command, at once or after a pause, as retry number `retries`.
     #[cold]
     pub(super) fn retry_later(&self, now: Nanos, context: Context, retries: u8, stack: &mut Stack) {
         let pause = pause(retries);
@@ -83,7 +85,7 @@ impl Volume {
         self.alarm.ring();
     }
 
-    /// Sends the commands again whose time has come.
+    /// Resubmits the commands that are due.
     #[inline]
     pub(super) fn retry_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         if self.delayed.len.load(Ordering::Acquire) == 0 {

@@ -1,14 +1,15 @@
-//! Commands that met a full queue of the device and wait for room, each queue's in the order in which they came.
+//! Commands refused by a full device queue, waiting for room in order, by queue.
 //!
-//! They are counted in flight by their plugs: what was decided stays decided. While a queue has some, new commands for it
-//! go after them. So a zone with a long queue of its own does not take every place that becomes free.
+//! Their plugs count them as in flight, so decisions made for them stay valid. While a queue has
+//! stalled commands, new commands for it line up behind them: otherwise a zone with a long queue of
+//! its own would take every free entry.
 
 use crate::device::Context;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use std::collections::VecDeque;
 
 pub(super) struct Stalled {
-    /// In all queues together: the one thing that the hot path reads.
+    /// Total over all queues; the only field that the hot path reads.
     len: AtomicUsize,
     queues: Box<[Mutex<VecDeque<Context>>]>,
 }
@@ -24,7 +25,7 @@ impl Stalled {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// How many wait for room in one queue.
+    /// Number of commands stalled on one queue.
     #[cold]
     pub(super) fn len_of(&self, queue: usize) -> usize {
         self.queues[queue].lock().len()
@@ -36,14 +37,14 @@ impl Stalled {
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Puts back what was taken and met a full queue again.
+    /// Puts a command back that was refused again.
     pub(super) fn push_front(&self, queue: usize, context: Context) {
         let mut commands = self.queues[queue].lock();
         commands.push_front(context);
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes those out that fit, in order.
+    /// Removes the matching commands, in order.
     pub(super) fn take_if(&self, queue: usize, fits: impl Fn(&Context) -> bool) -> VecDeque<Context> {
         let mut commands = self.queues[queue].lock();
         let (taken, left) = std::mem::take(&mut *commands).into_iter().partition(|context| fits(context));
