@@ -1,7 +1,7 @@
-//! What can happen to a zone, and what that does to its word.
+//! Events of a zone, and their effect on its word.
 //!
-//! Everything that a zone's plug hears of comes as a [`PlugEvent`]. It is applied under the lock of the zone's shard; what the
-//! zone does next is not decided here but asked of its queue afterwards (`turn`).
+//! Every change of a zone reaches its plug as a [`PlugEvent`], which is applied under the lock of
+//! the zone's shard. The next step of the zone is decided afterwards, by its queue (`turn`).
 
 use super::pending::PendingRequest;
 use super::recovery::Lost;
@@ -12,44 +12,44 @@ use crate::device::CommandResult;
 use zonal_core::plug::{Item, RequestKind, Word, WriteKind};
 use zonal_core::{DeviceError, RequestError, ZoneIndex};
 
-/// What happened to a zone.
+/// Event of a zone.
 pub(super) enum PlugEvent {
     /// A write succeeded.
     Completed,
-    /// A write succeeded, but what was to follow it may not.
+    /// A write of a chain succeeded, but the writes behind it cannot be issued.
     Broken(Box<PendingRequest>),
-    /// A command failed: the pointer is not known.
+    /// A command failed, so the write pointer is unknown.
     Failed(Lost),
-    /// A write failed in a way that its next stage mends, as soon as the pointer is known.
+    /// A write failed, but can be repeated in its next stage once the write pointer is known.
     Retry(Box<PendingRequest>),
     /// A command of this many sectors met a full queue and was withdrawn.
     Withdrawn(u32),
-    /// The device said where the zone stands.
+    /// The device reported the zone, or failed to.
     Resynced(CommandResult),
-    /// A reset or finish ended; where the zone stands if it succeeded.
+    /// A reset or finish ended; the new write pointer if it succeeded.
     Managed(Option<u32>),
     /// The zone's offline command succeeded.
     TakenOffline,
-    /// A reset or finish failed and may have been executed, or, if it timed out, may still be.
+    /// A reset or finish failed. It may have been executed, or, if it timed out, may still be.
     ManagedInDoubt(DeviceError),
-    /// The device has settled what timed out, or cannot.
+    /// The device has settled the timed-out commands, or cannot.
     Settled(Result<(), DeviceError>),
-    /// A covered write was read back: whether it is lost, and what of it is to be sent again.
+    /// A covered write was read back. `lost` if it is lost; `rest` is the part to resubmit.
     ReadBack { lost: bool, rest: Option<Item<Box<PendingRequest>>> },
-    /// The zone waits for a slot that it will not get.
+    /// The zone waits for a slot but is denied one.
     NoSlot(RequestError),
-    /// A write without a slot may try again.
+    /// A write without a slot may try again. `counts` as for `try_again_for_slot`.
     TryAgain { counts: bool },
-    /// Nothing.
+    /// Try to continue.
     Kick,
-    /// The zone has got the token.
+    /// The zone has received the token.
     Turn,
     /// A write of a window has reached the device.
     Arrived,
 }
 
 impl PlugEvent {
-    /// Whether a write has ended with it: in mode `qd1` the token comes along.
+    /// True if the event ends a write, so in mode `qd1` it returns the token.
     pub(super) fn brings_token(&self) -> bool {
         match self {
             PlugEvent::Resynced(_)
@@ -71,7 +71,8 @@ impl PlugEvent {
         }
     }
 
-    /// Whether it may decide what becomes of writes that have failed: those that wait in front of the volume have to learn of it.
+    /// True if the event may decide the fate of failed writes, of which the writes in front of the
+    /// volume have to be informed.
     pub(super) fn decides(&self) -> bool {
         matches!(
             self,
@@ -84,7 +85,8 @@ impl PlugEvent {
 }
 
 impl Volume {
-    /// Brings an event to the zone's word. With the result waiting, the word is the shard holder's.
+    /// Applies an event to the zone's word. If the zone waits afterwards, only the holder of the
+    /// shard's lock may change the word.
     pub(super) fn apply(
         &self,
         zone: ZoneIndex,
@@ -97,13 +99,15 @@ impl Volume {
             PlugEvent::Completed => self.plugs.change(zone, Word::completed),
             PlugEvent::Arrived => self.arrived(zone),
             PlugEvent::Broken(behind) => {
-                // A thread that found the queue empty while the chain ran may have let the zone stop waiting. No write
-                // may come between the end of this write and the return of those that were to follow it.
+                // A thread that found the queue empty during the chain may have cleared the wait
+                // state. No write may be admitted between the end of this write and the return of
+                // those behind it.
                 let word = self.plugs.change(zone, |w| w.completed().waiting());
                 self.unchain(zone, word, behind, shard, turn)
             }
             PlugEvent::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
-            // A zone that was to be opened by it was not: what it holds has to be asked for.
+            // The command would have opened the zone but did not, so the zone's slots have to be
+            // reread.
             PlugEvent::Withdrawn(sectors) if self.slots.are_counted() => {
                 self.plugs.change(zone, |w| w.unissued(sectors).recovering())
             }

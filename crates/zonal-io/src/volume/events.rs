@@ -1,19 +1,23 @@
-//! Events: what a volume's callers hear of changes that no command of theirs made.
+//! Events: changes of the device that were not caused by a caller's command.
 //!
-//! A device tells its volume of them ([`Device::take_changes`](crate::device::Device::take_changes)), or the volume learns of them
-//! from a report, or from an answer that the device is gone. Either way each change is told to each [`Events`] once.
+//! They are reported by the device ([`Device::take_changes`](crate::device::Device::take_changes)),
+//! found in a zone report, or inferred from an error that the device is gone. Each change is
+//! reported once to each [`Events`].
 //!
 //! # Zones
-//! What a zone has become is taken from a report alone. The report waits until nothing of the zone is in flight, as that of
-//! recovery does, and with it the zone's plug learns the same: writes that wait end with what the zone is, and a restored
-//! zone continues at its pointer. Reports of one zone follow each other, so events of a zone come in their order. A notice of
-//! the device, or a caller's own report that shows something else than was told, only asks for one.
+//! The new condition of a zone is only taken from a report that is made, as in recovery, while
+//! nothing of the zone is in flight. The zone's plug adopts the same report: waiting writes end
+//! with an error that names the condition, and a restored zone continues at its write pointer.
+//! Reports of one zone follow each other, so the events of a zone are in order. A notice from the
+//! device, or a caller's report that differs from the last known state, only triggers such a
+//! report.
 //!
-//! # What is kept
-//! The zones that were told to be read-only or offline; the others are neither. A zone that changed several times before the
-//! volume looked may be what it was, and is told all the same: an offline zone has lost its data.
+//! # State
+//! The zones last reported as read-only or offline; all others are neither. A zone that changed
+//! several times before the volume looked may be back in its old condition. It is reported
+//! nevertheless, since an offline zone has lost its data.
 //!
-//! An [`Events`] that is not read keeps one event a zone at most, the last.
+//! An [`Events`] that is not read keeps at most one event per zone, the last.
 
 use super::channel::TURN_MAX;
 use super::{Progress, Volume};
@@ -25,7 +29,7 @@ use std::ops::Range;
 use std::sync::Weak;
 use zonal_core::{DeviceError, Nanos, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
-/// Something that has happened to the device without a command of the volume's callers.
+/// Change of the device without a command of the volume's callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeviceEvent {
@@ -33,28 +37,30 @@ pub enum DeviceEvent {
     Zone {
         /// The zone.
         zone: ZoneIndex,
-        /// What it is now: of a restored zone neither [`ZoneCondition::ReadOnly`] nor [`ZoneCondition::Offline`].
+        /// New condition; for a restored zone, neither [`ZoneCondition::ReadOnly`] nor
+        /// [`ZoneCondition::Offline`].
         condition: ZoneCondition,
     },
-    /// The limits on open and active zones are others than the device's description says.
+    /// The limits of open and active zones differ from the device's description.
     Limits,
-    /// The device's size is another than its description says.
+    /// The size of the device differs from its description.
     Size,
     /// The device is gone: every command fails with [`DeviceError::Gone`].
     Gone,
 }
 
-/// The events of a volume from its making on, for one reader. Others have their own, and all hear the same.
+/// Events of a volume since the reader was created. Every reader receives all of them.
 ///
-/// A thread that waits for events arms its [`News`](crate::news::News), polls the volume, asks [`Events::next`], and sleeps if
-/// there was none; or it sleeps in [`Volume::wait_unless`] with [`Events::is_there`].
+/// A thread that waits for events arms its [`News`](crate::news::News), polls the volume, calls
+/// [`Events::next`], and sleeps if there was none. Alternatively it sleeps in
+/// [`Volume::wait_unless`] with [`Events::is_there`].
 pub struct Events(Arc<Reader>);
 
 struct Reader {
     zones: Range<u32>,
-    /// The volume's number of the zone that the reader knows as 0.
+    /// Volume's index of the reader's zone 0.
     first: u32,
-    /// What a reader without news reads.
+    /// True if events may be unread; checked without the lock.
     is_there: AtomicBool,
     unread: Mutex<Unread>,
 }
@@ -93,7 +99,7 @@ impl Unread {
 }
 
 impl Events {
-    /// The next event, if there is one: what concerns the whole device first, then zones in their order.
+    /// Returns the next event, if any: first those of the whole device, then zones in order.
     pub fn next(&self) -> Option<DeviceEvent> {
         if !self.is_there() {
             return None;
@@ -106,38 +112,39 @@ impl Events {
         event
     }
 
-    /// Whether [`Events::next`] may have one, from one look without a lock.
+    /// True if [`Events::next`] may return an event. Takes no lock.
     #[inline]
     pub fn is_there(&self) -> bool {
         self.0.is_there.load(Ordering::Acquire)
     }
 }
 
-/// What a volume knows of its device's changes. See the module.
+/// State of the changes of a volume's device. See the module documentation.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Zones wait to be asked for: the one thing that polls read while none do.
+    /// True if reports are to be requested; polls read nothing else while it is false.
     has_to_ask: AtomicBool,
     state: Mutex<EventsState>,
 }
 
 #[derive(Default)]
 struct EventsState {
-    /// Zones that were told, or found at the opening, to be read-only or offline.
+    /// Zones last reported, or found when the volume was opened, as read-only or offline.
     told: HashMap<ZoneIndex, ZoneCondition>,
-    /// Zones that have changed several times since they were told of: their next report is told whatever it says.
+    /// Zones that changed several times since their last event: the next report is an event in any
+    /// case.
     owed: HashSet<ZoneIndex>,
-    /// Zones of which a report is wanted.
+    /// Zones to request a report of.
     to_ask: BTreeSet<ZoneIndex>,
-    /// The device has answered that it is gone, and no report has come from it since.
+    /// The device has answered that it is gone, and has made no report since.
     is_gone: bool,
-    /// That was told before the device's own notice, which may still come.
+    /// That event preceded the device's own notice, which may still follow.
     is_ahead_of_notice: bool,
     readers: Vec<Weak<Reader>>,
 }
 
 impl EventsState {
-    /// Tells every reader; whether it concerns any of them.
+    /// Sends an event to the readers; returns true if it concerns any of them.
     fn tell(&mut self, event: DeviceEvent) -> bool {
         let mut is_heard = false;
         self.readers.retain(|reader| {
@@ -157,7 +164,7 @@ impl EventsState {
         is_heard
     }
 
-    /// A report of `zone`, of which nothing was in flight.
+    /// Applies a report of `zone` made while nothing was in flight.
     fn described(&mut self, zone: ZoneIndex, condition: ZoneCondition) -> bool {
         (self.is_gone, self.is_ahead_of_notice) = (false, false);
         let before = self.told.get(&zone).copied();
@@ -203,38 +210,38 @@ impl EventsState {
     }
 }
 
-/// The condition, if a medium falls to it.
+/// Returns the condition if it is one to which a failing medium falls.
 fn worn(condition: ZoneCondition) -> Option<ZoneCondition> {
     matches!(condition, ZoneCondition::ReadOnly | ZoneCondition::Offline).then_some(condition)
 }
 
 impl Watch {
-    /// What the volume's opening has found.
+    /// Records a zone as found when the volume was opened.
     pub(super) fn opened_with(&self, zone: &ZoneDescriptor) {
         if let Some(condition) = worn(zone.condition) {
             self.state.lock().told.insert(zone.zone, condition);
         }
     }
 
-    /// Whether a poll has zones to ask for.
+    /// True if a poll has zones to request reports of.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.has_to_ask.load(Ordering::Acquire)
     }
 
-    /// A command of a caller has taken `zone` offline: that is no event.
+    /// Records that a caller's command took `zone` offline, which is not an event.
     pub(super) fn taken_offline(&self, zone: ZoneIndex) {
         self.state.lock().told.insert(zone, ZoneCondition::Offline);
     }
 }
 
 impl Volume {
-    /// The device's events from now on. Each reader hears each of them.
+    /// Subscribes to the device's events from now on. Each reader receives all of them.
     pub fn events(&self) -> Events {
         self.events_of(0..self.terms.info.geometry.zones(), 0)
     }
 
-    /// As [`Volume::events`]; of the zones, those in `zones`, counted from `first`.
+    /// Like [`Volume::events`], for the zones in `zones`, numbered from `first`.
     pub(super) fn events_of(&self, zones: Range<u32>, first: u32) -> Events {
         let reader =
             Arc::new(Reader { zones, first, is_there: AtomicBool::new(false), unread: Mutex::default() });
@@ -242,7 +249,7 @@ impl Volume {
         Events(reader)
     }
 
-    /// Takes the device's changes, and asks for the zones among them.
+    /// Collects the device's changes and requests reports of the zones among them.
     #[inline]
     pub(super) fn look_at_changes(&self, now: Nanos) -> Progress {
         if !self.device.has_changes() && !self.watch.has_work() {
@@ -272,8 +279,8 @@ impl Volume {
         Progress::Some
     }
 
-    /// Recovery, or a notice, has asked for `zone`, and this is the answer. Before the zone continues by it, so that the next
-    /// answer comes later.
+    /// Applies the result of a report requested by recovery or a notice. Called before the zone
+    /// resumes, so that reports stay in order.
     pub(super) fn zone_described(&self, zone: ZoneIndex, answer: &CommandResult) {
         let mut state = self.watch.state.lock();
         let is_heard = match answer {
@@ -290,7 +297,7 @@ impl Volume {
         }
     }
 
-    /// A caller's report: zones that it shows other than they were told are asked for.
+    /// Requests reports of zones that differ, in a caller's report, from their last known state.
     pub(super) fn compare_report(&self, zones: &[ZoneDescriptor]) {
         let mut state = self.watch.state.lock();
         let differs = |z: &&ZoneDescriptor| worn(z.condition) != state.told.get(&z.zone).copied();
@@ -304,7 +311,7 @@ impl Volume {
         self.alarm.ring();
     }
 
-    /// The device has answered a command that it is gone.
+    /// Handles an error that the device is gone.
     #[cold]
     pub(super) fn found_gone(&self) {
         let is_heard = self.watch.state.lock().gone_by_answer();

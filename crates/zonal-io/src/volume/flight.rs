@@ -1,8 +1,8 @@
-//! Flight records of lost writes: the calls of the zone's plug, in a file that can be replayed.
+//! Flight records of lost writes: the calls of a zone's plug, in a file that can be replayed.
 //!
-//! Off by default. When the write pointer of a zone becomes unknown, its queue starts a record. If a write of the zone is lost
-//! for good, the record is kept here and written by the next poll, never under a lock that others wait for. Writing the
-//! small file blocks that poll.
+//! Off by default. When the write pointer of a zone becomes unknown, its queue starts a record. If
+//! a write of the zone is lost permanently, the record is kept here and written by the next poll,
+//! never under a lock that others wait for. Writing the small file blocks that poll.
 
 use super::{Volume, WriteMode};
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use zonal_core::ZoneIndex;
 use zonal_core::plug::{Queue, Rules};
 
-/// Limit of files for a program: a drive that fails everywhere must not fill a disk with them.
+/// Maximum of files per program, so that a drive that fails everywhere does not fill a disk.
 pub const FLIGHT_RECORDS_MAX: u32 = 100;
 
-/// Where records go.
+/// Destination of flight records.
 struct RecordDirectory {
     directory: PathBuf,
     files_max: u32,
@@ -25,33 +25,33 @@ struct RecordDirectory {
 #[derive(Default)]
 pub(super) struct Recorder {
     place: Option<RecordDirectory>,
-    /// Kept, and not yet written.
+    /// Records not yet written.
     losses: Mutex<Vec<(ZoneIndex, String)>>,
     has_losses: AtomicBool,
     files: Mutex<Files>,
 }
 
-/// The files so far.
+/// Files written so far.
 #[derive(Default)]
 struct Files {
     /// Number in the next file's name.
     next: u32,
     written: u32,
     failed: u32,
-    /// Of the first that failed.
+    /// Error of the first failure.
     error: Option<io::Error>,
     /// Records beyond the limit.
     left_out: u32,
 }
 
 impl Files {
-    /// Writes a record into a file of its own: an earlier run's records stay, and so do those of another volume.
+    /// Writes a record to a new file, without touching those of earlier runs or other volumes.
     fn write(&mut self, directory: &Path, zone: ZoneIndex, record: &str) -> io::Result<()> {
         loop {
             let path = directory.join(format!("{:04}-zone-{zone}.flight", self.next));
             self.next += 1;
             match File::create_new(&path) {
-                // Part of a record explains nothing.
+                // A partial record is useless.
                 Ok(mut file) => {
                     return file.write_all(record.as_bytes()).inspect_err(|_| {
                         let _ = fs::remove_file(&path);
@@ -69,7 +69,7 @@ impl Recorder {
         self.place.is_some()
     }
 
-    /// A write of the zone is lost for good: keeps what its queue has recorded.
+    /// Keeps the record of a zone's queue after a write is lost permanently.
     pub(super) fn keep<T>(&self, queue: &Queue<T>, rules: &Rules) {
         if let Some(record) = self.place.as_ref().and_then(|_| queue.flight(rules)) {
             self.losses.lock().push((rules.zone, record));
@@ -77,7 +77,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what is kept.
+    /// Writes the kept records.
     #[inline]
     pub(super) fn write(&self) {
         if self.has_losses.load(Ordering::Acquire) {
@@ -108,9 +108,10 @@ impl Recorder {
 }
 
 impl Volume {
-    /// Writes a flight record into `directory` for every zone that loses a write for good, up to `files_max` files. To be
-    /// asked for before the volume is shared. [`zonal_core::plug::flight::replay`] plays one. Nothing is recorded in mode
-    /// `direct`, which has no plugs.
+    /// Writes a flight record into `directory` for every zone that loses a write permanently, up to
+    /// `files_max` files. To be called before the volume is shared.
+    /// [`zonal_core::plug::flight::replay`] replays a record. Mode `direct` has no plugs and
+    /// records nothing.
     pub fn recording(mut self, directory: PathBuf, files_max: u32) -> Volume {
         self.recorder.place = Some(RecordDirectory { directory, files_max });
         self
@@ -122,13 +123,14 @@ impl Volume {
         (files.written, files.failed)
     }
 
-    /// One line about the flight records that were asked for: where they are, and which are missing and why.
+    /// One line about the flight records, if they are enabled: their directory, and the number and
+    /// reason of missing ones.
     pub fn flight_note(&self) -> Option<String> {
         let RecordDirectory { directory, files_max } = self.recorder.place.as_ref()?;
         if self.mode().0 == WriteMode::Direct {
             return Some("no flight records: mode direct has no write plugs".to_owned());
         }
-        // The loss that ended a run may have had no poll after it.
+        // The last loss of a run may not have been followed by a poll.
         self.recorder.write();
         let Files { written, failed, error, left_out, .. } = &*self.recorder.files.lock();
         let mut note = format!("flight records: {written} in {}", shown_word(directory.as_os_str()));

@@ -1,10 +1,11 @@
-//! What concerns every sequential zone at once: a reset of all zones, a switch of the write mode.
+//! Operations on all sequential zones: reset of all zones, and switch of the write mode.
 //!
-//! Each zone is held until nothing of it is in flight; what arrives meanwhile queues. Once all are quiet, a reset goes to
-//! the device as one command, a switch takes effect at once, and the zones are released. A reset aborts what waits, a
-//! switch leaves it where it is, to be issued in the new mode.
+//! Each zone is held until nothing of it is in flight; requests that arrive meanwhile are queued.
+//! Once all zones are quiet, a reset is issued as one command, or a switch takes effect, and the
+//! zones are released. A reset aborts waiting writes; a switch leaves them queued for the new mode.
 //!
-//! One at a time; switches that come meanwhile wait for it, and a reset of all zones becomes one reset a zone.
+//! One operation at a time: a switch waits for the current one, while a reset of all zones falls
+//! back to one reset per zone.
 
 use super::Volume;
 use super::mode::{SwitchError, WriteMode};
@@ -16,33 +17,35 @@ use std::collections::VecDeque;
 use zonal_core::plug::{Next, Word, ZoneClass};
 use zonal_core::{Nanos, ZoneIndex};
 
-/// What the zones are made quiet for.
+/// Operation for which the zones are made quiet.
 pub(super) enum Purpose {
     Reset(Box<PendingRequest>),
     Switch(WriteMode),
 }
 
-/// Who has the zones to itself, or is about to. Its own lock is taken with no other, and not under a shard's.
+/// State of the operation on all zones. Its lock is taken neither together with another nor under a
+/// shard's.
 #[derive(Default)]
 pub(super) struct Quiesce {
     state: Mutex<QuiesceState>,
-    /// A switch waits and nothing is under way: what a poll reads.
+    /// True if a switch waits and no operation is in progress; polled without the lock.
     is_due: AtomicBool,
 }
 
-/// The one under way, and the switches that wait for it.
+/// Operation in progress, and the switches waiting for it.
 #[derive(Default)]
 struct QuiesceState {
     /// Taken when every zone is quiet.
     purpose: Option<Purpose>,
     under_way: bool,
-    /// Zones that are not quiet yet, and one for the walk over them.
+    /// Number of zones that are not quiet, plus 1 for the walk over the zones.
     zones_left: u32,
     behind: VecDeque<WriteMode>,
 }
 
 impl Quiesce {
-    /// Begins with the walk over the zones, unless something is under way: a switch waits for that, anything else is given back.
+    /// Starts the walk over the zones. If an operation is in progress, a switch is queued, and any
+    /// other purpose is returned.
     fn begin(&self, purpose: Purpose) -> Result<(), Option<Purpose>> {
         let mut state = self.state.lock();
         match purpose {
@@ -60,12 +63,12 @@ impl Quiesce {
         }
     }
 
-    /// One zone more to wait for.
+    /// Adds a zone to wait for.
     fn holds_zone(&self) {
         self.state.lock().zones_left += 1;
     }
 
-    /// One zone fewer to wait for, or the walk has ended. With the last, what it was for.
+    /// Ends the wait for a zone, or the walk. Returns the purpose after the last one.
     fn zone_is_quiet(&self) -> Option<Purpose> {
         let mut state = self.state.lock();
         state.zones_left -= 1;
@@ -75,27 +78,27 @@ impl Quiesce {
         }
     }
 
-    /// The zones are released.
+    /// Ends the operation after the zones were released.
     fn end(&self) {
         let mut state = self.state.lock();
         state.under_way = false;
         self.is_due.store(!state.behind.is_empty(), Ordering::Release);
     }
 
-    /// A switch that the next poll begins.
+    /// Queues a switch to be started by the next poll.
     fn ask(&self, mode: WriteMode) {
         self.state.lock().behind.push_back(mode);
         self.is_due.store(true, Ordering::Release);
     }
 
-    /// Whether a poll has to begin something.
+    /// True if a poll has to start an operation.
     pub(super) fn is_due(&self) -> bool {
         self.is_due.load(Ordering::Acquire)
     }
 
-    /// The first switch that waits, if nothing is under way.
+    /// Takes the first queued switch if no operation is in progress.
     fn next(&self) -> Option<WriteMode> {
-        // Read first: an exchange at every poll would cost a locked operation.
+        // Plain load first: a swap in every poll would be an expensive atomic operation.
         if !self.is_due.load(Ordering::Relaxed) || !self.is_due.swap(false, Ordering::AcqRel) {
             return None;
         }
@@ -105,8 +108,8 @@ impl Quiesce {
 }
 
 impl Volume {
-    /// Begins a reset of all zones. While the zones are made quiet for something else, each is reset by a command of its own: it goes
-    /// before the writes that come after it, which a reset that waited in line would erase.
+    /// Starts a reset of all zones. If another operation is in progress, each zone is reset by its
+    /// own command, ahead of the writes submitted later, which a queued reset would erase.
     pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<PendingRequest>) -> Fate {
         pending.nowait = false;
         match self.quiesce(now, Purpose::Reset(pending)) {
@@ -115,23 +118,25 @@ impl Volume {
         }
     }
 
-    /// Switches the write mode while running: issues nothing more in the old one, waits for what is in flight, and continues
-    /// in the new one. What waits and what arrives meanwhile keeps its order. Returns at once; [`Volume::mode`] tells when
-    /// it has taken effect, which takes polls.
+    /// Switches the write mode of an open volume: no more commands are issued in the old mode,
+    /// those in flight complete, and the new mode takes over. Requests that wait or arrive
+    /// meanwhile keep their order. Returns at once; the switch requires polls, and [`Volume::mode`]
+    /// shows the mode in force.
     ///
     /// # Errors
-    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct` or `zone-lock`: the volume does not know what
-    /// is in flight, or has a scheduler in front of it.
+    /// [`SwitchError`] if the device does not support the mode, or one of the two modes is `direct`
+    /// or `zone-lock`: the former does not count commands in flight, the latter has a scheduler in
+    /// front of the volume.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         self.may_switch(mode, false)?;
         self.switch_mode_anyway(now, mode)
     }
 
-    /// As [`Volume::switch_mode`], but to mode `pipelined` also where the device does not promise order: what it reorders is
-    /// sent again, which is slow and not wrong.
+    /// Like [`Volume::switch_mode`], but permits mode `pipelined` even if the device does not
+    /// promise to preserve order. Reordered writes are resubmitted, which is slow but correct.
     ///
     /// # Errors
-    /// As [`Volume::switch_mode`], but for [`SwitchError::NoOrder`].
+    /// As for [`Volume::switch_mode`], except [`SwitchError::NoOrder`].
     pub fn switch_mode_anyway(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         self.may_switch(mode, true)?;
         super::begin_call();
@@ -140,11 +145,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Asks for a switch of the write mode, which the next poll begins: for a thread that does not know the volume's time.
-    /// With `force` as [`Volume::switch_mode_anyway`].
+    /// Requests a switch of the write mode, to be started by the next poll. For threads without the
+    /// volume's clock. `force` as in [`Volume::switch_mode_anyway`].
     ///
     /// # Errors
-    /// As [`Volume::switch_mode`].
+    /// As for [`Volume::switch_mode`].
     pub fn request_mode(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
         self.may_switch(mode, force)?;
         self.quiesce.ask(mode);
@@ -152,7 +157,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins a switch that was requested, if the volume has nothing to do: then it issues no command, and needs no time.
+    /// Starts a requested switch if the volume is idle: it then issues no command and needs no
+    /// clock.
     pub(crate) fn begin_request_if_idle(&self) {
         let is_idle = |zone| {
             let word = self.plugs.load(zone);
@@ -177,7 +183,8 @@ impl Volume {
         }
     }
 
-    /// Gives a reset back that finds something under way. A switch waits for that.
+    /// Starts an operation. Returns a reset if another operation is in progress; a switch is
+    /// queued.
     fn quiesce(&self, now: Nanos, purpose: Purpose) -> Option<Purpose> {
         let aborts = matches!(purpose, Purpose::Reset(_));
         if let Err(given_back) = self.quiesce.begin(purpose) {
@@ -186,7 +193,8 @@ impl Volume {
         let front = self.front.as_ref().filter(|_| aborts);
         let scheduled = front.map(|front| front.take(self.plugs.sequential_range())).unwrap_or_default();
         let aborted = self.hold_zones(aborts);
-        // All zones are held before a caller hears of what a reset aborts: what it writes then comes after the reset.
+        // All zones are held before a caller learns of an abort, so its next writes follow the
+        // reset.
         for pending in scheduled {
             self.abort(self.terms.info.geometry.zone_of(pending.sector), vec![pending]);
         }
@@ -194,16 +202,18 @@ impl Volume {
         None
     }
 
-    /// Holds every zone; what waited there, if that is to be aborted.
+    /// Holds every zone. Returns the aborted writes if waiting writes are to be aborted.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn hold_zones(&self, aborts: bool) -> Vec<(ZoneIndex, Vec<Box<PendingRequest>>)> {
         let mut all = Vec::new();
         for zone in self.plugs.sequential_zones() {
             let mut aborted = Vec::new();
-            // Before the zone can be quiet, and not under the shard's lock, whose holders do not wait for mutexes.
+            // Before the zone can become quiet, and without the shard's lock, whose holders never
+            // wait for a mutex.
             self.quiesce.holds_zone();
             let mut shard = self.plugs.shard(zone).lock();
-            // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
+            // Including read-only and offline zones, which may change their state before the
+            // release.
             let word = self.plugs.update(zone, Word::recalling);
             let queue = shard.queue(zone);
             if aborts {
@@ -220,12 +230,12 @@ impl Volume {
         all
     }
 
-    /// Ends what is aborted, and sees which of the zones that are held are quiet.
+    /// Ends the aborted writes and checks which zones are already quiet.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn begin_quiet(&self, now: Nanos, aborted: Vec<(ZoneIndex, Vec<Box<PendingRequest>>)>) {
         aborted.into_iter().for_each(|(zone, aborted)| self.abort(zone, aborted));
         self.plugs.sequential_zones().for_each(|zone| self.kick(now, zone));
-        // The walk's own share: what it was for continues here if every zone was quiet at once.
+        // End of the walk: the operation continues here if all zones are already quiet.
         let mut slot = self.zone_is_quiet();
         if slot.is_some()
             && let Some(mut result) = self.issue(now, &mut slot)
@@ -234,7 +244,8 @@ impl Volume {
         }
     }
 
-    /// One zone fewer to wait for. Once it was the last, a switch takes effect, and a reset's command is returned.
+    /// Ends the wait for one zone. After the last, a switch takes effect, or the command of a reset
+    /// is returned.
     pub(super) fn zone_is_quiet(&self) -> Option<Context> {
         match self.quiesce.zone_is_quiet()? {
             Purpose::Reset(pending) => Some(Context(ContextKind::One(pending))),
@@ -245,7 +256,7 @@ impl Volume {
         }
     }
 
-    /// A switch takes effect, all zones being held.
+    /// Performs a switch while all zones are held.
     fn change_mode(&self, mode: WriteMode) {
         self.terms.settings.adopt_window();
         self.terms.policy.switch(mode);
@@ -253,7 +264,7 @@ impl Volume {
         self.release_zones(|_| Release::AsItWas);
     }
 
-    /// Ends a reset of all zones.
+    /// Completes a reset of all zones.
     pub(super) fn finish_reset_all(&self, result: &CommandResult) {
         if self.mode().0 == WriteMode::Direct {
             return;
@@ -264,13 +275,13 @@ impl Volume {
         self.release_zones(|word| match result {
             Ok(_) if word.class() == ZoneClass::Sequential => Release::Reset,
             Ok(_) => Release::AsItWas,
-            // A reset that failed may have reset some zones.
+            // A failed reset may have reset some zones.
             Err(e) if e.may_come_late() => Release::Unsettled,
             Err(_) => Release::Unknown,
         });
     }
 
-    /// Releases every zone. Those with waiters continue from the ready list.
+    /// Releases every zone. Zones with waiters continue from the ready list.
     fn release_zones(&self, how: impl Fn(Word) -> Release) {
         let epoch = self.terms.policy.epoch();
         let has_budget = self.slots.are_counted();
@@ -289,7 +300,7 @@ impl Volume {
             if queue.is_empty() && !word.recovers() && !queue.is_in_repair() && !word.has_parked() {
                 let (word, next) = queue.next(word, &self.terms.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
-                // What waited for a slot may have been cancelled while the zone was held.
+                // A request that waited for a slot may have been cancelled meanwhile.
                 if !word.has_slot() {
                     self.slots.cancel(zone);
                 }
@@ -304,7 +315,7 @@ impl Volume {
         self.alarm.ring();
     }
 
-    /// Begins the first switch that waits, if nothing is under way.
+    /// Starts the first queued switch if no operation is in progress.
     pub(super) fn next_quiesce(&self, now: Nanos) {
         if let Some(mode) = self.quiesce.next() {
             self.quiesce(now, Purpose::Switch(mode));
@@ -312,12 +323,12 @@ impl Volume {
     }
 }
 
-/// How a zone continues.
+/// State in which a zone is released.
 enum Release {
     AsItWas,
     Reset,
     Unknown,
-    /// The reset timed out and may come late.
+    /// The reset timed out and may still take effect.
     Unsettled,
 }
 

@@ -1,15 +1,18 @@
-//! Zones whose recovery waits for something that only polls can see: that the device settles what timed out, or that a slot is free.
+//! Zones in a recovery that only polls can continue: the device has to settle timed-out commands,
+//! or a slot has to become free.
 //!
 //! # Conventional zones
-//! They have no plug, so a write or discard that timed out waits here until the device has settled its zone, and then ends as aborted. Its
-//! caller may write to the same place as soon as it has ended, and a late write would overwrite that. If the device cannot settle the
-//! zone, the write ends as timed out, and nothing more is changed in the zone.
+//! They have no plug. A write or discard that timed out waits here until the device has settled its
+//! zone, and then ends as aborted: once it has ended, its caller may write to the same place, and a
+//! late write would overwrite that. If the device cannot settle the zone, the request ends as timed
+//! out, and the zone accepts no more changes.
 //!
 //! # Zones without a slot
-//! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
-//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of those without a slot. It is
-//! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
-//! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
+//! Without a budget, or if the device counts differently, a device that has no open or active zone
+//! left refuses the first write of another. The write returns to the head of its queue, and its
+//! zone is listed here. It is retried when a partly written zone becomes full or empty, when a zone
+//! is closed, and when nothing is in flight that could lead to that. In the last case the retry
+//! counts as a round, so that a hopeless wait ends with an error.
 
 use super::earliest;
 use super::pending::PendingRequest;
@@ -18,44 +21,44 @@ use crate::device::{Device, Settled};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct RecoveringZones {
-    /// How many there are: the one thing that polls read when there are none.
+    /// Number of entries in the lists; the only field that polls read while it is 0.
     len: AtomicUsize,
-    /// With commands that timed out and are not settled.
+    /// Zones with timed-out commands that are not settled.
     unsettled: Mutex<Vec<ZoneIndex>>,
-    /// Writes to conventional zones that timed out and are not settled.
+    /// Timed-out writes to conventional zones that are not settled.
     timed_out: Mutex<Vec<(ZoneIndex, Box<PendingRequest>)>>,
-    /// Conventional zones that the device cannot settle, and its errors.
+    /// Conventional zones that the device cannot settle, with its errors.
     left_alone: Mutex<Vec<(ZoneIndex, DeviceError)>>,
-    /// There are such zones: the one thing that writes read when there are none.
+    /// True if there are any; writes read nothing else while it is false.
     has_left_alone: AtomicBool,
-    /// Without a slot.
+    /// Zones without a slot.
     without_slot: Mutex<Vec<ZoneWithoutSlot>>,
     /// A zone was closed, so a slot may be free.
     closed: AtomicBool,
-    /// A zone has come that no poll has looked at.
+    /// A zone was added since the last poll.
     fresh: AtomicBool,
 }
 
 struct ZoneWithoutSlot {
     zone: ZoneIndex,
-    /// Zones that may hold the slots; `None` before the first look.
+    /// Zones that may hold the slots; `None` before the first check.
     holders: Option<Vec<ZoneIndex>>,
 }
 
-/// Holders that a zone without a slot looks at. Beyond that a device has in practice no limit.
+/// Maximum of holders checked for a zone without a slot. A device with more has no limit in
+/// practice.
 const HOLDERS_MAX: usize = 4096;
 
-/// What the holders of slots are doing.
+/// Activity of the holders of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holders {
-    /// One has given its slot back.
+    /// One has released its slot.
     Freed,
-    /// One has something under way.
+    /// One has writes in flight or about to be issued.
     Busy,
-    /// Nothing of them will change on its own.
+    /// None will change by itself.
     Idle,
 }
 
@@ -71,13 +74,14 @@ impl RecoveringZones {
         taken
     }
 
-    /// `zone` waits until its timed-out commands are settled.
+    /// Adds `zone`, which waits for its timed-out commands to be settled.
     pub(super) fn settle(&self, zone: ZoneIndex) {
         self.add(&self.unsettled, zone);
         self.fresh.store(true, Ordering::Release);
     }
 
-    /// `pending` timed out in `zone`, a conventional one. Returns it with its error if the device has an answer already.
+    /// Adds `pending`, which timed out in conventional zone `zone`. Returns it with its error if
+    /// the device can answer at once.
     pub(super) fn settle_write(
         &self,
         device: &dyn Device,
@@ -95,7 +99,7 @@ impl RecoveringZones {
         }
     }
 
-    /// The error of a write that timed out in `zone`, a conventional one, or when to ask again.
+    /// Error of a write that timed out in conventional zone `zone`, or the time to ask again.
     fn error_of(&self, zone: ZoneIndex, answer: Settled) -> Result<DeviceError, Option<Nanos>> {
         match answer {
             Settled::Yes => Ok(DeviceError::Aborted),
@@ -108,36 +112,36 @@ impl RecoveringZones {
         }
     }
 
-    /// True if any conventional zone is left alone.
+    /// True if any conventional zone accepts no more changes.
     #[inline]
     pub(super) fn has_left_alone(&self) -> bool {
         self.has_left_alone.load(Ordering::Acquire)
     }
 
-    /// The error of a change of `zone`, a conventional one, if it is left alone.
+    /// Error for changes to conventional zone `zone` if it accepts no more.
     pub(super) fn why_left_alone(&self, zone: ZoneIndex) -> Option<DeviceError> {
         self.left_alone.lock().iter().find(|(left, _)| *left == zone).map(|(_, error)| *error)
     }
 
-    /// `zone` waits for a slot.
+    /// Adds `zone`, which waits for a slot.
     pub(super) fn wait_for_slot(&self, zone: ZoneIndex) {
         self.add(&self.without_slot, ZoneWithoutSlot { zone, holders: None });
         self.fresh.store(true, Ordering::Release);
     }
 
-    /// Whether a zone has come that no poll has looked at.
+    /// True if a zone was added since the last poll.
     pub(super) fn are_fresh(&self) -> bool {
         self.len.load(Ordering::Acquire) > 0 && self.fresh.load(Ordering::Acquire)
     }
 
-    /// A zone was closed.
+    /// Notes that a zone was closed.
     pub(super) fn zone_closed(&self) {
         if self.len.load(Ordering::Acquire) > 0 {
             self.closed.store(true, Ordering::Release);
         }
     }
 
-    /// Whether there are any: then a poll looks at all of them.
+    /// Starts a check of all zones by a poll; returns false if there are none.
     #[inline]
     pub(super) fn begin_look(&self) -> bool {
         if self.len.load(Ordering::Acquire) == 0 {
@@ -147,7 +151,7 @@ impl RecoveringZones {
         true
     }
 
-    /// Asks the device about what timed out; `settled` gets each zone for which it has an answer.
+    /// Asks the device about timed-out commands; calls `settled` for each zone with an answer.
     pub(super) fn ask_device(
         &self,
         device: &dyn Device,
@@ -167,7 +171,8 @@ impl RecoveringZones {
         }
     }
 
-    /// Asks the device about writes to conventional zones; `settled` gets each for which it has an answer, and its error.
+    /// Asks the device about writes to conventional zones; calls `settled` for each with an answer,
+    /// with its error.
     pub(super) fn ask_about_writes(
         &self,
         device: &dyn Device,
@@ -186,8 +191,8 @@ impl RecoveringZones {
         }
     }
 
-    /// `again` gets each zone without a slot that may be of use to try again, and whether that counts as a round: nothing else can
-    /// end its wait.
+    /// Calls `again` for each zone without a slot that is worth a retry. The flag is true if the
+    /// retry counts as a round, since nothing else can end the wait.
     pub(super) fn try_again(&self, plugs: &Plugs, mut again: impl FnMut(ZoneIndex, bool)) {
         let closed = self.closed.swap(false, Ordering::AcqRel);
         let without_slot = self.take(&self.without_slot);
@@ -203,7 +208,7 @@ impl RecoveringZones {
     }
 }
 
-/// The zones that may hold a slot which `zone` lacks.
+/// Zones that may hold the slot that `zone` lacks.
 fn holders(plugs: &Plugs, zone: ZoneIndex) -> Vec<ZoneIndex> {
     let is_partial = |&z: &ZoneIndex| {
         let word = plugs.load(z);
@@ -214,16 +219,16 @@ fn holders(plugs: &Plugs, zone: ZoneIndex) -> Vec<ZoneIndex> {
 
 fn doing(plugs: &Plugs, holders: &[ZoneIndex], waiting_zones: &[ZoneIndex]) -> Holders {
     let mut doing = Holders::Idle;
-    // Those without a slot wait themselves, with nothing under way.
+    // Zones without a slot are waiting themselves, with nothing in flight.
     for &zone in holders.iter().filter(|z| !waiting_zones.contains(z)) {
         let word = plugs.load(zone);
-        // A zone at its start whose writes wait, for the token of mode qd1 or for their own slot, has given none back: zones
-        // that took each other for ended ones would try for ever.
+        // An empty zone with writes that wait for the token of mode `qd1` or for a slot has
+        // released nothing: zones that took each other for ended ones would retry forever.
         let ended = word.pointer() == 0 && !word.waits() || word.pointer() >= plugs.capacity_of(zone);
         if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
             return Holders::Freed;
         }
-        // A zone that waits for a slot of the budget may wait for this very zone.
+        // A zone that waits for a slot of the budget may be waiting for this zone.
         let moves = word.waits() && !word.recovers() && word.has_slot();
         if word.in_flight() > 0 || word.frozen() || moves {
             doing = Holders::Busy;

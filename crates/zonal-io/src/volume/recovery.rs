@@ -1,10 +1,11 @@
-//! Recovery of failed writes: their zone keeps them until the device has said where it stands, and then each is sent again,
-//! read back, or ended with the facts.
+//! Recovery of failed writes: their zone keeps them until its write pointer is reread, and then
+//! each is resubmitted, read back, or ended with an error.
 //!
-//! [`zonal_core::plug::plan`] and `verdict` decide; this module carries it out. A failed command is taken apart into its requests,
-//! which go to the zone's queue as [`Failed`](zonal_core::plug::Failed). The queue asks for what recovery needs as it does for
-//! everything else, one step at a time: that timed-out commands are settled, a report, the read-backs. Each is a command like any
-//! other or a question that polls repeat, so only the zone waits. Zones that wait for polls are in `recovering`.
+//! [`zonal_core::plug::plan`] and `verdict` decide; this module carries it out. A failed command is
+//! split into its requests, which enter the zone's queue as [`Failed`](zonal_core::plug::Failed).
+//! The queue then requests the steps of recovery one at a time, like any other command: settling
+//! timed-out commands, a report, the read-backs. Each is a command or a question repeated by polls,
+//! so only this zone waits. Zones that wait for polls are in `recovering`.
 
 use super::event::PlugEvent;
 use super::pending::{PendingRequest, ReadBack, RequestStage};
@@ -15,14 +16,15 @@ use crate::device::{CommandResult, Context, ContextKind, Output};
 use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneIndex};
 
-/// The writes of a command that failed, and the device's word on it.
+/// Writes of a failed command, and the device's error.
 pub(super) struct Lost {
     pub(super) writes: Vec<Box<PendingRequest>>,
     pub(super) error: DeviceError,
 }
 
 impl Volume {
-    /// The failed writes of a zone go to its queue until its pointer is known. Returns the zone's word.
+    /// Queues the failed writes of a zone until its write pointer is known. Returns the zone's
+    /// word.
     pub(super) fn keep_failed(
         &self,
         zone: ZoneIndex,
@@ -35,7 +37,7 @@ impl Volume {
             shard.queue(zone).begin_flight();
         }
         for mut pending in lost.writes {
-            // What was to follow it has not gone out: it has failed with nothing, and waits again.
+            // The writes behind it were not issued: they have not failed and wait again.
             if let Some(behind) = pending.behind.take() {
                 word = self.unchain(zone, word, behind, shard, turn);
             }
@@ -46,7 +48,7 @@ impl Volume {
         word
     }
 
-    /// The device has said where a zone stands, or could not: its failed writes are decided.
+    /// Decides the failed writes of a zone after the device has reported it, or failed to.
     pub(super) fn resynced(
         &self,
         zone: ZoneIndex,
@@ -71,7 +73,7 @@ impl Volume {
                 let queue = shard.queue(zone);
                 queue.resync_failed(&mut waiting);
                 let failed = queue.abandon();
-                // Without failed writes a caller asked for the report: nothing is lost then.
+                // Without failed writes, a caller requested the report, so nothing is lost.
                 if !failed.is_empty() {
                     turn.loses_write();
                 }
@@ -82,7 +84,7 @@ impl Volume {
         }
     }
 
-    /// A piece of a covered write was read, or could not be.
+    /// Continues after the read of a piece of a covered write.
     pub(super) fn piece_read(
         &self,
         now: Nanos,
@@ -115,7 +117,7 @@ impl Volume {
         }
     }
 
-    /// A write that turned out to be there is as good as a successful write, up to durability.
+    /// Ends a write that was found on the medium, after a flush if it has to be durable.
     fn end_verified(&self, now: Nanos, mut pending: Box<PendingRequest>, turn: &mut Turn, stack: &mut Stack) {
         if pending.fua && self.terms.info.volatile_cache {
             pending.stage = RequestStage::FlushBehind;
@@ -125,7 +127,7 @@ impl Volume {
         turn.end(pending, Ok(output));
     }
 
-    /// Looks after the zones whose recovery waits for what only polls can see.
+    /// Checks the zones in a recovery that only polls can continue.
     #[inline]
     pub(super) fn look_after_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         match self.recovering.begin_look() {
@@ -155,7 +157,8 @@ impl Volume {
         progress
     }
 
-    /// A write to a conventional zone timed out. It ends once it can no longer take effect: its caller may write there again.
+    /// Ends a timed-out write to a conventional zone once it can no longer take effect, since its
+    /// caller may then write there again.
     #[cold]
     pub(super) fn end_once_settled(&self, now: Nanos, pending: Box<PendingRequest>, turn: &mut Turn) {
         let at = pending.sector + Sectors(pending.done.into());
@@ -166,7 +169,7 @@ impl Volume {
         }
     }
 
-    /// The device has settled a zone's timed-out commands, or cannot.
+    /// Applies the device's answer about a zone's timed-out commands.
     pub(super) fn was_settled(
         &self,
         zone: ZoneIndex,

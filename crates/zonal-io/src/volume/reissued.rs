@@ -1,15 +1,16 @@
-//! Writes that a killed server has left without an answer, and that the next one gets again.
+//! Writes that a killed server left unanswered, and that the next server receives again.
 //!
-//! Such a write may have been carried out, in whole or in part. Then it begins below its zone's pointer, and the drive would
-//! refuse it. What the zone holds in its place is read and compared with the data: if that is the same, only the rest is written,
-//! and the write has succeeded. Otherwise the drive has its say. A front decides which of its requests may be of this kind: a write
-//! that is compared without that reason would pass for one of this kind, and be no error.
+//! Such a write may have been executed in whole or in part. It then begins below its zone's write
+//! pointer, so the drive would refuse it. The data at its position is read and compared: if it
+//! matches, only the rest is written, and the write succeeds. Otherwise it is left to the drive to
+//! refuse. The front decides which requests may be reissued ones; comparing any other write would
+//! hide an error.
 
 use super::{Part, Request};
 use crate::buffer::{IoBuf, IoBufs};
 use zonal_core::{Sector, Sectors};
 
-/// A write that begins below its zone's pointer, and what the zone holds of it.
+/// Write that begins below its zone's write pointer, and the length of the overlap.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,29 +35,30 @@ use zonal_core::{Sector, Sectors};
 pub struct ReissuedWrite {
     sector: Sector,
     sectors: u32,
-    /// Of these, those below the pointer, which are more than none.
+    /// Sectors below the write pointer, at least 1.
     below: u32,
     fua: bool,
 }
 
-/// What is to be done of a [`ReissuedWrite`].
+/// Work that remains for a [`ReissuedWrite`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remaining {
-    /// All is there, and as durable as was asked for.
+    /// The data is complete, and as durable as requested.
     Nothing,
-    /// All is there, and a flush makes it durable.
+    /// The data is complete; a flush makes it durable.
     Flush,
-    /// What is there is something else: the write is the drive's to refuse.
+    /// The data differs: submit the write, for the drive to refuse.
     Everything,
-    /// The data from byte `done` on.
+    /// Write the data from byte `done`.
     Rest {
-        /// Bytes that are there.
+        /// Bytes already written.
         done: usize,
     },
 }
 
 impl ReissuedWrite {
-    /// The write of `sectors` from `sector` on, if it lies in a sequential zone and begins below the pointer.
+    /// Returns the write of `sectors` from `sector` if it lies in a sequential zone and begins
+    /// below the write pointer.
     pub fn of(part: &Part, sector: Sector, sectors: u32, fua: bool) -> Option<ReissuedWrite> {
         let geometry = &part.info().geometry;
         if sectors == 0 || !geometry.contains(sector, Sectors(sectors.into())) {
@@ -67,27 +69,27 @@ impl ReissuedWrite {
         Some(ReissuedWrite { sector, sectors, below: u64::from(sectors).min(below) as u32, fua })
     }
 
-    /// Bytes that its zone holds in its place.
+    /// Length of the overlap in bytes.
     pub const fn held_len(&self) -> u32 {
         self.below * 512
     }
 
-    /// The request for what its zone holds, into at least [`ReissuedWrite::held_len`] bytes.
+    /// Request that reads the overlap into a buffer of at least [`ReissuedWrite::held_len`] bytes.
     pub fn read(&self, into: IoBuf) -> Request {
         Request::read(self.sector, self.below, into)
     }
 
-    /// Bytes of the whole write.
+    /// Length of the whole write in bytes.
     pub const fn bytes(&self) -> u32 {
         self.sectors * 512
     }
 
-    /// The write itself.
+    /// Request for the whole write.
     pub fn whole(&self, data: impl Into<IoBufs>) -> Request {
         self.as_asked(Request::write(self.sector, self.sectors, data))
     }
 
-    /// The write of what is missing, if something is; `data` are that.
+    /// Request for the missing rest, if any, with its `data`.
     pub fn rest(&self, data: impl Into<IoBufs>) -> Option<Request> {
         let (sector, sectors) = (Sector(self.sector.0 + u64::from(self.below)), self.sectors - self.below);
         (sectors > 0).then(|| self.as_asked(Request::write(sector, sectors, data)))
@@ -97,7 +99,7 @@ impl ReissuedWrite {
         if self.fua { request.fua() } else { request }
     }
 
-    /// What is to be done, once the zone's bytes were read; `None` if they could not be.
+    /// Compares the overlap with the data. `held` is `None` if it could not be read.
     pub fn remaining(&self, held: Option<&[u8]>, data: &IoBufs) -> Remaining {
         let done = self.held_len() as usize;
         let is_there = held.and_then(|held| held.get(..done)).is_some_and(|held| begins_with(data, held));
@@ -110,7 +112,7 @@ impl ReissuedWrite {
     }
 }
 
-/// Whether the first bytes of `data` are these.
+/// True if `data` begins with these bytes.
 fn begins_with(data: &IoBufs, mut held: &[u8]) -> bool {
     for piece in data.pieces() {
         let (here, rest) = held.split_at(piece.len().min(held.len()));
@@ -122,7 +124,7 @@ fn begins_with(data: &IoBufs, mut held: &[u8]) -> bool {
     held.is_empty()
 }
 
-/// The bytes of `data` from `done` on, in memory of their own.
+/// Copies the bytes of `data` from `done`.
 pub fn copied_from(data: &IoBufs, mut done: usize) -> IoBuf {
     let mut rest = IoBuf::zeroed((data.len() - done) as u32);
     let mut left = &mut rest[..];

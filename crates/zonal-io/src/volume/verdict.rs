@@ -1,4 +1,5 @@
-//! What recovery makes of failed writes: decisions, on a zone's word and queue, without a drive. `recovery` carries them out.
+//! Decisions about failed writes, on a zone's word and queue, without access to the drive.
+//! `recovery` carries them out.
 
 use super::pending::{PendingRequest, ReadBack};
 use super::plug_state;
@@ -15,44 +16,45 @@ use zonal_core::{DeviceError, Op, RequestError, SECTOR_BYTES, Sectors, ZoneCondi
 
 pub(super) type FailedWrite = Failed<Box<PendingRequest>>;
 
-/// What has become of a zone whose failed writes are decided.
+/// State of a zone after its failed writes were decided.
 pub(super) struct Decided {
     pub(super) word: Word,
-    /// Writes at the head of its queue, to be sent again.
+    /// Number of writes put at the head of its queue for resubmission.
     pub(super) sent_again: u64,
-    /// The first of them waits for an open or active zone.
+    /// The first of them waits for a slot.
     pub(super) starves: bool,
 }
 
-/// What a piece of a covered write that was read says of it.
+/// Result of reading back a piece of a covered write.
 pub(super) enum Read {
-    /// The piece could not be read, and may be the next time.
+    /// The read failed and is worth a retry.
     Again(Box<ReadBack>),
-    /// It is the write's: the next piece is read.
+    /// The piece matches; read the next.
     Next(Box<ReadBack>),
-    /// All of the write is there.
+    /// The whole write is on the medium.
     All(Box<PendingRequest>),
-    /// Its beginning is there: the rest is sent again.
+    /// The beginning is on the medium; the rest is resubmitted.
     InPart(Item<Box<PendingRequest>>),
-    /// It ends, and the writes after it may lack it.
+    /// The write ends with this error, and writes behind it may depend on it.
     Lost(Box<PendingRequest>, RequestError),
 }
 
 impl Terms {
-    /// Where a report that was asked for says that `zone` stands.
+    /// Extracts the state of `zone` from a report.
     pub(super) fn described(
         &self,
         zone: ZoneIndex,
         result: CommandResult,
     ) -> Result<(Resync, ZoneCondition), DeviceError> {
         let Output::Zones(zones) = result? else { return Err(DeviceError::InvalidField) };
-        // A device that describes another zone, or a pointer outside it, has not answered.
+        // A report of another zone, or with a write pointer outside the zone, is invalid.
         let described = zones.first().filter(|z| z.zone == zone).ok_or(DeviceError::InvalidField)?;
         let (class, pointer) = plug_state(&self.info, described).ok_or(DeviceError::InvalidField)?;
         Ok((Resync { class, pointer }, described.condition))
     }
 
-    /// Decides the failed writes of `zone`, which stands where `resync` says: they go back to its queue or end.
+    /// Decides the failed writes of `zone` from its state in `resync`: each returns to the queue or
+    /// ends.
     pub(super) fn decide(
         &self,
         zone: ZoneIndex,
@@ -71,10 +73,11 @@ impl Terms {
             write.rounds = verdict.rounds;
             write.token.rounds = verdict.rounds;
             match verdict.decision {
-                // Nothing of it was executed.
+                // Nothing was executed.
                 Decision::Redrive => again.push(write),
                 Decision::Verify => queue.read_back(Failed { at: verdict.at, ..write }),
-                // Where the device put it is a guess, and no caller may be told that another's sectors are garbage.
+                // The position of a native append is a guess here. Another caller's sectors must
+                // not be reported as garbage.
                 Decision::Torn if write.addressed == Addressed::Native => {
                     queue.read_back(Failed { at: verdict.at, sectors: verdict.covered, ..write });
                 }
@@ -88,8 +91,8 @@ impl Terms {
         Decided { word: word.waiting(), sent_again, starves }
     }
 
-    /// Puts writes of which nothing was executed before all that waits; returns how many, and whether the first of them waits until
-    /// an open or active zone is free.
+    /// Queues writes that were not executed ahead of all others. Returns their number, and true if
+    /// the first has to wait for a slot.
     fn send_again(
         &self,
         word: Word,
@@ -100,10 +103,11 @@ impl Terms {
         let sent_again = again.len() as u64;
         let wants_zone = |f: &FailedWrite| ErrorClass::of(f.error) == ErrorClass::Resource;
         let starves = again.iter().rfind(|f| wants_zone(f)).map(|f| f.error);
-        // A host of a served drive hears what the drive says. One after these is denied when it is tried again.
+        // The host of a served drive gets the drive's error. Later writes are denied when they are
+        // retried.
         let is_denied = |f: &&FailedWrite| wants_zone(f) && f.token.is_of_drive();
         let denied: Vec<DeviceError> = again.iter().take_while(is_denied).map(|f| f.error).collect();
-        // From the last to the first: so the lowest place goes out first.
+        // In reverse, so that the lowest position is first.
         for write in again.into_iter().rev() {
             let item = self.again(write);
             queue.push_front(word, item);
@@ -111,7 +115,8 @@ impl Terms {
         for &error in &denied {
             turn.end(queue.give_up(word), Err(error.into()));
         }
-        // Sent again at once they would be refused at once: they wait until a zone was filled, reset, finished or closed.
+        // An immediate retry would fail again: wait until a zone is filled, reset, finished or
+        // closed.
         let starves = starves.filter(|_| denied.is_empty());
         if let Some(error) = starves {
             queue.wait_for_slot(error);
@@ -119,7 +124,7 @@ impl Terms {
         (sent_again, starves.is_some())
     }
 
-    /// The first piece of a covered write, to be read.
+    /// Starts to read back a covered write.
     pub(super) fn begin_read_back(&self, word: Word, write: FailedWrite) -> Box<ReadBack> {
         let covered = (write.at + write.sectors).min(word.pointer()) - write.at;
         let mut read_back =
@@ -128,7 +133,7 @@ impl Terms {
         read_back
     }
 
-    /// A piece of a covered write of `zone`, which has this word, was read, or could not be.
+    /// Evaluates the read of a piece of a covered write of `zone`, with this word.
     pub(super) fn compare(
         &self,
         zone: ZoneIndex,
@@ -158,7 +163,8 @@ impl Terms {
         self.read_whole(zone, word, write, found.then_some(covered))
     }
 
-    /// All that the pointer has passed of a covered write was read: `covered` sectors are the write's.
+    /// Decides after the whole covered part of a write was read: `covered` is its length in sectors
+    /// if it matched.
     fn read_whole(&self, zone: ZoneIndex, word: Word, mut write: FailedWrite, covered: Option<u32>) -> Read {
         let Failed { at: offset, error, rounds, .. } = write;
         let Some(covered) = covered else {
@@ -167,7 +173,7 @@ impl Terms {
         };
         write.token.done += covered;
         if write.token.done < write.token.sectors {
-            // The beginning is there, so only the rest goes out again, as one round more.
+            // The beginning is on the medium, so only the rest is resubmitted, as one more round.
             return match rounds <= ROUNDS_MAX {
                 true => Read::InPart(self.again(write)),
                 false => {
@@ -175,7 +181,7 @@ impl Terms {
                 }
             };
         }
-        // Only now is it known where the device put it.
+        // Reading back has confirmed the position.
         if write.addressed == Addressed::Native {
             write.token.sector = self.info.geometry.start_of(zone) + Sectors(write.at.into());
         }
@@ -184,7 +190,7 @@ impl Terms {
 
     pub(super) fn failed_write(&self, pending: Box<PendingRequest>, error: DeviceError) -> FailedWrite {
         let native = self.policy.appends_in_flight_max() > 0;
-        // The rest of a torn append has a place, which others count on, in every mode.
+        // The rest of a torn append has a fixed position, which others rely on, in every mode.
         let addressed = match pending.op {
             Op::Append if pending.done > 0 => Addressed::Positional,
             Op::Append if native => Addressed::Native,
@@ -195,14 +201,15 @@ impl Terms {
         Failed { addressed, at, sectors, error, rounds: pending.rounds, token: pending }
     }
 
-    /// A failed write as it waits to be sent again.
+    /// Queue entry for a failed write to be resubmitted.
     fn again(&self, write: FailedWrite) -> Item<Box<PendingRequest>> {
         let mut pending = write.token;
-        // It was admitted once: what it waits for now, a full queue included, it has to wait for.
+        // It was admitted once, so from here on it has to wait, for a full device queue too.
         pending.nowait = false;
         let kind = match pending.op {
             Op::Append if pending.done == 0 => {
-                // It gives its place up. It may go out natively, after a switch, and then has to name its zone.
+                // It loses its position. After a switch it may be issued natively, which requires
+                // the zone's start.
                 pending.sector = self.info.geometry.start_of(self.info.geometry.zone_of(pending.sector));
                 WriteKind::Append
             }
@@ -235,7 +242,8 @@ impl Terms {
                 RequestError::FateUnknown { zone, offset, write_pointer: resync.pointer, error }
             }
             Decision::GiveUp => RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error },
-            // The rest of a torn append lies where it has to: what was written of it before is garbage, too.
+            // The rest of a torn append has a fixed position, so the part already written is
+            // garbage too.
             Decision::Fail if write.token.op == Op::Append && self.is_spoilt_rest(write, resync) => {
                 let PendingRequest { at: offset, done, .. } = *write.token;
                 RequestError::TornAppend { zone, offset, sectors: done + verdict.covered, error }
@@ -244,7 +252,7 @@ impl Terms {
         }
     }
 
-    /// Whether the medium has failed an append of which a part was already in the zone, and is.
+    /// True if the medium failed an append that already had, and still has, a part in the zone.
     fn is_spoilt_rest(&self, write: &FailedWrite, resync: Resync) -> bool {
         let is_medium = ErrorClass::of(write.error) == ErrorClass::Medium;
         is_medium && write.token.done > 0 && write.at <= resync.pointer
@@ -253,12 +261,12 @@ impl Terms {
     fn next_piece(&self, r: &mut ReadBack) {
         let sectors = (r.covered - r.compared).min(self.info.command_sectors_max);
         let mut piece = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
-        // A device that leaves the buffer as it is must not pass for a device that has the data.
+        // A device that leaves the buffer unchanged must not seem to hold the data.
         r.write.token.fill_unlike(r.write.token.done + r.compared, &mut piece);
         r.piece = piece;
     }
 
-    /// Takes the place of a write that goes out again: a partly done write has its own already.
+    /// Assigns a position to a write to be resubmitted; a partly completed write keeps its own.
     #[inline]
     pub(super) fn place_again(&self, zone: ZoneIndex, at: u32, pending: &mut PendingRequest) {
         if pending.done == 0 {
@@ -269,7 +277,8 @@ impl Terms {
     }
 }
 
-/// A native append that the medium spoilt has left its garbage where it was looked for, or somewhere else.
+/// Error of a native append that failed on the medium: its garbage was found at the expected
+/// position, or is elsewhere.
 fn spoilt(zone: ZoneIndex, write: FailedWrite, found: bool) -> Read {
     let Failed { at: offset, sectors, error, token, .. } = write;
     let end = match found {
@@ -279,7 +288,7 @@ fn spoilt(zone: ZoneIndex, write: FailedWrite, found: bool) -> Read {
     Read::Lost(token, end)
 }
 
-/// The device has not said where `zone` stands, for this `error`: what has failed there ends, and what has waited for it.
+/// Ends all failed and waiting writes of `zone`, since the device failed to report it with `error`.
 pub(super) fn end_all(
     zone: ZoneIndex,
     word: Word,
@@ -301,15 +310,15 @@ pub(super) fn end_all(
     }
 }
 
-/// The failed writes of a zone that is about to be reset or finished end with what the device said.
+/// Ends the failed writes of a zone that is about to be reset or finished with the device's error.
 pub(super) fn abandon(queue: &mut Queue<Box<PendingRequest>>, turn: &mut Turn) {
     for write in queue.abandon_for_management() {
         turn.end(write.token, Err(write.error.into()));
     }
 }
 
-/// The first write of `zone` may try again for a slot, unless it has often enough: a try `counts` if nothing else could have ended its
-/// wait.
+/// Lets the first write of `zone` try again for a slot, or fails it after too many rounds. A try
+/// `counts` as a round if nothing else could have ended the wait.
 pub(super) fn try_again_for_slot(
     zone: ZoneIndex,
     word: Word,
@@ -338,14 +347,15 @@ mod tests {
 
     const ZONE: ZoneIndex = ZoneIndex(0);
 
-    /// 96 sectors of zeroes at the beginning of the first zone, which failed with `error`.
+    /// 96 sectors of zeroes at the start of the first zone, failed with `error`.
     fn failed(error: DeviceError) -> FailedWrite {
         let mut token = PendingRequest::unused();
         (token.op, token.sectors) = (Op::WriteZeroes, 96);
         Failed { addressed: Addressed::Positional, at: 0, sectors: 96, error, rounds: 1, token }
     }
 
-    /// Reads `write` back from a zone that stands at `pointer` and holds zeroes; `found` says of each piece whether it is read.
+    /// Reads `write` back from a zone that holds zeroes up to `pointer`. `found` returns true for
+    /// each piece that can be read.
     fn read_back(write: FailedWrite, pointer: u32, mut found: impl FnMut(u32) -> bool) -> Read {
         let terms = Terms::of_drive(|_| {});
         let word = Word::new(ZoneClass::Sequential, pointer);
@@ -422,8 +432,9 @@ mod tests {
         assert_eq!(spoilt(false), RequestError::Device(DeviceError::Medium));
     }
 
-    /// What becomes of two neighbours that failed with `error`, in a zone that stands at `pointer`: what is decided of the zone, where
-    /// those begin that are to be sent again, in their order, and whether one is lost.
+    /// Decides about two adjacent writes that failed with `error`, in a zone with this write
+    /// pointer. Returns the state of the zone, the positions of the writes to resubmit in order,
+    /// and true if a write is lost.
     fn decided(error: DeviceError, pointer: u32) -> (Decided, Vec<u32>, bool) {
         let terms = Terms::of_drive(|_| {});
         let mut queue = Queue::default();
