@@ -1,12 +1,13 @@
-//! How threads that wait hear of the work that other threads leave for polls.
+//! Wakeups of waiting threads for work that other threads leave to polls.
 //!
-//! A thread polls, is told when to poll again, and sleeps until then. Another thread may leave work for an earlier time, or for
-//! now, once that poll has looked, and ring before the first thread has armed: then no ring is heard, and the time that the
-//! first thread was told is out of date. So rings are counted. A thread keeps the count with which its last poll began, and
-//! does not sleep once there have been more.
+//! A thread polls, gets a deadline for the next poll, and sleeps until then. Another thread may
+//! leave earlier work just after that poll, and ring before the first thread has armed: the ring
+//! then wakes nobody, and the deadline is out of date. Rings are therefore counted. Each thread
+//! keeps the count as of the start of its last poll, and does not sleep if the count has changed
+//! since.
 //!
-//! The count that was seen is kept for each thread, not for each queue: a poll tells its own thread the deadline, and the
-//! other threads of its queue nothing.
+//! The count is kept per thread, not per queue, since a poll returns its deadline only to its own
+//! thread.
 
 use super::watch::Watches;
 use crate::news::Wakeups;
@@ -15,33 +16,35 @@ use crate::sync::{
 };
 use zonal_core::Nanos;
 
-/// Threads that keep a count of their own. Those beyond share one, and may look once too often or, in a short moment, sleep
-/// for the time that they were told.
+/// Number of threads with a count of their own. Later threads share one, and may poll once too
+/// often or, in a short window, sleep until their deadline.
 const THREADS: usize = if IS_MODEL { 4 } else { 256 };
 
-/// The wake-ups of a volume, and how often it has rung.
+/// Wakeups of a volume, and the number of rings so far.
 pub(super) struct Alarm {
     wakeups: Wakeups,
     rings: CachePadded<AtomicU64>,
-    /// For each thread, by its number, the rings that its last poll knew of. Each thread reads and writes its own.
+    /// Rings covered by the last poll of each thread, by thread number. Accessed only by that
+    /// thread.
     heard: Box<[PlainU64]>,
-    /// For each queue, the time that the last poll of its threads was told; [`NEVER`] if none.
+    /// Deadline returned by the last poll on each queue; [`NEVER`] if none.
     told: Box<[CachePadded<PlainU64>]>,
-    /// For each thread, by its number, the time that its last poll was told. A thread that polls takes the device's news along:
-    /// another thread that was told a later time, or none, looks once more before it sleeps.
+    /// Deadline returned by the last poll of each thread, by thread number. A poll consumes the
+    /// device's news: another thread of the queue with a later deadline, or none, has to poll once
+    /// more before it sleeps.
     knows: Box<[PlainU64]>,
     watches: Watches,
 }
 
-/// No time was told.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The rings that a poll knows of.
+/// Number of rings covered by a poll.
 #[derive(Clone, Copy)]
 pub(super) struct Rings(u64);
 
 impl Alarm {
-    /// Of a volume whose device has this number of queues.
+    /// Creates the alarm of a volume with this number of device queues.
     pub(super) fn new(wakeups: Wakeups, queues: usize) -> Arc<Alarm> {
         let heard = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
         Arc::new(Alarm {
@@ -62,10 +65,11 @@ impl Alarm {
         &self.watches
     }
 
-    /// Wakes the thread with this number, if it sleeps: it has been left what it waits for.
+    /// Wakes the thread with this number, if it sleeps, after a completion for it was stored.
     #[inline(never)]
     pub(super) fn wake(&self, thread: usize) {
-        // The thread is seen to sleep, or looks for what it waits for after this and sees it.
+        // Either the sleeper is visible here, or it checks for its completion after this fence and
+        // sees it.
         fence(Ordering::SeqCst);
         if !self.watches.wake(thread) && self.wakeups.has_sleepers() {
             match thread >= ENDING_SLOT {
@@ -75,21 +79,22 @@ impl Alarm {
         }
     }
 
-    /// A thread has left work for polls. Under no lock: it may write the descriptors of threads that sleep.
+    /// Wakes pollers for new work. Not under a lock, since it may write the descriptors of sleeping
+    /// threads.
     pub(super) fn ring(&self) {
-        // After the work: a poll that knows of this ring finds the work.
+        // After the work was stored, so that a poll that covers this ring finds it.
         self.rings.fetch_add(1, Ordering::AcqRel);
         self.wakeups.ring_all();
     }
 
-    /// What a poll asks before it looks for work.
+    /// Number of rings, read by a poll before it looks for work.
     #[inline]
     pub(super) fn rings(&self) -> Rings {
         Rings(self.rings.load(Ordering::Acquire))
     }
 
-    /// The calling thread's poll has done what it found, and knows of `rings`. Last: a poll from inside one of its completion
-    /// functions may know of more, and has not told this one.
+    /// Records that the calling thread's poll has covered `rings`. Called last: a nested poll in
+    /// one of its completion functions may have covered more, unknown to this one.
     #[inline]
     pub(super) fn have_heard(&self, rings: Rings) {
         let heard = self.heard();
@@ -98,7 +103,7 @@ impl Alarm {
         }
     }
 
-    /// The calling thread's poll has told it this time, for `queue`, its own.
+    /// Records the deadline that the calling thread's poll returns, for its own `queue`.
     #[inline]
     pub(super) fn have_told(&self, queue: usize, due: Option<Nanos>) {
         let due = due.map_or(NEVER, |due| due.0);
@@ -111,8 +116,8 @@ impl Alarm {
         set(&self.knows[thread_slot() % self.knows.len()]);
     }
 
-    /// Whether it has rung since the calling thread's last poll began, or another thread of its queue was told an earlier time: what
-    /// a thread asks once a ring would wake it.
+    /// True if the alarm has rung since the start of the calling thread's last poll, or another
+    /// thread of its queue got an earlier deadline. Checked by a thread after it has armed.
     pub(super) fn has_rung(&self, queue: usize) -> bool {
         let knows = self.knows[thread_slot() % self.knows.len()].load(Ordering::Relaxed);
         if self.told[queue].load(Ordering::Relaxed) < knows {

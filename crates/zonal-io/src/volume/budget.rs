@@ -1,24 +1,28 @@
-//! The volume's budget: zones that hold the drive's open and active slots, and zones that wait for one.
+//! Budget of a volume: zones that hold the drive's open and active slots, and zones that wait for
+//! one.
 //!
-//! [`zonal_core::budget`] decides; this module tells it what becomes of zones and carries out what it asks for. A zone's
-//! word says whether the zone has its slot ([`Word::has_slot`]), so a write to a zone that has one goes its usual way and
-//! does not ask the budget. Everything else happens here, off the usual path: the first write of a zone asks, and where
-//! none is free the zone waits, its writes in its queue.
+//! [`zonal_core::budget`] decides; this module reports changes of zones to it and carries out its
+//! decisions. A zone's word records if the zone has its slot ([`Word::has_slot`]), so a write to
+//! such a zone bypasses the budget. Everything else happens here, off the fast path: the first
+//! write to a zone requests a slot, and if none is free, the zone waits with its writes in its
+//! queue.
 //!
-//! # Looks
-//! No write is reported to the budget. When a zone lacks a slot, the zones that hold one are looked at, by their words:
-//! one may have been filled, another have nothing under way. Polls look again while a zone waits.
+//! # Scans
+//! Writes are not reported to the budget. When a zone lacks a slot, the words of the zones that
+//! hold one are scanned: one may have been filled, another may be idle. Polls scan again while a
+//! zone waits.
 //!
-//! # Whose word counts
-//! - A slot is taken by an exchange of the word under the budget's lock, or by the holder of the zone's shard. So a thread
-//!   that looks at the zones sees no zone that has its slot and does not know it yet.
-//! - A victim is closed or finished by a command that goes through its zone's queue like a caller's. It gives its slot up
-//!   under its shard's lock, and only while nothing of it is under way: a write that comes meanwhile queues after that
-//!   command.
-//! - After a reset, finish, open, close, and whenever the device has said where a zone stands, the word follows what the
-//!   budget makes of it.
+//! # Ownership of the words
+//! - A slot is put into the word by an exchange under the budget's lock, or by the holder of the
+//!   zone's shard lock. A scan therefore never finds a zone that was granted a slot but does not
+//!   show it yet.
+//! - A victim is closed or finished by a command in its zone's queue, like a caller's. It gives up
+//!   its slot under its shard's lock, and only while nothing of it is in flight or waiting; a write
+//!   that arrives meanwhile queues behind that command.
+//! - After a reset, finish, open or close, and after each report of a zone, the word is set from
+//!   the budget's state.
 //!
-//! The budget's lock is taken inside a shard's, never the other way round.
+//! The budget's lock is taken inside a shard's lock, never the other way round.
 
 use super::channel::TURN_MAX;
 use super::counters::{Counter, Counters};
@@ -38,69 +42,71 @@ use zonal_core::device::{Limits, Rules as DeviceRules};
 use zonal_core::plug::{Item, Queue, RequestKind, Word, ZoneClass};
 use zonal_core::{Geometry, Nanos, Op, RequestError, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
-/// Classes of writers that a budget keeps apart.
+/// Number of classes of writers that a budget distinguishes.
 pub const CLASSES: usize = 8;
 
-/// How a volume keeps the open and active limits of its drive.
+/// Options for enforcing the open and active limits of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BudgetOptions {
-    /// What happens to a write whose zone needs a slot when none is free.
+    /// Action if a write's zone needs a slot and none is free.
     pub policy: Policy,
-    /// For how long nothing may have been under way that could end a wait before that fails.
+    /// Time after which a wait fails if nothing was in flight meanwhile that could end it.
     ///
-    /// A writer that sends its next write only when the last one has ended has none under way for a moment: this wants to
-    /// be longer than that.
+    /// A writer that submits its next write only after completion of the last one has brief moments
+    /// with none in flight; the time should be longer than these.
     pub grace: Nanos,
-    /// For each class of writers the slots, open and active ones each, that no other class may take.
+    /// Number of open slots, and of active slots, reserved for each class of writers.
     pub minimums: [u32; CLASSES],
 }
 
 zonal_core::setters! {
     BudgetOptions
-    /// What happens to a write whose zone needs a slot when none is free.
+    /// Action if a write's zone needs a slot and none is free.
     with_policy policy: Policy;
-    /// For how long nothing may have been under way that could end a wait before that fails.
+    /// Time after which a wait fails if nothing was in flight meanwhile that could end it.
     with_grace grace: Nanos;
-    /// Slots of each class of writers, open and active ones each, that no other class may take.
+    /// Number of open slots, and of active slots, reserved for each class of writers.
     with_minimums minimums: [u32; CLASSES];
 }
 
 impl Default for BudgetOptions {
-    /// What never fails a write that the drive itself would take: zones that are not in use are closed, as the drive itself
-    /// does it, and what is in use is waited for.
+    /// Never fails a write that the drive itself would accept: idle zones are closed, as the drive
+    /// does, and busy zones are waited for.
     fn default() -> BudgetOptions {
         BudgetOptions { policy: Policy::Close, grace: Nanos(1_000_000_000), minimums: [0; CLASSES] }
     }
 }
 
-/// Who has the drive's slots. Not counted where the drive has no limits or no budget is kept: every zone has its slot then.
+/// Holders of the drive's slots. Not tracked for drives without limits and volumes without a
+/// budget: every zone then has its slot.
 #[derive(Default)]
 pub(super) struct Slots(Option<Book>);
 
-/// The budget of one volume, and what its polls read of it.
+/// Budget of one volume, and the state that polls read.
 struct Book {
     options: BudgetOptions,
     geometry: Geometry,
-    /// Whether a close of a zone that was never written makes it empty.
+    /// True if closing an open zone that was never written makes it empty.
     close_empties: bool,
     counters: Counters,
     state: ShortLock<BudgetState>,
-    /// A zone waits, or is to be woken: polls have to look.
+    /// A zone waits or has to be woken, so polls have work.
     attention: AtomicBool,
 }
 
 struct BudgetState {
     budget: Budget,
-    /// Memory for the next look.
+    /// Memory for the next scan.
     looked_at: Vec<ZoneIndex>,
-    /// Zones that are so full that they may be finished: where each stood when it was seen to have moved, and when.
+    /// Zones that are nearly full and may be finished, with their position and the time when last
+    /// seen to advance.
     moved: BTreeMap<ZoneIndex, (u32, Nanos)>,
 }
 
 impl BudgetState {
-    /// Whether a zone that has nothing under way has stood still for less than `grace`. Closing it under a writer that is
-    /// between two writes costs it a moment, finishing it costs it the rest of the zone.
+    /// True if an idle zone has been idle for less than `grace`. Closing a zone of a writer between
+    /// two writes costs little; finishing it wastes the rest of the zone.
     fn is_fresh(&mut self, zone: ZoneIndex, fill: Fill, now: Nanos, grace: Nanos) -> bool {
         let seen = self.moved.entry(zone).or_insert((fill.written, now));
         if seen.0 != fill.written {
@@ -110,54 +116,54 @@ impl BudgetState {
     }
 }
 
-/// What a zone that needs a slot is told.
+/// Answer to a zone that needs a slot.
 pub(super) enum SlotAnswer {
-    /// It has one, and this is its word.
+    /// The zone has its slot; this is its word.
     Has(Word),
-    /// Its word has changed meanwhile.
+    /// The word has changed meanwhile.
     Raced(Word),
     Waits,
     Denied(RequestError),
 }
 
-/// What a volume has to do for the zones that wait.
+/// Action for waiting zones, to be performed by the volume.
 pub(super) enum Due {
-    /// It looks at the zone again, which may have its slot now.
+    /// Serve the zone, which may have its slot now.
     Wake(ZoneIndex),
-    /// It makes room with this zone, by a close or a finish, unless the zone is in use by then.
+    /// Close or finish this zone to make room, unless it has become busy.
     Evict(ZoneIndex, Op),
-    /// The zone's wait has been found to be without end.
+    /// Fail the wait of the zone, since nothing can end it.
     Refuse(ZoneIndex, RequestError),
 }
 
-/// A zone that holds slots or waits for one, for listings.
+/// Zone that holds or waits for slots, for listings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SlotStatus {
     /// Zone index.
     pub zone: u32,
-    /// Class of the writers whose slots these are.
+    /// Class of the writers to which the slots are charged.
     pub class: u8,
 }
 
-/// Who holds slots and who waits.
+/// Holders of slots, and waiting zones.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct BudgetStatus {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
-    /// Largest number of open zones; 0: no limit.
+    /// Maximum of open zones; 0: no limit.
     pub open_max: u32,
-    /// Largest number of active zones; 0: no limit.
+    /// Maximum of active zones; 0: no limit.
     pub active_max: u32,
-    /// Zones that hold an open slot, by index.
+    /// Zones with an open slot, by index.
     pub open: Vec<SlotStatus>,
-    /// Zones that hold an active slot only: closed ones.
+    /// Zones with only an active slot: closed ones.
     pub closed: Vec<SlotStatus>,
-    /// Zones that wait.
+    /// Zones that wait for a slot.
     pub waiting: Vec<SlotStatus>,
 }
 
 impl Slots {
-    /// Counted for a drive that has a limit which its zones could reach.
+    /// Tracks the slots if the drive has a limit that its zones could reach.
     pub(super) fn new(
         info: &DeviceInfo,
         options: BudgetOptions,
@@ -181,12 +187,12 @@ impl Slots {
         })))
     }
 
-    /// Whether they are counted.
+    /// True if slots are tracked.
     pub(super) fn are_counted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The word of a zone as the device describes it, before any write.
+    /// Word of a zone as reported when the volume is opened.
     pub(super) fn adopt(&self, zone: &ZoneDescriptor, word: Word) -> Word {
         let Some(book) = &self.0 else { return word };
         if word.class() == ZoneClass::Conventional {
@@ -200,7 +206,8 @@ impl Slots {
         if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
     }
 
-    /// Asks for a slot for `zone`, whose head is to go out. With `Has`, the holder of the zone's shard stores the word.
+    /// Requests a slot for `zone`, to issue its head. On `Has`, the holder of the shard's lock
+    /// stores the word.
     #[cold]
     pub(super) fn for_head(
         &self,
@@ -223,8 +230,9 @@ impl Slots {
         }
     }
 
-    /// Asks for a slot for `zone`, whose `word` says that no write waits, and puts it into the word, which other threads
-    /// may be changing. With `Waits`, the caller rings, once it holds no lock.
+    /// Requests a slot for `zone`, which has no waiters according to `word`, and puts it into the
+    /// word, which other threads may be changing. On `Waits`, the caller wakes pollers once it
+    /// holds no lock.
     #[cold]
     pub(super) fn claim(
         &self,
@@ -238,14 +246,14 @@ impl Slots {
         debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
         let mut state = book.state.lock();
         match book.ask(plugs, &mut state, now, zone, request.class()) {
-            // Under the lock: no thread looks at the zone between the grant and the word.
+            // Under the lock, so that no scan happens between the grant and the change of the word.
             Acquired::Granted => match plugs.exchange(zone, word, word.with_slot()) {
                 Ok(()) => {
                     let fill = book.fill(zone, word);
                     state.budget.observe(zone, Seen::Busy, fill);
                     SlotAnswer::Has(word.with_slot())
                 }
-                // It stays granted for the thread that was faster.
+                // The slot stays granted for the thread that won the race.
                 Err(seen) => SlotAnswer::Raced(seen),
             },
             Acquired::Wait => {
@@ -258,7 +266,7 @@ impl Slots {
         }
     }
 
-    /// What has to be done for those that wait for a slot.
+    /// Actions due for the zones that wait for a slot.
     #[inline]
     pub(super) fn due(&self, plugs: &Plugs, now: Nanos, deadline: &mut Option<Nanos>) -> Option<Vec<Due>> {
         match &self.0 {
@@ -267,11 +275,11 @@ impl Slots {
         }
     }
 
-    /// `zone`, which has this word, was to be closed or finished and is in use again.
+    /// Cancels the eviction of `zone`, which has this word and is in use again.
     fn spare(&self, zone: ZoneIndex, word: Word) {
         let Some(book) = &self.0 else { return };
         let mut state = book.state.lock();
-        // What happened to it meanwhile may have settled that already.
+        // An event in the meantime may already have done this.
         if state.budget.is_leaving(zone) {
             let is_open = state.budget.holders().any(|h| h.zone == zone && h.open);
             let condition = if is_open { ZoneCondition::ImpOpen } else { ZoneCondition::Closed };
@@ -281,7 +289,7 @@ impl Slots {
         }
     }
 
-    /// No write goes to `zone`, which has no slot, after all.
+    /// Withdraws the request for a slot of `zone`, which no longer has a write.
     #[cold]
     pub(super) fn cancel(&self, zone: ZoneIndex) {
         if let Some(book) = &self.0 {
@@ -289,8 +297,8 @@ impl Slots {
         }
     }
 
-    /// What a reset, finish, open or close has made of a zone that had this word. Nothing of it is in flight. Returns whether polls
-    /// have to look after those that wait.
+    /// Applies a successful reset, finish, open or close of a zone that had this word. Requires
+    /// that nothing of it is in flight. Returns true if polls have to serve waiting zones.
     pub(super) fn managed(&self, zone: ZoneIndex, word: Word, op: Op) -> bool {
         let Some(book) = &self.0 else { return false };
         let fill = book.fill(zone, word);
@@ -300,14 +308,14 @@ impl Slots {
             Op::ZoneOpen => ZoneCondition::ExpOpen,
             Op::ZoneOffline => ZoneCondition::Offline,
             _ if fill.written >= fill.capacity => ZoneCondition::Full,
-            // A close of a zone that was not open, which some devices take without a word, changes nothing.
+            // Some devices accept a close of a zone that is not open; it changes nothing.
             _ if fill.written == 0 && book.close_empties => ZoneCondition::Empty,
             _ => ZoneCondition::Closed,
         };
         book.became(zone, condition, fill)
     }
 
-    /// The device has described a zone of which nothing is in flight. Returns its word.
+    /// Applies a report of a zone with nothing in flight. Returns its word.
     pub(super) fn described(
         &self,
         zone: ZoneIndex,
@@ -316,7 +324,8 @@ impl Slots {
         turn: &mut Turn,
     ) -> Word {
         let Some(book) = &self.0 else { return word };
-        // A victim that is still there could not be closed or finished: not the next time either.
+        // A victim that still holds its slot could not be closed or finished, so do not choose it
+        // again.
         let was_leaving = book.state.lock().budget.is_leaving(zone);
         let condition = match condition {
             ZoneCondition::ImpOpen if was_leaving => ZoneCondition::ExpOpen,
@@ -328,7 +337,7 @@ impl Slots {
         self.follow(zone, word)
     }
 
-    /// The device cannot say where a zone stands: its writes have failed, and what it held it holds.
+    /// The device failed to report the zone: its writes have failed, and it keeps the slots it had.
     pub(super) fn unknown(&self, zone: ZoneIndex, word: Word) {
         let Some(book) = &self.0 else { return };
         let mut state = book.state.lock();
@@ -342,14 +351,14 @@ impl Slots {
         }
     }
 
-    /// The word of a zone of which nothing is in flight, with or without a slot as the budget has it.
+    /// Word of a zone with nothing in flight, with its slot bit set from the budget.
     pub(super) fn follow(&self, zone: ZoneIndex, word: Word) -> Word {
         let Some(book) = &self.0 else { return word };
         let has_slot = book.state.lock().budget.has_slot(zone);
         if has_slot { word.with_slot() } else { word.without_slot() }
     }
 
-    /// Every zone was reset, and nothing waits that came before.
+    /// Applies a reset of all zones. No request submitted before it is waiting.
     pub(super) fn all_reset(&self) {
         let Some(book) = &self.0 else { return };
         let mut state = book.state.lock();
@@ -370,7 +379,7 @@ impl Book {
         Fill { written: word.pointer(), capacity: self.geometry.capacity_of(zone) }
     }
 
-    /// The next poll looks after those that wait. A caller that leaves that to it rings, once it holds no lock.
+    /// Makes the next poll serve waiting zones. The caller wakes pollers once it holds no lock.
     fn attend(&self) {
         self.attention.store(true, Ordering::Release);
     }
@@ -397,8 +406,8 @@ impl Book {
         answer
     }
 
-    /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
-    /// last look: nothing else may bring news of it.
+    /// Scans the zones with open slots. Returns true if one counts as busy only because it was
+    /// written since the last scan, in which case nothing else may trigger another scan.
     fn look(&self, plugs: &Plugs, state: &mut BudgetState, now: Option<Nanos>) -> bool {
         let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
@@ -409,7 +418,7 @@ impl Book {
         for &zone in &looked_at {
             let word = plugs.load(zone);
             if !word.has_slot() {
-                // It has been granted its slot and has not come for it, or is about to lose it.
+                // Granted but not yet put into the word, or about to be given up.
                 continue;
             }
             let fill = self.fill(zone, word);
@@ -462,7 +471,7 @@ impl Book {
         (look_again || !due.is_empty()).then_some(due)
     }
 
-    /// Returns whether polls have to look after those that wait.
+    /// Returns true if polls have to serve waiting zones.
     fn became(&self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) -> bool {
         let mut state = self.state.lock();
         state.budget.quiet(zone);
@@ -480,7 +489,7 @@ fn no_slot(refusal: &Refusal) -> RequestError {
 }
 
 impl Volume {
-    /// Looks after those that wait for a slot.
+    /// Serves the zones that wait for a slot.
     #[inline]
     pub(super) fn keep_budget(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         match self.slots.due(&self.plugs, now, deadline) {
@@ -505,7 +514,7 @@ impl Volume {
         Progress::Some
     }
 
-    /// Closes or finishes `zone` to make room, unless something has come between.
+    /// Closes or finishes `zone` to make room, unless it has become busy.
     fn evict(&self, now: Nanos, zone: ZoneIndex, op: Op) {
         let sector = self.terms.info.geometry.start_of(zone);
         let mut shard = self.plugs.shard(zone).lock();
@@ -523,7 +532,7 @@ impl Volume {
         self.kick(now, zone);
     }
 
-    /// A zone's wait has been found to be without end. It may have got its slot by now, or stand in line again.
+    /// Handles a failed wait for a slot. The zone may have its slot by now, or wait again.
     pub(super) fn was_denied(
         &self,
         zone: ZoneIndex,
@@ -538,12 +547,12 @@ impl Volume {
         word
     }
 
-    /// How the drive's limits are kept; `None`: by the drive alone.
+    /// Budget options in force; `None`: limits are left to the drive.
     pub fn budget(&self) -> Option<BudgetOptions> {
         self.slots.0.as_ref().map(|book| book.options)
     }
 
-    /// Who holds slots and who waits for them; `None` where there is no budget.
+    /// Holders of slots and waiting zones; `None` without a budget.
     pub fn budget_status(&self) -> Option<BudgetStatus> {
         let book = self.slots.0.as_ref()?;
         let mut state = book.state.lock();
@@ -564,11 +573,11 @@ impl Volume {
         })
     }
 
-    /// Compares the budget's books with the device's description of all zones, while nothing is under way. For tests and
-    /// simulations.
+    /// Compares the budget's state with the device's report of all zones, while the volume is idle.
+    /// For tests and simulations.
     ///
     /// # Errors
-    /// What differs.
+    /// Description of the difference.
     pub fn check_budget(&self, zones: &[ZoneDescriptor]) -> Result<(), String> {
         let Some(book) = &self.slots.0 else { return Ok(()) };
         let mut state = book.state.lock();
@@ -578,18 +587,18 @@ impl Volume {
         let active = zones.iter().filter(|z| z.condition.is_active());
         let device: Vec<_> = active.map(|z| (z.zone, z.condition.is_open())).collect();
         if held != device {
-            return Err(format!("zones that hold slots, and whether open: {held:?}; the device: {device:?}"));
+            return Err(format!("slot holders (zone, open) {held:?} differ from the device's {device:?}"));
         }
         let words = self.plugs.sequential_zones().map(|zone| (zone, self.plugs.load(zone)));
         let mut open = words.filter(|(_, w)| w.has_slot() && w.pointer() > 0);
         let differs = open.find(|&(zone, w)| {
             w.pointer() < self.terms.info.geometry.capacity_of(zone) && !state.budget.has_slot(zone)
         });
-        differs.map_or(Ok(()), |(zone, w)| Err(format!("zone {zone} thinks that it has a slot: {w:?}")))
+        differs.map_or(Ok(()), |(zone, w)| Err(format!("zone {zone} has a slot in its word only: {w:?}")))
     }
 }
 
-/// The slot that a queue's head was to get is denied to it, and to all that wait after it.
+/// Denies the slot to the head of a queue and to all requests behind it.
 #[cold]
 pub(super) fn deny(queue: &mut Queue<Box<PendingRequest>>, error: RequestError, turn: &mut Turn) {
     let mut denied = Vec::new();

@@ -1,13 +1,14 @@
-//! Cancelling: what a channel's requests still wait for does not happen.
+//! Cancellation of a channel's waiting requests.
 //!
-//! A request that waits ends with [`RequestError::Cancelled`]: in its zone's queue, parked, in the scheduler, for room in
-//! the device's queue, or for a retry. A request at the device ends as it does there, and no further command of it goes
-//! out, but for the flush that makes a write durable which was carried out. A cancelled write leaves the pointer where it stands.
+//! A request that waits ends with [`RequestError::Cancelled`], be it in its zone's queue, parked,
+//! in the scheduler, stalled by a full device queue, or between retries. A request at the device
+//! ends as the device ends it and issues no further command, except for the flush that makes an
+//! executed write durable. A cancelled write does not move the write pointer.
 //!
-//! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
-//! channel's mark when it would go out ([`Shard::cancel`]). Steps look at marks only while a cancelled channel has
-//! requests that have not ended. [`Volume::cancel_request`] does the same with a mark for one request, which its caller takes
-//! away.
+//! [`Volume::cancel`] visits all waiting requests once. Those that return later, from a chain or
+//! from recovery, meet the channel's mark when they are about to be issued ([`Shard::cancel`]).
+//! Steps check marks only while a cancelled channel has unfinished requests.
+//! [`Volume::cancel_request`] does the same with a mark for one request, which its caller removes.
 
 use super::channel::{Channel, Withdrawal, begin_call, end_call};
 use super::pending::PendingRequest;
@@ -19,32 +20,33 @@ use zonal_core::plug::Word;
 use zonal_core::{DeviceError, Nanos, RequestError, Sectors, ZoneIndex};
 
 impl Volume {
-    /// Cancels all requests of `channel`. Each still ends once, by the channel's function: with [`RequestError::Cancelled`]
-    /// if it waited, and otherwise as the device ends it. None of them issues another command.
+    /// Cancels all requests of `channel`. Each still ends once, through the channel: with
+    /// [`RequestError::Cancelled`] if it was waiting, otherwise as the device ends it. None of them
+    /// issues another command.
     ///
-    /// Positional writes after a cancelled one end as after a failed one; appends continue. The channel takes no more requests:
-    /// they end with the same error.
+    /// Positional writes behind a cancelled one end as behind a failed one; appends continue. The
+    /// channel accepts no more requests: they end with the same error.
     ///
     /// # Panics
-    /// If a completion function that was called meanwhile did.
+    /// If a completion function called meanwhile panics.
     pub fn cancel(&self, now: Nanos, channel: &Channel) {
         self.channels.mark_cancelled(channel);
         self.cancel_marked(now);
     }
 
-    /// Cancels the requests of `channel` that have this token, and no others: see [`Volume::cancel`]. The caller keeps the answer
-    /// until they have ended, and gives no other request their token before.
+    /// Cancels the requests of `channel` with this token: see [`Volume::cancel`]. The caller keeps
+    /// the returned value until they have ended, and does not reuse their token before.
     ///
     /// # Panics
-    /// If a completion function that was called meanwhile did.
-    #[must_use = "what a step holds at this moment is cancelled later, while the answer lives"]
+    /// If a completion function called meanwhile panics.
+    #[must_use = "requests held by a running step are cancelled later, and only while this value exists"]
     pub fn cancel_request(&self, now: Nanos, channel: &Channel, token: u64) -> Withdrawal {
         let withdrawal = self.channels.withdraw(channel, token);
         self.cancel_marked(now);
         withdrawal
     }
 
-    /// Ends what waits and is marked.
+    /// Ends all waiting requests that are marked.
     fn cancel_marked(&self, now: Nanos) {
         begin_call();
         let mut turn = Turn::default();
@@ -68,17 +70,18 @@ impl Volume {
             }
         }
         drop(shard);
-        // What waited after them may go, or nothing is left to wait for.
+        // Requests behind the cancelled ones may now be issued, or the zone has no waiters left.
         for zone in moved {
             self.run(now, Work::Kick(zone));
         }
     }
 
-    /// What met a full queue has not reached the device. Its zone takes that for a failure, asks for the pointer, and sends
-    /// those again that share the command and are not cancelled.
+    /// Cancels stalled commands, which have not reached the device. Their zones treat this as a
+    /// failure: they reread the write pointer and resubmit those requests of the command that are
+    /// not cancelled.
     ///
-    /// A command that a thread holds at this moment is found by the poll that would offer it again. Returns whether there
-    /// was one.
+    /// A command held by a thread at this moment is found by the poll that would resubmit it.
+    /// Returns true if any command was cancelled.
     pub(super) fn cancel_stalled(&self, now: Nanos) -> bool {
         let mut is_any = false;
         for queue in 0..self.terms.info.queues {
@@ -102,7 +105,8 @@ impl Volume {
 }
 
 impl Shard {
-    /// Ends what is cancelled of what waits in `zone`, which has this word; whether that was any.
+    /// Ends the cancelled requests that wait in `zone`, which has this word; returns true if there
+    /// were any.
     pub(super) fn cancel(&mut self, zone: ZoneIndex, word: Word, turn: &mut Turn) -> bool {
         let mut cancelled = Vec::new();
         self.queue(zone).cancel(word, |pending| pending.is_cancelled(), &mut cancelled);
@@ -115,7 +119,7 @@ impl Shard {
     }
 }
 
-/// Ends a request that would continue and is cancelled.
+/// Ends a cancelled request before its next command.
 #[cold]
 pub(super) fn end_cancelled(pending: Box<PendingRequest>, turn: &mut Turn) {
     let error = match pending.done {
@@ -129,7 +133,8 @@ pub(super) fn end_cancelled(pending: Box<PendingRequest>, turn: &mut Turn) {
     turn.end(pending, Err(error));
 }
 
-/// Whether a command is, or carries, a cancelled request. Those of recovery continue: their zone needs them.
+/// True if a command is or contains a cancelled request. Commands of recovery continue, since their
+/// zone needs them.
 fn is_cancelled(context: &Context) -> bool {
     match &context.0 {
         ContextKind::One(pending) => pending.is_cancelled(),

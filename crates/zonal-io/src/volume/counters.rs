@@ -1,31 +1,32 @@
-//! Live counters, cheap enough for the hot path: a thread adds to a line of its own, without a locked operation.
+//! Counters, cheap enough for the hot path: each thread adds to its own line without atomic
+//! read-modify-write.
 
 use crate::sync::{CachePadded, Ordering, PlainU64, thread_slot};
 use std::sync::Arc;
 
-/// Threads with a line of their own; later ones share the last line with locked additions.
+/// Number of lines. Threads beyond that share the last one and add to it atomically.
 const LINES: usize = 64;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident $field:ident,)*) => {
-        /// What is counted.
+        /// Index of a counter.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub(crate) enum Counter { $($name,)* }
 
-        /// A sum of the live counters, from the volume's opening on.
+        /// Sums of the counters since the volume was opened.
         ///
-        /// Taken while others count, so figures that belong together may differ by what is in flight.
+        /// Read while other threads count, so related figures may differ by the requests in flight.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
         pub struct Statistics {
             $($(#[$doc])* pub $field: u64,)*
-            /// Times that a lock of the write path was found taken.
+            /// Contended locks of the write path.
             pub plug_waits: u64,
-            /// Changes of a zone's plug that another thread's came before.
+            /// Updates of a zone's plug that lost a race.
             pub plug_retries: u64,
-            /// Times that a lock of the device was found taken, as far as it counts them.
+            /// Contended locks of the device, as far as it counts them.
             pub device_waits: u64,
-            /// As [`Self::plug_retries`], of the zones' states in the device.
+            /// Like [`Self::plug_retries`], for the zone states in the device.
             pub device_retries: u64,
         }
 
@@ -38,7 +39,7 @@ macro_rules! counters {
         }
 
         impl Statistics {
-            /// What was counted since an earlier sum of the same volume.
+            /// Returns the difference to an earlier sum of the same volume.
             pub fn since(self, earlier: Statistics) -> Statistics {
                 Statistics {
                     $($field: self.$field.saturating_sub(earlier.$field),)*
@@ -50,7 +51,7 @@ macro_rules! counters {
             }
         }
 
-        /// What several volumes counted.
+        /// Adds the sums of another volume.
         impl std::ops::AddAssign for Statistics {
             fn add_assign(&mut self, other: Statistics) {
                 $(self.$field += other.$field;)*
@@ -68,33 +69,34 @@ counters! {
     Requests requests,
     /// Sectors of these requests.
     Sectors sectors,
-    /// Commands that the device took.
+    /// Commands accepted by the device.
     Commands commands,
     /// Writes that waited in a plug.
     Queued queued,
-    /// Writes that shared another's command.
+    /// Writes merged into another's command.
     Merged merged,
-    /// Requests that ended with an error; a request across zones counts once, however many of its parts fail.
+    /// Requests that ended with an error. A request that spans zones counts once, however many
+    /// parts fail.
     Failed failed,
-    /// Times that the device's queue was full.
+    /// Commands refused by a full device queue.
     Busy busy,
-    /// Zones that were asked for their pointer after a failed write.
+    /// Reports of zones after a failed write.
     Resyncs resyncs,
-    /// Failed writes that were sent again, each time.
+    /// Failed writes resubmitted, counted each time.
     Redriven redriven,
-    /// Failed writes that were read back, because the zone's pointer had passed them.
+    /// Failed writes read back because the write pointer was past their start.
     ReadBack read_back,
-    /// Those of them that were found, whole.
+    /// Of these, writes found complete.
     Verified verified,
-    /// Writes that came before their predecessors and waited for them.
+    /// Writes that arrived before their predecessors and waited for them.
     Parked parked,
-    /// Zones that had to wait for an open or active slot, each time.
+    /// Waits of a zone for a slot.
     SlotWaits slot_waits,
-    /// Zones closed or finished to make room for others, each time.
+    /// Zones closed or finished to make room for others, counted each time.
     Evicted evicted,
 }
 
-/// Clones count together.
+/// Counters of a volume. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Counters {
     lines: Arc<[CachePadded<[PlainU64; COUNTERS]>]>,
@@ -106,7 +108,7 @@ impl Counters {
         Counters { lines }
     }
 
-    /// The calling thread's line.
+    /// Line of the calling thread.
     #[inline(always)]
     pub(crate) fn line(&self) -> Line<'_> {
         let slot = thread_slot();
@@ -125,14 +127,14 @@ impl Counters {
     }
 }
 
-/// One thread's counters.
+/// Counters of one thread.
 pub(crate) struct Line<'a> {
     counters: &'a [PlainU64; COUNTERS],
     own: bool,
 }
 
 impl Line<'_> {
-    /// Counts a request of this length, in sectors.
+    /// Counts a request of this length in sectors.
     #[inline]
     pub(crate) fn add_request(&self, sectors: u32) {
         let [requests, all] = [Counter::Requests, Counter::Sectors].map(|c| &self.counters[c as usize]);
@@ -149,7 +151,7 @@ impl Line<'_> {
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         let c = &self.counters[counter as usize];
         if self.own {
-            // Only this thread writes the line, so nothing is lost between load and store.
+            // Only this thread writes the line, so no update is lost.
             c.store(c.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         } else {
             c.fetch_add(n, Ordering::Relaxed);

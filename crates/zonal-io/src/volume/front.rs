@@ -1,15 +1,20 @@
-//! Mode `zone-lock`: a deadline scheduler in front of the volume, as Linux had it before zone write plugging.
+//! Mode `zone-lock`: a deadline scheduler in front of the volume, as in Linux before zone write
+//! plugging.
 //!
-//! Every read and write takes a tag, of which there are `nr_requests`, and keeps it until it ends; who finds none waits
-//! outside, in order of arrival. With a tag a request waits in the scheduler, sorted by address, and leaves it in batches;
-//! a write locks its zone until it has ended, and others of that zone are passed over. So writes that wait for one zone can
-//! take every tag and hold up reads: what plugs were made to end, and what they are to be compared with.
+//! Every read and write takes one of `nr_requests` tags and keeps it until it ends; requests
+//! without a tag wait outside, in order of arrival. With a tag, a request waits in the scheduler,
+//! sorted by address, and is issued in batches. A write locks its zone until it has ended, and
+//! other writes to that zone are skipped. Writes waiting for one zone can therefore take all tags
+//! and hold up reads. This is the problem that plugs solve, and the mode exists for comparison with
+//! them.
 //!
-//! A volume has this front from its opening on, or never. What leaves the scheduler is taken by the volume as in mode
-//! `per-zone`: the plugs know nothing of tags. Three things reach through to the front. Flushes, management and requests that do
-//! not wait go past it, but a write that does not wait is refused if one of its zone is here: it must not overtake that
-//! ([`Front::is_ahead`]). A reset takes out what it aborts ([`Front::take`]). When failed writes of a zone are decided, those
-//! that wait for it leave the scheduler for the zone's queue ([`Front::plug`]): what they have to learn is known there.
+//! The front is created when the volume is opened, or never. Requests that leave the scheduler are
+//! handled as in mode `per-zone`; plugs do not deal with tags. There are three exceptions. Flushes,
+//! zone management and `nowait` requests bypass the front, but a `nowait` write is refused if a
+//! write to its zone is here, which it must not overtake ([`Front::is_ahead`]). A reset removes the
+//! writes that it aborts ([`Front::take`]). When failed writes of a zone are about to be decided,
+//! the writes waiting for it move from the scheduler to the zone's queue ([`Front::plug`]), where
+//! the decision affects them.
 
 use super::Volume;
 use super::alarm::Alarm;
@@ -28,29 +33,31 @@ use zonal_core::plug::{Admission, Word, WriteKind};
 use zonal_core::scheduler::{Dispatched, Limits, Options, Scheduler};
 use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
 
-/// Tags unless set otherwise: what the block layer gives a scheduler over a queue of 128.
+/// Default number of tags: that of a scheduler in the Linux block layer over a queue of 128.
 pub(super) const NR_REQUESTS: u32 = 256;
 
-/// The scheduler in front of a volume, and what waits for it.
+/// Scheduler in front of a volume, and the requests waiting for it.
 pub(crate) struct Front {
     geometry: Geometry,
-    /// Of the volume.
+    /// The volume's alarm.
     alarm: Arc<Alarm>,
     state: Mutex<FrontState>,
-    /// Something may be dispatched or waits for a tag: what a poll reads.
+    /// True if a request may be dispatched or waits for a tag; polled without the lock.
     has_work: AtomicBool,
-    /// Something was passed over for what has no tag, so that no thread tells when it ends: every poll looks.
+    /// True if a request was skipped because of a command without a tag. The completion of that
+    /// command is not signalled, so every poll checks.
     watches: AtomicBool,
-    /// Something waits for commands that a full queue has turned away. The end of a command in that queue brings them on.
+    /// True if requests wait behind stalled commands; a completion on that device queue resumes
+    /// them.
     waits_for_room: AtomicBool,
 }
 
 struct FrontState {
     scheduler: Scheduler<Box<PendingRequest>>,
-    /// Without a tag, in order of arrival.
+    /// Requests without a tag, in order of arrival.
     outside: VecDeque<Box<PendingRequest>>,
     tags_used: u32,
-    /// Zones that a write has locked, and how many requests its command carries.
+    /// Zones locked by a write, with the number of requests in its command.
     locked: HashMap<ZoneIndex, u32>,
 }
 
@@ -77,14 +84,14 @@ impl Front {
         })
     }
 
-    /// Whether a request goes through the scheduler.
+    /// True if a request goes through the scheduler.
     #[inline(never)]
     pub(super) fn takes(&self, route: &Route, request: &PendingRequest) -> bool {
         let waits = (request.op.has_range() || request.op == Op::Append) && !request.nowait;
         waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
     }
 
-    /// True if a write that does not wait would overtake one of its zone, which waits here or is on its way from here to the drive.
+    /// True if a `nowait` write would overtake one to its zone that waits here or is being issued.
     #[inline(never)]
     pub(super) fn is_ahead(&self, route: &Route, request: &PendingRequest) -> bool {
         let Route::Plug(zone) = *route else { return false };
@@ -93,19 +100,19 @@ impl Front {
         }
         let state = self.state.lock();
         let is_of_zone = |p: &PendingRequest| plugged_zone(&self.geometry, p) == Some(zone);
-        // Between the scheduler and the zone's plug a write is in neither, and has its zone locked.
+        // Between the scheduler and the zone's plug a write is in neither, but its zone is locked.
         state.locked.contains_key(&zone)
             || state.scheduler.has_writes(zone)
             || state.outside.iter().any(|p| is_of_zone(p))
     }
 
-    /// Puts a read or write in line, and sends what may go.
+    /// Queues a read or write, and dispatches all requests that can be issued.
     pub(super) fn schedule(self: &Arc<Front>, volume: &Volume, now: Nanos, slot: &mut Option<Context>) {
         self.state.lock().outside.push_back(take_one(slot));
         self.dispatch(volume, now);
     }
 
-    /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
+    /// Removes the cancelled requests without a tag. Those with a tag end when they are dispatched.
     pub(super) fn cancel(&self) -> VecDeque<Box<PendingRequest>> {
         let mut state = self.state.lock();
         let (cancelled, left) =
@@ -118,8 +125,8 @@ impl Front {
         self.state.lock().tags_used
     }
 
-    /// The next poll looks whether something may go: the number of tags has changed. Requests that have one keep it, also where
-    /// there are fewer now.
+    /// Makes the next poll dispatch, after a change of the number of tags. Requests keep their tag
+    /// even if there are fewer now.
     pub(super) fn look_soon(&self) {
         self.has_work.store(true, Ordering::Release);
     }
@@ -128,21 +135,22 @@ impl Front {
         self.has_work.load(Ordering::Acquire)
     }
 
-    /// What a poll asks.
+    /// True if a poll has to dispatch.
     pub(super) fn is_to_be_seen(&self) -> bool {
         self.has_work() || self.has_passed_over() || self.waits_for_room.load(Ordering::Relaxed)
     }
 
-    /// Whether a request was passed over for what another thread does, whose end is not told.
+    /// True if a request was skipped because of another thread's command, the end of which is not
+    /// signalled.
     pub(super) fn has_passed_over(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// Sends to the volume what may go, up to a turn; returns whether anything went.
+    /// Passes requests to the volume, up to one turn; returns true if there were any.
     pub(super) fn dispatch(self: &Arc<Front>, volume: &Volume, now: Nanos) -> bool {
         let had_passed_over = self.has_passed_over();
         let sent = self.dispatch_turn(volume, now);
-        // The calling thread may never poll: those that sleep look in its place.
+        // The calling thread may never poll, so wake the sleeping threads to check in its place.
         if self.has_work() || self.has_passed_over() && !had_passed_over {
             self.alarm.ring();
         }
@@ -165,11 +173,11 @@ impl Front {
         sent > 0
     }
 
-    /// The next request that may go, with its zone locked.
+    /// Takes the next request that can be issued, and locks its zone.
     fn next(self: &Arc<Front>, volume: &Volume, now: Nanos) -> Option<Dispatched<Box<PendingRequest>>> {
         let mut state = self.state.lock();
         self.admit(&mut state, volume, now);
-        // What a full queue has turned away goes first: the device has no room for more.
+        // Stalled commands go first, as the device has no room for more.
         let waits_for_room = !volume.stalled.is_empty();
         self.waits_for_room.store(waits_for_room, Ordering::Relaxed);
         if waits_for_room {
@@ -179,7 +187,8 @@ impl Front {
         let watches = Cell::new(false);
         let is_locked = |zone: ZoneIndex| {
             let word = volume.plugs.load(zone);
-            // A zone in doubt takes one, which makes it ask again where it gave up.
+            // A zone in recovery accepts one, which makes it reread its write pointer if that
+            // failed before.
             let waits = word.waits() && !word.recovers();
             let by_others = word.in_flight() > 0 || waits;
             let by_tag = locked.contains_key(&zone);
@@ -195,7 +204,7 @@ impl Front {
         Some(next)
     }
 
-    /// Gives free tags to those that came first.
+    /// Gives free tags to the oldest requests outside.
     fn admit(self: &Arc<Front>, state: &mut FrontState, volume: &Volume, now: Nanos) {
         let tags = volume.terms.settings.nr_requests();
         while state.tags_used < tags
@@ -207,7 +216,7 @@ impl Front {
         }
     }
 
-    /// Takes the writes of these zones that have not left the scheduler; each has a tag to end with.
+    /// Removes the writes to these zones that have not left the scheduler, each with a tag.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     pub(super) fn take(self: &Arc<Front>, zones: std::ops::Range<u32>) -> Vec<Box<PendingRequest>> {
         let mut state = self.state.lock();
@@ -218,7 +227,7 @@ impl Front {
         let (gone, stay): (Vec<_>, _) =
             std::mem::take(&mut state.outside).into_iter().partition(|p| is_concerned(p));
         state.outside = stay.into();
-        // More than there are, for once: what ends with a tag ends like the others.
+        // This may exceed the limit once: every request that ends here has to have a tag.
         state.tags_used += gone.len() as u32;
         drop(state);
         taken.extend(gone.into_iter().map(|mut pending| {
@@ -228,15 +237,16 @@ impl Front {
         taken
     }
 
-    /// Moves the writes of a zone that wait here to the zone's queue, whose failed writes are about to be decided: a write
-    /// after a lost one learns of it there, as in every mode. Only for a caller that lets the zone continue then.
+    /// Moves the writes of a zone that wait here to its queue, before the failed writes of the zone
+    /// are decided: a write behind a lost one fails there, as in every mode. The caller then serves
+    /// the zone.
     #[cold]
     pub(super) fn plug(self: &Arc<Front>, volume: &Volume, zone: ZoneIndex) {
         let mut writes = self.take(zone.0..zone.0 + 1);
         if writes.is_empty() {
             return;
         }
-        // An append names no place, and goes where those with one leave the zone.
+        // Appends are placed after all positional writes.
         writes.sort_by_key(|p| (p.op == Op::Append, p.sector));
         let mut shard = volume.plugs.shard(zone).lock();
         let word = volume.plugs.change(zone, Word::waiting);
@@ -249,7 +259,7 @@ impl Front {
 }
 
 impl Scheduled for Front {
-    /// A request with a tag has ended; `locked` is a sector of the zone that it had locked.
+    /// Releases the tag of an ended request, and the zone lock; `locked` is a sector of that zone.
     fn ended(&self, locked: Option<Sector>) {
         let mut state = self.state.lock();
         state.tags_used -= 1;
@@ -267,14 +277,14 @@ impl Scheduled for Front {
     }
 }
 
-/// The zone whose plug a read or write meets, if it meets one.
+/// Zone with the plug for a read or write, if any.
 pub(super) fn plugged_zone(geometry: &Geometry, pending: &PendingRequest) -> Option<ZoneIndex> {
     let zone = geometry.zone_of(pending.sector);
     (!pending.op.is_read() && !geometry.is_conventional(zone)).then_some(zone)
 }
 
 impl Volume {
-    /// Takes what leaves the scheduler: its cancelled requests end here, the others go out.
+    /// Accepts requests from the scheduler: cancelled ones end here, the others are issued.
     fn take_scheduled(&self, now: Nanos, dispatched: Dispatched<Box<PendingRequest>>) {
         let Dispatched { zone, sectors, parts, .. } = dispatched;
         let is_cancelled = |p: &PendingRequest| self.channels.is_cancelling() && p.is_cancelled();
@@ -296,7 +306,7 @@ impl Volume {
         }
     }
 
-    /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
+    /// Issues a merged write if its zone admits it as one, and its parts one by one otherwise.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn take_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<PendingRequest>>) {
         let kind = WriteKind::At(self.terms.info.geometry.offset_of(parts[0].sector));
@@ -316,7 +326,7 @@ impl Volume {
         }
     }
 
-    /// Tags of mode `zone-lock` in use, and how many there are.
+    /// Number of tags of mode `zone-lock` in use, and in total.
     pub fn tags(&self) -> (u32, u32) {
         (self.front.as_ref().map_or(0, |front| front.tags_used()), self.terms.settings.nr_requests())
     }

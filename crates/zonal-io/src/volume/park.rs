@@ -1,11 +1,14 @@
-//! Parking: a positional write ahead of its zone's pointer waits for those before it, instead of failing.
+//! Parking: a positional write ahead of its zone's write pointer waits for its predecessors instead
+//! of failing.
 //!
-//! [`zonal_core::plug::ParkedWrites`] keeps such writes of a zone; it is the shard's, beside the zone's queue, and exists only while
-//! something is in it. The zone's word says so ([`Word::has_parked`]) and has the zone wait, so that the threads that
-//! complete its writes or bring new ones come by. A write to a zone without parked writes goes its usual way.
+//! [`zonal_core::plug::ParkedWrites`] holds these writes of a zone. It belongs to the shard, next
+//! to the zone's queue, and exists only while it is not empty. The zone's word records this
+//! ([`Word::has_parked`]) and marks the zone as waiting, so that completions and new writes take
+//! the path through the queue. Writes to zones without parked writes are not affected.
 //!
-//! Bounded in sectors a zone and in time: polls give up what has waited too long, see [`zonal_core::plug::ParkOptions`].
-//! Not in mode `zone-lock`, which is there to be compared with, nor in `direct`.
+//! Parking is limited by size per zone and by time: polls fail writes that have waited too long,
+//! see [`zonal_core::plug::ParkOptions`]. Not in mode `zone-lock`, which serves as a comparison,
+//! nor in `direct`.
 
 use super::counters::Counter;
 use super::pending::PendingRequest;
@@ -20,16 +23,17 @@ use std::collections::BTreeSet;
 use zonal_core::plug::{ParkOptions, ParkedWrites, Word, WriteKind};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
-/// No zone has to be looked at.
+/// No zone has to be checked.
 const NEVER: u64 = u64::MAX;
 
-/// What polls know of parked writes.
+/// State of parked writes for polls.
 pub(super) struct Parking {
     /// Zones with parked writes. Taken inside a shard's lock.
     zones: ShortLock<BTreeSet<ZoneIndex>>,
-    /// When one of them has to be looked at.
+    /// Time of the next check.
     next: AtomicU64,
-    /// Threads that go over the zones: until they have, `next` knows only of some.
+    /// Number of threads that are checking the zones; until they are done, `next` covers only some
+    /// zones.
     looking: AtomicUsize,
 }
 
@@ -44,12 +48,13 @@ impl Default for Parking {
 }
 
 impl Parking {
-    /// The next poll looks at every zone with parked writes.
+    /// Makes the next poll check every zone with parked writes.
     pub(super) fn look_soon(&self) {
         self.next.store(0, Ordering::Release);
     }
 
-    /// The parked writes of a zone for a write that is parked at `now`, for the holder of its shard. Polls look at it after `time`.
+    /// Returns the parked writes of a zone, for a write parked at `now`. For the holder of the
+    /// shard's lock. Polls check the zone after `time`.
     fn parked_writes<'a>(
         &self,
         now: Nanos,
@@ -62,16 +67,16 @@ impl Parking {
             self.zones.lock().insert(zone);
             Box::new(ParkedWrites::new(now, word.pointer()))
         });
-        // Last: a poll that has just begun to look forgets the time, and may not have seen the zone.
+        // Last: a poll that has just started a check resets the time, and may have missed the zone.
         self.next.fetch_min(now.0.saturating_add(time.0), Ordering::AcqRel);
         parked_writes
     }
 
-    /// Whether a poll has to go over the zones at `now`; until then it need not look again.
+    /// True if a poll has to check the zones at `now`; otherwise updates the deadline.
     #[inline]
     fn is_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> bool {
         let next = self.next.load(Ordering::Acquire);
-        // A poll that is told a time too late may belong to the last thread that polls.
+        // A deadline that is too late would be fatal if this is the last thread that polls.
         if now.0 < next && self.looking.load(Ordering::Acquire) > 0 {
             *deadline = Some(now);
             return false;
@@ -82,7 +87,7 @@ impl Parking {
         next <= now.0 && next != NEVER
     }
 
-    /// `over` gets each zone with parked writes whose time is over, and them.
+    /// Calls `over` for each zone with expired parked writes, with these writes.
     #[cold]
     fn look(
         &self,
@@ -132,7 +137,7 @@ impl Parking {
 }
 
 impl Shard {
-    /// What is parked in `zone` goes to `aborted`.
+    /// Moves the parked writes of `zone` to `aborted`.
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     pub(super) fn abort_parked(&mut self, zone: ZoneIndex, aborted: &mut Vec<Box<PendingRequest>>) {
         if let Some(parked_writes) = self.parked_writes.remove(&zone.0) {
@@ -147,7 +152,8 @@ impl Shard {
 }
 
 impl Terms {
-    /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
+    /// Moves the parked writes of a zone that can be issued to the head of its queue, and parks
+    /// appends that are in their way.
     #[cold]
     pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
         let Some(mut parked_writes) = shard.parked_writes.remove(&zone.0) else {
@@ -155,7 +161,7 @@ impl Terms {
         };
         let queue = shard.queue(zone);
         if !word.is_busy() && !word.frozen() && !word.recovers() {
-            // What continues the write at the head goes out with it.
+            // Writes that continue the one at the head are issued with it.
             let leads = |p: &PendingRequest| {
                 let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
                 is_new && self.write_kind(p) == WriteKind::At(word.pointer())
@@ -183,7 +189,7 @@ impl Terms {
 }
 
 impl Volume {
-    /// A write that just arrived and cannot go out as it is: it is parked or refused.
+    /// Parks or refuses a new write that cannot be issued at the write pointer.
     #[cold]
     pub(super) fn refuse_or_park(
         &self,
@@ -199,8 +205,8 @@ impl Volume {
         }
     }
 
-    /// Parks the write at the head of a zone's queue, which `error` would refuse. Returns the zone's word, or `None` if it
-    /// is refused indeed.
+    /// Parks the write at the head of a zone's queue, which would otherwise fail with `error`.
+    /// Returns the zone's word, or `None` if the write has to fail.
     #[cold]
     pub(super) fn park(
         &self,
@@ -225,7 +231,7 @@ impl Volume {
         Some(word.with_parked())
     }
 
-    /// Gives up parked writes whose time is over.
+    /// Fails the parked writes that have expired.
     #[inline]
     pub(super) fn look_after_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         let mut progress = Progress::None;

@@ -1,11 +1,13 @@
-//! A range of a volume's zones with a face of its own, as a namespace of a target or one tenant of a drive.
+//! A range of a volume's zones as a unit of its own: a namespace of a target, or one tenant of a
+//! drive.
 //!
-//! Its zones and sectors count from 0. A channel or an inbox that is opened here belongs to the part: what is submitted
-//! with it names the part's addresses, and so do the answers. Everything else is the volume's: plugs, queues, limits, modes,
-//! and the poll that moves all parts on.
+//! Zones and sectors are numbered from 0. A channel or inbox opened here belongs to the part: its
+//! requests and completions use the part's addresses. Everything else is the volume's: plugs,
+//! queues, limits, modes, and the poll that serves all parts.
 //!
-//! A request finds out that its channel is a part's where it would be refused as another volume's ([`Volume::submit`]), so
-//! requests to the volume itself pay nothing for it.
+//! The check for a part's channel is made only where a request would otherwise be refused because
+//! its channel belongs to another volume ([`Volume::submit`]). Requests to the volume itself pay
+//! nothing for it.
 
 use super::Volume;
 use super::channel::Channel;
@@ -26,7 +28,7 @@ use std::ops::Range;
 use zonal_core::plug::{Admission, WriteKind, ZoneClass};
 use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
-/// A range of a volume's zones. See the module.
+/// Range of a volume's zones. See the module documentation.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -50,7 +52,7 @@ pub struct Part {
     place: Arc<PartPlace>,
 }
 
-/// Where a part lies, how it takes writes, and what was counted of it.
+/// Location of a part, its kind, and its counters.
 pub(super) struct PartPlace {
     piece: LinearPiece,
     sectors: Sectors,
@@ -58,19 +60,20 @@ pub(super) struct PartPlace {
     counters: Counters,
 }
 
-/// What a part of a volume is to its users.
+/// Behavior of a part towards its users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PartKind {
-    /// A range of the volume's zones, with what the volume does for its callers: a write that spans zones is divided, one write a
-    /// zone, and a write that lacks an open or active zone waits for one while others may give theirs up.
+    /// A range of the volume's zones, with the conveniences of a volume: a write that spans zones
+    /// is split at zone boundaries, and a write without a slot waits for one while others may give
+    /// up theirs.
     #[default]
     Range,
-    /// A drive of its own: a write that spans sequential zones is refused as a whole, and nothing of it is written to any zone. A
-    /// write that lacks an open or active zone ends with the drive's error at once.
+    /// A drive of its own: a write that spans sequential zones is refused as a whole, with nothing
+    /// written, and a write without a slot ends with the drive's error at once.
     Drive,
 }
 
-/// A sum of a part's live counters, from its making on.
+/// Sums of a part's counters since it was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PartStatistics {
     /// Requests submitted.
@@ -82,7 +85,8 @@ pub struct PartStatistics {
 }
 
 impl Part {
-    /// The zones `zones` of `volume`. Parts may overlap; the volume orders what they write to one zone.
+    /// Creates a part of the zones `zones` of `volume`. Parts may overlap; the volume orders their
+    /// writes to a common zone.
     ///
     /// # Errors
     /// [`LinearError`] if the volume does not have these zones.
@@ -90,64 +94,66 @@ impl Part {
         Part::with(volume, zones, PartKind::default())
     }
 
-    /// The same, of this kind.
+    /// Like [`Part::new`], with a kind.
     ///
     /// # Errors
-    /// As [`Part::new`].
+    /// As for [`Part::new`].
     pub fn with(volume: Arc<Volume>, zones: Range<u32>, kind: PartKind) -> Result<Part, LinearError> {
         let (piece, info) = LinearPiece::alone(volume.device().clone(), zones)?;
         let place = PartPlace { sectors: info.geometry.sectors(), piece, kind, counters: Counters::new() };
         Ok(Part { volume, info, place: Arc::new(place) })
     }
 
-    /// What a device of these zones alone would be. All parts share the slots of the drive for open and active zones.
+    /// Properties of a device with only these zones. The drive's slots are shared by all parts.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// The volume that it is a part of: who waits for a request polls it.
+    /// Volume of this part. A thread that waits for a request polls it.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// Its zones, by the volume's count.
+    /// Zones of this part, in the volume's numbering.
     pub fn zones(&self) -> Range<u32> {
         self.place.piece.zones.clone()
     }
 
-    /// A channel of this part: see [`Volume::channel`].
+    /// Opens a channel of this part: see [`Volume::channel`].
     pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
         let place = self.place.clone();
         let complete = Box::new(move |completion| complete(place.outside(completion)));
         self.volume.channels.open(complete, Some(self.place.clone()))
     }
 
-    /// A deferred channel of this part: see [`Volume::deferred_channel`].
+    /// Opens a deferred channel of this part: see [`Volume::deferred_channel`].
     pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
         let place = self.place.clone();
         let complete = Box::new(move |completion| complete(place.outside(completion)));
         self.volume.channels.open_deferred(complete, Some(self.place.clone()))
     }
 
-    /// An inbox of this part for the calling thread: see [`Volume::inbox`].
+    /// Opens an inbox of this part for the calling thread: see [`Volume::inbox`].
     pub fn inbox(&self) -> Inbox {
         Inbox::of(self.volume.channels.open_inbox(Some(self.place.clone())))
     }
 
-    /// Takes a request, at the addresses of the part that `channel` was opened for: the same as [`Volume::submit`].
+    /// Accepts a request with addresses of the part for which `channel` was opened. Equivalent to
+    /// [`Volume::submit`].
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
         self.volume.submit(now, channel, request);
     }
 
-    /// Submits `request` and waits for its end: see [`Volume::call`].
+    /// Submits `request` and waits for its completion: see [`Volume::call`].
     pub fn call(&self, clock: &Clock, request: Request) -> Completion {
         self.volume.call_with(clock, &self.inbox(), request)
     }
 
-    /// Describes up to `zones` zones from the zone of `sector` on, and waits for that.
+    /// Reports up to `zones` zones, from the zone that contains `sector`. Blocks until the report
+    /// is complete.
     ///
     /// # Errors
-    /// The request's.
+    /// The request's error.
     pub fn report(
         &self,
         clock: &Clock,
@@ -157,27 +163,29 @@ impl Part {
         self.call(clock, Request::report(sector, zones)).into_zones()
     }
 
-    /// Where the next write to `zone` would be issued: see [`Volume::write_pointer`]. `None` also for a zone beyond the part.
+    /// Address at which the next write to `zone` will be issued: see [`Volume::write_pointer`].
+    /// Also `None` for a zone outside the part.
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
         let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
         self.volume.write_pointer(there).map(|sector| self.place.here(sector))
     }
 
-    /// The plugs of its zones: see [`Volume::plugs`].
+    /// Plugs of the part's zones: see [`Volume::plugs`].
     pub fn plugs(&self) -> Vec<PlugStatus> {
         let zones = self.zones();
         let plugs = self.volume.plugs_of(zones.clone());
         plugs.map(|plug| PlugStatus { zone: plug.zone - zones.start, ..plug }).collect()
     }
 
-    /// The device's events from now on: of the zones those of this part, by its own numbers. See [`Volume::events`].
+    /// Subscribes to the device's events from now on, limited to the part's zones and in its
+    /// numbering. See [`Volume::events`].
     pub fn events(&self) -> Events {
         let zones = self.zones();
         let first = zones.start;
         self.volume.events_of(zones, first)
     }
 
-    /// Live counters.
+    /// Snapshot of the counters.
     pub fn statistics(&self) -> PartStatistics {
         let sum = self.place.counters.sum();
         PartStatistics { requests: sum.requests, sectors: sum.sectors, failed: sum.failed }
@@ -185,12 +193,12 @@ impl Part {
 }
 
 impl PartPlace {
-    /// Whether its users take it for a drive.
+    /// True if the part's users see it as a drive.
     pub(super) fn is_drive(&self) -> bool {
         self.kind == PartKind::Drive
     }
 
-    /// Numbers of refused addresses wrap, so that the answer names what the request did.
+    /// Wraps for a refused address, so that the error contains the address in the request.
     fn here(&self, sector: Sector) -> Sector {
         Sector(sector.0.wrapping_sub(self.start().0))
     }
@@ -199,7 +207,7 @@ impl PartPlace {
         self.piece.there(Sector(0))
     }
 
-    /// Gives a request the volume's addresses.
+    /// Translates a request to the volume's addresses.
     fn place(&self, request: &mut PendingRequest) -> Result<(), RequestError> {
         self.counters.line().add_request(if request.op == Op::Report { 0 } else { request.sectors });
         if matches!(request.op, Op::Flush | Op::ResetAll) {
@@ -207,7 +215,7 @@ impl PartPlace {
         }
         let first = request.sector;
         request.sector = Sector(first.0.wrapping_add(self.start().0));
-        // Of a report the length is a number of zones, and a zone command has none.
+        // The length of a report is a number of zones; zone commands have no length.
         let has_length = request.op != Op::Report && !request.op.is_zone_management();
         let sectors = if has_length { u64::from(request.sectors) } else { 1 };
         if first.0.checked_add(sectors).is_none_or(|end| end > self.sectors.0) {
@@ -220,7 +228,7 @@ impl PartPlace {
         Ok(())
     }
 
-    /// Gives an answer the part's addresses.
+    /// Translates a completion to the part's addresses.
     pub(super) fn outside(&self, completion: Completion) -> Completion {
         let Completion { token, mut result, buf } = completion;
         match &mut result {
@@ -241,7 +249,7 @@ impl PartPlace {
 }
 
 impl Volume {
-    /// Finds the way of a request whose channel is not simply this volume's.
+    /// Finds the route of a request on a channel of a part, or refuses it.
     #[cold]
     pub(super) fn check_of_part(
         &self,
@@ -262,11 +270,11 @@ impl Volume {
         }
     }
 
-    /// Refuses a write that goes beyond its zone, with the reason that comes first: the zone's condition, its pointer, its
-    /// capacity.
+    /// Refuses a write that extends beyond its zone, with the first reason that applies: the zone's
+    /// condition, its write pointer, its capacity.
     fn refuse_spanning(&self, request: &PendingRequest) -> Result<Route, RequestError> {
         if self.terms.policy.is(WriteMode::Direct) {
-            // Here the plug knows nothing, and the device has its say.
+            // The plug has no state in this mode; leave it to the device.
             return Ok(Route::Plain);
         }
         let geometry = &self.terms.info.geometry;
@@ -274,7 +282,7 @@ impl Volume {
         let kind = WriteKind::At(offset);
         match self.plugs.load(zone).admit(kind, request.sectors, &self.terms.rules(zone)) {
             Admission::Refuse(error) => Err(error),
-            // Other writes come first. Wherever they leave the pointer, this one goes too far.
+            // Other writes are ahead. Wherever they leave the write pointer, this one is too long.
             _ => Err(RequestError::BeyondCapacity {
                 zone,
                 end: offset.saturating_add(request.sectors),
@@ -283,10 +291,11 @@ impl Volume {
         }
     }
 
-    /// Resets the sequential zones among `zones`, each by a command of its own: one for all would reach the others.
+    /// Resets the sequential zones among `zones`, each by its own command, since a reset of all
+    /// zones would affect other zones.
     #[cold]
     pub(super) fn reset_part(&self, now: Nanos, zones: Range<u32>, whole: Box<PendingRequest>) -> Fate {
-        // Also an empty one, which may be open.
+        // Including empty zones, which may be open.
         let zones: Vec<ZoneIndex> = zones
             .map(ZoneIndex)
             .filter(|&zone| self.plugs.load(zone).class() == ZoneClass::Sequential)
@@ -305,7 +314,8 @@ impl Volume {
             resets.for_each(|(_, part)| _ = self.take(now, Route::Plain, &mut Some(Context::one(part))));
             return Fate::Later;
         }
-        // All are in their queues before a caller hears of what they abort: what it writes then comes after all of them.
+        // All resets are queued before a caller learns of an abort, so its next writes follow all
+        // of them.
         let queued: Vec<_> = resets.map(|(zone, part)| self.queue_management(zone, part)).collect();
         queued.into_iter().for_each(|reset| self.begin_management(now, reset));
         Fate::Later

@@ -1,25 +1,30 @@
-//! Mode `pipelined`: a window of a zone's writes at the device at once, where the device keeps their order.
+//! Mode `pipelined`: a window of writes per zone at the device, on devices that preserve order.
 //!
-//! A device that takes the commands of one queue in the order of their submission needs no gap between the writes of a
-//! zone. So a write goes out while others are in flight, at the pointer that they leave, and all that is pending of a zone
-//! uses one queue, whichever thread submits: [`Volume::queue_of`].
+//! A device that executes the commands of one queue in order of submission needs no gap between the
+//! writes of a zone. A write is issued while others are in flight, at the resulting write pointer,
+//! and all pending writes of a zone use one queue, whichever thread submits them:
+//! [`Volume::queue_of`].
 //!
-//! # One at a time to the device
-//! What is admitted first has to be submitted first, and no lock is held while the device runs. So the word that admits a
-//! write says `issuing`, and no other write is admitted until the thread that brings it to the device has cleared that. A
-//! write that comes meanwhile waits in the zone's queue, or hears that it would have to; the issuing thread finds the word
-//! waiting and lets it go ([`Work::Arrived`]). A command that meets a full queue keeps the word `issuing` until a poll has
-//! got it in: of a zone at most one is stalled, and nothing that was admitted later passes it.
+//! # Submission in order
+//! Writes have to be submitted to the device in the order of admission, yet no lock is held while
+//! the device runs. The word that admits a write therefore says `issuing`, and no other write is
+//! admitted until the issuing thread has submitted it and cleared the bit. A write that arrives
+//! meanwhile waits in the zone's queue, or fails if it may not wait; the issuing thread then finds
+//! that the zone has waiters and serves it ([`Work::Arrived`]). A command refused by a full queue
+//! leaves the word at `issuing` until a poll has submitted it: at most one command per zone is
+//! stalled, and no later one overtakes it.
 //!
-//! # What goes alone
-//! A write of several commands, since their gaps cannot be filled, and one of zeroes, which the device may not know and
-//! then gets as data. Merging continues as ever: what waits because the window is full may share commands.
+//! # Writes issued alone
+//! Writes of several commands, since other writes could get between these, and writes of zeroes,
+//! which may have to be repeated as ordinary writes. Merging is unaffected: writes that wait
+//! because the window is full may share commands.
 //!
-//! # When the device reorders
-//! It refuses the writes that come early, as not at the pointer. Recovery waits until the window is empty, and sends all of
-//! them again in order. A write that was misplaced because another failed before it does not count the round against
-//! itself, so a window of any size after one unlucky write succeeds in the end; the unlucky one is bounded. That is also
-//! why the mode can be forced upon a device that promises nothing: it is slow there, not wrong.
+//! # Devices that reorder
+//! The device refuses writes that arrive early, as not at the write pointer. Recovery waits until
+//! the window is empty and resubmits all of them in order. A write that was misplaced because an
+//! earlier one failed is not charged with the round, so a window of any size behind one bad write
+//! eventually succeeds, while the rounds of the bad write are bounded. For this reason the mode can
+//! be forced on a device that promises no order: it is slow there, but correct.
 
 use super::Volume;
 use super::mode::WriteMode;
@@ -31,7 +36,7 @@ use zonal_core::plug::{Word, WriteKind};
 use zonal_core::{Nanos, ZoneIndex};
 
 impl Volume {
-    /// A write to a sequential zone in mode `pipelined`.
+    /// Submits a write to a sequential zone in mode `pipelined`.
     pub(super) fn write_in_window(
         &self,
         now: Nanos,
@@ -52,14 +57,14 @@ impl Volume {
                 self.issue_admitted(now, zone, slot)
             }
             Admitted::Refused(error) => self.refuse_or_park(now, zone, kind, slot, error),
-            // Where the mode was switched, the queue knows what to do in every one.
+            // After a switch of the mode, the queue handles any mode.
             Admitted::Waits | Admitted::OtherMode => self.queue_write(now, zone, kind, slot),
         }
     }
 
-    /// Issues a write that was just admitted in whatever mode.
+    /// Issues a write that was just admitted, in any mode.
     pub(super) fn issue_admitted(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
-        // Read while the write is in flight: the mode is not switched then.
+        // Read while the write is in flight, which excludes a switch of the mode.
         if !self.terms.policy.is(WriteMode::Pipelined) {
             let has_token = self.terms.policy.is(WriteMode::Qd1);
             return self.issue_first(now, zone, slot, has_token);
@@ -69,7 +74,7 @@ impl Volume {
         Fate::Later
     }
 
-    /// Issues the command in `slot`, and deals with all that follows at once.
+    /// Issues the command in `slot` and processes all immediate consequences.
     pub(super) fn issue_and_go_on(&self, now: Nanos, slot: &mut Option<Context>) {
         let (mut turn, mut stack) = (Turn::default(), Stack::new());
         self.issue_and_stack(now, slot, &mut stack);
@@ -77,7 +82,8 @@ impl Volume {
         turn.tell(self);
     }
 
-    /// Sends a plugged write to its zone's queue, and leaves its answer and what may follow it on the stack.
+    /// Submits a plugged write to its zone's device queue, and pushes its result and further work
+    /// onto the stack.
     pub(super) fn issue_in_window(
         &self,
         now: Nanos,
@@ -86,17 +92,18 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let queue = self.terms.queue_of(zone);
-        // Asked before the device has it: afterwards the word may speak of another.
+        // Read before the device has the command; afterwards the word may describe another write.
         let on_its_way = self.plugs.load(zone).issuing();
         let submitted = match self.stalled.is_empty() || self.stalled.len_of(queue) == 0 {
             true => self.offer(now, queue, slot),
-            // The commands that met the full queue go first.
+            // Stalled commands go first.
             false => Submitted::Busy,
         };
         if matches!(submitted, Submitted::Busy) {
             return self.turned_away(now, queue, slot);
         }
-        // Below its answer: an end makes room for one, the arrival looks for all.
+        // Below the result on the stack: a completion makes room for one write, the arrival looks
+        // for all.
         if on_its_way && self.plugs.has_arrived(zone) {
             stack.push(Work::Arrived(zone));
         }
@@ -105,7 +112,8 @@ impl Volume {
         }
     }
 
-    /// The zone whose write in `slot` is being issued in a window, for [`Volume::let_others_follow`].
+    /// Zone for which the write in `slot` is being issued in a window, for
+    /// [`Volume::let_others_follow`].
     pub(super) fn on_its_way(&self, slot: &Option<Context>) -> Option<ZoneIndex> {
         if !self.terms.policy.is(WriteMode::Pipelined) {
             return None;
@@ -115,14 +123,14 @@ impl Volume {
             .filter(|&zone| self.plugs.load(zone).issuing())
     }
 
-    /// A write that had met a full queue has reached the device.
+    /// Serves a zone after its stalled write has reached the device.
     pub(super) fn let_others_follow(&self, now: Nanos, zone: ZoneIndex) {
         if self.plugs.has_arrived(zone) {
             self.run(now, Work::Arrived(zone));
         }
     }
 
-    /// The word's change when a write has arrived for which others waited.
+    /// Updates the word after a write for which others waited has reached the device.
     pub(super) fn arrived(&self, zone: ZoneIndex) -> Word {
         self.plugs.change(zone, Word::has_issued)
     }

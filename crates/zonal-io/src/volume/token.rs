@@ -1,29 +1,32 @@
-//! The token of mode `qd1`: who may have a write at the device.
+//! Token of mode `qd1`: the right to have a write at the device.
 //!
-//! A rotational drive that gets the writes of several zones at a time, or of one zone from its end and of the next from
-//! its start, moves its head for each. In this mode one write of a whole spindle is in flight, and a zone's waiting
-//! writes go before those of the next zone. A device made of several drives has a token for each
-//! ([`DeviceInfo::spindles`]), and its zones stand in the line of their own.
+//! A rotational drive that receives writes to several zones at once, or to the end of one zone and
+//! the start of the next, moves its head for each. In this mode one write per spindle is in flight,
+//! and a zone's waiting writes precede those of the next zone. A device made of several drives has
+//! a token for each ([`DeviceInfo::spindles`]), with a line of its own.
 //!
-//! The token belongs to a step and not to a zone: the step that ends a write has it, and either issues the zone's next
-//! write with it or passes it to the first zone in line. A zone stands in line only while its head can be issued; a zone
-//! that lost its waiters meanwhile passes the token on.
+//! The token belongs to a step, not to a zone: the step that ends a write has it, and either issues
+//! the zone's next write with it or passes it to the first zone in line. A zone is in line only
+//! while its head can be issued; a zone that has lost its waiters meanwhile passes the token on.
 //!
-//! A zone that is never drained would keep the token: beside a writer with many requests in flight another zone's writer
-//! waits until the first zone is full. So a zone keeps the token for a bounded share ([`Qd1Quantum`]) while others stand in
-//! line, and then stands in line itself. The share is counted from the moment at which a zone is first in line, or from the
-//! moment at which the holder got the token, if that is later.
+//! A zone that is never drained would keep the token: next to a writer with many requests in
+//! flight, the writer of another zone would wait until the first zone is full. A zone therefore
+//! keeps the token for a bounded quantum ([`Qd1Quantum`]) while others wait, and then joins the
+//! line itself. The quantum starts when the line ceases to be empty, or when the holder gets the
+//! token, whichever is later.
 //!
 //! # Invariants, of each token
-//! - Taken, there is exactly one of: a write at the device, a step that holds it, a zone parked with it.
-//! - Free, no zone stands in line.
+//! - While taken, exactly one of these exists: a write at the device, a step that holds the token,
+//!   a zone parked with it.
+//! - While free, no zone is in line.
 
 use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Ordering, ShortLock, waits_for};
 use std::collections::{HashSet, VecDeque};
 use zonal_core::{Nanos, SECTOR_BYTES, ZoneIndex};
 
-/// What a zone may write in mode `qd1` while writes of other zones wait: until one of the bounds is reached.
+/// Amount that a zone may write in mode `qd1` while writes of other zones wait; the first bound
+/// reached ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Qd1Quantum {
     /// Bytes; 0: no bound.
@@ -33,20 +36,20 @@ pub struct Qd1Quantum {
 }
 
 impl Qd1Quantum {
-    /// A zone is drained first.
+    /// No bounds: a zone keeps the token until it is drained.
     pub const NONE: Qd1Quantum = Qd1Quantum { bytes: 0, time: Nanos(0) };
 }
 
 impl Default for Qd1Quantum {
-    /// 256 MiB, a zone of most disks, and 350 ms. Beside a flood of writes to one zone after the other, a writer of single
-    /// requests waits for less than half a second, and the flood keeps 97% of its rate
-    /// (`small_writer_beside_a_flood_waits_for_less_than_half_a_second`).
+    /// 256 MiB, a zone of most disks, and 350 ms. Next to a flood of writes to one zone after the
+    /// other, a writer of single requests waits for less than half a second, and the flood keeps
+    /// 97% of its rate (`small_writer_beside_a_flood_waits_for_less_than_half_a_second`).
     fn default() -> Qd1Quantum {
         Qd1Quantum { bytes: 256 << 20, time: Nanos(350_000_000) }
     }
 }
 
-/// The token of each spindle.
+/// Tokens of all spindles.
 pub(super) struct Tokens {
     spindles: Vec<ZoneIndex>,
     tokens: Box<[Token]>,
@@ -58,7 +61,7 @@ impl Tokens {
         Tokens { spindles: info.spindles.clone(), tokens }
     }
 
-    /// The token that `zone` needs.
+    /// Token for `zone`.
     #[inline]
     pub(super) fn of(&self, zone: ZoneIndex) -> &Token {
         &self.tokens[self.spindles.partition_point(|first| *first <= zone)]
@@ -72,9 +75,9 @@ impl Tokens {
 #[derive(Default)]
 pub(super) struct Token {
     state: ShortLock<TokenState>,
-    /// Zones stand in line: what the holder reads before it takes the lock.
+    /// True if zones are in line; the holder reads it without the lock.
     has_line: AtomicBool,
-    /// There is something in `parked`: what a poll reads.
+    /// True if `parked` is set; polls read it without the lock.
     is_parked: AtomicBool,
 }
 
@@ -83,9 +86,9 @@ struct TokenState {
     taken: bool,
     line: VecDeque<ZoneIndex>,
     in_line: HashSet<ZoneIndex>,
-    /// Has the token, and continues with the next poll: the turn of the thread that had it was over.
+    /// Zone that keeps the token until the next poll, because the thread's turn was used up.
     parked: Option<ZoneIndex>,
-    /// Since when the holder has the token and others stand in line.
+    /// Time since when both the holder has the token and others are in line.
     since: Nanos,
     /// Bytes that the holder has written since then.
     bytes: u64,
@@ -113,7 +116,7 @@ impl TokenState {
 }
 
 impl Token {
-    /// How often its lock was found taken.
+    /// Number of contended locks.
     pub(super) fn waits(&self) -> u32 {
         waits_for(&self.state)
     }
@@ -126,7 +129,7 @@ impl Token {
         free
     }
 
-    /// Takes the token if it is free; otherwise `zone` stands in line for it.
+    /// Takes the token if it is free; otherwise `zone` joins the line.
     pub(super) fn take_or_enlist(&self, now: Nanos, zone: ZoneIndex) -> bool {
         let mut state = self.state.lock();
         if state.taken {
@@ -138,14 +141,14 @@ impl Token {
         true
     }
 
-    /// Whether zones stand in line.
+    /// True if zones are in line.
     #[inline]
     pub(super) fn has_line(&self) -> bool {
         self.has_line.load(Ordering::Relaxed)
     }
 
-    /// The holder's zone is about to issue another write: whether it may, with the token. If its share is used up, and others
-    /// stand in line, it stands in line again.
+    /// True if the holder's zone may issue another write with the token. If its quantum is used up
+    /// and others are in line, it joins the line instead.
     pub(super) fn may_continue(&self, now: Nanos, zone: ZoneIndex, quantum: Qd1Quantum) -> bool {
         if !self.has_line() {
             return true;
@@ -160,7 +163,7 @@ impl Token {
         false
     }
 
-    /// The holder's zone issues a write of `sectors`.
+    /// Charges a write of `sectors` to the holder's zone.
     #[inline]
     pub(super) fn wrote(&self, sectors: u32) {
         if self.has_line() {
@@ -168,7 +171,7 @@ impl Token {
         }
     }
 
-    /// Gives the token up: to the zone returned, or to the first that comes.
+    /// Passes the token to the returned zone, or frees it if none is in line.
     pub(super) fn pass(&self, now: Nanos) -> Option<ZoneIndex> {
         let mut state = self.state.lock();
         let zone = state.next(now);
@@ -176,7 +179,7 @@ impl Token {
         zone
     }
 
-    /// Sends all zones in line away, to come again on their own: the mode has been switched.
+    /// Clears the line after a switch of the mode; the zones retry on their own.
     pub(super) fn dismiss(&self) {
         let mut state = self.state.lock();
         state.line.clear();
@@ -184,7 +187,7 @@ impl Token {
         self.has_line.store(false, Ordering::Relaxed);
     }
 
-    /// `zone` keeps the token until the next poll.
+    /// Keeps the token for `zone` until the next poll.
     pub(super) fn park(&self, zone: ZoneIndex) {
         let mut state = self.state.lock();
         debug_assert!(state.taken && state.parked.is_none(), "one step has the token");
@@ -192,7 +195,7 @@ impl Token {
         self.is_parked.store(true, Ordering::Release);
     }
 
-    /// The zone that kept the token; the caller has it now.
+    /// Takes over the token from the zone that kept it, if any.
     pub(super) fn unpark(&self) -> Option<ZoneIndex> {
         if !self.is_parked() {
             return None;

@@ -1,11 +1,12 @@
-//! Threads that wait for a queue: one of them keeps watch for all.
+//! Blocked callers of a queue: one thread polls on behalf of all.
 //!
-//! Most completions are news for one thread. If all threads that wait for a queue slept on its news, each completion, and each
-//! time that a poll is due, would wake all of them. So one of those in [`Volume::call`] keeps the watch: it sleeps on the news
-//! until its poll is due, and polls. Each of the others sleeps until the thread that completes its request wakes it.
+//! Most completions concern one thread. If all threads that wait for a queue slept on its
+//! descriptor, every completion and every deadline would wake them all. Instead, one thread in
+//! [`Volume::call`] keeps the watch: it sleeps on the descriptor until its poll is due, and polls.
+//! Each of the others sleeps until the thread that completes its request wakes it.
 //!
-//! A thread that has what it waited for hands the watch to a sleeping thread. From then on the watch is that thread's, asleep or
-//! awake, until this one hands it on: at no time do threads sleep here while no thread has the watch.
+//! A thread that is done hands the watch to a sleeping thread, which holds it from then on, asleep
+//! or awake, until it hands it on. Threads never sleep here while nobody has the watch.
 
 use super::Volume;
 use super::alarm::Alarm;
@@ -17,23 +18,23 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Longest sleep of a thread that has the watch, and of one other: the thread with the watch may be in a completion function that
-/// takes its time.
+/// Longest sleep of the thread with the watch, and of one other thread, since the former may be in
+/// a slow completion function.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Longest sleep of the others, of which there may be hundreds: each end of a sleep takes the processor for a look that finds
-/// nothing.
+/// Longest sleep of the other threads, of which there may be hundreds, since each wakeup without
+/// result costs processor time.
 const OTHERS_SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// No deadline, or none that is known.
+/// No known deadline.
 const NEVER: Nanos = Nanos(u64::MAX);
 
-/// The watches of a volume's queues.
+/// Watches of a volume's queues.
 pub(super) struct Watches(Box<[CachePadded<Watch>]>);
 
 #[derive(Default)]
 struct Watch {
-    /// The one thing that a completion reads while all are awake.
+    /// Number of sleeping threads; the only field that a completion reads while all are awake.
     asleep: AtomicUsize,
     state: Mutex<WatchState>,
 }
@@ -41,17 +42,19 @@ struct Watch {
 #[derive(Default)]
 struct WatchState {
     is_kept: bool,
-    /// The thread that has the watch sleeps, and this is when it looks again at the latest.
+    /// Set while the thread with the watch sleeps: the time of its next poll at the latest.
     looks_at: Option<Nanos>,
-    /// The earliest deadline that other threads were told while it was awake: it may have polled before there was that one.
+    /// Earliest deadline returned to other threads while it was awake; its last poll may have
+    /// missed it.
     told: Option<Nanos>,
     sleepers: VecDeque<Arc<Sleeper>>,
-    /// One of the sleepers looks after a short time.
+    /// One of the sleepers wakes after a short time.
     has_guard: bool,
 }
 
 impl WatchState {
-    /// Leaves a deadline to the thread that has the watch. Returns whether it sleeps past that time, and has to be woken.
+    /// Passes a deadline to the thread with the watch. Returns true if it sleeps beyond that and
+    /// has to be woken.
     fn tell(&mut self, due: Option<Nanos>) -> bool {
         let Some(due) = due.filter(|_| self.is_kept) else { return false };
         match self.looks_at {
@@ -64,7 +67,7 @@ impl WatchState {
     }
 }
 
-/// A thread that sleeps without the watch.
+/// Thread that sleeps without the watch.
 struct Sleeper {
     thread: usize,
     woken: Mutex<Woken>,
@@ -78,8 +81,9 @@ struct Woken {
 }
 
 impl Sleeper {
-    /// Under the lock of the list that it was taken from: a sleeper that has left finds itself there, or woken. The bell is rung
-    /// after that lock, or the thread that wakes would wait for it.
+    /// Called under the lock of the list from which the sleeper was removed, so a thread that
+    /// leaves finds itself listed or woken. The condition variable is notified without that lock,
+    /// as the woken thread would wait for it.
     fn set_woken(&self, has_watch: bool) {
         *self.woken.lock() = Woken { is_up: true, has_watch };
     }
@@ -90,8 +94,8 @@ impl Watches {
         Watches(std::iter::repeat_with(CachePadded::default).take(queues).collect())
     }
 
-    /// Wakes the thread with this number, if it sleeps here. For a caller that has left it what it waits for, and a
-    /// fence after that.
+    /// Wakes the thread with this number, if it sleeps here. The caller has stored its completion
+    /// and issued a fence.
     pub(super) fn wake(&self, thread: usize) -> bool {
         if thread >= ENDING_SLOT {
             return self.wake_ending();
@@ -109,7 +113,7 @@ impl Watches {
         true
     }
 
-    /// Wakes the threads that sleep while they end: they share their number.
+    /// Wakes all threads that wait while they exit, as these share one number.
     #[cold]
     fn wake_ending(&self) -> bool {
         let mut woken: Vec<Arc<Sleeper>> = Vec::new();
@@ -132,12 +136,12 @@ impl Watches {
         !std::mem::replace(&mut self.0[queue].state.lock().is_kept, true)
     }
 
-    /// Whether threads sleep while another one has the watch of `queue`.
+    /// True if threads sleep while another thread has the watch of `queue`.
     fn has_sleepers(&self, queue: usize) -> bool {
         self.0[queue].asleep.load(Ordering::Relaxed) > 0
     }
 
-    /// Hands the watch of `queue` to the thread that has slept for longest, if one sleeps.
+    /// Hands the watch of `queue` to the longest sleeper, if any.
     fn hand_on(&self, queue: usize) {
         let mut state = self.0[queue].state.lock();
         #[cfg(any(feature = "loom", feature = "shuttle"))]
@@ -156,7 +160,8 @@ impl Watches {
         }
     }
 
-    /// A thread without the watch that was told to poll `queue` at `due` does not come back.
+    /// Leaves without the watch; the thread's deadline `due` for `queue` passes to the thread with
+    /// the watch.
     fn leave(&self, queue: usize, due: Option<Nanos>, alarm: &Alarm) {
         let sleeps_past = due.is_some() && self.0[queue].state.lock().tell(due);
         if sleeps_past {
@@ -164,8 +169,8 @@ impl Watches {
         }
     }
 
-    /// The thread that has the watch of `queue` is about to sleep and was told to poll at `due`. Returns when it has to, with what
-    /// other threads were told.
+    /// Prepares the thread with the watch of `queue` to sleep; its own deadline is `due`. Returns
+    /// the earliest deadline, including those of other threads.
     fn begin_sleep(&self, queue: usize, due: Option<Nanos>) -> Option<Nanos> {
         let mut state = self.0[queue].state.lock();
         let due = [due, state.told.take()].into_iter().flatten().min();
@@ -173,14 +178,14 @@ impl Watches {
         due
     }
 
-    /// The thread that has the watch of `queue` has slept, and polls next.
+    /// Ends a sleep of the thread with the watch of `queue`, which polls next.
     fn end_sleep(&self, queue: usize) {
         self.0[queue].state.lock().looks_at = None;
     }
 
-    /// Sleeps until the calling thread is woken or gets the watch of `queue`, which another thread had a moment ago, unless what
-    /// it waits for `has_come`. It was told to poll at `due`, which is the other's business from here on. Returns whether it has the
-    /// watch.
+    /// Sleeps until the calling thread is woken or gets the watch of `queue`, unless `has_come` is
+    /// true. Its deadline `due` passes to the thread with the watch. Returns true if the caller now
+    /// has the watch.
     fn sleep(
         &self,
         queue: usize,
@@ -216,24 +221,24 @@ impl Watches {
             state.has_guard &= !is_guard;
         }
         watch.asleep.fetch_sub(1, Ordering::SeqCst);
-        // It is in the list no more: no other thread wakes it from here on.
+        // Removed from the list, so no other thread wakes it from here on.
         let woken = me.woken.lock();
         woken.has_watch
     }
 }
 
-/// The wait of one thread for what it has submitted.
+/// Wait of one thread for its own requests.
 pub(super) struct ThreadWait<'a> {
     volume: &'a Volume,
     queue: usize,
     backoff: Backoff,
     has_watch: bool,
-    /// What the last poll of this thread has returned.
+    /// Deadline returned by this thread's last poll.
     due: Option<Nanos>,
 }
 
 impl<'a> ThreadWait<'a> {
-    /// The wait of the calling thread.
+    /// Creates the wait of the calling thread.
     pub(super) fn new(volume: &'a Volume) -> ThreadWait<'a> {
         ThreadWait {
             volume,
@@ -244,8 +249,8 @@ impl<'a> ThreadWait<'a> {
         }
     }
 
-    /// Polls at `now`. If what the thread waits for has not come with that, it waits until the next poll is due, until it has
-    /// the watch, or until it `has_come`.
+    /// Polls at `now`. If the completion is still missing, waits until the next poll is due, the
+    /// thread has the watch, or `has_come` is true.
     pub(super) fn poll(&mut self, now: Nanos, has_come: impl Fn() -> bool) {
         self.due = self.volume.poll(now);
         if !has_come() {
@@ -256,7 +261,7 @@ impl<'a> ThreadWait<'a> {
     fn pause(&mut self, now: Nanos, due: Option<Nanos>, has_come: impl Fn() -> bool) {
         let watches = self.volume.alarm.watches();
         if !self.has_watch {
-            // Another thread is in the middle of a poll, or there is more to do: that thread need not be woken for it.
+            // Another thread is polling, or there is more to do: no need to wake that thread.
             let is_due = due.is_some_and(|due| due <= now);
             if self.backoff.is_spinning() && (is_due || !watches.has_sleepers(self.queue)) {
                 return self.backoff.pause_unless(self.volume, now, due, has_come);
@@ -269,9 +274,9 @@ impl<'a> ThreadWait<'a> {
             return;
         }
         let due = watches.begin_sleep(self.queue, due);
-        // In a model no sleep ends by its time.
+        // Sleeps in a model have no timeout.
         if watches.has_sleepers(self.queue) && !IS_MODEL {
-            // A moment earlier is not worth the time in which this thread would spin.
+            // Spinning would cost more than the slightly earlier wakeup gains.
             let left = due.map_or(SLEEP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)));
             self.volume.wait_unless(left.min(SLEEP_MAX), has_come);
         } else {
