@@ -1,13 +1,14 @@
-//! The stand-ins that a model checker is given: `loom`, which goes through every schedule of a small program, or `shuttle`,
-//! which goes through many random ones of a larger program.
+//! Primitives for model checkers: `loom`, which explores every schedule of a small program, or
+//! `shuttle`, which explores many random ones of a larger program.
 //!
-//! What is theirs is passed on as it is; what they lack has a small stand-in here: [`ShortLock`] and the queues are a lock of
-//! theirs, so a model sees what is done under them and in which order, and not how they do it. [`SpinShortLock`] is the
-//! [`ShortLock`] that ships, for a model of its own.
+//! Primitives of the checkers are re-exported, and missing ones are replaced here. [`ShortLock`]
+//! and the queues are built on a mutex of the checker, so a model sees the operations and their
+//! order, not their implementation. [`SpinShortLock`] is the production [`ShortLock`], for a model
+//! of its own.
 //!
 //! # Canaries
-//! A model that cannot fail proves nothing. [`with_canary`] breaks one of these stand-ins in a known way for the time of a
-//! call, and every model has to find that out.
+//! A model that cannot fail proves nothing. [`with_canary`] breaks one of these primitives in a
+//! known way for the duration of a call, and every model has to detect this.
 
 mod atomics;
 mod cell;
@@ -41,30 +42,30 @@ pub use std::{
 
 use std::cell::Cell;
 
-/// What is broken on purpose.
+/// Defects that can be injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Canary {
-    /// A compare-exchange looks, and stores later.
+    /// A compare-exchange is not atomic: it compares, and stores later.
     Exchange,
-    /// What is stored is not ordered after what was stored before.
+    /// A store is not ordered after earlier ones.
     Relaxed,
-    /// A [`ShortLock`] lets every thread in.
+    /// A [`ShortLock`] admits every thread.
     Open,
-    /// What is given to a queue while another thread is at it is lost.
+    /// A push to a queue is lost if it races with another thread.
     LostPush,
     /// A sleeper is not woken.
     Unheard,
-    /// A queue that holds commands is said to be idle.
+    /// A queue with commands is reported as idle.
     Idle,
-    /// A thread takes what belongs to another one for its own.
+    /// A thread treats another thread's data as its own.
     Mine,
-    /// A thread sleeps for the time that it was told, whatever has come since.
+    /// A thread sleeps until its deadline, regardless of later rings.
     Uncounted,
-    /// A thread that leaves hands the watch to none of those that sleep.
+    /// A thread that is done hands the watch to no sleeper.
     Unwatched,
-    /// A thread that has said that it waits sleeps without another look.
+    /// A thread that has announced its wait sleeps without checking once more.
     Unlooked,
-    /// What tells of a change is raised before the change is shown.
+    /// The notice of a change is published before the change.
     Early,
 }
 
@@ -73,7 +74,7 @@ std::thread_local! {
     static CANARY: Cell<Option<Canary>> = const { Cell::new(None) };
 }
 
-/// Runs `model` with one thing broken.
+/// Runs `model` with one injected defect.
 pub fn with_canary<R>(canary: Canary, model: impl FnOnce() -> R) -> R {
     struct Mend;
     impl Drop for Mend {
@@ -86,7 +87,7 @@ pub fn with_canary<R>(canary: Canary, model: impl FnOnce() -> R) -> R {
     model()
 }
 
-/// Whether the model that runs has this broken.
+/// True if the running model has this defect.
 pub fn is_broken(canary: Canary) -> bool {
     CANARY.get() == Some(canary)
 }

@@ -1,11 +1,12 @@
-//! A lock for critical sections of a few moves.
+//! Lock for critical sections of a few instructions.
 //!
-//! Taking it costs one locked operation, releasing it a plain store: half of what a lock pays that has to look for
-//! sleepers on release. A waiter therefore is never woken. It spins for about the time of a section. If the lock is
-//! held for longer, its holder has lost the processor: the waiter yields, then sleeps, and looks again on its own.
+//! Locking costs one atomic read-modify-write, unlocking a plain store: half the cost of a lock
+//! that has to check for sleepers when unlocked. Waiters are therefore never woken. A waiter spins
+//! for about the duration of a section. If the lock is held for longer, its holder was preempted:
+//! the waiter then yields, later sleeps, and checks again by itself.
 //!
-//! # For whom
-//! Only for sections that call nothing of a caller, allocate seldom and never sleep.
+//! # Restrictions
+//! Only for sections that call no code of a caller, rarely allocate, and never sleep.
 
 use super::{AtomicBool, Ordering, PlainU32};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
@@ -13,37 +14,39 @@ use lock_api::GuardSend;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 use std::time::Duration;
 
-/// Looks before a waiter yields: some microseconds, many times a section.
+/// Checks before a waiter yields: some microseconds, many times the duration of a section.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const SPINS_MAX: u32 = 200;
 
-/// Looks before a waiter sleeps: the last few of them are yields.
+/// Checks before a waiter sleeps; the last few of them are yields.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const YIELDS_END: u32 = SPINS_MAX + 20;
 
-/// How long a waiter sleeps at a time: what a scheduler may keep a holder off its processor is more.
+/// Duration of one sleep of a waiter, less than a scheduler may keep the holder off its processor.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const NAP: Duration = Duration::from_micros(50);
 
-/// A mutex whose holders are brief. See the module.
+/// Mutex for short critical sections. See the module documentation.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub type ShortLock<T> = lock_api::Mutex<RawShortLock, T>;
 
-/// What [`ShortLock`] locks with.
+/// Raw lock of [`ShortLock`].
 pub struct RawShortLock {
     held: AtomicBool,
-    /// How often it was found taken; wraps. Changed by the holder only, so without a locked operation.
+    /// Number of contended acquisitions; wraps. Changed only by the holder, so without an atomic
+    /// read-modify-write.
     waits: PlainU32,
 }
 
-/// How often `lock` was found taken by who had to have it. Wraps.
+/// Number of contended acquisitions of `lock`, without `try_lock`. Wraps.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub fn waits_for<T>(lock: &ShortLock<T>) -> u32 {
     // SAFETY: it is neither locked nor unlocked here.
     unsafe { lock.raw() }.waits.load(Ordering::Relaxed)
 }
 
-// SAFETY: `held` goes from false to true in one locked operation, so it has one holder, and only that one sets it back.
+// SAFETY: `held` changes from false to true in one atomic operation, so there is one holder, and
+// only the holder sets it back.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 unsafe impl lock_api::RawMutex for RawShortLock {
     const INIT: RawShortLock = RawShortLock { held: AtomicBool::new(false), waits: PlainU32::new(0) };
@@ -87,7 +90,7 @@ impl RawShortLock {
 
     #[inline]
     pub(super) fn try_lock(&self) -> bool {
-        // A look does not take the line away from the holder, a try would.
+        // A load leaves the cache line shared; a compare-exchange would take it from the holder.
         !self.is_held() && self.take()
     }
 
@@ -111,7 +114,8 @@ impl RawShortLock {
     fn take_later(&self) {
         let mut looks = 0;
         loop {
-            // A look does not take the line away from the holder, a try would.
+            // A load leaves the cache line shared; a compare-exchange would take it from the
+            // holder.
             if !self.is_held() && self.take() {
                 self.waits.store(self.waits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 return;
@@ -122,7 +126,7 @@ impl RawShortLock {
     }
 }
 
-/// Passes the time between two looks of a waiter.
+/// Passes the time between two checks of a waiter.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 #[inline]
 fn idle(looks: u32) {
@@ -156,7 +160,7 @@ mod tests {
 
     #[test]
     fn h52_waiter_gets_the_lock_when_the_holder_wakes_up() {
-        /// Far more than a waiter takes that is not woken.
+        /// Far longer than a waiter needs, as it is not woken.
         const STUCK: Duration = Duration::from_secs(20);
         let lock = Arc::new(ShortLock::new(0));
         let held = lock.lock();
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(waits_for(&lock), 1, "once it was free, once it was taken");
     }
 
-    /// How often a thread has given its processor away because it had nothing to do.
+    /// Number of voluntary context switches of a thread.
     #[cfg(target_os = "linux")]
     fn sleeps(thread: &std::path::Path) -> u64 {
         let status = std::path::Path::new("/proc").join(thread).join("status");
@@ -180,11 +184,11 @@ mod tests {
         line.and_then(|n| n.trim().parse().ok()).expect("a count")
     }
 
-    /// A waiter does not burn its processor while the holder has lost its own.
+    /// A waiter does not consume processor time while the holder is preempted.
     #[test]
     #[cfg(target_os = "linux")]
     fn h52_waiter_sleeps_while_the_holder_does() {
-        /// Naps that show that it is not by chance.
+        /// Number of sleeps that rules out chance.
         #[cfg(not(any(feature = "loom", feature = "shuttle")))]
         const NAPS: u64 = 5;
         let lock = ShortLock::new(());
@@ -197,7 +201,7 @@ mod tests {
                 drop(lock.lock());
             });
             let (before, thread) = waiting.recv().expect("the waiter begins");
-            // Until the waiter had its share of the processor, however busy that is.
+            // Wait until the waiter had its share of the processor, however busy it is.
             let naps = || sleeps(&thread) - before;
             let slept = (0..500).any(|_| {
                 std::thread::sleep(Duration::from_millis(10));

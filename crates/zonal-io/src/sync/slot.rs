@@ -1,18 +1,18 @@
-//! Small numbers for threads, so that each can have a line of its own in a table.
+//! Small numbers for threads, so that each can have its own line in a table.
 
 use super::local;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// Numbers given back by ended threads, and the next fresh one.
+/// Numbers returned by ended threads, and the next new one.
 struct Slots {
     free: BTreeSet<usize>,
     next: usize,
 }
 
 impl Slots {
-    /// The smallest number that no thread has, so that a model's threads have the same ones in each schedule.
+    /// Smallest free number, so that the threads of a model have the same numbers in each schedule.
     fn take(&mut self) -> usize {
         self.free.pop_first().unwrap_or_else(|| {
             self.next += 1;
@@ -26,7 +26,8 @@ static SLOTS: Mutex<Slots> = Mutex::new(Slots { free: BTreeSet::new(), next: 0 }
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 std::thread_local! {
-    // All threads of a model run on the thread that runs the model, and other models have numbers of their own.
+    // All threads of a model run on the thread that runs the model, and other models have numbers
+    // of their own.
     static MODEL_SLOTS: Mutex<Slots> = const { Mutex::new(Slots { free: BTreeSet::new(), next: 0 }) };
 }
 
@@ -40,16 +41,16 @@ fn with_slots<R>(change: impl FnOnce(&mut Slots) -> R) -> R {
 
 const UNASSIGNED: usize = usize::MAX;
 
-/// From this number on, threads that are ending: they share what they have for a number.
+/// Numbers from here on belong to exiting threads, which share them.
 pub(crate) const ENDING_SLOT: usize = UNASSIGNED - 1;
 
 local! {
-    // Apart from the guard, so that the hot path reads a plain cell.
+    // Separate from the guard, so that the hot path reads a plain cell.
     static SLOT: Cell<usize> = const { Cell::new(UNASSIGNED) };
     static GUARD: SlotGuard = SlotGuard::take();
 }
 
-/// A small number that no other living thread has.
+/// Small number that no other living thread has.
 #[inline]
 pub(crate) fn thread_slot() -> usize {
     match SLOT.get() {
@@ -58,13 +59,13 @@ pub(crate) fn thread_slot() -> usize {
     }
 }
 
-/// The thread's number, or some number if it has not asked for one yet.
+/// Number of the thread, or an arbitrary one if none was assigned yet.
 #[inline]
 pub(crate) fn slot_if_any() -> usize {
     SLOT.get()
 }
 
-/// Whether the calling thread has this number.
+/// True if this is the calling thread's number.
 #[inline]
 pub(crate) fn is_mine(slot: usize) -> bool {
     #[cfg(any(feature = "loom", feature = "shuttle"))]
@@ -76,7 +77,7 @@ pub(crate) fn is_mine(slot: usize) -> bool {
 
 #[cold]
 fn assign() -> usize {
-    // A thread that is ending has no guard any more: it counts on the shared line, and keeps no number.
+    // An exiting thread has lost its guard: it counts on the shared line and keeps no number.
     let slot = GUARD.try_with(|g| g.0).unwrap_or(ENDING_SLOT);
     if slot < ENDING_SLOT {
         SLOT.set(slot);

@@ -1,25 +1,25 @@
-//! What threads do to each other, counted where they do it.
+//! Counters of contention between threads.
 //!
-//! Both counts cost nothing while no two threads meet: they are taken after a lock was found taken, or after an
-//! exchange failed.
+//! They cost nothing without contention, since they are updated only after a lock was found taken
+//! or an exchange has failed.
 
 use super::{CachePadded, Mutex, MutexGuard, Ordering, PlainU64, slot_if_any};
 
-/// A mutex that counts how often it was found taken.
+/// Mutex that counts contended acquisitions.
 #[derive(Default)]
 pub struct Watched<T> {
     mutex: Mutex<T>,
-    /// Changed by the holder only, so without a locked operation.
+    /// Changed only by the holder, so without an atomic read-modify-write.
     waits: PlainU64,
 }
 
 impl<T> Watched<T> {
-    /// A mutex around `value`.
+    /// Creates a mutex around `value`.
     pub fn new(value: T) -> Watched<T> {
         Watched { mutex: Mutex::new(value), waits: PlainU64::new(0) }
     }
 
-    /// Locks, and waits for that if need be.
+    /// Takes the lock, waiting if necessary.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         match self.mutex.try_lock() {
@@ -35,28 +35,28 @@ impl<T> Watched<T> {
         guard
     }
 
-    /// How often it was found taken.
+    /// Number of contended acquisitions.
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 }
 
-/// Lines of a [`Tally`]: as many threads count without taking a line from each other.
+/// Lines of a [`Tally`]: this many threads count without contending for a cache line.
 const LINES: usize = 16;
 
-/// A count for slow paths that many threads take at a time: each has a line of its own, up to a number of them.
+/// Counter for slow paths used by many threads at once, on several cache lines.
 #[derive(Default)]
 pub struct Tally(Box<[CachePadded<PlainU64>; LINES]>);
 
 impl Tally {
-    /// One more. Compiled in place and without a call: where one is, even if it is seldom made, a write has to save its
-    /// registers.
+    /// Adds one. Inlined and free of calls: even a rarely executed call would make the write path
+    /// save its registers.
     #[inline(always)]
     pub fn add_one(&self) {
         self.0[slot_if_any() % LINES].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many it were.
+    /// Returns the sum.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|line| line.load(Ordering::Relaxed)).sum()
     }

@@ -1,30 +1,30 @@
-//! Atomics that a canary can break.
+//! Atomics with injectable defects.
 
 use super::{Canary, Ordering, checker, is_broken, pause};
 use std::ops::Deref;
 
 macro_rules! atomics {
     ($($name:ident $value:ty,)*) => {$(
-        /// The checker's, but for canaries.
+        /// The checker's type, with injectable defects.
         #[derive(Default, Debug)]
         pub struct $name(checker::sync::atomic::$name);
 
         impl $name {
-            /// With `value`.
+            /// Creates an atomic with `value`.
             pub fn new(value: $value) -> $name {
                 $name(checker::sync::atomic::$name::new(value))
             }
 
-            /// As std's.
+            /// As in `std`.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, if is_broken(Canary::Relaxed) { Ordering::Relaxed } else { order });
             }
 
-            /// As std's.
+            /// As in `std`.
             ///
             /// # Errors
-            /// The value that is there.
+            /// The current value.
             #[track_caller]
             pub fn compare_exchange(
                 &self,
@@ -60,7 +60,7 @@ atomics! {
     AtomicU64 u64,
 }
 
-/// What a store may be ordered as.
+/// Valid ordering of a store for a read-modify-write ordering.
 fn done_store(order: Ordering) -> Ordering {
     match order {
         Ordering::Acquire => Ordering::Relaxed,

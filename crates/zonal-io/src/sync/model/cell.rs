@@ -1,6 +1,6 @@
-//! What a lock guards: under `loom`, accesses that are not ordered by it are found.
+//! Values guarded by a lock: `loom` detects accesses that the lock does not order.
 
-/// The guarded value.
+/// Guarded value.
 pub(super) struct Guarded<T>(Inner<T>);
 
 #[cfg(feature = "loom")]
@@ -8,7 +8,7 @@ type Inner<T> = loom::cell::UnsafeCell<T>;
 #[cfg(feature = "shuttle")]
 type Inner<T> = std::cell::UnsafeCell<T>;
 
-/// An access to it; ends when dropped.
+/// Access to the value; ends when dropped.
 pub(super) struct Access<T> {
     #[cfg(feature = "loom")]
     ptr: loom::cell::MutPtr<T>,
@@ -21,7 +21,7 @@ impl<T> Guarded<T> {
         Guarded(Inner::new(value))
     }
 
-    /// Begins an access; only for the holder of the lock.
+    /// Begins an access. Only for the holder of the lock.
     #[track_caller]
     pub(super) fn access(&self) -> Access<T> {
         #[cfg(feature = "loom")]
@@ -40,7 +40,7 @@ impl<T> Access<T> {
     }
 }
 
-/// For `sync::Single`.
+/// Replacement for `sync::Single`.
 pub struct Single<T>(Guarded<T>);
 
 impl<T: Default> Default for Single<T> {
@@ -49,7 +49,7 @@ impl<T: Default> Default for Single<T> {
     }
 }
 
-// SAFETY: as that of the original.
+// SAFETY: as for the original.
 unsafe impl<T: Send> Sync for Single<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Single<T> {}
@@ -58,7 +58,7 @@ impl<T> Single<T> {
     /// Calls `work` with the value.
     ///
     /// # Safety
-    /// As the original's.
+    /// As for the original.
     #[track_caller]
     pub unsafe fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let access = self.0.access();

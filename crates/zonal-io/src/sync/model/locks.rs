@@ -1,4 +1,4 @@
-//! Locks with the interface of those that they stand for.
+//! Locks with the interfaces of the originals.
 
 use super::cell::{Access, Guarded};
 use super::{Canary, checker, is_broken};
@@ -7,15 +7,16 @@ use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// For `parking_lot::Mutex`.
+/// Replacement for `parking_lot::Mutex`.
 #[derive(Debug)]
 pub struct Mutex<T>(checker::sync::Mutex<T>);
 
-/// For `parking_lot::MutexGuard`. Without its inner guard only while its holder sleeps.
+/// Replacement for `parking_lot::MutexGuard`. The inner guard is missing only while the holder
+/// sleeps.
 pub struct MutexGuard<'a, T>(Option<checker::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
-    /// Around `value`.
+    /// Creates a mutex around `value`.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(checker::sync::Mutex::new(value))
     }
@@ -26,13 +27,13 @@ impl<T> Mutex<T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Takes the lock if no thread has it.
+    /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
     }
 
-    /// The value, which no other thread reaches.
+    /// Value, by exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,9 +58,9 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For `parking_lot::Condvar`. Under `loom`, which reports threads that sleep for ever, no time passes: a thread that
-/// is not woken is not heard of again. Under `shuttle` it is always over: a driver counts on that, and no caller may
-/// count on more.
+/// Replacement for `parking_lot::Condvar`. Timeouts never expire under `loom`, which reports a
+/// thread that is not woken as a deadlock. They expire at once under `shuttle`: a driver relies on
+/// timeouts, and no caller may rely on more.
 #[derive(Debug)]
 pub struct Condvar(checker::sync::Condvar);
 
@@ -70,19 +71,19 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// With no thread asleep.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Condvar {
         Condvar(checker::sync::Condvar::new())
     }
 
-    /// Sleeps until it is woken.
+    /// Sleeps until woken.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.0.take().expect("its holder is awake");
         guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sleeps until it is woken or the time is over.
+    /// Sleeps until woken or timed out.
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
         #[cfg(feature = "shuttle")]
@@ -94,7 +95,7 @@ impl Condvar {
         self.wait(guard);
     }
 
-    /// Wakes one.
+    /// Wakes one waiter.
     #[track_caller]
     pub fn notify_one(&self) {
         if !is_broken(Canary::Unheard) {
@@ -102,7 +103,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all.
+    /// Wakes all waiters.
     #[track_caller]
     pub fn notify_all(&self) {
         if !is_broken(Canary::Unheard) {
@@ -111,50 +112,50 @@ impl Condvar {
     }
 }
 
-/// For `parking_lot::RwLock`.
+/// Replacement for `parking_lot::RwLock`.
 #[derive(Debug)]
 pub struct RwLock<T>(checker::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Around `value`.
+    /// Creates a lock around `value`.
     pub fn new(value: T) -> RwLock<T> {
         RwLock(checker::sync::RwLock::new(value))
     }
 
-    /// Takes the lock with other readers.
+    /// Takes the lock for reading.
     #[track_caller]
     pub fn read(&self) -> checker::sync::RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock alone.
+    /// Takes the lock for writing.
     #[track_caller]
     pub fn write(&self) -> checker::sync::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// For the [`ShortLock`](crate::sync::ShortLock) that ships: what it promises, without its spinning, which would be most of what a
-/// model goes through.
+/// Replacement for the production [`ShortLock`](crate::sync::ShortLock): the same guarantees
+/// without spinning, which would dominate the schedules of a model.
 pub struct ShortLock<T> {
     lock: checker::sync::Mutex<()>,
     value: Guarded<T>,
 }
 
-// SAFETY: the lock gives the value to one holder at a time.
+// SAFETY: the lock admits one holder at a time to the value.
 unsafe impl<T: Send> Sync for ShortLock<T> {}
 // SAFETY: it owns its value.
 unsafe impl<T: Send> Send for ShortLock<T> {}
 
-/// The holder's access.
+/// Access of the holder.
 pub struct ShortLockGuard<'a, T> {
-    // Ends before the lock is released.
+    // Dropped before the lock is released.
     access: Access<T>,
     _lock: Option<checker::sync::MutexGuard<'a, ()>>,
 }
 
 impl<T> ShortLock<T> {
-    /// Around `value`.
+    /// Creates a lock around `value`.
     pub fn new(value: T) -> ShortLock<T> {
         ShortLock { lock: checker::sync::Mutex::new(()), value: Guarded::new(value) }
     }
@@ -196,19 +197,19 @@ impl<T> DerefMut for ShortLockGuard<'_, T> {
     }
 }
 
-/// The lock that ships, around a value whose accesses are watched.
+/// Production lock around a value with checked accesses.
 pub struct SpinShortLock<T> {
     raw: RawShortLock,
     value: Guarded<T>,
 }
 
-// SAFETY: what is to be shown. A model of it finds out if not.
+// SAFETY: to be verified by a model of this type.
 unsafe impl<T: Send> Sync for SpinShortLock<T> {}
 // SAFETY: it owns its value.
 unsafe impl<T: Send> Send for SpinShortLock<T> {}
 
 impl<T: Copy> SpinShortLock<T> {
-    /// Around `value`.
+    /// Creates a lock around `value`.
     pub fn new(value: T) -> SpinShortLock<T> {
         SpinShortLock { raw: RawShortLock::new(), value: Guarded::new(value) }
     }
@@ -219,7 +220,7 @@ impl<T: Copy> SpinShortLock<T> {
         self.change_held(change);
     }
 
-    /// The same if the lock is free; whether it was.
+    /// Like [`SpinShortLock::change`] if the lock is free; returns true if it was.
     pub fn try_change(&self, change: impl FnOnce(T) -> T) -> bool {
         let is_ours = self.raw.try_lock();
         if is_ours {
@@ -231,14 +232,15 @@ impl<T: Copy> SpinShortLock<T> {
     fn change_held(&self, change: impl FnOnce(T) -> T) {
         {
             let access = self.value.access();
-            // SAFETY: the lock is held; `access` tells the checker, who stops where that is not enough.
+            // SAFETY: the lock is held; `access` reports to the checker, which stops if that is not
+            // enough.
             unsafe { *access.get() = change(*access.get()) };
         }
         self.raw.unlock();
     }
 }
 
-/// As in the crate that ships. A model counts no waits.
+/// As in production. Models count no waits.
 pub fn waits_for<T>(_lock: &ShortLock<T>) -> u32 {
     0
 }

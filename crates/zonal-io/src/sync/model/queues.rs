@@ -1,14 +1,15 @@
-//! Queues of `crossbeam_queue`, as lists under a lock: taking and giving are one step each, as theirs claim to be.
+//! Queues of `crossbeam_queue`, as lists under a lock: push and pop are atomic, as the originals
+//! promise.
 
 use super::{Canary, checker, is_broken, pause};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-/// For `crossbeam_queue::SegQueue`.
+/// Replacement for `crossbeam_queue::SegQueue`.
 pub struct SegQueue<T>(checker::sync::Mutex<VecDeque<T>>);
 
 impl<T> SegQueue<T> {
-    /// Empty.
+    /// Creates an empty queue.
     pub fn new() -> SegQueue<T> {
         SegQueue(checker::sync::Mutex::new(VecDeque::new()))
     }
@@ -18,7 +19,7 @@ impl<T> SegQueue<T> {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds at the end.
+    /// Appends a value.
     #[track_caller]
     pub fn push(&self, value: T) {
         if is_broken(Canary::LostPush) {
@@ -33,19 +34,19 @@ impl<T> SegQueue<T> {
         self.with(|l| l.push_back(value));
     }
 
-    /// Takes the first.
+    /// Removes the first value.
     #[track_caller]
     pub fn pop(&self) -> Option<T> {
         self.with(VecDeque::pop_front)
     }
 
-    /// Whether there is none.
+    /// True if the queue is empty.
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.with(|l| l.is_empty())
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.with(|l| l.len())
     }
@@ -57,22 +58,22 @@ impl<T> Default for SegQueue<T> {
     }
 }
 
-/// For `crossbeam_queue::ArrayQueue`.
+/// Replacement for `crossbeam_queue::ArrayQueue`.
 pub struct ArrayQueue<T> {
     list: SegQueue<T>,
     len_max: usize,
 }
 
 impl<T> ArrayQueue<T> {
-    /// For `len_max` at most.
+    /// Creates an empty queue for up to `len_max` values.
     pub fn new(len_max: usize) -> ArrayQueue<T> {
         ArrayQueue { list: SegQueue::new(), len_max }
     }
 
-    /// Adds at the end.
+    /// Appends a value.
     ///
     /// # Errors
-    /// The value, if there is no room.
+    /// The value, if the queue is full.
     #[track_caller]
     pub fn push(&self, value: T) -> Result<(), T> {
         if is_broken(Canary::LostPush) {
@@ -88,18 +89,18 @@ impl<T> ArrayQueue<T> {
         })
     }
 
-    /// Takes the first.
+    /// Removes the first value.
     #[track_caller]
     pub fn pop(&self) -> Option<T> {
         self.list.pop()
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// True if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

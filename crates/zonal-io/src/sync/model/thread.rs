@@ -1,14 +1,14 @@
-//! What belongs to a thread of the model and not to the thread that runs the model.
+//! Thread-local state of the model's threads, as opposed to the thread that runs the model.
 
 use super::checker;
 use std::cell::{Cell, RefCell};
 
-/// Lets other threads run, where a thread can do nothing but look again.
+/// Lets other threads run, when a thread can do nothing but retry.
 pub fn pause() {
     checker::thread::yield_now();
 }
 
-/// For `std::thread::LocalKey`.
+/// Replacement for `std::thread::LocalKey`.
 pub struct Local<T: 'static>(pub &'static checker::thread::LocalKey<T>);
 
 impl<T: 'static> Local<T> {
@@ -20,18 +20,18 @@ impl<T: 'static> Local<T> {
         self.0.try_with(f).map_err(|_| Ended)
     }
 
-    /// The same; a thread that is ending has the value that it began with.
+    /// Like [`Local::try_with`], but with the initial value in a thread that is exiting.
     fn with<R>(&self, f: impl Fn(&T) -> R) -> R {
         self.try_with(&f).unwrap_or_else(|_| f(&(self.0.init)()))
     }
 }
 
-/// The thread is ending, and its values are gone.
+/// Error: the thread is exiting and its values are gone.
 #[derive(Debug)]
 pub struct Ended;
 
 impl<T: 'static> Local<Cell<T>> {
-    /// A copy.
+    /// Returns a copy of the value.
     pub fn get(&self) -> T
     where
         T: Copy,
@@ -39,18 +39,18 @@ impl<T: 'static> Local<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Replaces it.
+    /// Replaces the value.
     pub fn set(&self, value: T) {
-        // A thread that is ending has none any more.
+        // A thread that is exiting has no value.
         let _ = self.try_with(|c| drop(c.replace(value)));
     }
 
-    /// Replaces it, and returns what was there.
+    /// Replaces the value and returns the old one.
     pub fn replace(&self, value: T) -> T {
         self.try_with(|c| c.replace(value)).expect("the thread is not ending")
     }
 
-    /// Takes it, and leaves the default.
+    /// Takes the value and leaves the default.
     pub fn take(&self) -> T
     where
         T: Default,
