@@ -1,23 +1,26 @@
-//! News: how a thread sleeps until a poll would bring something.
+//! News: lets a thread sleep until a poll would make progress.
 //!
-//! A poll finds work for three reasons: a device has an answer, another thread left work, or a time has come. The
-//! poll itself returns the time. The other two *ring*: a descriptor becomes readable, on which a thread or its event loop
-//! sleeps. A ring costs one load while no thread sleeps, and one write of the descriptor while one does.
+//! A poll finds work for three reasons: a device has a completion, another thread left work, or a
+//! deadline has passed. The poll itself returns the deadline. The other two *ring*: a descriptor
+//! becomes readable, on which a thread or its event loop sleeps. A ring costs one load while no
+//! thread sleeps, and one write to the descriptor otherwise.
 //!
 //! # Contract
-//! Arm, look once more, sleep. A thread arms its [`News`], then polls until the poll returns a time in the future or none,
-//! then sleeps on the descriptor until that time, and disarms. What came before it armed, the poll finds; what comes later
-//! rings. A thread may wake up for nothing.
+//! Arm, check once more, sleep. A thread arms its [`News`], then polls until the poll returns a
+//! time in the future or none, then sleeps on the descriptor until that time, and disarms. The poll
+//! finds news from before the arming; later news ring. Spurious wakeups are possible.
 //!
 //! # Queues
-//! A handle is of the queue that its thread reaps, and has a descriptor of its own: one thread that is slow to wake up
-//! keeps no other awake. A ring for a queue whose threads are
-//! awake wakes no other thread, with one exception: a submitter may have left. So it wakes one thread of another queue. The
-//! next sleep of a thread is that of a looker: it lasts for a millisecond at most, and during it queues without sleepers ring
-//! for no thread. If such a queue has rung meanwhile, another thread is woken, and there is a looker again.
+//! A handle belongs to the queue that its thread reaps, and has its own descriptor, so a thread
+//! that is slow to wake up does not keep others awake. A ring wakes the sleepers of its queue. A
+//! queue without sleepers may have awake threads, but its submitter may also have ended, so its
+//! ring wakes the sleepers of another queue. The next thread to sleep becomes a looker: it sleeps
+//! for a millisecond at most, and meanwhile rings of queues without sleepers wake nobody. If such a
+//! queue has rung during that time, another thread is woken and becomes the next looker.
 //!
-//! # Devices of devices
-//! A wrapper passes on the [`Wakeups`] of its device. What joins several devices has its own, and arms theirs.
+//! # Stacked devices
+//! A wrapper passes on the [`Wakeups`] of its device. A device that joins several has its own, and
+//! arms theirs.
 
 use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, fence};
 use std::sync::Weak;
@@ -29,36 +32,37 @@ use modelled as signal;
 use real as signal;
 use signal::Signal;
 
-/// How long a queue's commands may stand, if their submitter has left, before a sleeping thread looks at them.
+/// Time after which a sleeping thread looks at commands of a queue that their submitter may have
+/// left.
 pub(crate) const LEFT: Duration = Duration::from_millis(1);
 
-/// Wakes the threads that sleep until a device, or what stands above it, has news. Handles of one object.
+/// Wakes threads that sleep until a device, or a volume on it, has news. Clones share the state.
 #[derive(Clone)]
 pub struct Wakeups(Arc<Shared>);
 
 struct Shared {
-    /// Armed handles of all queues, those of what joins this one included: the one thing that a ring reads while no thread
-    /// sleeps.
+    /// Armed handles of all queues, including those of parents; the only field that a ring reads
+    /// while no thread sleeps.
     sleepers: AtomicUsize,
-    /// A ring for a queue without sleepers has woken a thread of another one: the next thread that arms is a looker, which
-    /// sleeps for [`LEFT`] at most.
+    /// A ring for a queue without sleepers has woken those of another queue: the next thread that
+    /// arms becomes a looker, which sleeps for [`LEFT`] at most.
     wants_looker: AtomicBool,
-    /// Armed lookers, those of what joins this one included.
+    /// Armed lookers, including those of parents.
     lookers: AtomicUsize,
-    /// A queue without sleepers has rung while there were lookers, who were not woken for it.
+    /// A queue without sleepers has rung while there were lookers, which were not woken.
     is_owed: AtomicBool,
     bells: Box<[CachePadded<Bell>]>,
     /// Armed together with this one.
     children: Box<[Wakeups]>,
-    /// What joins this one, and rings when it does.
+    /// Objects that join this one, and ring when it does.
     parents: Mutex<Vec<Weak<Shared>>>,
 }
 
 #[derive(Default)]
 struct Bell {
-    /// Armed handles of this queue, those of parents included.
+    /// Armed handles of this queue, including those of parents.
     sleepers: AtomicUsize,
-    /// Armed lookers of this queue, those of parents included.
+    /// Armed lookers of this queue, including those of parents.
     lookers: AtomicUsize,
     state: Mutex<NewsState>,
 }
@@ -67,7 +71,7 @@ struct Bell {
 struct NewsState {
     /// Handles of this object alone.
     armed: Vec<Armed>,
-    /// Of handles that are gone, for new ones: a descriptor costs a system call.
+    /// Signals of dropped handles, for reuse: a descriptor costs a system call.
     idle: Vec<Arc<Signal>>,
 }
 
@@ -79,20 +83,21 @@ impl NewsState {
 
 struct Armed {
     signal: Arc<Signal>,
-    /// The signal was given.
+    /// True once the signal was sent.
     is_rung: bool,
 }
 
-/// Descriptors of a queue that are kept for new handles.
+/// Maximum of idle descriptors per queue.
 const IDLE_MAX: usize = 64;
 
 impl Wakeups {
-    /// The wake-ups of a device with `queues` queues.
+    /// Creates the wakeups of a device with `queues` queues.
     pub fn new(queues: usize) -> Wakeups {
         Wakeups::joining(queues, [])
     }
 
-    /// The wake-ups of a device with `queues` queues that is made of others: it rings when one of `children` does.
+    /// Creates the wakeups of a device with `queues` queues that is made of others: it rings when
+    /// one of `children` does.
     pub fn joining(queues: usize, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
@@ -109,21 +114,21 @@ impl Wakeups {
         Wakeups(shared)
     }
 
-    /// A handle for a thread of `queue`.
+    /// Creates a handle for a thread of `queue`.
     ///
     /// # Errors
-    /// The operating system's, if it gives no descriptor.
+    /// The operating system's error, if it cannot create a descriptor.
     ///
     /// # Panics
-    /// If there is no such queue.
+    /// If the queue does not exist.
     pub fn news(&self, queue: usize) -> std::io::Result<News> {
         let idle = self.0.bells[queue].state.lock().idle.pop();
         let signal = idle.map_or_else(|| Signal::open().map(Arc::new), Ok)?;
         Ok(News { wakeups: self.clone(), queue, signal, is_armed: false, is_looker: false })
     }
 
-    /// `queue` has news. For who has published them under a lock that [`has_news`](crate::device::Device::has_news) takes
-    /// too.
+    /// Signals news of `queue`. For callers that have published them under a lock that
+    /// [`has_news`](crate::device::Device::has_news) takes too.
     #[inline]
     pub fn ring(&self, queue: usize) {
         if self.0.sleepers.load(Ordering::Relaxed) > 0 {
@@ -139,8 +144,8 @@ impl Wakeups {
         }
         if shared.lookers.load(Ordering::SeqCst) > 0 {
             shared.is_owed.store(true, Ordering::SeqCst);
-            // Those that are still there look soon. The last of them that has gone meanwhile has seen what is owed, or has not,
-            // and then this sees that it has gone.
+            // Remaining lookers will check soon. If the last one has left meanwhile, either it has
+            // seen `is_owed`, or its departure is visible here.
             if shared.lookers.load(Ordering::SeqCst) > 0 {
                 return;
             }
@@ -149,46 +154,49 @@ impl Wakeups {
         shared.ring_any();
     }
 
-    /// Whether threads of `queue` have to look at the others soon, whatever their poll says.
+    /// True if threads of `queue` have to check the other queues soon, whatever their poll returns.
     #[inline]
     pub(crate) fn has_lookers(&self, queue: usize) -> bool {
         self.0.lookers.load(Ordering::Relaxed) > 0
             && self.0.bells.get(queue).is_some_and(|bell| bell.lookers.load(Ordering::Relaxed) > 0)
     }
 
-    /// Any thread that sleeps is to look, whatever its queue is: for news published without a lock.
+    /// Wakes all sleeping threads, whatever their queue. For news published without a lock.
     #[inline]
     pub fn ring_all(&self) {
-        // A thread arms before it looks, and news are published before this: one of the two sees the other.
+        // A thread arms before it checks, and news are published before this fence: one of the two
+        // sees the other.
         fence(Ordering::SeqCst);
         if self.0.sleepers.load(Ordering::Relaxed) > 0 {
             (0..self.0.bells.len()).for_each(|queue| self.0.ring(queue));
         }
     }
 
-    /// The thread with this number is to look: what it waits for has come.
+    /// Wakes the sleepers of this thread's queue, since its completion is there.
     #[cold]
     pub(crate) fn ring_one(&self, thread: usize) {
         self.0.ring(thread % self.0.bells.len());
     }
 
-    /// Whether a thread sleeps, or is about to. A device that is told of its news by a descriptor listens to that only then.
+    /// True if a thread sleeps or is about to. A device that is notified through a descriptor
+    /// listens to it only then.
     #[inline]
     pub fn has_sleepers(&self) -> bool {
         self.0.sleepers.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps until `queue` rings, or for `timeout`, which is asked once a ring would be heard; `None`: there are news already.
+    /// Sleeps until `queue` rings, or for `timeout`. `timeout` is called after arming; `None` means
+    /// that there are news already.
     pub fn sleep(&self, queue: usize, timeout: impl FnOnce() -> Option<Duration>) {
         let Ok(mut news) = self.news(queue) else {
-            // Without a descriptor there is nothing to hear: look again soon.
+            // Without a descriptor no ring can be received: check again soon.
             return timeout().into_iter().for_each(|timeout| std::thread::sleep(timeout.min(LEFT)));
         };
         news.arm();
         if let Some(timeout) = timeout() {
             news.sleep(if news.is_looker { timeout.min(LEFT) } else { timeout });
         }
-        // The thread may have what it waits for, and never look for other queues.
+        // The thread may be done and never check other queues.
         if news.end() {
             self.0.hand_on();
         }
@@ -196,14 +204,14 @@ impl Wakeups {
 }
 
 impl Shared {
-    /// Wakes a thread of any queue.
+    /// Wakes the sleepers of one queue, whichever.
     fn ring_any(&self) {
         let other = self.bells.iter().position(|bell| bell.sleepers.load(Ordering::SeqCst) > 0);
         other.into_iter().for_each(|other| self.ring(other));
     }
 
-    /// A handle of `queue` is armed; whether as a looker, here and in what this joins. In a model no sleep ends by its time, so
-    /// none is.
+    /// Called when a handle of `queue` is armed; returns true if it becomes a looker, here and in
+    /// children. Never in a model, where sleeps have no timeout.
     fn begin_look(&self, queue: usize) -> bool {
         let may_look = !IS_MODEL && self.bells.len() > 1;
         let is_looker = may_look && self.take_look();
@@ -213,8 +221,8 @@ impl Shared {
         is_looker
     }
 
-    /// Whether a looker is wanted, from here on no more. One is enough: of several, each would find that there is another, and look
-    /// for ever.
+    /// Returns true if a looker is wanted, and clears the flag. One is enough: several would see
+    /// each other and look forever.
     fn take_look(&self) -> bool {
         let is_wanted =
             self.wants_looker.load(Ordering::SeqCst) && self.wants_looker.swap(false, Ordering::SeqCst);
@@ -229,7 +237,7 @@ impl Shared {
         self.children.iter().for_each(|child| child.0.look(queue));
     }
 
-    /// The thread of a looker is awake, and may never look again: what is owed goes to another one.
+    /// Ends a looker. Its thread may never check again, so pending rings go to another thread.
     fn end_look(&self, queue: usize) {
         if let Some(bell) = self.bells.get(queue) {
             bell.lookers.fetch_sub(1, Ordering::SeqCst);
@@ -242,7 +250,7 @@ impl Shared {
         self.children.iter().for_each(|child| child.0.end_look(queue));
     }
 
-    /// A thread that was rung may not look: another one is to, if a looker is still wanted.
+    /// Called by a woken thread that may not check: wakes another one if a looker is still wanted.
     fn hand_on(&self) {
         if self.wants_looker.load(Ordering::SeqCst) {
             self.ring_any();
@@ -250,7 +258,7 @@ impl Shared {
         self.children.iter().for_each(|child| child.0.hand_on());
     }
 
-    /// Gives the signal to the threads that sleep for `queue`.
+    /// Signals the threads that sleep for `queue`.
     fn ring(&self, queue: usize) {
         let Some(bell) = self.bells.get(queue) else { return };
         if bell.sleepers.load(Ordering::Acquire) == 0 {
@@ -290,10 +298,10 @@ impl Drop for Shared {
     }
 }
 
-/// A thread's handle: a descriptor that is readable when its next poll would bring something. See the module for the
-/// contract.
+/// Handle of a thread: a descriptor that becomes readable when the thread's next poll would make
+/// progress. See the module documentation for the contract.
 ///
-/// For the queue of the thread that made it.
+/// Belongs to the queue of the thread that created it.
 pub struct News {
     wakeups: Wakeups,
     queue: usize,
@@ -307,7 +315,7 @@ impl News {
         &self.wakeups.0.bells[self.queue]
     }
 
-    /// From here on news ring. The caller polls once more before it sleeps.
+    /// Enables rings for this handle. The caller polls once more before it sleeps.
     pub fn arm(&mut self) {
         if !std::mem::replace(&mut self.is_armed, true) {
             self.bell().state.lock().armed.push(Armed { signal: self.signal.clone(), is_rung: false });
@@ -317,12 +325,12 @@ impl News {
         }
     }
 
-    /// The thread is awake: from here on it polls, and news do not ring for it.
+    /// Disables rings for this handle; the thread is awake and polls.
     pub fn disarm(&mut self) {
         self.end();
     }
 
-    /// Disarms. Returns whether it was rung.
+    /// Disarms; returns true if it was rung.
     fn end(&mut self) -> bool {
         if !std::mem::replace(&mut self.is_armed, false) {
             return false;
@@ -335,14 +343,14 @@ impl News {
         let place = state.armed.iter().position(|armed| Arc::ptr_eq(&armed.signal, &self.signal));
         let is_rung = place.is_some_and(|place| state.armed.swap_remove(place).is_rung);
         drop(state);
-        // No ring knows of it any more.
+        // No ring refers to it from here on.
         if is_rung {
             self.signal.take_back();
         }
         is_rung
     }
 
-    /// Sleeps until there are news, or for `timeout`. A thread without an event loop calls it instead of one.
+    /// Sleeps until there are news, or for `timeout`. For threads without an event loop.
     pub fn sleep(&self, timeout: Duration) {
         self.signal.wait(&self.bell().state, |state| state.is_rung(&self.signal), timeout);
     }
@@ -365,7 +373,7 @@ impl std::os::fd::AsFd for News {
     }
 }
 
-/// The signal that ships: an event descriptor of the kernel.
+/// Production signal: an eventfd.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod real {
     use super::{Mutex, NewsState};
@@ -385,7 +393,7 @@ mod real {
         }
 
         pub(super) fn give(&self) {
-            // It fails only where it is readable already.
+            // Fails only if the descriptor is already readable.
             let _ = rustix::io::write(self.descriptor(), &1u64.to_ne_bytes());
         }
 
@@ -394,16 +402,16 @@ mod real {
         }
 
         pub(super) fn wait(&self, _: &Mutex<NewsState>, _: impl Fn(&NewsState) -> bool, timeout: Duration) {
-            // Longer than any thread lives is for ever.
+            // A timeout too large for `Timespec` is infinite.
             let timeout = Timespec::try_from(timeout).ok();
             let descriptor = self.descriptor();
-            // An interruption is a wake-up for nothing.
+            // An interruption is a spurious wakeup.
             let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], timeout.as_ref());
         }
     }
 }
 
-/// The same for a model, which knows no kernel.
+/// Signal for models, which have no kernel.
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 mod modelled {
     use super::{Mutex, NewsState};

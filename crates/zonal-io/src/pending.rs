@@ -1,8 +1,8 @@
-//! A request that has not ended: what travels with a command as its context.
+//! Unfinished requests, which travel with commands as their context.
 //!
-//! Below the device and the volume, which both hold it: the device as what its host wants back, the volume as what it moves on.
-//! What a request is lies here; how it begins and ends, and which of its caller's wishes it obeys, is the volume's
-//! (`volume::pending`).
+//! This module is below both the device and the volume, which hold requests: the device as a value
+//! to return to its host, the volume as work in progress. The data of a request is defined here;
+//! its start and end, and the handling of its caller's options, are in `volume::pending`.
 
 use crate::buffer::{IoBuf, IoBufs};
 use crate::data::{Data, Segment};
@@ -13,24 +13,24 @@ use zonal_core::budget::WriterClass;
 use zonal_core::plug::Failed;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
-/// Who hears of a request's end.
+/// Receiver of a request's completion.
 #[derive(Clone, Default)]
 pub(crate) enum Owner {
-    /// None: the memory waits for its next request.
+    /// None: the memory is free for the next request.
     #[default]
     Unused,
-    /// The caller.
+    /// A caller's channel.
     Channel(ChannelRef),
-    /// A request that was split at zone boundaries.
+    /// Request that was split at zone boundaries.
     Split(Arc<Split>),
-    /// The volume itself, which made it.
+    /// The volume itself, which created the request.
     Volume,
 }
 
 /// Pointer to a channel, held by a request.
 ///
-/// Valid for the life of the request: the volume keeps every channel until it is closed and all its requests have ended. What
-/// it points to is the volume's secret (`volume::channel`).
+/// Valid for the lifetime of the request: the volume keeps every channel until it is closed and all
+/// its requests have ended. The type behind it is private to the volume (`volume::channel`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChannelRef(pub(crate) NonNull<()>);
 
@@ -39,53 +39,57 @@ unsafe impl Send for ChannelRef {}
 // SAFETY: as above.
 unsafe impl Sync for ChannelRef {}
 
-/// A scheduler that has given a request a tag.
+/// Scheduler that has given a request a tag.
 pub(crate) trait Scheduled: Send + Sync {
-    /// A request has ended, and with it its tag, and the lock of the zone of this sector if it had one.
+    /// Releases the tag of an ended request, and the lock of the zone of this sector if it held
+    /// one.
     fn ended(&self, locked: Option<Sector>);
 }
 
-/// One request, or its part that lies in one zone. Owned by what moves it on: a queue, a device, a thread.
+/// Request, or the part of a request in one zone. Owned by a queue, a device, or a thread.
 ///
-/// Boxed, so that moving it on moves a pointer: copying what was just written costs more than the box does.
+/// Boxed, so that passing it on moves a pointer: copying freshly written memory costs more than the
+/// box.
 pub(crate) struct PendingRequest {
     pub(crate) owner: Owner,
     pub(crate) buf: IoBufs,
     pub(crate) token: u64,
-    /// First sector; of an emulated append, the one it was given at issue.
+    /// First sector; for an emulated append, the one assigned when it is issued.
     pub(crate) sector: Sector,
     pub(crate) sectors: u32,
-    /// Sectors that earlier commands of this request have covered.
+    /// Sectors completed by earlier commands of this request.
     pub(crate) done: u32,
-    /// Where its zone's plug has put it, in sectors from the zone's start.
+    /// Position assigned by the zone's plug, in sectors from the zone's start.
     pub(crate) at: u32,
     pub(crate) op: Op,
     pub(crate) stage: RequestStage,
-    /// Rounds of recovery that it has itself failed in.
+    /// Rounds of recovery in which this request itself failed.
     pub(crate) rounds: u8,
-    /// Whether a plug counts it as in flight.
+    /// True while a plug counts the request as in flight.
     pub(crate) plugged: bool,
     pub(crate) fua: bool,
     pub(crate) nowait: bool,
-    /// The write that follows this one without asking the zone's queue.
+    /// Next write of a chain, issued without a look at the zone's queue.
     pub(crate) behind: Option<Box<PendingRequest>>,
-    /// In mode `zone-lock`: the scheduler that it came through, whose tag it has.
+    /// In mode `zone-lock`, the scheduler that gave the request a tag.
     pub(crate) tag: Option<Arc<dyn Scheduled>>,
-    /// With a tag: whether it has locked its zone.
+    /// With a tag: true if the request has locked its zone.
     pub(crate) locks_zone: bool,
-    /// While unused: how many unused ones of this thread there are from this one on.
+    /// While unused: length of this thread's list of unused requests from here on.
     spares: u32,
-    /// While unused: the next of them, owned.
+    /// While unused: next in the list, owned.
     next: *mut PendingRequest,
 }
 
-/// Unused requests that a thread keeps. More come together where one thread submits and another completes.
+/// Maximum of unused requests kept by a thread. More accumulate if one thread submits and another
+/// completes.
 const SPARES_MAX: u32 = if IS_MODEL { 1 } else { 256 };
 
 local! {
-    /// The first unused request of this thread, owned. Without a destructor, so that the hot path reads a plain cell.
+    /// First unused request of this thread, owned. Without a destructor, so that the hot path reads
+    /// a plain cell.
     static SPARES: Cell<*mut PendingRequest> = const { Cell::new(ptr::null_mut()) };
-    /// Frees them when the thread ends; made with the thread's first request.
+    /// Frees the list when the thread ends; created with the thread's first request.
     static SPARES_GUARD: SparesGuard = const { SparesGuard };
 }
 
@@ -105,30 +109,31 @@ fn pop_spare() -> Option<Box<PendingRequest>> {
     if first.is_null() {
         return None;
     }
-    // SAFETY: a pointer in the list owns its request, which came from `Box::into_raw`; taking it off the list takes it over.
+    // SAFETY: a pointer in the list owns its request, which is from `Box::into_raw`; removing it
+    // transfers the ownership.
     let first = unsafe { Box::from_raw(first) };
     SPARES.set(first.next);
     Some(first)
 }
 
-/// What the next command of a request is for.
+/// Purpose of a request's next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RequestStage {
-    /// What the request asks for.
+    /// The requested operation.
     Main,
-    /// Zeroes, as ordinary writes: the device has no command for them.
+    /// Zeroes as ordinary writes, since the device has no command for them.
     ZeroesAsWrites,
-    /// Durability of a write, on a device that cannot do it with the write.
+    /// Flush to make a write durable, on a device without FUA.
     FlushBehind,
 }
 
 const _: () = assert!(size_of::<PendingRequest>() <= 128, "a request fits two cache lines");
 
-// SAFETY: `next` is null or not looked at while a request is in use; everything else is `Send`.
+// SAFETY: `next` is null or not accessed while a request is in use; everything else is `Send`.
 unsafe impl Send for PendingRequest {}
 
 impl PendingRequest {
-    /// Memory for a request, which holds nothing.
+    /// Returns an empty request, reusing memory of this thread.
     #[inline(always)]
     pub(crate) fn unused() -> Box<PendingRequest> {
         pop_spare().unwrap_or_else(PendingRequest::fresh)
@@ -136,7 +141,7 @@ impl PendingRequest {
 
     #[cold]
     fn fresh() -> Box<PendingRequest> {
-        // A thread that is ending has no guard any more: what it recycles from here on is not freed.
+        // An exiting thread has lost its guard: memory recycled from here on is leaked.
         let _ = SPARES_GUARD.try_with(|_| ());
         Box::new(PendingRequest {
             owner: Owner::Unused,
@@ -160,12 +165,13 @@ impl PendingRequest {
         })
     }
 
-    /// Keeps its memory for the next request of this thread.
+    /// Keeps the memory for the next request of this thread.
     #[inline(always)]
     pub(crate) fn recycle(mut self: Box<PendingRequest>) {
         debug_assert!(self.behind.is_none(), "a request ends after those behind it have left it");
         let next = SPARES.get();
-        // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
+        // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread
+        // accesses it.
         let behind = if next.is_null() { 0 } else { unsafe { (*next).spares } };
         self.spares = behind + 1;
         if self.spares <= SPARES_MAX {
@@ -174,16 +180,16 @@ impl PendingRequest {
         }
     }
 
-    /// Whether a plug waits for this request's end as for a reset or finish.
+    /// True for a zone management command that a plug waits for.
     #[inline]
     pub(crate) fn is_management(&self) -> bool {
         self.plugged && self.op.is_zone_management()
     }
 
-    /// The payload's part that `sectors` from `done` on cover, for a command.
+    /// Payload of the next `sectors` sectors from `done`, for a command.
     ///
     /// # Safety
-    /// As [`IoBufs::data`].
+    /// As for [`IoBufs::data`].
     #[inline(always)]
     pub(crate) unsafe fn data(&mut self, sectors: u32) -> Data {
         let (from, len) = bytes(self.done, sectors);
@@ -191,14 +197,14 @@ impl PendingRequest {
         unsafe { self.buf.data(from, len) }
     }
 
-    /// Adds where the payload of all sectors lies to those of a shared command.
+    /// Appends the payload of all sectors to the segments of a merged command.
     #[inline]
     pub(crate) fn push_segments(&self, segments: &mut Vec<Segment>) {
         let (from, len) = bytes(self.done, self.sectors);
         self.buf.push_segments(from, len, segments);
     }
 
-    /// Whether the payload from sector `from` on is `found`, as the medium has it.
+    /// True if `found`, read from the medium, equals the payload from sector `from`.
     #[cold]
     pub(crate) fn has_payload(&self, from: u32, found: &mut [u8]) -> bool {
         if self.op == Op::WriteZeroes {
@@ -209,7 +215,7 @@ impl PendingRequest {
         is_same
     }
 
-    /// Fills `bytes` with others than those of the payload from sector `from` on.
+    /// Fills `unlike` with bytes that differ from the payload from sector `from`.
     #[cold]
     pub(crate) fn fill_unlike(&self, from: u32, unlike: &mut [u8]) {
         unlike.fill(!0);
@@ -222,13 +228,13 @@ impl PendingRequest {
     }
 }
 
-/// Where `sectors` sectors from `from` on begin in a payload, and how long they are, in bytes.
+/// Offset and length in bytes of `sectors` sectors from `from` in a payload.
 #[inline(always)]
 const fn bytes(from: u32, sectors: u32) -> (usize, usize) {
     (from as usize * SECTOR_BYTES as usize, sectors as usize * SECTOR_BYTES as usize)
 }
 
-/// Writes that go out as one command, in order, or one request whose payload is not its buffer.
+/// Contiguous writes issued as one command, or one request with a payload that is not its buffer.
 #[derive(Default)]
 pub(crate) struct Merged {
     #[expect(clippy::vec_box, reason = "requests move on as boxes, in and out of here")]
@@ -237,37 +243,37 @@ pub(crate) struct Merged {
     pub(crate) sectors: u32,
 }
 
-/// A request that spans zones; its parts go their own ways.
+/// Request that spans zones, for its parts.
 pub(crate) struct Split {
     pub(crate) state: Mutex<SplitState>,
-    /// A part of it has failed, and the statistics know.
+    /// True once a failure of a part has been counted.
     pub(crate) has_failed: AtomicBool,
-    /// Of the whole.
+    /// Class of the whole request.
     pub(crate) class: WriterClass,
-    /// Of the whole, which ends after its parts.
+    /// Channel of the whole request, which ends after its parts.
     pub(crate) channel: Option<ChannelRef>,
     pub(crate) token: u64,
 }
 
 pub(crate) struct SplitState {
     pub(crate) parts_left: u32,
-    /// Sectors of the parts that have ended which are on the medium, and whether others may be.
+    /// Sectors on the medium from ended parts, and a flag if there may be more.
     pub(crate) written: u32,
     pub(crate) is_uncertain: bool,
-    /// The error of the lowest address.
+    /// Error with the lowest address.
     pub(crate) error: Option<(Sector, RequestError)>,
-    /// The whole, and its buffer, to which the parts point.
+    /// The whole request, and its buffer, to which the parts point.
     pub(crate) whole: Option<(Box<PendingRequest>, IoBufs)>,
 }
 
-/// A covered write that is being read back.
+/// Covered write that is being read back.
 pub(crate) struct ReadBack {
     pub(crate) write: Failed<Box<PendingRequest>>,
-    /// Sectors to compare, and how many were.
+    /// Sectors to compare, and those compared so far.
     pub(crate) covered: u32,
     pub(crate) compared: u32,
-    /// Times that the next piece was asked for in vain.
+    /// Failed reads of the next piece.
     pub(crate) retries: u8,
-    /// What the device has of the next piece.
+    /// Next piece as read from the device.
     pub(crate) piece: IoBuf,
 }
