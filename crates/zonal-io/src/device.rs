@@ -1,24 +1,26 @@
-//! What a zoned device is to the write path.
+//! Interface between zoned devices and the write path.
 //!
-//! A device takes commands on numbered queues and answers each exactly once: at once from [`Device::submit`], or later
-//! from [`Device::poll`] of the same queue. Every command works this way, zone report and management included; no
-//! method blocks or sleeps, and time is passed in. A device whose system calls block keeps threads of its own.
+//! A device accepts commands on numbered queues and completes each exactly once: inline in
+//! [`Device::submit`], or later in [`Device::poll`] of the same queue. This includes zone reports
+//! and zone management; no method blocks or sleeps, and the time is a parameter. A device that
+//! needs blocking system calls has threads of its own.
 //!
 //! # Driving contract
-//! - `submit` never calls back. `Done` carries the answer, `Accepted` means the device took the context and will return
-//!   it from `poll`, `Busy` means that nothing happened: the caller keeps the context and tries again after a
-//!   completion or at the next poll.
-//! - Any thread may call any queue; a device guards its queues itself and `poll` gives up at once where another thread
-//!   is at it.
-//! - Commands of one zone are ordered by the caller. A device owes order only where [`DeviceInfo::keeps_order`] says so.
+//! - `submit` never calls back. `Done` contains the result. `Accepted` means that the device has
+//!   taken the context and will return it from `poll`. `Busy` means that nothing happened: the
+//!   caller keeps the context and retries after a completion or at the next poll.
+//! - Any thread may use any queue. A device protects its queues itself, and `poll` returns at once
+//!   if another thread is polling the queue.
+//! - Commands of one zone are ordered by the caller. A device preserves order only if
+//!   [`DeviceInfo::keeps_order`] is set.
 //!
-//! # Time-outs
-//! [`DeviceError::TimedOut`] says that the waiting side gave a command up, not that the medium did: the command may
-//! take effect after its answer is out. From the answer on the device touches none of the command's
-//! bytes (a device that may still need them keeps a copy). Before anything is written or concluded in its place, the
-//! host asks [`Device::settle`] until the answer is [`Settled::Yes`], and only then for a report: a pointer that was
-//! reported earlier may still move. A host that does not ask risks a write that arrives among newer ones, or a reset
-//! that takes them away.
+//! # Timeouts
+//! [`DeviceError::TimedOut`] means that the host side gave up on a command, not the medium: the
+//! command may still take effect after its completion. From its completion on the device does not
+//! access the command's buffers (a device that may still need the data keeps a copy). Before
+//! writing or concluding anything about the zone, the host calls [`Device::settle`] until it
+//! returns [`Settled::Yes`], and only then requests a report: a write pointer reported earlier may
+//! still move. Otherwise the late write may land among newer ones, or a late reset may erase them.
 
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
@@ -33,34 +35,34 @@ use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex,
 };
 
-/// What a device, or a file, is opened for.
+/// Purpose for which a device or file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum OpenMode {
-    /// Nothing of it is changed, and other readers may have it open too.
+    /// Read-only; other readers may have it open too.
     Reading,
-    /// It may be changed, and has no other opener.
+    /// For writing, exclusively.
     #[default]
     Writing,
 }
 
-/// What a device is and can do. Constant while it is open.
+/// Properties of a device. Constant while it is open.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// Device name as [`crate::registry`] understands it, for messages.
+    /// Device name for messages, in the syntax of [`crate::registry`].
     pub name: String,
-    /// What the device keeps for life and no other device has, where it has such a thing. A wrapper with the same sectors
-    /// passes it on; a range or a row of devices has none.
+    /// Unique and permanent identity, if the device has one. Passed on by a wrapper with the same
+    /// sectors; a range or concatenation has none.
     pub identity: Option<Identity>,
-    /// Which file of this machine it lies in, where that is one, and is known: a copy has its identity, and another of these. Passed on as
-    /// the identity is.
+    /// File on this machine that contains the device, if there is one and it is known; a copy has
+    /// the same identity but is a different file. Passed on like the identity.
     pub cache: Option<CacheId>,
-    /// How the sectors divide into zones.
+    /// Division of the sectors into zones.
     pub geometry: Geometry,
-    /// Logical block: the unit of reads and writes, in sectors.
+    /// Logical block size in sectors, the unit of reads and writes.
     pub block_sectors: u32,
-    /// Largest number of open zones; 0 is no limit.
+    /// Maximum of open zones; 0: no limit.
     pub open_max: u32,
-    /// Largest number of active zones; 0 is no limit.
+    /// Maximum of active zones; 0: no limit.
     pub active_max: u32,
     /// Largest read or write, in sectors.
     pub command_sectors_max: u32,
@@ -72,75 +74,77 @@ pub struct DeviceInfo {
     pub verify_sectors_max: u32,
     /// Largest discard of conventional sectors, in sectors; 0: the device has none.
     pub discard_sectors_max: u32,
-    /// Whether acknowledged writes may be lost with power until a flush.
+    /// True if acknowledged writes may be lost on power failure before a flush.
     pub volatile_cache: bool,
-    /// Whether a single write can be made durable.
+    /// True if a single write can be made durable (force unit access).
     pub fua: bool,
-    /// Whether the medium turns, so that seeks cost.
+    /// True for a rotational drive, where seeks are expensive.
     pub rotational: bool,
-    /// First zone of each spindle but the first, in ascending order. Empty for a single drive; a concatenation has a spindle for each
-    /// device or more. Mode `qd1` has one write at each.
+    /// First zone of each spindle except the first, in ascending order. Empty for a single drive; a
+    /// concatenation has at least one spindle per device. Mode `qd1` has one write per spindle.
     pub spindles: Vec<ZoneIndex>,
-    /// Whether it was opened for reading: a command that would change it fails with [`DeviceError::OpenedForReading`], and
-    /// a flush does nothing.
+    /// True if opened for reading: commands that would change the device fail with
+    /// [`DeviceError::OpenedForReading`], and a flush does nothing.
     pub read_only: bool,
-    /// Whether commands submitted to one queue take effect in the order of submission.
+    /// True if commands submitted to one queue take effect in order of submission.
     pub keeps_order: bool,
-    /// Which standard decides where ZNS and ZBC differ.
+    /// Standard that applies where ZNS and ZBC differ.
     pub personality: Personality,
     /// Number of queues, at least 1.
     pub queues: usize,
 }
 
-/// What a host takes for a command, on one processor. Nothing by default: in real time a host takes what it takes.
+/// Processor time of a host per command. 0 by default, since in real time the host's own time
+/// applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct HostTime {
-    /// To send it and to take its answer, in nanoseconds.
+    /// To submit a command and process its completion, in nanoseconds.
     pub command: u64,
-    /// More, where a scheduler is in between, as in mode `zone-lock`, in nanoseconds.
+    /// Additional time with a scheduler, as in mode `zone-lock`, in nanoseconds.
     pub scheduler: u64,
 }
 
 /// Place at which the bytes of a write end up.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Landing {
-    /// Where the answer says.
+    /// At the address reported.
     #[default]
     InPlace,
-    /// Nowhere. The pointer moves and the answer is success; the blocks keep what lay there before.
+    /// Nowhere: the write pointer moves and the command succeeds, but the blocks keep their old
+    /// data.
     Lost,
-    /// Over other written blocks of the device, as many, chosen by this number and the write's own place, which is left as by
-    /// [`Landing::Lost`]. If there are no such blocks the write is lost.
+    /// Over the same number of other written blocks, chosen by this number and the write's own
+    /// address, which is left as by [`Landing::Lost`]. Without such blocks the write is lost.
     Misdirected(u8),
 }
 
-/// One command. Plain data: a device that answers later keeps a copy.
+/// Command for a device. Plain data: a device that completes it later keeps a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// What to do.
+    /// Operation.
     pub op: Op,
-    /// Make this write durable before answering.
+    /// Make this write durable before completion.
     pub fua: bool,
-    /// Length in sectors; for a report, the largest number of zones.
+    /// Length in sectors; for a report, the maximum number of zones.
     pub sectors: u32,
     /// First sector; for an append and zone management, the zone's start.
     pub sector: Sector,
-    /// The bytes, where the operation has any and the caller has them: `sectors` long, or [`Data::NONE`] on a device
-    /// that keeps no data.
+    /// Payload of `sectors` sectors, if the operation has any; [`Data::NONE`] is allowed on a
+    /// device that keeps no data.
     pub data: Data,
-    /// Anything but `InPlace` is a fault of the drive, which only a device with [`Insight::misplaces`] can be asked for. A wrapper
-    /// passes it on.
+    /// Values other than `InPlace` inject a drive fault, which requires a device with
+    /// [`Insight::misplaces`]. Passed on by wrappers.
     pub landing: Landing,
 }
 
 impl Command {
-    /// A command without bytes, whose answer need not wait until it is durable.
+    /// Creates a command without payload, not durable on completion.
     #[inline(always)]
     pub const fn new(op: Op, sector: Sector, sectors: u32) -> Command {
         Command { op, fua: false, sectors, sector, data: Data::NONE, landing: Landing::InPlace }
     }
 
-    /// A copy of the bytes that a write stores.
+    /// Copies the payload of a write.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.sectors as usize * SECTOR_BYTES as usize];
         if self.op != Op::WriteZeroes {
@@ -150,10 +154,10 @@ impl Command {
     }
 }
 
-/// What a successful command returns.
+/// Output of a successful command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Nothing but success.
+    /// None.
     Done,
     /// First sector of the appended data.
     Appended(Sector),
@@ -161,11 +165,11 @@ pub enum Output {
     Zones(Box<[ZoneDescriptor]>),
 }
 
-/// Answer to one command.
+/// Result of one command.
 pub type CommandResult = Result<Output, DeviceError>;
 
-/// The same, field by field where that is all there is to it. What was written in several pieces a moment ago is read back in
-/// one by a plain copy, which a processor can do only once the pieces have left its store buffer.
+/// Copies a result field by field where that is all of it. A plain copy reads in one load what was
+/// just written in several stores, which stalls until these have left the processor's store buffer.
 #[inline(always)]
 #[expect(clippy::needless_match, reason = "the same value, by other instructions")]
 pub(crate) fn made_anew(result: CommandResult) -> CommandResult {
@@ -176,43 +180,44 @@ pub(crate) fn made_anew(result: CommandResult) -> CommandResult {
     }
 }
 
-/// What becomes of a submitted command.
+/// Answer of [`Device::submit`].
 #[derive(Debug)]
 pub enum Submitted {
-    /// Answered at once; the context is still the caller's.
+    /// Completed inline; the caller still has the context.
     Done(CommandResult),
-    /// The context is with the device; `poll` of the same queue returns it.
+    /// The device has the context; `poll` of the same queue returns it.
     Accepted,
-    /// The queue is full and nothing happened; the context is still the caller's.
+    /// The queue is full and nothing happened; the caller still has the context.
     Busy,
 }
 
-/// A finished command, from [`Device::poll`].
+/// Completion of a command, from [`Device::poll`].
 #[derive(Debug)]
 pub struct Completed {
-    /// The context it was submitted with.
+    /// Context passed on submission.
     pub context: Context,
-    /// Its answer.
+    /// Result of the command.
     pub result: CommandResult,
 }
 
-/// How far a zone's timed-out commands are settled: the answer of [`Device::settle`].
+/// Answer of [`Device::settle`]: progress in settling the timed-out commands of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
     /// None of them can take effect any more: each has, or never will.
     Yes,
-    /// Not yet. Ask again after the next `poll`, and no later than this if there is a time.
+    /// Not settled. Ask again after the next `poll`, at the latest at this time, if any.
     NotYet(Option<Nanos>),
-    /// The device cannot tell, and asking again does not help: the zone is to be left alone until it is reopened.
+    /// The device cannot settle them, now or later: do not use the zone until the device is
+    /// reopened.
     Never(DeviceError),
 }
 
-/// How often threads met at what a device guards, from its opening on.
+/// Contention between threads inside a device since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Contention {
-    /// Times that a lock was found taken: of a queue, of open and active zones, of the whole device.
+    /// Contended locks: of a queue, of the open and active zones, of the whole device.
     pub waits: u64,
-    /// Changes of a zone that were decided again, because another thread's change came first.
+    /// Changes of a zone that lost a race and were decided again.
     pub retries: u64,
 }
 
@@ -224,120 +229,128 @@ impl std::ops::Add for Contention {
     }
 }
 
-/// What a device made of software can tell of itself, and a drive does not: [`Device::insight`].
+/// Information that only an emulated or simulated device has: [`Device::insight`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Insight {
-    /// Whether the device is simulated and lives in the time that it is told: its driver brings a clock that jumps to
-    /// the next deadline, and no thread has to wait for it. Constant while it is open.
+    /// True if the device is simulated and runs in virtual time: its driver uses a clock that jumps
+    /// to the next deadline, and no thread has to sleep. Constant while it is open.
     pub virtual_time: bool,
-    /// True if it is empty whenever it is opened, as memory is: nothing of an earlier run can be on it. Constant.
+    /// True if the device is empty whenever it is opened, like memory: it holds no data of an
+    /// earlier run. Constant.
     pub begins_empty: bool,
-    /// True if it can lose and misdirect writes: [`Command::landing`]. Constant.
+    /// True if the device can lose and misdirect writes: [`Command::landing`]. Constant.
     pub misplaces: bool,
-    /// What the host took that the device was measured with, for a run in virtual time to take as well. Constant.
+    /// Processor time of the host with which the device was measured, to be simulated in virtual
+    /// time. Constant.
     pub host_time: HostTime,
-    /// Where its head is, at the time of the last call: after the sector that it reads or writes. `None` if it has none
-    /// or does not tell.
+    /// Position of the head at the time of the last call: behind the sector that it reads or
+    /// writes. `None` if there is no head or it is unknown.
     pub head: Option<Sector>,
-    /// How often threads met inside the device, as far as it counts that.
+    /// Contention between threads inside the device, as far as counted.
     pub contention: Contention,
 }
 
-/// A zoned device. See the module for the contract.
+/// Zoned device. See the module documentation for the contract.
 pub trait Device: Send + Sync {
-    /// What the device is.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Starts `command` on `queue`. `context` holds `Some` on entry; exactly if the answer is `Accepted`, the device has
-    /// taken it.
+    /// Starts `command` on `queue`. `context` is `Some` on entry; the device takes it if and only
+    /// if it returns `Accepted`.
     fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>)
     -> Submitted;
 
-    /// Hands finished commands of `queue` to `done`, at most `budget`, and returns when to look again at the latest:
-    /// `None` if only a completion can bring news. `done` may not call the device.
+    /// Passes up to `budget` completions of `queue` to `done`, and returns the latest time of the
+    /// next poll: `None` if only a completion can cause progress. `done` must not call the device.
     fn poll(&self, now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed))
     -> Option<Nanos>;
 
-    /// Whether `queue` holds no command that was not handed out, from one look without a lock. What another thread submits
-    /// or polls at the same time may be missing.
+    /// True if all commands of `queue` have been returned. Takes no lock; may miss commands
+    /// submitted or polled concurrently by another thread.
     ///
-    /// A device with one queue need not implement it: only threads whose queue is another one ask.
+    /// Optional for devices with one queue, since only threads of other queues call it.
     fn is_idle(&self, _queue: usize) -> bool {
         false
     }
 
-    /// Sees to it that no command of `zone` that was answered with [`DeviceError::TimedOut`] before this call can take
-    /// effect any more, those for all zones included, and says how far that is. Idempotent, never blocks, may be
-    /// called by any thread that may call `submit`. Commands that have not been answered yet are not concerned.
+    /// Fences every timed-out command of `zone`, including those for all zones, and reports
+    /// progress. Concerns commands that completed with [`DeviceError::TimedOut`] before this call;
+    /// unfinished commands are not affected. Idempotent, never blocks, and may be called by any
+    /// thread that may call `submit`.
     ///
-    /// A device that never answers `TimedOut` need not implement it. A wrapper passes it on.
+    /// Optional for devices that never return `TimedOut`. Passed on by wrappers.
     fn settle(&self, _now: Nanos, _zone: ZoneIndex) -> Settled {
         Settled::Yes
     }
 
-    /// What it can tell of its inside at this moment. A drive of hardware need not implement it; a wrapper passes it on, and
-    /// adds up the contention of several devices.
+    /// Current internal information. Optional for hardware drives; passed on by wrappers, which add
+    /// up the contention of several devices.
     fn insight(&self) -> Insight {
         Insight::default()
     }
 
-    /// Puts a zone into a condition that no command can, as a failing head does, or mends it. At once, whatever is under way:
-    /// a command meets the zone before or after. The host hears of it by [`Device::take_changes`]; a zone that is already
-    /// what it is set to has not changed. What an image becomes by it is durable after a flush.
+    /// Sets a zone to a condition that no command can set, as a failing head does, or restores it.
+    /// Takes effect at once: commands in flight find the zone in its old or new condition. The host
+    /// is notified through [`Device::take_changes`]; setting a zone to its current condition is no
+    /// change. On an image the change is durable after a flush.
     ///
-    /// For tests and for emulated devices. A wrapper passes it on.
+    /// For tests and emulated devices. Passed on by wrappers.
     ///
     /// # Errors
-    /// [`DeviceError::Unsupported`] if it is no emulated device, [`DeviceError::OutOfRange`] if there is no such zone,
-    /// [`DeviceError::OpenedForReading`], or the zone's refusal: it is conventional, is offline and to be read-only, or would
-    /// be active again and there are too many.
+    /// [`DeviceError::Unsupported`] if the device is not emulated, [`DeviceError::OutOfRange`] if
+    /// the zone does not exist, [`DeviceError::OpenedForReading`], or an error of the zone: it is
+    /// conventional, an offline zone cannot become read-only, or a restored zone would exceed the
+    /// active limit.
     fn set_zone(&self, _zone: ZoneIndex, _to: ZoneSetting) -> Result<(), DeviceError> {
         Err(DeviceError::Unsupported)
     }
 
-    /// Whether there is something for [`Device::take_changes`], from one look without a lock. The device rings all its queues
-    /// when there is.
+    /// True if [`Device::take_changes`] would return changes. Takes no lock. The device rings all
+    /// its queues when changes appear.
     fn has_changes(&self) -> bool {
         false
     }
 
-    /// Adds to `into` what has changed without a command of the host, and forgets it: each change is told once. Never blocks,
-    /// calls nothing back, may be called by any thread. A command of the host's own that changes a zone is no such change.
+    /// Moves the changes that were not caused by a command of the host to `into`, each once. Never
+    /// blocks or calls back; may be called by any thread. Changes by the host's own commands are
+    /// excluded.
     ///
-    /// A device that nothing happens to need not implement it. A wrapper passes it on, in its own zones.
+    /// Optional for devices without such changes. Passed on by wrappers, translated to their zones.
     fn take_changes(&self, _into: &mut Changes) {}
 
-    /// Rings when a poll would bring something that the last one did not say: a wrapper's are those of its device.
+    /// Wakeups that ring when a poll would find something new; a wrapper returns those of its
+    /// device.
     fn wakeups(&self) -> &Wakeups;
 
-    /// Whether `queue` has something that no poll has seen. Takes the lock under which that is published.
+    /// True if `queue` has news that no poll has seen. Takes the lock under which they are
+    /// published.
     fn has_news(&self, queue: usize) -> bool;
 
-    /// Sleeps until `queue` may have completions, or for `timeout`. For drivers that would otherwise spin; the only method
-    /// that may block.
+    /// Sleeps until `queue` may have completions, or for `timeout`. For drivers that would
+    /// otherwise spin; the only method that may block.
     fn wait(&self, queue: usize, timeout: Duration) {
         self.wakeups().sleep(queue, || (!self.has_news(queue)).then_some(timeout));
     }
 }
 
-/// Why [`set_zones`] stopped.
+/// Error of [`set_zones`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("zone {zone} cannot be set to {to}: {error}{}", if *set == 0 { String::new() } else { format!("; {set} before it were") })]
+#[error("zone {zone} cannot be set to {to}: {error}{}", if *set == 0 { String::new() } else { format!("; zones set before it: {set}") })]
 pub struct SetZoneError {
     /// The zone that could not be set.
     pub zone: ZoneIndex,
-    /// What it was to be.
+    /// Intended setting.
     pub to: ZoneSetting,
-    /// The device's answer.
+    /// Error of the device.
     pub error: DeviceError,
-    /// Zones before it that were set.
+    /// Number of zones before it that were set.
     pub set: u32,
 }
 
 /// Sets zones of `device`, in ascending order.
 ///
 /// # Errors
-/// [`SetZoneError`] with the first that cannot be set; those after it are as they were.
+/// [`SetZoneError`] with the first zone that cannot be set; later ones are unchanged.
 pub fn set_zones(
     device: &dyn Device,
     zones: RangeInclusive<u32>,
@@ -351,12 +364,12 @@ pub fn set_zones(
     Ok(())
 }
 
-/// [`Wrapper`], and what makes it a [`Device`], from one list of methods.
+/// Defines [`Wrapper`], and its implementation of [`Device`], from one list of methods.
 macro_rules! wrapper {
     ($(#[$about:meta])* trait; $(fn $name:ident($($what:ident: $type:ty),*) $(-> $returns:ty)?;)*) => {
         $(#[$about])*
         pub trait Wrapper: Send + Sync {
-            /// The device inside.
+            /// The wrapped device.
             fn inner(&self) -> &dyn Device;
 
             $(
@@ -379,21 +392,25 @@ macro_rules! wrapper {
     };
 }
 
-// All methods but `wait`, which is by the wrapper's own news.
+// All methods except `wait`, which uses the wrapper's own wakeups.
 wrapper! {
-    /// A device around a device: it states what it changes, and passes the rest on to the device inside. What implements this
-    /// is a [`Device`].
+    /// Device on top of another device: it implements the methods that it changes and passes the
+    /// rest on. Every implementation is a [`Device`].
     ///
-    /// What a wrapper owes its host, over the contract of the module:
-    /// - It answers what it sends itself: a context of its own, a token, comes back from the device inside, and no host sees it. A host's
-    ///   context may be a token, too: a wrapper that sends tokens of its own keeps each of those and gives its command a number instead;
-    ///   what is no token ([`Context::is_token`]) may pass as it is.
-    /// - A wrapper that keeps commands or answers to itself says so in [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
+    /// Obligations of a wrapper, in addition to the contract of the module:
+    /// - It consumes the completions of its own commands: their context, a token, is returned by
+    ///   the inner device and never reaches the host. The host's contexts may be tokens too. A
+    ///   wrapper that uses its own tokens therefore keeps the host's tokens and replaces them by
+    ///   numbers of its own; other contexts ([`Context::is_token`]) may be passed through.
+    /// - A wrapper that holds back commands or completions accounts for them in
+    ///   [`is_idle`](Wrapper::is_idle), [`has_news`](Wrapper::has_news) and
     ///   [`settle`](Wrapper::settle).
-    /// - A wrapper with other zones than those of the device inside translates them in `settle`, [`set_zone`](Wrapper::set_zone) and
-    ///   [`take_changes`](Wrapper::take_changes), too, and the head of [`insight`](Wrapper::insight), or tells none.
+    /// - A wrapper with other zones than the inner device translates them in `settle`,
+    ///   [`set_zone`](Wrapper::set_zone) and [`take_changes`](Wrapper::take_changes) too, and the
+    ///   head of [`insight`](Wrapper::insight), or reports no head.
     ///
-    /// Its own methods are called as `Wrapper::has_news(self, queue)`: the device that it is has methods of the same names.
+    /// Call its own methods as `Wrapper::has_news(self, queue)`, since the device has methods of
+    /// the same names.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -436,19 +453,19 @@ wrapper! {
     fn has_news(queue: usize) -> bool;
 }
 
-/// What a command's submitter wants back with its completion.
+/// Context of a command, returned to its submitter with the completion.
 pub struct Context(pub(crate) ContextKind);
 
 pub(crate) enum ContextKind {
-    /// A direct user's number.
+    /// Number of a direct user.
     Token(u64),
-    /// A volume's request, or a piece of one.
+    /// Request of a volume, or a part of one.
     One(Box<PendingRequest>),
-    /// Writes that share a command, or zeroes written as data.
+    /// Merged writes, or a write of zeroes with a payload.
     Merged(Box<Merged>),
-    /// A volume asks for the state of this zone after a failed write; the retries so far.
+    /// Report of a zone for a volume after a failed write; number of retries.
     Resync(ZoneIndex, u8),
-    /// A volume reads back what a failed write may have left.
+    /// Read-back for a volume after a failed write.
     ReadBack(Box<ReadBack>),
 }
 
@@ -458,21 +475,21 @@ impl Context {
         Context(ContextKind::One(pending))
     }
 
-    /// A context for direct users of a device: a number.
+    /// Creates a context from a number, for direct users of a device.
     pub const fn token(token: u64) -> Context {
         Context(ContextKind::Token(token))
     }
 
-    /// Whether it is a number. Wrappers that give the device inside numbers of their own, in place of those of their hosts too, tell
-    /// these from what they pass through by this.
+    /// True if the context is a number. Used by wrappers that replace the tokens of their hosts by
+    /// their own, but pass other contexts through.
     pub const fn is_token(&self) -> bool {
         matches!(self.0, ContextKind::Token(_))
     }
 
-    /// The number given to [`Context::token`].
+    /// Returns the number passed to [`Context::token`].
     ///
     /// # Panics
-    /// If the context came from a [`Volume`](crate::volume::Volume) and not from `token`.
+    /// If the context belongs to a [`Volume`](crate::volume::Volume).
     pub fn into_token(self) -> u64 {
         match self.0 {
             ContextKind::Token(t) => t,

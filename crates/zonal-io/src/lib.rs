@@ -1,7 +1,7 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
 
 #[cfg(all(feature = "loom", feature = "shuttle"))]
-compile_error!("the features loom and shuttle stand in for the same things: take one");
+compile_error!("the features loom and shuttle are mutually exclusive");
 
 pub mod buffer;
 pub mod changes;

@@ -381,7 +381,7 @@ fn zones_are_set_and_the_first_that_cannot_be_is_named() {
     let error = set_zones(server.path(), 15..=20, ZoneSetting::Offline).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "zone 16 cannot be set to offline: range lies beyond the device's end; 1 before it were"
+            "zone 16 cannot be set to offline: range lies beyond the device's end; zones set before it: 1"
         ),
         "{error}"
     );
