@@ -1,8 +1,8 @@
-//! No deadline, ring or command that one thread leaves is lost on the others.
+//! Deadlines, rings and commands left behind by a thread are not lost on the others.
 //!
-//! A thread that sleeps here sleeps for [`LONG`], unless it hears of something or has a time to come back at. So a loss
-//! costs seconds, and all else takes milliseconds. The callers of `Volume::call` look for themselves after 100 ms, or
-//! after a second: there the bounds are shorter.
+//! Threads here sleep for [`LONG`], unless they are woken or have a deadline. A loss thus costs
+//! seconds, while everything else takes milliseconds. Callers of `Volume::call` check by themselves
+//! after 100 ms or after a second; the bounds there are shorter.
 
 mod held;
 
@@ -22,10 +22,10 @@ use zonal_io::linear::Linear;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Completion, Request, Volume, VolumeOptions, WriteMode};
 
-/// What a machine that does other work may take for what is not lost.
+/// Bound for an event that is not lost, on a busy machine.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The same where a thread looks for itself after a second.
+/// Bound where a thread checks by itself after a second.
 const SOONER: Duration = Duration::from_millis(500);
 
 const fn ms(ms: u64) -> Duration {
@@ -40,7 +40,7 @@ fn options() -> VolumeOptions {
     VolumeOptions::default().with_mode(WriteMode::PerZone)
 }
 
-/// Writes ahead of the pointer wait for this time.
+/// Parks writes ahead of the write pointer for this time.
 fn parking(time: Duration) -> VolumeOptions {
     options().with_park(ParkOptions::default().with_time(nanos(time)))
 }
@@ -49,7 +49,7 @@ fn over(device: Arc<dyn Device>, options: VolumeOptions) -> Arc<Volume> {
     Arc::new(Volume::open(device, options).unwrap())
 }
 
-/// A volume over a drive with this number of queues and this answer, and the clock of its callers.
+/// Creates a volume over a drive with these queues and this handling of commands, and a clock.
 fn held(queues: usize, answer: Answer, options: VolumeOptions) -> (Arc<Held>, Arc<Volume>, Clock) {
     let drive = Held::new(queues, answer);
     (drive.clone(), over(drive, options), Clock::start())
@@ -73,7 +73,7 @@ fn until(due: Nanos, clock: Clock) -> Duration {
 
 type Ended = mpsc::Receiver<Completion>;
 
-/// Submits `request` on the calling thread, which need not wait for its end.
+/// Submits `request` on the calling thread, without waiting.
 fn submit(volume: &Volume, clock: Clock, request: Request) -> Ended {
     let (sender, ended) = mpsc::channel();
     let channel = volume.channel(move |completion| drop(sender.send(completion)));
@@ -81,14 +81,14 @@ fn submit(volume: &Volume, clock: Clock, request: Request) -> Ended {
     ended
 }
 
-/// The same on a thread of this queue, which ends without a poll.
+/// Like [`submit`], on a thread of this queue, which ends without a poll.
 fn leave(volume: &Volume, clock: Clock, queue: usize, request: Request) -> Ended {
     let mut ended = None;
     on_queue(volume, clock, queue, || ended = Some(submit(volume, clock, request)));
     ended.unwrap()
 }
 
-/// The end of a request, which comes before a thread that sleeps looks for itself.
+/// Waits for a completion that has to arrive before a sleeping thread checks by itself.
 #[track_caller]
 fn end_soon(ended: &Ended) -> Result<Output, RequestError> {
     ended.recv_timeout(SOON).expect("a sleeping thread hears of it").result
@@ -99,17 +99,17 @@ fn done_soon(ended: &Ended) {
     end_soon(ended).unwrap();
 }
 
-/// A thread that keeps the contract of the news with an event loop: it arms, polls, sleeps.
+/// Thread that follows the contract of `news` with an event loop: it arms, polls, sleeps.
 struct Sleeper {
     is_over: Arc<AtomicBool>,
-    /// It sleeps, and no poll has told it a time.
+    /// True while it sleeps without a deadline.
     is_idle: Arc<AtomicBool>,
     volume: Arc<Volume>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Sleeper {
-    /// On a thread of this queue. Returns once the thread sleeps.
+    /// Starts a thread of this queue. Returns once it sleeps.
     fn start(volume: &Arc<Volume>, clock: Clock, queue: usize) -> Sleeper {
         let sleeper = Sleeper::begin(volume, clock, queue);
         sleeper.settle();
@@ -125,7 +125,7 @@ impl Sleeper {
         Sleeper { is_over, is_idle, volume: volume.clone(), thread: Some(thread) }
     }
 
-    /// Returns once the thread sleeps until it hears of something.
+    /// Waits until the thread sleeps without a deadline.
     fn settle(&self) {
         let begin = Instant::now();
         while !self.is_idle.load(Ordering::Acquire) {
@@ -158,7 +158,8 @@ impl Drop for Sleeper {
     }
 }
 
-/// Rounds until one takes less than `bound`. A loss that always comes costs time in each of them, a busy machine does not.
+/// Repeats a round until one takes less than `bound`. A systematic loss costs time in every round,
+/// unlike a busy machine.
 #[track_caller]
 fn some_round_ends_within(bound: Duration, round: impl Fn() -> Duration) {
     let mut times = Vec::new();
@@ -228,7 +229,7 @@ fn parked_write_of_a_caller_without_the_watch_ends_in_time() {
     });
 }
 
-/// The thread with the watch has looked at the device, and has not returned, when the other one submits.
+/// The thread with the watch has polled the device but has not returned when the other one submits.
 #[test]
 fn deadline_told_while_the_watch_polls_is_kept() {
     some_round_ends_within(ms(80), || {
@@ -309,7 +310,7 @@ fn queue_left_with_commands_is_looked_at_by_each_sleeper() {
     leave_some(&[&second]);
 }
 
-/// A poll looks at one queue of other threads. The next one, after arming, looks at the other queue.
+/// A poll checks one queue of other threads. The next one, after arming, checks the other queue.
 #[test]
 fn command_left_between_two_polls_is_found_after_arming() {
     let (_, volume, clock) = held(3, Answer::After(ms(0)), options());
@@ -335,7 +336,8 @@ fn command_left_between_two_polls_is_found_after_arming() {
     });
 }
 
-/// The thread is armed when another queue rings, finds that its own request has ended, and does not poll again.
+/// The thread is armed when another queue rings, finds its own request complete, and does not poll
+/// again.
 #[test]
 fn ring_that_a_leaving_thread_was_given_wakes_another() {
     let (_, volume, clock) = held(3, Answer::After(ms(0)), options());
@@ -351,7 +353,8 @@ fn ring_that_a_leaving_thread_was_given_wakes_another() {
     });
 }
 
-/// The other thread's poll has heard the ring of its own write, and knows the deadline. It does not come back.
+/// The other thread's poll has covered the ring of its own write and has the deadline. It does not
+/// return.
 #[test]
 fn ring_that_a_poll_of_another_queue_heard_is_heard() {
     let (_, volume, clock) = held(2, Answer::AtOnce, parking(FAR));
@@ -401,13 +404,13 @@ fn command_turned_away_is_sent_again_by_a_sleeper() {
         sleeper.settle();
         let ended = leave(&volume, clock, queue, write(queue as u64, 0));
         assert!(ended.recv_timeout(ms(20)).is_err(), "there is no room");
-        // Without a ring: the drive has nothing to tell of a queue that is empty.
+        // Without a ring: the drive has no news of an empty queue.
         drive.set(Answer::AtOnce);
         done_soon(&ended);
     }
 }
 
-/// The command is in the hands of a poll, which offers it to the device, when its channel is cancelled.
+/// A poll is resubmitting the command when its channel is cancelled.
 #[test]
 fn command_offered_during_a_cancel_is_not_sent_again() {
     for request in [read(1), write(1, 0)] {
@@ -434,7 +437,8 @@ fn command_offered_during_a_cancel_is_not_sent_again() {
     }
 }
 
-/// A poll has taken the parked writes to look at, and ends one of them: its completion function lasts while another thread polls.
+/// A poll is checking the parked writes and ends one of them; its completion function is still
+/// running while another thread polls.
 #[test]
 fn look_at_parked_writes_does_not_hide_their_deadline() {
     let (_, volume, _) = held(1, Answer::AtOnce, parking(ms(100)));
@@ -463,7 +467,7 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// What a thread does when it drops its locals.
+/// Work of a thread when it drops its thread-locals.
 struct Last(Option<Box<dyn FnOnce() + Send>>);
 
 impl Drop for Last {
@@ -472,7 +476,8 @@ impl Drop for Last {
     }
 }
 
-/// Runs `work` on a thread that ends, after its number was given back. Returns where the result comes.
+/// Runs `work` on an exiting thread that has given back its number. Returns the receiver of the
+/// result.
 fn at_the_end<T: Send + 'static>(
     volume: &Arc<Volume>,
     clock: Clock,
@@ -483,7 +488,7 @@ fn at_the_end<T: Send + 'static>(
     thread::spawn(move || {
         let at_end = volume.clone();
         let work = move || drop(sender.send(work(&at_end)));
-        // A thread drops its locals in the reverse order of their first use: its number, then this.
+        // Thread-locals are dropped in reverse order of their first use: the number, then this.
         LAST.with_borrow_mut(|last| *last = Some(Last(Some(Box::new(work)))));
         volume.report(&clock, Sector(0), 1).unwrap();
     });
@@ -508,7 +513,7 @@ fn caller_that_ends_is_woken_for_its_completion() {
     });
 }
 
-/// The device has published the answer, and has not rung, when another thread takes it.
+/// The device has stored the completion but has not rung when another thread takes it.
 #[test]
 fn thread_that_ends_is_woken_by_the_one_with_its_completion() {
     let (drive, volume, clock) = held(2, Answer::ByHand, options());
@@ -534,7 +539,7 @@ fn thread_that_ends_is_woken_by_the_one_with_its_completion() {
     assert!(matches!(ended, Some(Ok(_))), "{ended:?}");
 }
 
-/// The zone has a write at the device, which no scheduler has seen and whose end no poll brings.
+/// The zone has a write at the device that bypassed the scheduler and is not completed by a poll.
 fn pass_over(end: impl FnOnce(&Arc<Volume>, Clock, &mpsc::Sender<()>)) {
     let options = options().with_mode(WriteMode::ZoneLock);
     let (drive, volume, clock) = held(1, Answer::AtOnce, options);
@@ -617,7 +622,7 @@ fn hundred_callers_of_a_polled_drive_end_in_time() {
     assert_eq!(late.load(Ordering::Relaxed), 0);
 }
 
-/// Devices of devices pass a ring on, also where the command's queue has no sleeper.
+/// Stacked devices pass on a ring, even if the command's queue has no sleeper.
 #[test]
 fn ring_of_a_device_inside_wakes_a_sleeper_at_a_volume() {
     let clock = Clock::start();
@@ -627,7 +632,7 @@ fn ring_of_a_device_inside_wakes_a_sleeper_at_a_volume() {
     let volume = over(Arc::new(Linear::range(faulty, 200..300).unwrap()), options());
     let sleeper = Sleeper::start(&volume, clock, 0);
     for queue in [0, 1] {
-        // The range has 56 zones of the first drive, and then those of the second.
+        // The range has 56 zones of the first drive, followed by those of the second.
         for (drive, zone, inside) in [(0, 20 + queue, 220 + queue), (1, 70 + queue, 14 + queue)] {
             sleeper.settle();
             let ended = leave(&volume, clock, queue as usize, write(zone, 0));

@@ -1,9 +1,9 @@
-//! Every schedule of small programs of two or three threads, and every value that a memory as weak as the language's may
-//! give them. What is shown by it, and what is not, is in docs/THREADS.md.
+//! Every schedule of small programs of two or three threads, with every value that the language's
+//! memory model permits. Coverage and limits are described in docs/THREADS.md.
 //!
-//! Each model has a canary: the same program over a broken stand-in, which has to be found out.
+//! Each model has a canary: the same program with an injected defect, which has to be detected.
 //!
-//! `ZONAL_PREEMPTIONS` sets how many preemptions a schedule may have, instead of what each model says.
+//! `ZONAL_PREEMPTIONS` overrides the number of preemptions per schedule that each model sets.
 
 mod threads;
 
@@ -22,13 +22,13 @@ use zonal_io::sync::AtomicBool;
 use zonal_io::sync::model::{Canary, SpinShortLock};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-/// Times that a schedule takes the processor away from a thread that could continue.
+/// Preemptions of a runnable thread per schedule.
 const PREEMPTIONS: usize = 3;
 
-/// Steps of one schedule; a model that takes more does not end.
+/// Maximum of steps per schedule; a model that exceeds it does not terminate.
 const STEPS_MAX: usize = 20_000;
 
-/// Goes through every schedule with up to this many preemptions; returns how many there are.
+/// Explores every schedule with up to this many preemptions; returns their number.
 fn explore(preemptions: usize, model: fn()) -> usize {
     let schedules = Arc::new(AtomicUsize::new(0));
     let count = schedules.clone();
@@ -42,7 +42,7 @@ fn explore(preemptions: usize, model: fn()) -> usize {
     schedules.load(Ordering::Relaxed)
 }
 
-/// Shows that a model holds, and that it would not if one of the `canaries` were true.
+/// Proves that a model holds, and that it fails with each of the `canaries`.
 fn prove(test: &str, preemptions: usize, model: fn(), canaries: &[Canary]) {
     let preemptions = number("ZONAL_PREEMPTIONS").map_or(preemptions, |n| n as usize);
     if threads::is_canary(canaries, || _ = explore(preemptions, model)) {
@@ -55,7 +55,7 @@ fn prove(test: &str, preemptions: usize, model: fn(), canaries: &[Canary]) {
     canaries.iter().for_each(|&canary| threads::find(test, canary));
 }
 
-/// Lets all threads run on a bench, the last one here, then lets it finish.
+/// Runs all threads on a bench, the last one on this thread, then completes all requests.
 fn together<const N: usize>(bench: &Arc<Bench>, mut threads: [fn(&Bench); N]) {
     let (here, others) = threads.split_last_mut().expect("a thread runs");
     let others: Vec<_> = others
@@ -94,7 +94,8 @@ fn brief_lock_of_two_threads_is_one_at_a_time() {
     );
 }
 
-/// The word: admission, completion, and the hand-off between a completion and a submitter that finds a write under way.
+/// The word: admission, completion, and the hand-off between a completion and a submitter that
+/// finds a write in flight.
 #[test]
 fn zone_of_three_writers_answered_at_once_hands_every_write_on() {
     prove(
@@ -116,7 +117,7 @@ fn zone_of_three_writers_answered_at_once_hands_every_write_on() {
     );
 }
 
-/// The same where another thread's poll completes what was written.
+/// Like the test above, with completions in another thread's poll.
 #[test]
 fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
     prove(
@@ -138,7 +139,8 @@ fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
     );
 }
 
-/// A submitter leaves its commands in its queue; a thread of the other queue, whose write waits for one of them, reaps them.
+/// A submitter leaves commands in its queue; a thread of the other queue, whose write waits for one
+/// of them, reaps them.
 #[test]
 fn queue_of_a_submitter_that_left_is_reaped_by_another() {
     prove(
@@ -163,7 +165,7 @@ fn queue_of_a_submitter_that_left_is_reaped_by_another() {
     );
 }
 
-/// A turn that is over leaves its zone on the ready list, where a poll finds it.
+/// A used-up turn leaves its zone on the ready list, where a poll finds it.
 #[test]
 fn zones_left_on_the_ready_list_go_on() {
     prove(
@@ -214,7 +216,7 @@ fn token_of_three_writers_in_two_zones_is_passed_on() {
     );
 }
 
-/// Mode `pipelined`: writes side by side at the device, in the order in which they were admitted.
+/// Mode `pipelined`: several writes at the device, in the order of their admission.
 #[test]
 fn window_of_two_writers_keeps_their_order() {
     prove(
@@ -238,8 +240,8 @@ fn window_of_two_writers_keeps_their_order() {
     );
 }
 
-/// Memory of a pool is with one holder at a time, and is freed once, whichever thread is the last to let go of the
-/// pool.
+/// Memory of a pool has one holder at a time and is freed once, whichever thread drops the pool
+/// last.
 #[test]
 fn pool_of_three_threads_gives_each_its_own_memory() {
     prove(
@@ -267,7 +269,8 @@ fn pool_of_three_threads_gives_each_its_own_memory() {
     );
 }
 
-/// A reset of the zone among writes: what it aborts is aborted, and what follows begins at the start.
+/// Reset of a zone with concurrent writes: writes before it are aborted, later ones begin at the
+/// start.
 #[test]
 fn reset_among_writers_leaves_volume_and_drive_agreed() {
     prove(
@@ -288,7 +291,8 @@ fn reset_among_writers_leaves_volume_and_drive_agreed() {
     );
 }
 
-/// A read that raises a zone's floor, beside the reset that lowers it: once the reset is over, no read finds data.
+/// A read that raises a zone's floor, concurrent with a reset that lowers it: after the reset no
+/// read finds data.
 #[test]
 fn floor_raised_beside_a_reset_shows_nothing_afterwards() {
     prove(
@@ -313,7 +317,8 @@ fn floor_raised_beside_a_reset_shows_nothing_afterwards() {
     );
 }
 
-/// A submitter that is gone before its request ends: its channel stays until then, even if others are opened meanwhile.
+/// A submitter that is gone before its request ends: its channel is kept until then, even if others
+/// are opened meanwhile.
 #[test]
 fn channel_dropped_early_hears_of_its_request() {
     prove(
@@ -334,7 +339,8 @@ fn channel_dropped_early_hears_of_its_request() {
     );
 }
 
-/// A thread that waits for a drive is woken by a command that no poll has seen. Time does not help: the model has none.
+/// A thread that waits for a drive is woken by a command that no poll has seen. The model has no
+/// timeouts.
 #[test]
 fn sleeper_at_a_drive_is_woken_by_a_command() {
     prove(
@@ -364,7 +370,7 @@ fn sleeper_at_a_drive_is_woken_by_a_command() {
     );
 }
 
-/// A thread that sleeps until its request has ended is woken by the thread that has reaped it.
+/// A thread that sleeps until its request has ended is woken by the thread that reaps it.
 #[test]
 fn sleeper_at_a_volume_is_woken_by_the_thread_that_reaps_its_answer() {
     prove(
@@ -378,7 +384,8 @@ fn sleeper_at_a_volume_is_woken_by_the_thread_that_reaps_its_answer() {
     );
 }
 
-/// The same, where the commands of both threads are in queues of their own, and one waits for the other's zone.
+/// Like the test above, with the commands of both threads in queues of their own, and one waiting
+/// for the other's zone.
 #[test]
 fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
     prove(
@@ -396,7 +403,7 @@ fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
     );
 }
 
-/// A thread that was told of no deadline sleeps, while another thread parks a write, and so makes one.
+/// A thread without a deadline sleeps while another thread parks a write, which adds a deadline.
 #[test]
 fn sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled() {
     prove(
@@ -420,8 +427,9 @@ fn sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled() {
     );
 }
 
-/// Two threads wait for a queue: one has the watch, and hands it to the other one when it leaves. Writes take some time, and
-/// the second one of the zone goes out when the first has ended, so that the first thread leaves before.
+/// Two threads wait for a queue: one has the watch, and hands it on when it is done. Writes take
+/// some time, and the second write of the zone is issued when the first has ended, so the first
+/// thread is done first.
 #[test]
 fn watch_of_a_queue_is_handed_to_a_thread_that_sleeps() {
     prove(
@@ -443,7 +451,7 @@ fn watch_of_a_queue_is_handed_to_a_thread_that_sleeps() {
     );
 }
 
-/// It passes with each look.
+/// Advances with each reading.
 static TIME: AtomicU64 = AtomicU64::new(0);
 
 fn call_for_an_append(volume: &Volume) {
@@ -453,7 +461,8 @@ fn call_for_an_append(volume: &Volume) {
     assert!(end.result.is_ok(), "{:?}", end.result);
 }
 
-/// An inbox whose requests two threads complete: the owner's list is the owner's alone, and the owner is woken for the rest.
+/// An inbox with completions by two threads: only the owner accesses its own list, and it is woken
+/// for the others.
 #[test]
 fn inbox_of_a_thread_gets_what_both_threads_reap() {
     prove(
@@ -490,7 +499,8 @@ fn take_two_ends(bench: &Bench) {
     }
 }
 
-/// A cancel beside a poll: what waits ends once, by the one or the other, and the zone serves the rest.
+/// A cancel concurrent with a poll: each waiting request ends once, by either of them, and the zone
+/// serves the rest.
 #[test]
 fn cancel_beside_a_poll_ends_every_request_once() {
     prove(
@@ -512,7 +522,8 @@ fn cancel_beside_a_poll_ends_every_request_once() {
     );
 }
 
-/// Arm, look once more, sleep: for the time that the poll has returned, which is over at once, or until the thread is woken.
+/// Arm, check once more, sleep: until the deadline of the poll, which passes at once, or until
+/// woken.
 fn sleep_until_it_ends(bench: &Bench, request: Request) {
     let (ends, ended) = (bench.ends.clone(), Arc::new(AtomicBool::new(false)));
     let set = ended.clone();

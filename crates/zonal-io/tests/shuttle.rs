@@ -1,11 +1,12 @@
-//! Whole flows of a volume under random schedules: every switch between threads is drawn, half of them evenly, half as
-//! few ones at places that matter (PCT). What is shown by it, and what is not, is in docs/THREADS.md.
+//! Complete flows of a volume under random schedules: half with uniformly random thread switches,
+//! half with few switches at relevant places (PCT). Coverage and limits are described in
+//! docs/THREADS.md.
 //!
-//! `ZONAL_SCHEDULES` sets how many schedules each flow gets, `ZONAL_SCHEDULE_SEED` where they begin: the same two give the
-//! same schedules. A failed one is printed; `ZONAL_SCHEDULE='...' cargo test -p zonal-io --features shuttle --test shuttle
-//! NAME` plays it again.
+//! `ZONAL_SCHEDULES` sets the number of schedules per flow, `ZONAL_SCHEDULE_SEED` their seed; equal
+//! values give equal schedules. A failed schedule is printed; `ZONAL_SCHEDULE='...' cargo test -p
+//! zonal-io --features shuttle --test shuttle NAME` replays it.
 //!
-//! Each flow has a canary: the same flow over a broken stand-in, which has to be found out.
+//! Each flow has a canary: the same flow with an injected defect, which has to be detected.
 
 mod threads;
 
@@ -25,10 +26,10 @@ use zonal_io::sync::Ordering;
 use zonal_io::sync::model::{Canary, pause};
 use zonal_io::volume::{Channel, Request, WriteMode, drive};
 
-/// Schedules of each flow unless `ZONAL_SCHEDULES` says otherwise.
+/// Default number of schedules per flow.
 const SCHEDULES: usize = 8000;
 
-/// Most changes of mind of a schedule that makes few.
+/// Maximum of priority changes in a PCT schedule.
 const PCT_DEPTH: usize = 4;
 
 fn run(scheduler: impl Scheduler + 'static, flow: fn()) -> usize {
@@ -38,7 +39,7 @@ fn run(scheduler: impl Scheduler + 'static, flow: fn()) -> usize {
     Runner::new(scheduler, config).run(flow)
 }
 
-/// Plays a flow under the schedules of this seed; returns how many there were.
+/// Runs a flow under the schedules of this seed; returns their number.
 fn explore(flow: fn()) -> usize {
     let schedules = number("ZONAL_SCHEDULES").map_or(SCHEDULES, |n| n as usize).div_ceil(2);
     let seed = number("ZONAL_SCHEDULE_SEED").unwrap_or(0);
@@ -46,7 +47,7 @@ fn explore(flow: fn()) -> usize {
         + run(PctScheduler::new_from_seed(seed, PCT_DEPTH, schedules), flow)
 }
 
-/// Shows that a flow holds, and that it would not if one of the `canaries` were true.
+/// Checks that a flow holds, and that it fails with each of the `canaries`.
 fn try_out(test: &str, flow: fn(), canaries: &[Canary]) {
     if let Ok(schedule) = std::env::var("ZONAL_SCHEDULE") {
         run(ReplayScheduler::new_from_encoded(&schedule), flow);
@@ -61,7 +62,7 @@ fn try_out(test: &str, flow: fn(), canaries: &[Canary]) {
     canaries.iter().for_each(|&canary| threads::find(test, canary));
 }
 
-/// Lets all threads run on a bench, then lets it finish.
+/// Runs all threads on a bench, then completes all requests.
 fn together<const N: usize>(bench: &Arc<Bench>, threads: [fn(&Bench, u64); N]) {
     let threads: Vec<_> = (0..N)
         .map(|n| {
@@ -82,7 +83,7 @@ fn any_mode() -> WriteMode {
     modes[thread_rng().gen_range(0..modes.len())]
 }
 
-/// A channel of either kind.
+/// Opens a channel of either kind.
 fn any_channel(bench: &Bench) -> Channel {
     if chance(0.5) { bench.channel() } else { bench.deferred_channel() }
 }
@@ -98,7 +99,7 @@ fn write(bench: &Bench, first: u64) {
     }
 }
 
-/// That a thread's appends to a zone lie in the order in which it submitted them.
+/// Checks that a thread's appends to a zone are in order of submission.
 fn check_order(bench: &Bench) {
     let mut last = std::collections::BTreeMap::new();
     for (token, at) in bench.appended() {
@@ -126,7 +127,7 @@ fn writers_on_two_zones_keep_each_zones_order() {
     );
 }
 
-/// Appends to one zone, more than a turn of it.
+/// Appends to one zone, more than one turn of them.
 fn fill(bench: &Bench, first: u64) {
     let channel = bench.channel();
     for n in 0..4 {
@@ -137,8 +138,8 @@ fn fill(bench: &Bench, first: u64) {
     }
 }
 
-/// A thread looks at a zone whose queue is empty while a chain of it is in flight, and then the chain's turn is over:
-/// what comes back is still before what arrives meanwhile.
+/// A thread looks at a zone with an empty queue while a chain of it is in flight, and then the
+/// chain's turn is used up: its rest still precedes the writes that arrived meanwhile.
 #[test]
 fn chain_cut_by_its_turn_after_a_look_keeps_its_place() {
     try_out(
@@ -153,7 +154,7 @@ fn chain_cut_by_its_turn_after_a_look_keeps_its_place() {
     );
 }
 
-/// Positional writes at what the pointer was when the thread looked: some lose the race and are refused.
+/// Positional writes at the write pointer as just read: some lose the race and are refused.
 fn write_at_pointer(bench: &Bench, first: u64) {
     let channel = bench.channel();
     for n in 0..4 {
@@ -227,8 +228,8 @@ fn append_unless_it_waits(bench: &Bench, first: u64) {
     bench.submit(&bench.channel(), first, append(0, 1).nowait());
 }
 
-/// A write that may not wait goes past the scheduler of mode `zone-lock`, without a tag, and is in the way of one in the scheduler.
-/// Only its own submit sees it end.
+/// A `nowait` write bypasses the scheduler of mode `zone-lock`, without a tag, and blocks one in
+/// the scheduler. Only its own `submit` sees its completion.
 #[test]
 fn u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good() {
     try_out(
@@ -261,7 +262,7 @@ fn everything_at_once_ends_once() {
     );
 }
 
-/// Each request on a channel of its own, which is gone before the request ends.
+/// Each request on a channel of its own, dropped before the request ends.
 fn walk_away(bench: &Bench, first: u64) {
     for n in 0..3 {
         bench.submit(&any_channel(bench), first + n, append(0, 1));
@@ -281,7 +282,7 @@ fn submitters_that_walk_away_leave_requests_that_end() {
     );
 }
 
-/// A drive with two queues, so that some threads share one, which takes what any mode sends.
+/// Drive with two queues, so that some threads share one, that accepts the commands of any mode.
 fn two_queues() -> Arc<Bench> {
     let drive = Drive::new(WriteMode::Pipelined, 2, Answers::Later).with_queues(2);
     Bench::over(Arc::new(drive), any_mode())
@@ -309,7 +310,7 @@ fn threads_with_queues_of_their_own_lose_nothing() {
     );
 }
 
-/// Appends whose ends the thread takes from an inbox, with polls until it has all.
+/// Appends with completions taken from an inbox, with polls until all are there.
 fn write_with_inbox(bench: &Bench, first: u64) {
     let inbox = bench.volume.inbox();
     for n in 0..4 {
@@ -326,7 +327,7 @@ fn write_with_inbox(bench: &Bench, first: u64) {
     }
 }
 
-/// Appends on a channel that is cancelled between any two of them.
+/// Appends on a channel that is cancelled at a random position between them.
 fn write_and_cancel(bench: &Bench, first: u64) {
     let channel = any_channel(bench);
     let cancelled = thread_rng().gen_range(1..5);
@@ -367,7 +368,7 @@ fn inboxes_beside_cancels_get_all_their_ends() {
     );
 }
 
-/// A clock that stands, and lets other threads continue.
+/// Clock that stands still and lets other threads run.
 fn clock() -> Nanos {
     pause();
     Nanos(0)
@@ -404,7 +405,7 @@ fn driver_completes_what_others_submit() {
     );
 }
 
-/// The emulated drive, with room for this many commands.
+/// Emulated drive with this queue depth.
 fn emulated(depth: u32) -> Arc<dyn Device> {
     let options = EmulatedOptions::default()
         .with_size(2 * threads::drive::ZONE * 512)

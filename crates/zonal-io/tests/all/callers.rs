@@ -1,4 +1,5 @@
-//! A volume with several callers: their common time, calls that wait, direct users beside them, options that change.
+//! Volumes with several callers: common clock, blocking calls, direct users of the device, changes
+//! of options.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -31,7 +32,7 @@ fn write(zone: u64, at: u64, sectors: u32) -> Request {
     Request::write(Sector(zone * ZONE + at), sectors, IoBuf::zeroed(sectors * 512))
 }
 
-/// How long a write ahead of the pointer takes to fail, by `clock`, while a driver polls.
+/// Time until a write ahead of the write pointer fails, by `clock`, while a driver polls.
 fn time_of_parked_write(volume: &Volume, clock: Clock) -> Duration {
     let (sender, ended) = mpsc::channel();
     let channel = volume.channel(move |completion| drop(sender.send(completion.result)));
@@ -63,10 +64,11 @@ fn parked_write_ends_in_time_whenever_driver_and_clock_began() {
     }
 }
 
-/// The time at which a parked write is given up, in the tests of [`Volume::wait`]: far off, as time stands still in them.
+/// Deadline of parked writes in the tests of [`Volume::wait`]: far off, since time stands still in
+/// them.
 const FAR: Nanos = Nanos(1_000_000_000_000);
 
-/// A volume without a deadline, which the calling thread has been told.
+/// Volume without a deadline, as the last poll of the calling thread returned.
 fn told_of_no_deadline() -> Arc<Volume> {
     let park = Some(ParkOptions::default().with_time(FAR));
     let volume = volume("null:size=64M,zone_size=1M", VolumeOptions::default().with_park(park));
@@ -74,12 +76,12 @@ fn told_of_no_deadline() -> Arc<Volume> {
     volume
 }
 
-/// Parks a write: from here on the volume has a deadline.
+/// Parks a write, which gives the volume a deadline.
 fn park(volume: &Volume) {
     volume.submit(Nanos(0), &volume.channel(drop), write(3, 8, 8));
 }
 
-/// How long a wait of ten seconds takes.
+/// Duration of a wait with a timeout of ten seconds.
 fn time_of_wait(volume: &Volume) -> Duration {
     let begin = Instant::now();
     volume.wait(Duration::from_secs(10));
@@ -95,7 +97,7 @@ fn thread_that_was_told_a_deadline_does_not_sleep_past_an_earlier_one_that_came_
     assert_eq!(volume.poll(Nanos(0)), Some(FAR));
 }
 
-/// The poll of one thread tells another thread nothing, though both have the same queue.
+/// A poll returns its deadline only to its own thread, even if another thread has the same queue.
 #[test]
 fn thread_that_was_told_a_deadline_hears_of_an_earlier_one_that_another_thread_was_told() {
     let volume = told_of_no_deadline();
@@ -176,21 +178,22 @@ fn completions_that_a_direct_user_reaps_reach_the_volume() {
     let (sender, ended) = mpsc::channel();
     let channel = volume.channel(move |completion| drop(sender.send(completion.result)));
     (0..4).for_each(|zone| volume.submit(Nanos(0), &channel, write(zone, 0, 1)));
-    // The device answers in order, so these come out first.
+    // The device completes in order, so these are reaped first.
     report(&**volume.device(), Sector(0), 4).unwrap();
     assert!(ended.try_recv().is_err(), "no poll of the volume has delivered them");
     volume.poll(Nanos(1));
     assert!(ended.try_iter().take(4).filter(Result::is_ok).count() == 4);
 }
 
-/// The answer of one call may come before or after its owner looks: here always before, and by another thread.
+/// A result may be stored before or after its owner looks: here always before, and by another
+/// thread.
 #[test]
 fn answer_that_another_poller_has_reaped_is_found() {
     let volume = polled(WriteMode::PerZone);
     let (clock, is_over) = (Clock::start(), AtomicBool::new(false));
     scope(|threads| {
         let poller = threads.spawn(|| {
-            // Without a pause: it has nearly every completion.
+            // Without pauses, so it reaps nearly every completion.
             while !is_over.load(Ordering::Acquire) {
                 volume.poll(clock.now());
             }
@@ -216,7 +219,7 @@ fn call_waits_for_its_end_and_gives_the_buffer_back() {
     }
 }
 
-/// Polls until the mode and the window are those asked for.
+/// Polls until the requested mode and window are in force.
 fn settle(volume: &Volume, clock: Clock, is_settled: impl Fn(&VolumeOptions) -> bool) {
     let is_over = AtomicBool::new(false);
     scope(|threads| {
@@ -242,7 +245,7 @@ fn options_of_a_running_volume_change() {
     assert_eq!((options.window, options.merge, options.nr_requests, options.force), (3, false, 7, true));
     assert_eq!(options.qd1_quantum, Qd1Quantum { bytes: 1 << 20, time: Nanos(2_000_000) });
     assert_eq!((by(OptionKey::Window), by(OptionKey::Park)), (SetBy::Running, SetBy::Default));
-    // In mode pipelined the window waits for what is in flight, and the mode does not get another reason.
+    // In mode pipelined the window waits for commands in flight, and the reason of the mode stays.
     volume.set_options(&"mode=pipelined window=4".parse().unwrap()).unwrap();
     settle(&volume, clock, |o| (o.mode, o.window) == (Some(WriteMode::Pipelined), 4));
     volume.set_options(&"window=5".parse().unwrap()).unwrap();
@@ -287,7 +290,7 @@ fn merging_stops_when_it_is_switched_off() {
         let zone = if before == 0 { 1 } else { 2 };
         let channel = volume.channel(|completion| drop(completion.result.unwrap()));
         (0..8).for_each(|n| volume.submit(clock.now(), &channel, write(zone, n, 1)));
-        // It ends after those before it.
+        // Completes after the earlier writes.
         volume.call(&clock, write(zone, 8, 1)).result.unwrap();
         volume.statistics().merged - before
     };

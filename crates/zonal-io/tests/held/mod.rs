@@ -1,4 +1,4 @@
-//! A drive that answers when a test says so, and threads on the queues that a test names.
+//! Drive that completes commands when a test tells it to, and threads on queues chosen by a test.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,30 +17,31 @@ use zonal_io::volume::Volume;
 /// Sectors of a zone.
 pub const ZONE: u64 = 2048;
 
-/// What a lost wake-up costs at least: the time for which threads sleep here.
+/// Minimum cost of a lost wakeup: the sleep time of threads here.
 pub const LONG: Duration = Duration::from_secs(6);
 
-/// A time that does not come in a test. A caller that is told of a time sleeps at once, and does not first yield 2000 times.
+/// Time beyond the duration of a test. A caller with a deadline sleeps at once, without 2000 yields
+/// first.
 pub const FAR: Duration = Duration::from_secs(1000);
 
-/// How long a test waits for a step of a thread that nothing keeps from it.
+/// Maximum time to wait for a step of a thread that is not blocked.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 std::thread_local! {
-    /// The queue to which this thread has sent its last command.
+    /// Queue of this thread's last command.
     static QUEUE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// What the drive does with a command.
+/// Handling of a command by the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Answers from `submit`.
+    /// Completes in `submit`.
     AtOnce,
-    /// Answers from the first `poll` after this time.
+    /// Completes in the first `poll` after this time.
     After(Duration),
-    /// Answers after [`Held::answer`].
+    /// Completes after [`Held::answer`].
     ByHand,
-    /// Turns it away.
+    /// Refuses it: the queue is full.
     NoRoom,
 }
 
@@ -65,11 +66,12 @@ struct HeldState {
     sent: Vec<Op>,
     at_submit: Option<Hook>,
     after_look: Option<Hook>,
-    /// Told when a thread is about to sleep in a wait of its volume.
+    /// Receives a message when a thread is about to sleep in a wait of its volume.
     bedtime: Option<mpsc::Sender<()>>,
 }
 
-/// See the module. Reports are answered at once, and no hook and no answer concerns them.
+/// Drive under the control of a test, see the module documentation. Reports complete at once,
+/// without hooks.
 pub struct Held {
     inner: Emulated<Null>,
     wakeups: Wakeups,
@@ -77,7 +79,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// With this number of queues, and this answer to each command.
+    /// Creates a drive with this number of queues and this handling of commands.
     pub fn new(queues: usize, answer: Answer) -> Arc<Held> {
         let options = EmulatedOptions::default()
             .with_size(256 << 20)
@@ -98,17 +100,17 @@ impl Held {
         })
     }
 
-    /// Commands from here on get this answer.
+    /// Sets the handling of further commands.
     pub fn set(&self, answer: Answer) {
         self.state.lock().answer = answer;
     }
 
-    /// What the drive has taken.
+    /// Commands accepted so far.
     pub fn sent(&self) -> Vec<Op> {
         self.state.lock().sent.clone()
     }
 
-    /// Returns once it has taken this number of commands.
+    /// Waits until this number of commands was accepted.
     pub fn await_sent(&self, commands: usize) {
         let begin = Instant::now();
         while self.sent().len() < commands {
@@ -117,29 +119,30 @@ impl Held {
         }
     }
 
-    /// The next command's `submit` calls `hook` before it answers.
+    /// Calls `hook` in the `submit` of the next command, before it returns.
     pub fn at_submit(&self, hook: impl FnOnce() + Send + 'static) {
         self.state.lock().at_submit = Some(Box::new(hook));
     }
 
-    /// The next `poll` calls `hook` after it has looked, before it returns.
+    /// Calls `hook` in the next `poll`, after it has looked and before it returns.
     pub fn after_look(&self, hook: impl FnOnce() + Send + 'static) {
         self.state.lock().after_look = Some(Box::new(hook));
     }
 
-    /// Is told once a thread has found nothing and is about to sleep in a wait of the volume.
+    /// Receiver of a message once a thread has found nothing and is about to sleep in a wait of the
+    /// volume.
     pub fn bedtime(&self) -> mpsc::Receiver<()> {
         let (sender, asleep) = mpsc::channel();
         self.state.lock().bedtime = Some(sender);
         asleep
     }
 
-    /// Returns at the next such moment, of a thread that sleeps for short times.
+    /// Waits until this happens again, for a thread that sleeps for short times.
     pub fn await_sleeper(&self) {
         self.bedtime().recv_timeout(PATIENCE).expect("a thread comes to sleep");
     }
 
-    /// Answers what stands in the queues at `sector`, for the next polls, and does not ring.
+    /// Completes the commands at `sector` for the next polls, without a ring. Returns their queues.
     pub fn publish(&self, sector: Sector) -> Vec<usize> {
         let mut state = self.state.lock();
         let mut queues = Vec::new();
@@ -153,12 +156,12 @@ impl Held {
         queues
     }
 
-    /// Answers what stands in the queues at `sector`, and rings.
+    /// Completes the commands at `sector`, and rings.
     pub fn answer(&self, sector: Sector) {
         self.publish(sector).into_iter().for_each(|queue| self.wakeups.ring(queue));
     }
 
-    /// Answers everything from here on, so that all threads end.
+    /// Completes all commands from here on, so that all threads end.
     fn release(&self) {
         let mut state = self.state.lock();
         state.answer = Answer::AtOnce;
@@ -171,7 +174,7 @@ impl Held {
     }
 }
 
-/// Releases the drive when the test leaves its scope, and also when it fails there.
+/// Releases the drive at the end of the test's scope, even if the test fails.
 pub struct Release<'a>(pub &'a Held);
 
 impl Drop for Release<'_> {
@@ -268,13 +271,13 @@ impl Device for Held {
     }
 }
 
-/// Runs `work` on a new thread of this queue of `volume`, and waits for its end.
+/// Runs `work` on a new thread of this queue of `volume`, and waits for it.
 pub fn on_queue(volume: &Volume, clock: Clock, queue: usize, work: impl FnOnce() + Send) {
     let work: Box<dyn FnOnce() + Send + '_> = Box::new(work);
     place(volume, clock, queue, work);
 }
 
-/// A thread of another queue lives until the work has ended, so that its number is not given again.
+/// Threads of other queues live until the work has ended, so that their numbers are not reused.
 fn place<'a>(volume: &'a Volume, clock: Clock, queue: usize, work: Box<dyn FnOnce() + Send + 'a>) {
     let run = move || {
         volume.report(&clock, Sector(0), 1).unwrap();

@@ -1,4 +1,4 @@
-//! A drive that knows what a write path owes it, and stops a model that does not keep to it.
+//! Drive that checks the obligations of the write path and stops a model that violates them.
 
 use std::collections::VecDeque;
 use zonal_core::{
@@ -13,12 +13,12 @@ use zonal_io::volume::WriteMode;
 /// Sectors of a zone.
 pub const ZONE: u64 = 64;
 
-/// When a drive answers.
+/// Time of a drive's completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
-    /// From `submit`.
+    /// Inline in `submit`.
     AtOnce,
-    /// From `poll`.
+    /// In `poll`.
     Later,
 }
 
@@ -31,11 +31,11 @@ struct DriveState {
     zones: Vec<Zone>,
     /// By queue.
     finished: Vec<VecDeque<(Op, ZoneIndex, Context, CommandResult)>>,
-    /// Most writes at a time of all zones and of one.
+    /// Maximum of concurrent writes to all zones, and to one.
     writes_max: (u32, u32),
 }
 
-/// See the module.
+/// Checking drive, see the module documentation.
 pub struct Drive {
     info: DeviceInfo,
     answers: Answers,
@@ -44,7 +44,8 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// With this many empty zones, for a volume in this mode; [`WriteMode::Pipelined`]: or in any other.
+    /// Creates a drive with this many empty zones, for a volume in this mode; with
+    /// [`WriteMode::Pipelined`], for any mode.
     pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {
@@ -79,7 +80,7 @@ impl Drive {
         Drive { info, answers, wakeups: Wakeups::new(1), state: Mutex::new(state) }
     }
 
-    /// The same with `queues` queues.
+    /// Sets the number of queues.
     pub fn with_queues(mut self, queues: usize) -> Drive {
         self.info.queues = queues;
         self.wakeups = Wakeups::new(queues);

@@ -1,4 +1,4 @@
-//! Headers that were interesting once, replayed through the parser. What a fuzzer finds goes here.
+//! Interesting headers, replayed through the parser. Findings of fuzzers are added here.
 
 use std::path::Path;
 use zonal_io::image::format::fuzz_header;

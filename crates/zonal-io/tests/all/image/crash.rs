@@ -1,7 +1,8 @@
-//! Power cuts around every call to the backing, judged by the [model](crate::image::model).
+//! Power cuts around every call to the backing, checked against the [model](crate::image::model).
 //!
-//! One case is a number: it fixes geometry, workload, where the power fails and what survives. `ZONAL_CUTS` sets how many
-//! cases run, `ZONAL_CUT_SEED` the first one; a failure prints its number.
+//! A case is identified by a number, which determines geometry, workload, time of the power cut,
+//! and the data that survives. `ZONAL_CUTS` sets the number of cases, `ZONAL_CUT_SEED` the first
+//! one; a failure prints its number.
 
 use crate::image::drive;
 use crate::image::model::{Loss, Model};
@@ -16,7 +17,7 @@ use zonal_io::device::{Command, Device, Output};
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
-/// Power cycles of a case: what one leaves is what the next begins with.
+/// Power cycles of a case; each starts with the state left by the previous one.
 const CYCLES: u32 = 4;
 
 fn options(random: &mut impl Rng) -> ImageOptions {
@@ -46,11 +47,11 @@ struct Case {
     device: ImageDevice,
     model: Model,
     next_stamp: u64,
-    /// Zones that the workload plays with: few, so that they are reset and filled often.
+    /// Zones used by the workload: few, so that they are often reset and filled.
     zones: Vec<u32>,
-    /// Bytes of the file that reset zones keep: none, part of what the workload resets, or all.
+    /// Bytes that reset zones may keep in the file: none, part of the workload's resets, or all.
     kept_max: u64,
-    /// A call of this backing fails, or has failed.
+    /// A call of this backing fails or has failed.
     has_failure: bool,
 }
 
@@ -80,10 +81,10 @@ impl Case {
         (first..self.next_stamp).collect()
     }
 
-    /// Runs cycles of work, loss and judgement.
+    /// Runs cycles of work, loss and check.
     fn run(mut self) -> Result<(), String> {
         for _ in 0..CYCLES {
-            // Most cycles take some 100 calls; the cut may also come after all of them.
+            // Most cycles take about 100 calls; the cut may also be after all of them.
             let at = self.backing.calls() + self.random.random_range(0..200);
             let event = self.random.random_range(0..8);
             self.has_failure |= event == 0;
@@ -104,7 +105,7 @@ impl Case {
         Ok(())
     }
 
-    /// Loses power or process, or closes in order, opens again and judges.
+    /// Loses power or the process, or closes the image, then opens it again and checks it.
     fn lose(mut self) -> Result<Case, String> {
         let device = self.device;
         let keeps_acked = !self.has_failure;
@@ -151,7 +152,7 @@ impl Case {
     fn restore_lost(&mut self) -> Result<(), String> {
         for &zone in &self.zones {
             if drive::describe(&self.device, zone).condition == ZoneCondition::Offline {
-                // What is to fail is the work, not this.
+                // Only the workload is supposed to fail.
                 self.backing.spare();
                 let restored = self.device.set_zone(ZoneIndex(zone), ZoneSetting::Restored);
                 restored.map_err(|e| format!("zone {zone}: {e}"))?;
@@ -196,7 +197,7 @@ impl Case {
             Ok(_) => self.model.wrote(zone, offset, &stamps),
             Err(_) if !self.backing.is_on() => self.model.wrote(zone, offset, &stamps),
             Err(_) => {
-                // What is there now is known again by reading.
+                // Only a read shows the content now.
                 self.model.failed_conventional(zone, offset, &stamps);
                 let found = drive::read(&self.device, start + u64::from(offset), sectors)?;
                 self.model.found_conventional(zone, offset, &found);
@@ -254,7 +255,7 @@ impl Case {
                 }
             }
             Err(_) if !self.backing.is_on() => self.model.wrote(zone, offset, &stamps),
-            // A durable write that could not be made durable may still have been written.
+            // A write with FUA that could not be made durable may still have been written.
             Err(_) => {
                 let found = drive::describe(&self.device, zone);
                 let moved = match (found.write_pointer, found.condition) {
@@ -277,14 +278,14 @@ impl Case {
         Ok(())
     }
 
-    /// A command after which the image has failed may have happened.
+    /// A command may have been executed even if the image failed during it.
     fn manage(&mut self, op: Op, zone: u32, start: u64) -> Result<(), String> {
         let could = self.device.failure().is_none();
         let done = drive::plain(&self.device, op, start, 0);
         let is_empty = || drive::describe(&self.device, zone).condition == ZoneCondition::Empty;
         if done.is_ok() || could && self.device.failure().is_some() {
             match op {
-                // Or it failed before that.
+                // Failed before execution.
                 Op::ZoneReset if done.is_err() && !is_empty() => {}
                 Op::ZoneReset => self.model.reset(zone),
                 Op::ZoneFinish => self.model.finished(zone),
@@ -297,7 +298,8 @@ impl Case {
         Ok(())
     }
 
-    /// A zone goes offline and is restored before anything becomes durable: to the file that is a reset.
+    /// A zone goes offline and is restored before anything becomes durable: in the file this is a
+    /// reset.
     fn lose_zone(&mut self, zone: u32) -> Result<(), String> {
         let could = self.device.failure().is_none();
         let set = |to| self.device.set_zone(ZoneIndex(zone), to);
@@ -308,7 +310,7 @@ impl Case {
             }
             Err(_) if could && self.device.failure().is_some() => {
                 self.model.reset(zone);
-                // It may be offline, and the model knows no such zones.
+                // It may be offline, which the model does not support.
                 self.backing.kill();
             }
             Err(_) => {}
@@ -320,7 +322,7 @@ impl Case {
         let could = self.device.failure().is_none();
         let done = drive::plain(&self.device, Op::ResetAll, 0, 0);
         let geometry = self.device.info().geometry;
-        // The image may fail in its midst.
+        // The image may fail halfway.
         let is_part = done.is_err() && could && self.device.failure().is_some();
         let is_empty = |zone| drive::describe(&self.device, zone).condition == ZoneCondition::Empty;
         for zone in geometry.conventional_zones()..geometry.zones() {
@@ -345,12 +347,12 @@ impl Case {
     }
 }
 
-/// A number from the environment.
+/// Number from the environment.
 pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
-/// The first case that fails, and how.
+/// First failing case, with its error.
 fn first_failure(cases: Range<u64>, unsynced: &Range<u64>) -> Option<(u64, String)> {
     cases.into_iter().find_map(|seed| Case::new(seed, unsynced.clone()).run().err().map(|e| (seed, e)))
 }
@@ -364,7 +366,7 @@ fn power_cuts_around_every_call_keep_the_promise() {
     }
 }
 
-/// Where the data of every image of these geometries begins.
+/// Offset of the data in every image of these geometries.
 const DATA: u64 = 1 << 20;
 
 #[test]

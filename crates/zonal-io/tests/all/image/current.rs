@@ -1,4 +1,5 @@
-//! Current states: what a killed process leaves, in which cache it counts, and what does not depend on it.
+//! Current states: what remains after a killed process, in which cache it is valid, and what does
+//! not depend on it.
 
 use crate::image::drive;
 use crate::image::opening::{create, open, small};
@@ -38,7 +39,7 @@ fn flush(device: &ImageDevice) {
     drive::plain(device, Op::Flush, 0, 0).unwrap();
 }
 
-/// Condition and pointer of `zone`.
+/// Condition and write pointer of `zone`.
 fn zone(device: &ImageDevice, zone: u32) -> (ZoneCondition, Option<u64>) {
     let found = drive::describe(device, zone);
     (found.condition, found.write_pointer.map(|p| p.0 - found.start.0))
@@ -46,7 +47,8 @@ fn zone(device: &ImageDevice, zone: u32) -> (ZoneCondition, Option<u64>) {
 
 use ZoneCondition::{Closed, Empty, Full};
 
-/// Zone 1 was flushed and reset, 2 was flushed and written on, 3 was never flushed, 4 was finished, 5 was reset and written again.
+/// Zone 1 is flushed and reset, 2 flushed and written again, 3 never flushed, 4 finished, 5 reset
+/// and written again.
 fn acknowledged(device: &ImageDevice) {
     (1..3).for_each(|zone| append(device, zone, &[zone, zone]));
     append(device, 5, &[50, 51, 52]);
@@ -75,7 +77,7 @@ fn flush_repeated_to_the_next_process_covers_the_killed_one() {
         let backing = twin(seed);
         let device = open_twin(backing.clone());
         acknowledged(&device);
-        // Before its flush, or in its midst.
+        // Before or during its flush.
         backing.kill_at(backing.calls() + seed % 10);
         let _ = drive::plain(&device, Op::Flush, 0, 0);
         backing.kill();
@@ -89,8 +91,8 @@ fn flush_repeated_to_the_next_process_covers_the_killed_one() {
     }
 }
 
-/// A process does `work` and is killed in one of the first `calls` of its flush; the next one flushes, and the power is cut. `judge` looks
-/// at what is left, case by case.
+/// A process does `work` and is killed in one of the first `calls` calls of its flush; the next
+/// process flushes, and the power is cut. `judge` checks the result of each case.
 fn killed_in_a_flush(work: impl Fn(&ImageDevice), calls: u64, judge: impl Fn(&ImageDevice)) {
     let mut doubtful = 0;
     for seed in 0..300 {
@@ -115,10 +117,11 @@ fn failed_sync_of_a_killed_process_is_made_good() {
     killed_in_a_flush(acknowledged, 4, has_what_was_acknowledged);
 }
 
-/// The first flush of a page has a sync of data alone, which no tails tell of.
+/// The first flush of a page syncs only data, which no tail records.
 #[test]
 fn failed_sync_of_data_under_a_killed_process_is_made_good() {
-    // The session and its sync, with a note before and after; an anchor, a note, the sync of data, a note.
+    // The session and its sync, with a note before and after; an anchor, a note, the sync of the
+    // data, a note.
     killed_in_a_flush(
         |device| append(device, 3, &[3]),
         8,
@@ -208,7 +211,7 @@ fn damaged_word_leaves_the_ledger_to_count() {
     device.close().unwrap();
 }
 
-/// A twin whose cache is not known, or has no room for the current states.
+/// Twin whose cache is unknown, or has no room for the current states.
 struct Lacking {
     twin: Arc<CutBacking>,
     has_cache: bool,
@@ -258,8 +261,8 @@ fn opener_that_keeps_no_states_ends_those_of_the_one_before() {
         let device = open_twin(twin.clone());
         append(&device, 2, &[2]);
         device.abandon();
-        // A cut ends the cache, and leaves the stamp where it was: the next opener finds a stamp that does not count
-        // for it.
+        // A cut ends the cache but leaves the stamp: the next opener finds a stamp that is not
+        // valid for it.
         let twin = if has_cache { Arc::new(twin.restart(2)) } else { twin };
         let device = open_twin(Arc::new(Lacking { twin: twin.clone(), has_cache }));
         assert_eq!(zone(&device, 2), (Empty, Some(0)));

@@ -1,4 +1,4 @@
-//! Files that are no sound image: one clear error that names file and fault, and not a byte touched.
+//! Invalid images: one clear error that names the file and the fault, and the file stays untouched.
 
 use crate::image::drive;
 use crate::image::opening::{Dir, create, open, small};
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// A page and its tails.
 const SLOT: u64 = 8192;
 
-/// Opens the file, which has to fail with `message` after the path, and compares it with what it was.
+/// Opens the file, which has to fail with `message` after the path and leave the file unchanged.
 fn refused(path: &Path, message: &str) {
     let before = (std::fs::read(path).unwrap(), path.metadata().unwrap().modified().unwrap());
     let error = open(path).err().unwrap_or_else(|| panic!("opened, should say {message:?}")).to_string();
@@ -21,7 +21,7 @@ fn refused(path: &Path, message: &str) {
     assert!(before == after, "a refused file was touched");
 }
 
-/// A closed image with something in it, after `damage`.
+/// Closed image with some content, after `damage`.
 fn damaged(damage: impl FnOnce(&std::fs::File)) -> (Dir, std::path::PathBuf) {
     let (dir, path) = create(&small());
     let device = open(&path).unwrap();
@@ -73,14 +73,14 @@ fn damaged_headers() {
     // The identity.
     let (_dir, path) = both(140);
     refused(&path, "damaged header: checksum");
-    // With one sound copy there is nothing to complain of.
+    // A single valid copy is enough.
     let (_dir, path) = damaged(|f| flip(f, 100));
     assert_eq!(drive::read(&open(&path).unwrap(), 2048, 3).unwrap(), [1, 2, 0]);
 }
 
 #[test]
 fn damaged_zone_states_of_a_closed_image() {
-    // Slots A and B of the page of zones, in an image that was closed in order: no power cut can have done it.
+    // Slots A and B of the page of zones, in a properly closed image: no power cut can cause this.
     for slot in [2, 3] {
         let (_dir, path) = damaged(|f| flip(f, LEDGER + slot * SLOT + 40));
         refused(&path, "zone state page 1: slot");

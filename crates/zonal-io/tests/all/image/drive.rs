@@ -1,6 +1,6 @@
-//! A device driven one command at a time, with payload that names its writer.
+//! Driver for one command at a time, with a payload that identifies its writer.
 //!
-//! Every written sector carries a stamp, a number that is used once; zero is what was never written.
+//! Every written sector carries a stamp, a unique number; 0 means never written.
 
 use std::time::Duration;
 use zonal_core::{Nanos, Op, Sector, ZoneDescriptor};
@@ -10,7 +10,7 @@ use zonal_io::device::{Command, CommandResult, Context, Device, Output, Submitte
 
 pub const SECTOR: usize = 512;
 
-/// Submits `command` with `buffer` as its bytes and waits for the answer.
+/// Submits `command` with `buffer` as its payload and waits for the result.
 pub fn run(device: &dyn Device, command: Command, buffer: &mut IoBuf) -> CommandResult {
     // SAFETY: the buffer outlives the command, which completes before this returns.
     let data = unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) };
@@ -34,12 +34,12 @@ pub fn command(op: Op, sector: u64, sectors: u32) -> Command {
     Command::new(op, Sector(sector), sectors)
 }
 
-/// A command without payload.
+/// Runs a command without payload.
 pub fn plain(device: &dyn Device, op: Op, sector: u64, sectors: u32) -> CommandResult {
     run(device, command(op, sector, sectors), &mut IoBuf::empty())
 }
 
-/// A write or append of one stamp a sector.
+/// Runs a write or append with one stamp per sector.
 pub fn write(device: &dyn Device, command: Command, stamps: &[u64]) -> CommandResult {
     let mut buffer = IoBuf::zeroed((stamps.len() * SECTOR) as u32);
     for (sector, stamp) in buffer.chunks_exact_mut(SECTOR).zip(stamps) {
@@ -48,7 +48,7 @@ pub fn write(device: &dyn Device, command: Command, stamps: &[u64]) -> CommandRe
     run(device, command, &mut buffer)
 }
 
-/// The stamps of `sectors` from `sector`.
+/// Reads the stamps of `sectors` sectors from `sector`.
 pub fn read(device: &dyn Device, sector: u64, sectors: u32) -> Result<Vec<u64>, String> {
     let mut buffer = IoBuf::zeroed(sectors * SECTOR as u32);
     buffer.fill(0xEE);
@@ -63,7 +63,7 @@ pub fn read(device: &dyn Device, sector: u64, sectors: u32) -> Result<Vec<u64>, 
     stamps.collect()
 }
 
-/// The description of zone number `zone`.
+/// Reports zone number `zone`.
 pub fn describe(device: &dyn Device, zone: u32) -> ZoneDescriptor {
     let start = device.info().geometry.start_of(zonal_core::ZoneIndex(zone));
     match plain(device, Op::Report, start.0, 1) {

@@ -1,9 +1,10 @@
-//! Images of every format version, byte by byte: they have to open for ever, and the same work has to give the same
-//! bytes while the version is the same.
+//! Images of every format version, byte by byte. They have to stay readable forever, and the same
+//! work has to produce the same bytes as long as the version is unchanged.
 //!
-//! A golden file is an image that was closed in order: its length and its bytes that are not zero, as `offset: bytes` in hexadecimal, with
-//! `xN` where a line stands N times in a row. What it was as created, and what a power cut leaves, is made of it. It is not written again
-//! by the test; what is found instead is put where a failure says.
+//! A golden file is a properly closed image: its length and its nonzero bytes, as `offset: bytes`
+//! in hexadecimal, with `xN` for a line that repeats N times. The image as created, and the image
+//! after a power cut, are derived from it. The test never rewrites a golden file; a failure tells
+//! where it stored the actual bytes.
 
 use crate::image::drive;
 use crate::image::model::Model;
@@ -44,7 +45,7 @@ fn open(backing: &Arc<CutBacking>) -> ImageDevice {
     ImageDevice::open_backing(Path::new("golden"), backing.clone(), &options).unwrap()
 }
 
-/// The work that was done on every golden image.
+/// Work performed on every golden image.
 fn work(device: &ImageDevice) {
     let write = |zone: u64, offset, stamps: &[u64]| {
         let command = drive::command(Op::Write, zone * ZONE + offset, stamps.len() as u32);
@@ -66,7 +67,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// Bytes of a line.
+/// Bytes per line.
 const LINE: usize = 32;
 
 fn dump(bytes: &[u8]) -> String {
@@ -149,14 +150,15 @@ fn bytes_of(name: &str) -> Vec<u8> {
     undump(&std::fs::read_to_string(golden(name)).unwrap())
 }
 
-/// An image as created: the headers of a golden file, and nothing more.
+/// Image as created: the headers of a golden file only.
 fn created(name: &str) -> Vec<u8> {
     let mut bytes = bytes_of(name);
     bytes[LEDGER_OFFSET as usize..].fill(0);
     bytes
 }
 
-/// Image after a power cut: the session is open, and the commit of one more zone tore the page after its first sector.
+/// Image after a power cut: the session is open, and a commit of another zone tore the page after
+/// its first sector.
 fn torn(name: &str, version: u32) -> Vec<u8> {
     let mut bytes = bytes_of(name);
     let slot = if version == 1 { PAGE_BYTES } else { 2 * PAGE_BYTES };
@@ -172,7 +174,7 @@ fn torn(name: &str, version: u32) -> Vec<u8> {
     bytes
 }
 
-/// The work on an image of this version, from its creation on, gives the bytes of the golden file.
+/// The work on a newly created image of this version produces the bytes of the golden file.
 fn work_gives_the_same(name: &str) {
     let backing = Arc::new(CutBacking::with_bytes(&created(name), 2));
     let device = open(&backing);
@@ -246,7 +248,8 @@ fn version_4_torn_commit() {
     torn_commit_is_not_seen(&torn(V4, 4));
 }
 
-/// A power cut after a commit of zones 5 and 6 was written: the page and the data of zone 6 have arrived, that of zone 5 has not.
+/// Power cut after a commit of zones 5 and 6: the page and the data of zone 6 are on the medium,
+/// those of zone 5 are not.
 #[test]
 fn version_4_commit_without_the_data_of_a_zone() {
     let backing = Arc::new(CutBacking::with_bytes(&bytes_of("image-v4-lost.txt"), 1));

@@ -1,4 +1,4 @@
-//! A process that is killed in the midst of writing, and the image that it leaves.
+//! A process that is killed while writing, and its image.
 
 use crate::image::drive;
 use crate::image::model::{Loss, Model};
@@ -11,12 +11,12 @@ use std::time::Duration;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::device::Device;
 
-/// What the child calls its image in the environment.
+/// Environment variable with the path of the child's image.
 const IMAGE: &str = "ZONAL_KILL_IMAGE";
 const ZONES: std::ops::Range<u32> = 1..5;
 
-/// The child: writes until it is killed, and says before each command what it is, and after it that it was answered. Not a test
-/// on its own.
+/// Child process: writes until it is killed, and prints each command before it is submitted and
+/// after it was acknowledged. Not a test on its own.
 #[test]
 fn child_writes_until_killed() {
     let Some(path) = std::env::var_os(IMAGE) else { return };
@@ -105,7 +105,7 @@ fn replay(model: &mut Model, line: &str) {
             let stamps: Vec<u64> = (number(3)..number(3) + number(4)).collect();
             model.wrote(number(1) as u32, number(2) as u32, &stamps);
         }
-        // The test runner's own.
+        // Lines of the test runner.
         _ => {}
     }
 }

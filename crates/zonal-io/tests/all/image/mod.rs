@@ -1,4 +1,4 @@
-//! The image device against power cuts, killed processes, damage and time.
+//! Tests of the image device: power cuts, killed processes, damage, and performance.
 
 mod corpus;
 mod crash;

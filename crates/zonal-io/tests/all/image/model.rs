@@ -1,8 +1,9 @@
-//! What a drive with a volatile cache may look like after power was cut, told from outside.
+//! Possible states of a drive with a volatile cache after a power cut, as seen from outside.
 //!
-//! Knows what was asked and what was answered, and nothing of how the image works. A zone's life is a list of *lives*:
-//! the life that the last flush found, and one for each reset since. After a cut the zone must be some part of one of
-//! them: at least as far as the flush made it durable, at most as far as it was written, with nothing above.
+//! The model records commands and their results, independently of the image's implementation. A
+//! zone's history is a list of *lives*: the one as of the last flush, and one more for each reset
+//! since then. After a cut the zone has to be a prefix of one of them: at least the durable part,
+//! at most the written part, with nothing above it.
 
 use crate::image::drive;
 use zonal_core::{ZoneCondition, ZoneIndex};
@@ -11,28 +12,29 @@ use zonal_io::device::Device;
 /// One life of a sequential zone: from empty to the next reset.
 #[derive(Clone, Debug, Default)]
 struct Life {
-    /// Stamps written, acknowledged or at least asked for.
+    /// Stamps written, acknowledged or at least submitted.
     data: Vec<u64>,
-    /// Sectors that are durable.
+    /// Durable sectors.
     floor: usize,
-    /// Finished or filled, acknowledged or at least asked for.
+    /// Finished or filled, acknowledged or at least submitted.
     may_be_full: bool,
-    /// That it is full is durable.
+    /// Durably full.
     must_be_full: bool,
-    /// Sectors whose write was acknowledged.
+    /// Acknowledged sectors.
     acked: usize,
-    /// That it is full was acknowledged.
+    /// Acknowledged as full.
     acked_full: bool,
-    /// It was acknowledged that this life has begun.
+    /// The start of this life was acknowledged.
     is_acked: bool,
 }
 
-/// One sector of a conventional zone.
+/// Sector of a conventional zone.
 #[derive(Clone, Debug)]
 struct Sector {
-    /// What a read may find; the last one is what was written last.
+    /// Values that a read may return; the last was written last.
     values: Vec<u64>,
-    /// A flush failed on it and the device was opened again: only a new write makes a later flush mean anything.
+    /// A flush of it failed and the device was reopened: later flushes only count after a new
+    /// write.
     is_doubtful: bool,
 }
 
@@ -52,21 +54,20 @@ impl Sector {
 #[derive(Clone, Debug)]
 enum Zone {
     Conventional(Vec<Sector>),
-    /// Lives that may come back; the last one is the present.
+    /// Lives that may reappear; the last one is current.
     Sequential {
         capacity: usize,
         lives: Vec<Life>,
     },
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Model {
     zones: Vec<Zone>,
 }
 
 impl Model {
-    /// Of a device with nothing written.
+    /// Model of an empty device.
     pub fn new(device: &dyn Device) -> Model {
         let geometry = device.info().geometry;
         let zone = |z| {
@@ -90,7 +91,7 @@ impl Model {
         self.lives(zone).last_mut().expect("a zone has a present")
     }
 
-    /// Sectors written to a sequential zone in its present life.
+    /// Sectors written to a sequential zone in its current life.
     pub fn written(&self, zone: u32) -> u32 {
         match &self.zones[zone as usize] {
             Zone::Sequential { lives, .. } => lives.last().unwrap().data.len() as u32,
@@ -98,12 +99,12 @@ impl Model {
         }
     }
 
-    /// Whether a sequential zone is finished or filled.
+    /// True if a sequential zone is finished or filled.
     pub fn is_full(&self, zone: u32) -> bool {
         matches!(&self.zones[zone as usize], Zone::Sequential { lives, .. } if lives.last().unwrap().may_be_full)
     }
 
-    /// What a read of the whole zone finds while nothing fails.
+    /// Content of the whole zone without failures.
     pub fn contents(&self, zone: u32, sectors: usize) -> Vec<u64> {
         let mut found = match &self.zones[zone as usize] {
             Zone::Conventional(sectors) => sectors.iter().map(|s| *s.values.last().unwrap()).collect(),
@@ -113,7 +114,7 @@ impl Model {
         found
     }
 
-    /// A write was carried out, or power failed meanwhile.
+    /// Records a write that was executed, or during which the power failed.
     pub fn wrote(&mut self, zone: u32, offset: u32, stamps: &[u64]) {
         match &mut self.zones[zone as usize] {
             Zone::Conventional(sectors) => {
@@ -130,14 +131,15 @@ impl Model {
         }
     }
 
-    /// A write to a conventional zone failed: any of it may be there.
+    /// Records a failed write to a conventional zone: any part of it may be on the medium.
     pub fn failed_conventional(&mut self, zone: u32, offset: u32, stamps: &[u64]) {
         let Zone::Conventional(sectors) = &mut self.zones[zone as usize] else { return };
         let range = offset as usize..offset as usize + stamps.len();
         sectors[range].iter_mut().zip(stamps).for_each(|(sector, s)| sector.values.insert(0, *s));
     }
 
-    /// What a write that failed has left, as it reads. It may have left a sector as it was: what was doubtful stays so.
+    /// Records the content after a failed write. It may have left a sector unchanged, so doubtful
+    /// sectors stay doubtful.
     pub fn found_conventional(&mut self, zone: u32, offset: u32, found: &[u64]) {
         let Zone::Conventional(sectors) = &mut self.zones[zone as usize] else { return };
         let range = offset as usize..offset as usize + found.len();
@@ -152,7 +154,7 @@ impl Model {
         self.now(zone).may_be_full = true;
     }
 
-    /// What has happened to a sequential zone was acknowledged.
+    /// Records that all changes of a sequential zone were acknowledged.
     pub fn acked(&mut self, zone: u32) {
         if let Zone::Sequential { lives, .. } = &mut self.zones[zone as usize] {
             let now = lives.last_mut().expect("a zone has a present");
@@ -160,7 +162,7 @@ impl Model {
         }
     }
 
-    /// What has happened to `zone` is durable.
+    /// Records that all changes of `zone` are durable.
     pub fn durable(&mut self, zone: u32) {
         match &mut self.zones[zone as usize] {
             Zone::Conventional(sectors) => sectors.iter_mut().for_each(Sector::durable),
@@ -172,7 +174,7 @@ impl Model {
         }
     }
 
-    /// A durable write to a conventional zone was acknowledged.
+    /// Records the acknowledgement of a durable write.
     pub fn durable_range(&mut self, zone: u32, offset: u32, sectors: usize) {
         match &mut self.zones[zone as usize] {
             Zone::Conventional(all) => {
@@ -182,12 +184,12 @@ impl Model {
         }
     }
 
-    /// A flush was acknowledged.
+    /// Records the acknowledgement of a flush.
     pub fn flushed(&mut self) {
         (0..self.zones.len()).for_each(|zone| self.durable(zone as u32));
     }
 
-    /// Compares a device that was just opened with what it may be, and takes what it is for the present.
+    /// Compares a newly opened device with its possible states, and adopts its actual state.
     pub fn check(&mut self, device: &dyn Device, loss: Loss) -> Result<(), String> {
         (0..self.zones.len() as u32)
             .try_for_each(|zone| self.check_zone(device, zone, loss).map_err(|e| format!("zone {zone}: {e}")))
@@ -215,7 +217,7 @@ impl Model {
             Zone::Sequential { lives, .. } => {
                 let pointer = found.write_pointer.map(|p| (p.0 - found.start.0) as usize);
                 let seen = Seen { condition: found.condition, pointer, content: &content };
-                // A process that ends takes nothing along that was acknowledged.
+                // The end of a process loses nothing that was acknowledged.
                 let keeps_acked = matches!(loss, Loss::Process { keeps_acked: true, .. });
                 let first = match keeps_acked {
                     true => lives.iter().rposition(|life| life.is_acked).unwrap_or(0),
@@ -238,16 +240,16 @@ impl Model {
     }
 }
 
-/// What was lost before a device was opened again.
+/// Kind of loss before a device was reopened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// What is found lies on the medium.
+    /// The content found is on the medium.
     Power,
-    /// What is found may lie only in the operating system's cache.
+    /// The content found may be in the operating system's cache only.
     Process {
-        /// All that was acknowledged is found: the process did not see anything fail.
+        /// All acknowledged data is found: the process has not seen a failure.
         keeps_acked: bool,
-        /// A sync failed, so that what is found may never be written.
+        /// A sync failed, so the content found may never reach the medium.
         is_doubtful: bool,
     },
 }
@@ -260,8 +262,8 @@ struct Seen<'a> {
 }
 
 impl Life {
-    /// This life as far as it was seen, or `None` if what was seen is no part of it, or less of it than what was acknowledged
-    /// where that has to be there.
+    /// Returns this life as far as it was found, or `None` if the found state is not a prefix of
+    /// it, or lacks acknowledged data that has to be there.
     fn matches(&self, seen: &Seen<'_>, keeps_acked: bool) -> Option<Life> {
         let len = match (seen.condition, seen.pointer) {
             (ZoneCondition::Full, None) if self.may_be_full => self.data.len(),

@@ -1,4 +1,4 @@
-//! Opening real files: readers or one writer, quickly, and without a trace.
+//! Opening of real files: several readers or one writer, quickly, and without modifying them.
 
 use crate::image::drive;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -24,10 +24,11 @@ pub fn small() -> ImageOptions {
         .with_creation([5; 16])
 }
 
-/// Held for writing while a process is started: until it has its own program it has the files of this one, and their locks.
+/// Locked for writing while a process is started, which shares the open files and their locks until
+/// it executes its own program.
 pub static STARTING: RwLock<()> = RwLock::new(());
 
-/// A directory for an image, during whose life no process is started.
+/// Directory for an image. No process is started during its lifetime.
 pub struct Dir(tempfile::TempDir, #[expect(dead_code, reason = "a guard")] RwLockReadGuard<'static, ()>);
 
 impl Dir {
@@ -77,7 +78,7 @@ fn opener_that_is_in_the_way_is_named() {
     open(&path).expect("also with one that was let go of");
 }
 
-/// A file that is open for reading, and every call that would change it fails and is counted.
+/// File opened for reading; calls that would change it fail and are counted.
 struct OnlyRead(FileBacking, AtomicU32);
 
 impl OnlyRead {
@@ -126,7 +127,7 @@ fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
     drive::plain(&writer, Op::ZoneReset, 2048, 0).unwrap();
     drive::write(&writer, drive::command(Op::Append, 4096, 1), &[3]).unwrap();
     drive::plain(&writer, Op::Flush, 0, 0).unwrap();
-    // The session is noted as open, and a zone was.
+    // The session is marked as open, and so is a zone.
     writer.abandon();
     let before = std::fs::read(&path).unwrap();
     for threads in [0, 1] {
@@ -149,7 +150,7 @@ fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
         assert_eq!(backing.1.load(Ordering::Relaxed), 0, "calls that would change the file");
     }
     assert!(std::fs::read(&path).unwrap() == before);
-    // What the writer left is no damage: the next writer continues.
+    // The state left by the writer is no damage: the next writer continues.
     let writer = open(&path).unwrap();
     assert!(!writer.info().read_only);
     drive::write(&writer, drive::command(Op::Append, 4096, 1), &[4]).unwrap();
@@ -160,7 +161,7 @@ fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
 fn name_opened_to_read_reads_every_image_in_it() {
     let (dir, path) = create(&small());
     let other = dir.path().join("other.img");
-    // Conventional zones come before all sequential ones, also of several images.
+    // Conventional zones precede all sequential ones, even across images.
     small().with_zone_nr_conv(0).create(&other).unwrap();
     let (a, b) = (path.display(), other.display());
     let trace = dir.path().join("trace");
@@ -221,7 +222,7 @@ fn what_is_no_plain_file_is_refused() {
 fn opening_112_000_zones_is_quick() {
     let options = ImageOptions::default().with_size(112_000 * (128 << 20)).with_zone_size(128 << 20);
     let (_dir, path) = create(&options);
-    // Every page of the ledger written, so that there is something to read.
+    // Write every page of the ledger, so that there is something to read.
     let device = open(&path).unwrap();
     for zone in 0..112_000 {
         drive::plain(&device, Op::ZoneFinish, zone << 18, 0).unwrap();

@@ -1,8 +1,8 @@
-//! Power cuts and killed processes while several threads submit and several move the data.
+//! Power cuts and killed processes while several threads submit commands and several move the data.
 //!
-//! Each writer has zones of its own and notes what it is about to do before it does it, and what was answered after; a
-//! flusher notes what was answered before each flush. So the notes are a lower and an upper bound at any moment, whatever
-//! the threads do meanwhile.
+//! Each writer has its own zones; it notes each command before submission and each result
+//! afterwards. A flusher copies the results before each flush. The notes are therefore a lower and
+//! an upper bound at any time, regardless of scheduling.
 
 use crate::image::crash::number;
 use crate::image::drive;
@@ -25,18 +25,18 @@ const ZONE: u32 = 64;
 const CAPACITY: u32 = 48;
 const WRITERS: usize = 2;
 const ZONES: u32 = 8;
-/// Appends of one zone in flight at a time.
+/// Maximum of appends in flight per zone.
 const DEPTH: usize = 3;
 
-/// What is known of one zone.
+/// Notes about one zone.
 #[derive(Clone, Debug, Default)]
 struct Notes {
-    /// Stamps of each life, asked for.
+    /// Stamps of each life, as submitted.
     lives: Vec<Vec<u64>>,
-    /// The life whose begin was answered, and how much of it.
+    /// Life with an acknowledged start, and its acknowledged length.
     life: usize,
     acked: usize,
-    /// The same, durable.
+    /// Durable life and length.
     durable_life: usize,
     durable: usize,
 }
@@ -72,7 +72,7 @@ struct Rig {
 impl Rig {
     fn open(backing: Arc<CutBacking>, threads: usize) -> Rig {
         let options = OpenOptions::default().with_threads(threads).with_submit_queues(WRITERS + 1);
-        // Syncs take their time, so that other threads get on meanwhile.
+        // Slow syncs, so that other threads proceed meanwhile.
         let slow = Arc::new(Watched::new(backing.clone(), |call| {
             if call == Call::Sync {
                 std::thread::sleep(Duration::from_micros(100));
@@ -88,7 +88,8 @@ impl Rig {
         !self.is_over.load(Ordering::Relaxed) && self.backing.is_on()
     }
 
-    /// Waits for the oldest command in flight on `queue`; its token and whether it succeeded.
+    /// Waits for the oldest command in flight on `queue`. Returns its token, and true if it
+    /// succeeded.
     fn reap(&self, queue: usize, done: &mut VecDeque<(u64, bool)>) -> (u64, bool) {
         loop {
             if let Some(answer) = done.pop_front() {
@@ -103,7 +104,7 @@ impl Rig {
         }
     }
 
-    /// Submits and waits; whether it succeeded.
+    /// Runs a command; returns true if it succeeded.
     fn run(&self, queue: usize, op: Op, sector: u64) -> bool {
         let command = drive::command(op, sector, 0);
         match self.device.submit(Nanos(0), queue, &command, &mut Some(Context::token(0))) {
@@ -131,7 +132,8 @@ impl Rig {
         }
     }
 
-    /// A few appends in flight at a time; the zone is this writer's, so their order is that of submission.
+    /// Keeps a few appends in flight. Only this writer uses the zone, so they are executed in order
+    /// of submission.
     fn append(&self, writer: usize, zone: u32, stamp: &mut u64, random: &mut impl Rng) {
         let (mut buffers, mut ends, mut answered) = (Vec::new(), Vec::new(), 0);
         for n in 0..random.random_range(1..=DEPTH) {
@@ -149,7 +151,7 @@ impl Rig {
                 self.notes[zone as usize].lock().lives[life].push(*stamp);
                 *stamp += 1;
             }
-            // SAFETY: the buffer lives until all commands of this call are answered.
+            // SAFETY: the buffer lives until all commands of this call have completed.
             let data = unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) };
             let fua = random.random_bool(0.1);
             let command =
@@ -165,7 +167,7 @@ impl Rig {
                     self.acked(zone, end, fua);
                     answered += 1;
                 }
-                // The image has failed, or has been cut off.
+                // The image has failed or lost power.
                 Submitted::Done(Err(_)) => break,
                 Submitted::Busy => panic!("busy"),
             }
@@ -180,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// A write was answered: all before it lies below the pointer too.
+    /// Notes an acknowledged write: all data before it is below the write pointer too.
     fn acked(&self, zone: u32, end: usize, fua: bool) {
         let mut notes = self.notes[zone as usize].lock();
         notes.acked = notes.acked.max(end);
@@ -268,7 +270,7 @@ fn case(seed: u64) -> Result<(), String> {
 
 #[test]
 fn power_cuts_and_kills_under_threads_keep_the_promise() {
-    // Schedules are not repeatable; the number gives the same work again, which mostly suffices.
+    // Schedules are not reproducible; the number reproduces the workload, which is mostly enough.
     let first = number("ZONAL_CUT_SEED", 0);
     for seed in first..first + number("ZONAL_CUTS", 400) / 10 {
         case(seed).unwrap_or_else(|e| panic!("case {seed}: {e}"));
