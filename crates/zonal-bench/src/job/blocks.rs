@@ -1,6 +1,6 @@
-//! Block sizes, and values that reads and writes have apart.
+//! Block sizes, and pairs of values for reads and writes.
 
-/// Something for reads and something for writes.
+/// A pair of values, one per direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerDirection<T> {
     /// For reads.
@@ -9,27 +9,29 @@ pub struct PerDirection<T> {
     pub write: T,
 }
 
-/// Block sizes that are drawn.
+/// Distribution of block sizes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockMix {
-    /// `bsrange`: the multiples of `min` up to `max`, all as likely; where `max` is none of them, it stands for the
-    /// one above.
+    /// `bsrange`: the multiples of `min` up to `max`, drawn uniformly. If `max` is not a multiple
+    /// of `min`, it replaces the next multiple above it.
     Range {
-        /// Smallest, in bytes.
+        /// Smallest size in bytes.
         min: u32,
-        /// Largest, in bytes.
+        /// Largest size in bytes.
         max: u32,
     },
-    /// `bssplit`: sizes by rising share, multiples of the smallest. The last gets the rest if the shares add up to less than 100 percent.
+    /// `bssplit`: sizes in order of share, all multiples of the smallest. If the shares add up to
+    /// less than 100 percent, the last size gets the rest.
     Split(Vec<BlockShare>),
 }
 
 /// One size of a `bssplit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockShare {
-    /// The size.
+    /// Size in bytes.
     pub bytes: u32,
-    /// Its share, 0 to 100; of 0, it is never drawn and only counts as smallest or largest.
+    /// Share in percent, 0 to 100. A size with share 0 is never drawn, but still counts as the
+    /// smallest or largest.
     pub percent: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Printing jobs as a job file.
+//! Prints jobs in canonical form, as a job file.
 
 use super::file::JobFile;
 use super::lexer::GLOBAL;
@@ -6,9 +6,10 @@ use super::options::{Form, supported};
 use super::spec::JobSpec;
 
 impl JobFile {
-    /// The jobs as a job file without globals, comments, defaults and ignored options.
+    /// Prints the jobs as a job file, without globals, comments, defaults and ignored options.
     ///
-    /// It parses to equal jobs, and fio reads it too. A file near the limits of the language may print beyond them.
+    /// The output parses to equal jobs, here and in fio. If the input is near the limits of the
+    /// language, the output may exceed them.
     pub fn to_canonical(&self) -> String {
         let mut text = String::new();
         for job in self.specs() {
@@ -22,7 +23,8 @@ impl JobFile {
 }
 
 impl JobSpec {
-    /// The options that are not at their default, with the values that [`JobFile::to_canonical`] prints; flags are `1`.
+    /// Returns the options that differ from their defaults, with their values as printed by
+    /// [`JobFile::to_canonical`]. The value of a flag is `1`.
     pub fn options(&self) -> Vec<(&'static str, String)> {
         let given = supported().iter().filter_map(|option| {
             let value = (option.show)(self)?;

@@ -1,16 +1,16 @@
-//! A job while its options are applied.
+//! A job while options are being applied to it.
 
 use super::error::ValueError;
 use super::spec::{Direction, JobSpec};
 
-/// A job while its options are applied.
+/// A job while options are being applied to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
     pub spec: JobSpec,
     pub mix: Mix,
 }
 
-/// `rwmixread` or `rwmixwrite`, which may come before `rw` and alone mean nothing.
+/// `rwmixread` or `rwmixwrite`. They may precede `rw`, and have no effect without it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mix {
     pub read_percent: u8,

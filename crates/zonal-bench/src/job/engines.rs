@@ -1,12 +1,13 @@
-//! Options of single fio engines.
+//! Options specific to one fio engine.
 //!
-//! They only exist in fio when that engine runs. Here the write path is the engine, so those that tune an engine's
-//! inner workings are ignored. Those that alter what reaches the device, or name another kind of target, are refused.
+//! fio accepts them only with that engine. Here the write path is the only engine, so options that
+//! tune engine internals are ignored. Options that change what reaches the device, or that name
+//! another kind of target, are refused.
 
 use super::ignored::{Ignored, flag, value};
 use super::refused::Refused;
 
-const TUNES: &str = "it tunes an engine of fio; the write path is the engine";
+const TUNES: &str = "it tunes a fio engine; here the write path is the engine";
 
 pub(super) const IGNORED: &[Ignored] = &[
     value("cmd_type", TUNES),
@@ -23,7 +24,7 @@ pub(super) const IGNORED: &[Ignored] = &[
 ];
 
 const PRIORITY: &str = "commands have no priority";
-const TARGET: &str = "it names a target that only its own engine reaches; use filename";
+const TARGET: &str = "it names a target of its own engine; use filename";
 
 const fn refuse(name: &'static str, why: &'static str) -> Refused {
     Refused { name, aliases: &[], why, neutral: &[] }
@@ -45,12 +46,12 @@ pub(super) const REFUSED: &[Refused] = &[
     refuse_unless("cmdprio_class", &["0"], PRIORITY),
     refuse_unless("cmdprio_percentage", &["0"], PRIORITY),
     refuse("conf", TARGET),
-    refuse("cpuchunks", "no processor is loaded on purpose"),
-    refuse("cpuload", "no processor is loaded on purpose"),
-    refuse("cpumode", "no processor is loaded on purpose"),
+    refuse("cpuchunks", "jobs that load the processor are not supported"),
+    refuse("cpuload", "jobs that load the processor are not supported"),
+    refuse("cpumode", "jobs that load the processor are not supported"),
     refuse("donorname", TARGET),
-    refuse("exit_on_io_done", "no processor is loaded on purpose"),
-    refuse_unless("force_async", &["0"], "commands are not handed to kernel workers"),
+    refuse("exit_on_io_done", "jobs that load the processor are not supported"),
+    refuse_unless("force_async", &["0"], "commands are not offloaded to kernel workers"),
     refuse("grace_time", "no programs are run"),
     refuse("hostname", TARGET),
     refuse("inplace", TARGET),
@@ -65,7 +66,7 @@ pub(super) const REFUSED: &[Refused] = &[
     refuse("program", "no programs are run"),
     Refused { aliases: &["proto"], ..refuse("protocol", TARGET) },
     refuse("rbdname", TARGET),
-    refuse_unless("readfua", &["0"], "reads carry no force-unit-access bit"),
+    refuse_unless("readfua", &["0"], "reads are sent without FUA"),
     refuse_unless("sg_write_mode", &["write"], "a write is a plain write"),
     refuse("single-instance", TARGET),
     refuse("skip_bad", TARGET),
@@ -78,5 +79,5 @@ pub(super) const REFUSED: &[Refused] = &[
     Refused { aliases: &["proto"], ..refuse("verb", TARGET) },
     refuse("volume", TARGET),
     refuse("window_size", TARGET),
-    refuse_unless("writefua", &["0"], "writes carry no force-unit-access bit; use fsync"),
+    refuse_unless("writefua", &["0"], "writes are sent without FUA; use fsync"),
 ];

@@ -1,5 +1,5 @@
-//! What a job file may ask of its surroundings: `${VARIABLE}`, the keywords `$pagesize`, `$mb_memory`, `$ncpus`, and the
-//! files that it includes.
+//! Everything a job file can read from its environment: `${VARIABLE}`, the keywords `$pagesize`,
+//! `$mb_memory` and `$ncpus`, and included files.
 
 use super::limits::TEXT_BYTES_MAX;
 use std::collections::BTreeMap;
@@ -8,29 +8,29 @@ use std::path::Path;
 
 /// Values for the substitutions in a job file.
 ///
-/// A value of its own, so that a test or a replay does not depend on the machine.
+/// Passed explicitly, so that tests and replays do not depend on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// Environment variables. Those that are not UTF-8 are left out.
+    /// Environment variables, except those that are not valid UTF-8.
     pub variables: BTreeMap<String, String>,
-    /// `$pagesize` in bytes.
+    /// `$pagesize`, in bytes.
     pub page_bytes: u64,
-    /// `$mb_memory`, memory of the machine in MiB.
+    /// `$mb_memory`: memory of the machine in MiB.
     pub memory_mib: u64,
-    /// `$ncpus`, processors available.
+    /// `$ncpus`: number of available processors.
     pub cpus: u64,
-    /// Files that can be included.
+    /// Files available to `include`.
     pub files: Files,
 }
 
-/// Files that a job file can include.
+/// Source of the files that a job file can include.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
-    /// None.
+    /// No files.
     None,
-    /// These, by name.
+    /// File contents by name.
     Given(BTreeMap<String, String>),
-    /// Those of this machine.
+    /// The file system of this machine.
     Disk,
 }
 
@@ -43,7 +43,7 @@ impl Files {
         }
     }
 
-    /// What all names of one file have in common.
+    /// Returns an identity shared by all names of a file.
     pub(super) fn identity(&self, name: &str) -> String {
         match self {
             Self::None | Self::Given(_) => name.to_owned(),
@@ -52,11 +52,12 @@ impl Files {
         }
     }
 
-    /// The text of a file, or why there is none. A text that is too long is cut just after the limit.
+    /// Reads a file, or returns the reason why it cannot be read. A text above the limit is
+    /// truncated just past it.
     pub(super) fn read(&self, name: &str) -> Result<String, String> {
         match self {
-            Self::None => Err("no files can be included here".to_owned()),
-            Self::Given(files) => files.get(name).cloned().ok_or_else(|| "there is no such file".to_owned()),
+            Self::None => Err("includes are not available here".to_owned()),
+            Self::Given(files) => files.get(name).cloned().ok_or_else(|| "no such file".to_owned()),
             Self::Disk => {
                 let mut text = String::new();
                 let file = std::fs::File::open(name).map_err(|error| error.to_string())?;
@@ -74,7 +75,8 @@ impl Environment {
         Self { variables: BTreeMap::new(), page_bytes: 4096, memory_mib: 1024, cpus: 1, files: Files::None }
     }
 
-    /// The surroundings of this process. What cannot be found out is as in [`Environment::fixed`].
+    /// Environment of this process. Values that cannot be determined are those of
+    /// [`Environment::fixed`].
     pub fn of_process() -> Self {
         let fixed = Self::fixed();
         Self {
@@ -88,13 +90,13 @@ impl Environment {
         }
     }
 
-    /// The keywords of a job file and their values.
+    /// Keywords of the job language with their values.
     pub(super) fn keywords(&self) -> [(&'static str, u64); 3] {
         [("$pagesize", self.page_bytes), ("$mb_memory", self.memory_mib), ("$ncpus", self.cpus)]
     }
 }
 
-/// Page size from the auxiliary vector, which needs neither `unsafe` nor a library.
+/// Reads the page size from the auxiliary vector, which needs neither `unsafe` nor a library.
 fn page_bytes() -> Option<u64> {
     const AT_PAGESZ: usize = 6;
     const WORD: usize = size_of::<usize>();

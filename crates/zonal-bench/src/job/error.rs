@@ -1,27 +1,27 @@
-//! What can be wrong with a job, and where.
+//! Errors in jobs, with their locations.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a section or an option came from.
+/// Location of a section or an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// A line of a job file, counted from 1.
+    /// A line of a job file, numbered from 1.
     File {
-        /// Name of the file as the caller gave it.
+        /// File name as given by the caller.
         name: Arc<str>,
-        /// Line number; 0 stands for the file as a whole.
+        /// Line number, or 0 for the file as a whole.
         line: u32,
     },
     /// An argument of the command line.
     CommandLine,
-    /// A call of [`JobFile::override_option`](super::JobFile::override_option).
+    /// A call to [`JobFile::override_option`](super::JobFile::override_option).
     Override,
 }
 
 impl Origin {
-    /// The place without a line: the file's name, or the words of [`Origin`]'s display form.
+    /// Returns the file name, or the display form of an [`Origin`] that is not a file.
     pub fn source(&self) -> &str {
         match self {
             Self::File { name, .. } => name,
@@ -40,7 +40,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Which limit of the job language was passed.
+/// Limits of the job language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -52,9 +52,9 @@ pub enum Limit {
     Sections,
     /// Options in all sections.
     Settings,
-    /// Clones of all jobs.
+    /// Clones of all jobs together.
     Workers,
-    /// Files that include each other.
+    /// Nesting of includes.
     IncludeDepth,
     /// Included files.
     Includes,
@@ -74,23 +74,23 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What is wrong with the value of an option.
+/// Reasons why the value of an option is rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// Not a number with a known suffix.
+    /// Not a number, or an unknown suffix.
     #[error("not {expected}")]
     Malformed {
-        /// What the option takes.
+        /// Values that the option accepts.
         expected: &'static str,
     },
     /// An arithmetic expression.
     #[error("arithmetic expressions are not supported, write the result")]
     Arithmetic,
-    /// Passes 64 bits.
+    /// Exceeds 64 bits.
     #[error("too large for 64 bits")]
     Overflow,
-    /// Outside the range of the option.
+    /// Outside the option's range.
     #[error("out of range, from {min} to {max}")]
     OutOfRange {
         /// Smallest accepted value.
@@ -98,7 +98,7 @@ pub enum ValueError {
         /// Largest accepted value.
         max: u64,
     },
-    /// Not a number in the range of the option.
+    /// A decimal number outside the option's range.
     #[error("out of range, from {min} to {max}")]
     FloatOutOfRange {
         /// Smallest accepted value.
@@ -109,233 +109,235 @@ pub enum ValueError {
     /// More elements than the option takes.
     #[error("more than {max} values")]
     TooMany {
-        /// Most values.
+        /// Maximum number of values.
         max: usize,
     },
-    /// fio means something else by this than it says.
+    /// fio gives this value another meaning than it appears to have.
     #[error("ambiguous: fio reads this as {fio}; write {instead}")]
     Ambiguous {
-        /// What fio 3.33 makes of it.
+        /// Interpretation by fio 3.33.
         fio: String,
-        /// A form without the trap.
+        /// Unambiguous form.
         instead: String,
     },
-    /// Shares of a whole that pass it.
+    /// Shares that add up to more than 100 percent.
     #[error("the percentages add up to {sum}, more than 100")]
     SharesAboveAll {
-        /// What they add up to.
+        /// Sum in percent.
         sum: u32,
     },
     /// A text that is too long.
     #[error("more than {max} bytes long")]
     TooLong {
-        /// Most bytes.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// Not among the words of the option.
+    /// Not one of the option's keywords.
     #[error("not one of {words}")]
     UnknownWord {
         /// The accepted words.
         words: &'static str,
     },
-    /// A value that fio knows and this runner does not have.
+    /// A value that fio accepts but this runner does not support.
     #[error("known to fio, not supported here: {why}")]
     Refused {
-        /// Why not.
+        /// Reason for the refusal.
         why: &'static str,
     },
 }
 
-/// Why a job could not be read.
+/// Errors of reading jobs.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// A name that fio does not know either.
+    /// An option that does not exist in fio either.
     #[error("{origin}: unknown option `{name}`{}", hint(.nearest))]
     Unknown {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The name, shortened.
         name: String,
-        /// The nearest name that is known.
+        /// Nearest known name.
         nearest: Option<&'static str>,
     },
-    /// The beginning of several names, on the command line.
-    #[error("{origin}: `{name}` is the beginning of several options, {}{}", listed(.options), hint(.nearest))]
+    /// An ambiguous abbreviation on the command line.
+    #[error("{origin}: `{name}` is ambiguous, it matches {}{}", listed(.options), hint(.nearest))]
     SeveralOptions {
-        /// Where.
+        /// Location.
         origin: Origin,
-        /// The beginning.
+        /// The abbreviation.
         name: String,
-        /// The options that begin so.
+        /// Options that it could stand for.
         options: Vec<&'static str>,
-        /// The nearest name that is known.
+        /// Nearest known name.
         nearest: Option<&'static str>,
     },
-    /// An option that fio has and this runner refuses.
+    /// A fio option that this runner refuses.
     #[error("{origin}: `{name}` is a fio option that is not supported here: {why}")]
     Refused {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The option.
         name: String,
-        /// Why not.
+        /// Reason for the refusal.
         why: &'static str,
     },
-    /// One of fio's own command line options, not one of a job.
+    /// A command line option of the fio program itself, not a job option.
     #[error("{origin}: `--{name}` is an option of the fio program, not of a job")]
     ProgramOption {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The option.
         name: String,
     },
-    /// An option that needs a value has none.
+    /// A missing value.
     #[error("{origin}: `{name}` needs a value")]
     MissingValue {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The option.
         name: String,
     },
-    /// A value that cannot be used.
+    /// A rejected value.
     #[error("{origin}: {name}={value}: {problem}")]
     Value {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The option.
         name: String,
         /// The value, shortened.
         value: String,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         #[source]
         problem: ValueError,
     },
     /// An option before the first section.
-    #[error("{origin}: `{text}` stands outside of a [section]")]
+    #[error("{origin}: `{text}` is outside of a [section]")]
     OutsideSection {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The line, shortened.
         text: String,
     },
-    /// A section header without `]`, without a name, or `global` with blanks, which fio takes for a job.
+    /// A section header without `]` or without a name, or `global` with blanks, which fio takes for
+    /// a job.
     #[error("{origin}: `{text}` is not a section header such as [name]")]
     SectionHeader {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The line, shortened.
         text: String,
     },
-    /// A file that cannot be included.
+    /// An included file that cannot be read.
     #[error("{origin}: cannot include `{file}`: {reason}")]
     IncludeUnreadable {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The file, shortened.
         file: String,
-        /// Why not.
+        /// Reason for the failure.
         reason: String,
     },
-    /// A file that includes itself, perhaps by way of others.
-    #[error("{origin}: include goes in circles: {chain}")]
+    /// A file that includes itself, directly or through others.
+    #[error("{origin}: circular include: {chain}")]
     IncludeLoop {
-        /// Where it comes back.
+        /// Location of the include that closes the cycle.
         origin: Origin,
-        /// The files on the way.
+        /// The files of the cycle.
         chain: String,
     },
     /// A section in an included file.
-    #[error("{origin}: `{text}` begins a section, which an included file cannot")]
+    #[error("{origin}: `{text}`: an included file cannot have sections")]
     IncludedSection {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The line, shortened.
         text: String,
     },
-    /// A `${NAME}` whose variable is not set.
+    /// A `${NAME}` of an unset variable.
     #[error("{origin}: the environment variable `{variable}` is not set")]
     UnsetVariable {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The variable, shortened.
         variable: String,
     },
-    /// A value that no job file can hold: control characters, or on the command line `;`, `#`, `${` or a keyword.
-    #[error("{origin}: `{name}` holds {what}, which a job file cannot")]
+    /// A value that a job file cannot express: a control character, or on the command line `;`,
+    /// `#`, `${` or a keyword.
+    #[error("{origin}: `{name}`: a job file cannot hold {what}")]
     Unprintable {
-        /// Where.
+        /// Location.
         origin: Origin,
         /// The option or section.
         name: String,
-        /// What it holds.
+        /// The offending part.
         what: &'static str,
     },
-    /// The file is not UTF-8.
-    #[error("{origin}: not UTF-8 from byte {byte} on")]
+    /// A file that is not valid UTF-8.
+    #[error("{origin}: not UTF-8 at byte {byte}")]
     NotUtf8 {
-        /// Where.
+        /// Location.
         origin: Origin,
-        /// Offset of the first bad byte.
+        /// Offset of the first invalid byte.
         byte: usize,
     },
-    /// A limit was passed.
+    /// A limit was exceeded.
     #[error("{origin}: more than {max} {limit}")]
     TooMany {
-        /// Where.
+        /// Location.
         origin: Origin,
-        /// Which limit.
+        /// The limit.
         limit: Limit,
         /// Its value.
         max: usize,
     },
-    /// `time_based` without `runtime`: the job would not end.
+    /// `time_based` without `runtime`: the job would never end.
     #[error("{origin}: job `{job}` is time_based but has no runtime")]
     EndlessJob {
-        /// Where the job's section is.
+        /// Location of the job's section.
         origin: Origin,
-        /// Its name.
+        /// Name of the job.
         job: String,
     },
-    /// Rates that contradict each other.
+    /// Contradictory rates.
     #[error("{origin}: job `{job}`: {problem}")]
     Rates {
-        /// Where the job's section is.
+        /// Location of the job's section.
         origin: Origin,
-        /// Its name.
+        /// Name of the job.
         job: String,
-        /// How.
+        /// The contradiction.
         problem: &'static str,
     },
     /// A size in zones without `zonemode=zbd`.
-    #[error("{origin}: job `{job}` gives {option} in zones but is not zonemode=zbd")]
+    #[error("{origin}: job `{job}` has {option} in zones, which needs zonemode=zbd")]
     ZonesWithoutZbd {
-        /// Where the job's section is.
+        /// Location of the job's section.
         origin: Origin,
-        /// Its name.
+        /// Name of the job.
         job: String,
         /// The option.
         option: &'static str,
     },
-    /// No section but `[global]`.
+    /// No section other than `[global]`.
     #[error("{origin}: no job is defined")]
     NoJobs {
-        /// Where.
+        /// Location.
         origin: Origin,
     },
-    /// A section was asked for that no file has.
+    /// A requested section that no file has.
     #[error("there is no section [{name}]")]
     NoSuchSection {
-        /// The section.
+        /// Name of the section.
         name: String,
     },
-    /// A command line argument that is neither an option nor expected as a job file.
+    /// A command line argument that is not an option, where no job file is accepted.
     #[error("`{argument}` is not a job option")]
     NotAnOption {
         /// The argument, shortened.
         argument: String,
     },
-    /// Job options for all jobs, followed by several job files. fio drops them after the first file.
+    /// Options for all jobs before several job files. fio drops them after the first file.
     #[error(
         "options before several job files: fio applies them to the first one only; put them in the files"
     )]
@@ -353,10 +355,10 @@ fn listed(options: &[&'static str]) -> String {
     }
 }
 
-/// Longest piece of input quoted in an error, in characters.
+/// Maximum length of quoted input in an error, in characters.
 const EXCERPT_CHARS: usize = 80;
 
-/// A printable, shortened form of input for an error message.
+/// Escapes and shortens input for an error message.
 pub(super) fn excerpt(text: &str) -> String {
     let mut short: String = text.chars().take(EXCERPT_CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(EXCERPT_CHARS).is_some() {

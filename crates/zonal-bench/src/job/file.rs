@@ -1,4 +1,4 @@
-//! The jobs of a run: sections with globals applied, and overrides with a record of what they changed.
+//! Jobs of a run: sections with globals applied, and overrides with a record of their changes.
 
 use std::fmt;
 
@@ -12,42 +12,42 @@ use super::options::{Form, Supported};
 use super::spec::{Extent, JobSpec, ZoneMode};
 use super::tables::{Table, nearest, table_of};
 
-/// A job and where it came from.
+/// A job and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// What it does.
+    /// The job's options.
     pub spec: JobSpec,
-    /// Header of its section, which `name` may differ from.
+    /// Header of its section. `name` may set a different name.
     pub section: String,
-    /// Where its section starts.
+    /// Location of its section.
     pub origin: Origin,
 }
 
-/// An option that a file gives and that has no effect.
+/// An option in a job file that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoredUse {
-    /// Where.
+    /// Location.
     pub origin: Origin,
     /// The option.
     pub name: &'static str,
-    /// Why it has none.
+    /// Reason why it is ignored.
     pub reason: &'static str,
-    /// Whether the user should be told without asking.
+    /// True if the user should be warned.
     pub is_told: bool,
 }
 
-/// What an override replaced, at one place.
+/// A value replaced by an override, at one location.
 ///
 /// Prints as `x.fio [dev1] filename=/dev/sda -> image.zonal`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where the old value stands, or the section of the job that had none.
+    /// Location of the old value, or of the job's section if it had none.
     pub origin: Origin,
-    /// The section's header.
+    /// Header of the section.
     pub section: String,
     /// The option.
     pub option: &'static str,
-    /// The old value; `None` if the job had fio's default.
+    /// The old value, or `None` if the job had fio's default.
     pub old: Option<String>,
     /// The new value.
     pub new: String,
@@ -60,7 +60,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The jobs of one or more job files, or of a command line.
+/// Jobs of one or more job files, or of a command line.
 #[derive(Debug, Clone)]
 pub struct JobFile {
     origin: Origin,
@@ -85,30 +85,30 @@ impl JobFile {
         Ok(file)
     }
 
-    /// The jobs, in the order of their sections. At least one.
+    /// Returns the jobs in the order of their sections. There is at least one.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
-    /// What each job does.
+    /// Returns the options of each job.
     pub fn specs(&self) -> impl Iterator<Item = &JobSpec> {
         self.jobs.iter().map(|job| &job.spec)
     }
 
-    /// The options that were given and have no effect, in order.
+    /// Returns the ignored options, in the order given.
     pub fn ignored(&self) -> &[IgnoredUse] {
         &self.ignored
     }
 
-    /// What the overrides changed, in order.
+    /// Returns the changes made by overrides, in order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Sets an option for every job, whatever its section says, and records what that changed.
+    /// Overrides an option in every job and records the changes.
     ///
     /// # Errors
-    /// As for a line of a job file. The jobs and the record are then as before.
+    /// As for a line of a job file. On an error, the jobs and the record are unchanged.
     pub fn override_option(&mut self, name: &str, value: &str) -> Result<(), JobError> {
         let option = match table_of(name) {
             Some(Table::Supported(option)) => option,
@@ -173,7 +173,7 @@ impl JobFile {
         }
     }
 
-    /// Applies globals, sections and overrides again. On an error the jobs stay as they were.
+    /// Reapplies globals, sections and overrides. On an error the jobs are unchanged.
     fn build(&mut self) -> Result<(), JobError> {
         let mut jobs = Vec::new();
         let mut ignored = Vec::new();
@@ -212,7 +212,7 @@ impl JobFile {
     }
 }
 
-/// What only the job as a whole can tell.
+/// Checks that need the complete job.
 fn check(job: &Job) -> Result<(), JobError> {
     let spec = &job.spec;
     let (origin, name) = (job.origin.clone(), excerpt(&spec.name));
@@ -282,7 +282,7 @@ fn apply(draft: &mut Draft, settings: &[Setting], ignored: &mut Vec<IgnoredUse>)
     Ok(())
 }
 
-/// fio loses the suffix of a number after a blank.
+/// Rejects a blank before a number with a suffix: fio loses the suffix.
 fn check_blank(option: &Supported, setting: &Setting, value: &str) -> Result<(), ValueError> {
     let has_suffix = value.contains(|c: char| c.is_ascii_alphabetic() || c == '%');
     if option.numeric && setting.blank_before_value && has_suffix {

@@ -1,42 +1,43 @@
-//! Options that are accepted and have no effect, each with the reason.
+//! Options that are accepted without effect, each with the reason.
 //!
-//! # What may be here
-//! Only an option that alters neither offsets, sizes, order, timing nor verification of a job. Everything else that
-//! is not obeyed is refused, so that a job file never runs as something it does not say.
+//! # Criterion
+//! An option belongs here only if it alters neither offsets, sizes, order, timing nor verification
+//! of a job. All other unsupported options are refused, so a job file is never run as something
+//! else than it says.
 
 use super::options::Form;
 
 /// An option that is accepted without effect.
 #[derive(Debug, Clone, Copy)]
 pub struct Ignored {
-    /// The name in fio.
+    /// Name in fio.
     pub name: &'static str,
-    /// Other names of the same option.
+    /// Aliases in fio.
     pub aliases: &'static [&'static str],
-    /// What it takes.
+    /// Form of its value.
     pub form: Form,
-    /// Why it has no effect.
+    /// Reason why it has no effect.
     pub reason: &'static str,
-    /// Values that are refused all the same, and why.
+    /// Values that are refused nevertheless.
     pub except: Option<Except>,
-    /// Whether a user who sets it should be told.
+    /// Condition for a warning.
     pub told: Told,
 }
 
-/// Whether a user who sets an ignored option should be told: it asks for a result that will be missing, or for a way
-/// to measure that is another here.
+/// Condition for a warning about an ignored option: it asks for output that will be missing, or for
+/// another way to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// No user misses it.
+    /// No warning is needed.
     Never,
-    /// Always.
+    /// For every value.
     Always,
-    /// With this value.
+    /// For this value only.
     With(&'static str),
 }
 
 impl Told {
-    /// Whether it should be told with this value.
+    /// True if this value deserves a warning.
     pub(super) fn is_with(self, given: &str) -> bool {
         match self {
             Told::Never => false,
@@ -51,7 +52,7 @@ impl Told {
 pub struct Except {
     /// The values.
     pub values: &'static [&'static str],
-    /// Why they cannot be ignored.
+    /// Reason why they cannot be ignored.
     pub why: &'static str,
 }
 
@@ -59,7 +60,7 @@ pub(super) const fn value(name: &'static str, reason: &'static str) -> Ignored {
     Ignored { name, aliases: &[], form: Form::Value, reason, except: None, told: Told::Never }
 }
 
-/// An option that asks for a file which is not written.
+/// An option that names an output file which is not written.
 const fn output(name: &'static str) -> Ignored {
     Ignored { told: Told::Always, ..value(name, NO_LOGS) }
 }
@@ -69,17 +70,17 @@ pub(super) const fn flag(name: &'static str, reason: &'static str) -> Ignored {
 }
 
 const NO_LOGS: &str = "no log files are written";
-const NO_LAYOUT: &str = "no file is laid out; the device is opened as it is";
+const NO_LAYOUT: &str = "no files are laid out; the device is opened as it is";
 const OWN_BUFFERS: &str = "buffers come from an aligned pool";
-const OWN_PAYLOAD: &str = "each block gets fresh bytes anyway";
+const OWN_PAYLOAD: &str = "every block has fresh content anyway";
 const OWN_PATH: &str = "the device decides how it is opened";
 const OWN_CLOCK: &str = "there is one monotonic clock";
 const OWN_REPORT: &str = "reports have their own layout";
-const ONE_FILE: &str = "a job has one device, so nothing is chosen";
+const ONE_FILE: &str = "a job has one device, so there is nothing to choose";
 
 pub(super) const IGNORED: &[Ignored] = &[
     value("allow_file_create", NO_LAYOUT),
-    value("allow_mounted_write", "a device in use is refused when it is opened, whatever the job says"),
+    value("allow_mounted_write", "a device in use is always refused"),
     value("block_error_percentiles", "it counts trims, which are refused"),
     Ignored { told: Told::With("1"), ..value("buffered", OWN_PATH) },
     value("bwavgtime", NO_LOGS),
@@ -90,10 +91,10 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored { told: Told::With("0"), ..value("direct", OWN_PATH) },
     Ignored {
         aliases: &["disable_bw"],
-        ..value("disable_bw_measurement", "bandwidth comes from the totals, which cost nothing")
+        ..value("disable_bw_measurement", "bandwidth is computed from the totals, at no cost")
     },
     value("disk_util", "the kernel's statistics are not collected"),
-    value("error_dump", "each error is reported with its place anyway"),
+    value("error_dump", "every error is reported with its location anyway"),
     value("fadvise_hint", NO_LAYOUT),
     value("fallocate", NO_LAYOUT),
     value("file_service_type", ONE_FILE),
@@ -145,11 +146,11 @@ pub(super) const IGNORED: &[Ignored] = &[
     value("unique_filename", "there are no network clients"),
     value("unit_base", OWN_REPORT),
     output("write_bw_log"),
-    value("write_hint", "no device here takes a lifetime hint"),
+    value("write_hint", "no device supports lifetime hints"),
     output("write_hist_log"),
     output("write_iops_log"),
     output("write_lat_log"),
-    value("zonerange", "only zonemode=strided reads it, which is refused"),
+    value("zonerange", "only zonemode=strided uses it, which is refused"),
 ];
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::job::ignored;
 
-    /// Options that change what a job does. None of them may be ignored, whatever the reason given.
+    /// Options that change a job's behaviour. None of them may be ignored, whatever the reason.
     #[test]
     fn options_that_alter_a_job_are_never_ignored() {
         let altering = "rw rw_sequencer bs blocksize bsrange bssplit bs_unaligned bs_is_seq_rand ba blockalign size io_size \

@@ -1,15 +1,16 @@
-//! `include`: options of a section that stand in another file.
+//! `include`: reads options of a section from another file.
 //!
-//! As in fio the name is tried as it stands, then beside the file that has the line; the file takes no part in `[...]`
-//! sections, its options stand in place of the line, and it may include others. Unlike in fio, a file that includes
-//! itself is told as such. Sections that are not run include nothing.
+//! As in fio, the name is tried as given, then relative to the including file. Included files
+//! cannot have `[...]` sections; their options replace the line, and they may include others.
+//! Unlike in fio, a circular include is reported as an error. Sections that are not run include
+//! nothing.
 
 use super::environment::Files;
 use super::error::{JobError, Limit, Origin, excerpt};
 use super::lexer::{self, INCLUDE, Section, Setting};
 use super::limits::{INCLUDE_DEPTH_MAX, INCLUDES_MAX, SETTINGS_MAX};
 
-/// Puts options of other files in place of the lines that include them.
+/// Replaces each include by the options of the included file.
 pub(super) fn resolve(sections: &mut [Section], files: &Files) -> Result<(), JobError> {
     let mut includer = Includer { files, chain: Vec::new(), included: 0, settings: 0 };
     for section in sections {
@@ -21,7 +22,7 @@ pub(super) fn resolve(sections: &mut [Section], files: &Files) -> Result<(), Job
 
 struct Includer<'a> {
     files: &'a Files,
-    /// The files that are open, the outermost first: how each is shown, and what it is.
+    /// Open files, outermost first: display name and identity.
     chain: Vec<(String, String)>,
     included: usize,
     settings: usize,
@@ -87,7 +88,7 @@ impl Includer<'_> {
         Ok(())
     }
 
-    /// The name as it stands, or beside `source` if there is no such file.
+    /// Returns the name as given, or relative to `source` if there is no such file.
     fn find(&self, wanted: &str, source: &str) -> String {
         match source.rsplit_once('/') {
             Some((directory, _)) if !self.files.has(wanted) => format!("{directory}/{wanted}"),
@@ -148,9 +149,9 @@ mod tests {
             ("d/b.fio", "bs=4k\n\ninclude c.fio\n"),
             ("d/c.fio", "include b.fio"),
         ]);
-        assert_eq!(found, "d/c.fio:1: include goes in circles: d/a.fio -> d/b.fio -> d/c.fio -> d/b.fio");
+        assert_eq!(found, "d/c.fio:1: circular include: d/a.fio -> d/b.fio -> d/c.fio -> d/b.fio");
         let found = message(&[("a.fio", "[x]\ninclude a.fio\n")]);
-        assert_eq!(found, "a.fio:2: include goes in circles: a.fio -> a.fio");
+        assert_eq!(found, "a.fio:2: circular include: a.fio -> a.fio");
         let twice = [("a.fio", "[x]\ninclude b.fio\ninclude b.fio\n"), ("b.fio", "bs=8k\n")];
         assert!(parse(&twice).is_ok(), "twice is no circle");
     }
@@ -159,10 +160,10 @@ mod tests {
     fn error_in_an_included_file_names_its_place_there() {
         let with = |text: &str| message(&[("a.fio", "[x]\ninclude b.fio\n"), ("b.fio", text)]);
         assert_eq!(with("bs=4k\nbsx=1\n"), "b.fio:2: unknown option `bsx`, did you mean `bs`?");
-        assert_eq!(with("\n[y]\n"), "b.fio:2: `[y]` begins a section, which an included file cannot");
+        assert_eq!(with("\n[y]\n"), "b.fio:2: `[y]`: an included file cannot have sections");
         assert_eq!(with("iodepth=0"), "b.fio:1: iodepth=0: out of range, from 1 to 65536");
         let missing = message(&[("a.fio", "[x]\n\ninclude none.fio\n")]);
-        assert_eq!(missing, "a.fio:3: cannot include `none.fio`: there is no such file");
+        assert_eq!(missing, "a.fio:3: cannot include `none.fio`: no such file");
         assert_eq!(message(&[("a.fio", "[x]\ninclude\n")]), "a.fio:2: `include` needs a value");
     }
 

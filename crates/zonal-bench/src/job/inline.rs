@@ -1,4 +1,4 @@
-//! Job options on a command line: `--name=a --rw=write --bs 4k`.
+//! Job options on the command line: `--name=a --rw=write --bs 4k`.
 
 use super::environment::Environment;
 use super::error::{JobError, Limit, Origin, excerpt};
@@ -7,15 +7,15 @@ use super::limits::LINE_BYTES_MAX;
 use super::options::Form;
 use super::tables::{beginning_with, nearest, table_of};
 
-/// What a command line holds.
+/// A parsed command line.
 pub(super) struct CommandLine {
-    /// Options before the first `--name` are a section `global` of their own.
+    /// Sections. Options before the first `--name` form a section `global`.
     pub sections: Vec<Section>,
-    /// Arguments that are no options.
+    /// Arguments that are not options.
     pub files: Vec<String>,
 }
 
-/// fio's options for the program as a whole. A command line may have them too, but not through this parser.
+/// Options of the fio program itself. A command line may have them, but this parser rejects them.
 pub(super) const PROGRAM_OPTIONS: &[&str] = &[
     "alloc-size",
     "append-terse",
@@ -84,7 +84,8 @@ where
     Ok(line)
 }
 
-/// The option without its dashes; fio takes one or two. `None` for what is no option.
+/// Strips the one or two dashes that fio accepts before an option. `None` if the argument is not an
+/// option.
 fn option_text(argument: &str) -> Option<&str> {
     match argument.strip_prefix("--") {
         Some(text) => Some(text),
@@ -92,8 +93,8 @@ fn option_text(argument: &str) -> Option<&str> {
     }
 }
 
-/// Completes the beginning of an option's name: fio, which reads its command line with `getopt_long_only`, takes any that one option
-/// alone begins with. Job files have no such names.
+/// Completes an abbreviated option name. fio parses its command line with `getopt_long_only`, which
+/// accepts any unique prefix. Job files have no abbreviations.
 ///
 /// # Errors
 /// [`JobError::SeveralOptions`].
@@ -104,7 +105,7 @@ fn whole_name(name: String) -> Result<String, JobError> {
     let of_program = PROGRAM_OPTIONS.iter().copied().filter(|option| option.starts_with(&name));
     let options: Vec<&str> = beginning_with(&name).chain(of_program).collect();
     match options[..] {
-        // Applying the options reports an unknown one.
+        // An unknown name is reported when the options are applied.
         [] => Ok(name),
         [option] => Ok(option.to_owned()),
         _ => {
@@ -114,7 +115,8 @@ fn whole_name(name: String) -> Result<String, JobError> {
     }
 }
 
-/// Whether an option without `=` takes the next argument. Flags do not, and neither does what ends in an error.
+/// True if an option without `=` takes the next argument. Flags do not, nor do options that end in
+/// an error.
 fn wants_next(name: &str) -> bool {
     table_of(name).is_some_and(|table| table.form() == Form::Value)
 }
@@ -141,7 +143,7 @@ impl CommandLine {
     }
 }
 
-/// A command line can hold what a job file cannot; then the run could not be written down.
+/// Rejects values that a job file cannot express, because the run could not be written down as one.
 fn check(setting: &Setting) -> Result<(), JobError> {
     let origin = Origin::CommandLine;
     let value = setting.value.as_deref().unwrap_or_default();
@@ -154,7 +156,7 @@ fn check(setting: &Setting) -> Result<(), JobError> {
     }
 }
 
-/// What a value holds that a job file would read as something else.
+/// Finds a part of a value that a job file would interpret, such as a comment character.
 pub(super) fn unprintable(value: &str, environment: &Environment) -> Option<&'static str> {
     if value.contains([';', '#']) {
         return Some("a comment character");
@@ -247,10 +249,10 @@ mod tests {
         assert!(file.specs().eq(jobs(&whole).unwrap().specs()));
         assert_eq!(
             jobs(&["--name=a", "--bssp=4k", "--blocksize_=4k"]).unwrap_err(),
-            "command line: `blocksize_` is the beginning of several options, blocksize_range and blocksize_unaligned, did \
+            "command line: `blocksize_` is ambiguous, it matches blocksize_range and blocksize_unaligned, did \
              you mean `blocksize`?"
         );
-        // A whole name is meant, whatever else begins with it.
+        // A complete name is not an abbreviation, even if it is a prefix of another.
         assert_eq!(jobs(&["--name=a", "--bs=8k"]).unwrap().jobs()[0].spec.block_size.read, 8192);
         assert!(
             jobs(&["--name=a", "--output-f=json"]).unwrap_err().contains("`--output-format` is an option of")

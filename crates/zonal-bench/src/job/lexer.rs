@@ -1,17 +1,17 @@
-//! Lines of a job file: sections and their settings, nothing interpreted.
+//! Splits a job file into sections and settings, without interpreting them.
 
 use std::sync::Arc;
 
 use super::error::{JobError, Limit, Origin, excerpt};
 use super::limits::{LINE_BYTES_MAX, TEXT_BYTES_MAX};
 
-/// One `name=value` or `name`, as written.
+/// A `name=value` or `name`, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     pub name: String,
-    /// Without blanks around it and without a comment; `None` if there is no `=`.
+    /// Value without surrounding blanks and comment, or `None` if there is no `=`.
     pub value: Option<String>,
-    /// Blanks stood between `=` and the value. fio keeps them, and misreads numbers after them.
+    /// True if blanks follow the `=`. fio keeps them, and then misreads numbers.
     pub blank_before_value: bool,
     pub origin: Origin,
 }
@@ -22,7 +22,8 @@ pub(super) struct Section {
     pub name: String,
     pub origin: Origin,
     pub settings: Vec<Setting>,
-    /// The first section of a second or later job file: globals start afresh, and its first job waits.
+    /// True for the first section of the second and each further job file: globals start afresh,
+    /// and its first job waits.
     pub starts_file: bool,
 }
 
@@ -31,7 +32,7 @@ impl Section {
         Self { name: name.to_owned(), origin, settings: Vec::new(), starts_file: false }
     }
 
-    /// Whether this section sets defaults for those after it.
+    /// True if this section sets defaults for the sections after it.
     pub fn is_global(&self) -> bool {
         self.name == GLOBAL
     }
@@ -40,7 +41,7 @@ impl Section {
 /// Header of a section with defaults.
 pub(super) const GLOBAL: &str = "global";
 
-/// The word of a line that includes another file.
+/// Keyword of a line that includes another file.
 pub(super) const INCLUDE: &str = "include";
 
 /// Splits a job file into sections.
@@ -67,7 +68,7 @@ pub(super) fn sections(text: &str, source: &str) -> Result<Vec<Section>, JobErro
     Ok(sections)
 }
 
-/// The settings of a file that is included.
+/// Reads the settings of an included file.
 pub(super) fn included(text: &str, source: &str) -> Result<Vec<Setting>, JobError> {
     let name: Arc<str> = source.into();
     let origin = |line: u32| Origin::File { name: name.clone(), line };
@@ -98,7 +99,7 @@ fn read_line(line: &str, origin: Origin) -> Result<Line<'_>, JobError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(JobError::TooMany { origin, limit: Limit::LineBytes, max: LINE_BYTES_MAX });
     }
-    // fio ends a line at the first comment character wherever it stands, in a file name too.
+    // fio ends a line at the first comment character, even within a file name.
     let content = line.split([';', '#']).next().unwrap_or_default().trim();
     if content.is_empty() {
         return Ok(Line::Blank);
@@ -116,7 +117,7 @@ fn read_line(line: &str, origin: Origin) -> Result<Line<'_>, JobError> {
     Ok(Line::Setting(split_setting(content, origin)))
 }
 
-/// `include NAME`, which fio takes with a blank, and with `=` as well.
+/// Parses `include NAME`. fio takes a blank or `=` as the separator.
 fn include(content: &str, origin: &Origin) -> Option<Setting> {
     let rest = content.strip_prefix(INCLUDE)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
@@ -134,7 +135,7 @@ fn include(content: &str, origin: &Origin) -> Option<Setting> {
 fn header(content: &str, origin: Origin) -> Result<&str, JobError> {
     let inner = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     let name = inner.trim();
-    // fio keeps blanks in the name, so `[ global ]` is a job there; that cannot be meant.
+    // fio keeps the blanks, which makes `[ global ]` a job. That is hardly intended.
     if name.is_empty() || (name == GLOBAL && inner != GLOBAL) {
         return Err(JobError::SectionHeader { origin, text: excerpt(content) });
     }
@@ -210,8 +211,8 @@ mod tests {
     fn line_that_is_no_setting_is_an_error_with_its_place() {
         let long = format!("[a]\ndescription={}", "x".repeat(LINE_BYTES_MAX));
         let cases = [
-            ("rw=read", "t:1: `rw=read` stands outside of a [section]"),
-            ("[a]\nname=x\u{7}y", "t:2: `name=x\\u{7}y` holds a control character, which a job file cannot"),
+            ("rw=read", "t:1: `rw=read` is outside of a [section]"),
+            ("[a]\nname=x\u{7}y", "t:2: `name=x\\u{7}y`: a job file cannot hold a control character"),
             (&long, "t:2: more than 8192 bytes in a line"),
         ];
         for (text, message) in cases {

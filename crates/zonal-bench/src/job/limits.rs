@@ -1,40 +1,43 @@
-//! Limits of the job language. Each is far above any sane job and bounds what hostile input can cost.
+//! Limits of the job language. All are far above any sensible job and bound the cost of hostile
+//! input.
 
-/// Longest line of a job file in bytes, fio's own limit.
+/// Maximum length of a line in a job file in bytes, as in fio.
 pub const LINE_BYTES_MAX: usize = 8192;
-/// Longest name, description and device name in bytes. Printed with every colon escaped it still fits a line.
+/// Maximum length of a name, description or device name in bytes. Even with every colon escaped it
+/// fits into a line.
 pub const NAME_BYTES_MAX: usize = 4000;
-/// Largest job file in bytes.
+/// Maximum size of a job file in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Most sections in all job files and the command line together.
+/// Maximum number of sections in all job files and on the command line together.
 pub const SECTIONS_MAX: usize = 1024;
-/// Most options in all sections together.
+/// Maximum number of options in all sections together.
 pub const SETTINGS_MAX: usize = 16 * 1024;
-/// Most files that include each other, the job file among them.
+/// Maximum depth of nested includes, counting the job file.
 pub const INCLUDE_DEPTH_MAX: usize = 16;
-/// Most included files, counting one each time.
+/// Maximum number of included files. A file counts each time it is included.
 pub const INCLUDES_MAX: usize = 256;
-/// Most clones of one job, `numjobs`.
+/// Maximum number of clones of a job, `numjobs`.
 pub const NUMJOBS_MAX: u64 = 1024;
-/// Most files of one clone, `nrfiles`.
+/// Maximum number of files of a clone, `nrfiles`.
 pub const NRFILES_MAX: u64 = 100_000_000;
-/// Most bytes of one file, `filesize`: what no drive has.
+/// Maximum size of a file in bytes, `filesize`: more than any drive holds.
 pub const FILE_BYTES_MAX: u64 = 1 << 50;
-/// Most clones of all jobs together.
+/// Maximum number of clones of all jobs together.
 pub const WORKERS_MAX: u64 = 4096;
-/// Deepest queue of one worker, `iodepth`.
+/// Maximum queue depth of a worker, `iodepth`.
 pub const IODEPTH_MAX: u64 = 65_536;
-/// Most rounds of one job, `loops`.
+/// Maximum number of rounds of a job, `loops`.
 pub const LOOPS_MAX: u64 = u32::MAX as u64;
-/// Largest block in bytes, `bs`: above every command a device accepts, small enough that a queue of them is countable.
+/// Maximum block size in bytes, `bs`: above any device's command limit, and small enough that the
+/// buffers of a queue can be summed.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
-/// Most sizes of a `bssplit`, fio's own limit.
+/// Maximum number of sizes in a `bssplit`, as in fio.
 pub const BLOCK_SHARES_MAX: usize = 64;
-/// Most open zones of a job, fio's own limit on `max_open_zones`.
+/// Maximum number of open zones of a job, as for fio's `max_open_zones`.
 pub const OPEN_ZONES_MAX: u64 = 4096;
-/// Longest `percentile_list`, fio's own limit.
+/// Maximum length of `percentile_list`, as in fio.
 pub const PERCENTILES_MAX: usize = 20;
-/// Longest `runtime` in microseconds: a hundred years, so that sums of times cannot overflow.
+/// Maximum `runtime` in microseconds: a hundred years, so sums of times cannot overflow.
 pub const RUNTIME_MICROS_MAX: u64 = 100 * 366 * 86_400 * 1_000_000;
 
 const _: () = assert!(2 * NAME_BYTES_MAX + "description=".len() < LINE_BYTES_MAX);

@@ -1,18 +1,19 @@
-//! The job language: fio's job files and inline options, read into typed [`JobSpec`]s.
+//! The job language: parses fio's job files and command line options into typed [`JobSpec`]s.
 //!
-//! Owns the text format, the table of options and the values. Owns no device, no geometry and no clock: a size in
-//! zones or in percent stays symbolic in an [`Extent`] until a runner resolves it.
+//! Owns the text format, the table of options and the values. Owns no device, no geometry and no
+//! clock: a size in zones or percent stays symbolic in an [`Extent`] until a runner resolves it.
 //!
 //! # Three tables
-//! Each option name of fio 3.33 is in exactly one of them, and a name in none of them is an error:
-//! - *supported*: acted upon, see [`supported`];
-//! - *ignored*: accepted, because it alters neither offsets, sizes, order, timing nor verification, see [`ignored`];
-//! - *refused*: an error, because obeying fio would need what the runner does not have, see [`refused`].
+//! Each option of fio 3.33 is in exactly one of three tables. Any other name is an error.
+//! - *supported*: implemented, see [`supported`];
+//! - *ignored*: accepted, because it alters neither offsets, sizes, order, timing nor verification,
+//!   see [`ignored`];
+//! - *refused*: an error, because the runner cannot do what fio does, see [`refused`].
 //!
 //! # Stricter than fio
-//! Where fio reads a value as something else than it says, this parser refuses it: `1.5k` (1 byte in fio), `0x10k`
-//! (16 bytes), `2sec` (2 microseconds), `bs= 8k` (8 bytes). A value that is accepted means what fio means by it, so
-//! `kib` is 1000 bytes here too. Blanks around `=` are accepted otherwise.
+//! The parser rejects values that fio misreads: `1.5k` (1 byte in fio), `0x10k` (16 bytes), `2sec`
+//! (2 microseconds), `bs= 8k` (8 bytes). An accepted value has the same meaning as in fio, so `kib`
+//! is 1000 bytes here too. Otherwise blanks around `=` are accepted.
 //!
 //! # Example
 //! ```
@@ -56,10 +57,10 @@ pub use refused::Refused;
 pub use spec::{BlockSize, Direction, Extent, JobSpec, Pattern, Verify, ZoneMode};
 pub use tables::{Table, ignored, refused, table_of};
 
-/// Feeds any bytes to the parser, as a job file and as command line arguments, one a line.
+/// Feeds arbitrary bytes to the parser, as a job file and as command line arguments, one per line.
 ///
-/// For fuzzing: does nothing but panic when an invariant is broken. What parses must print to a text that parses to
-/// the same jobs.
+/// Entry point for fuzzing: panics if an invariant is broken. Input that parses must print as a
+/// text that parses to the same jobs.
 pub fn fuzz_job(bytes: &[u8]) {
     let environment = Environment::fixed();
     let mut files = vec![JobParser::new(environment.clone()).parse_one_bytes(bytes, "fuzz")];
@@ -72,7 +73,7 @@ pub fn fuzz_job(bytes: &[u8]) {
             Ok(again) => {
                 assert!(file.specs().eq(again.specs()), "the printed form means something else:\n{printed}")
             }
-            // Globals are printed once a job, so a file near a limit may pass it.
+            // Globals are repeated for each job, so a file near a limit may exceed it.
             Err(JobError::TooMany { .. }) => {}
             Err(error) => panic!("the printed form does not parse: {error}\n{printed}"),
         }

@@ -1,4 +1,4 @@
-//! The options that are acted upon: name, form, how each is read into a [`JobSpec`] and how it is printed.
+//! Supported options: name, form, and functions to parse each into a [`JobSpec`] and to print it.
 
 mod blocks;
 mod pace;
@@ -17,31 +17,32 @@ use super::value::{
     parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
 };
 
-/// What an option takes.
+/// Form of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Nothing, `=1` or `=0`.
+    /// No value, `=1` or `=0`.
     Flag,
-    /// A value.
+    /// A required value.
     Value,
 }
 
-/// An option that is acted upon.
+/// A supported option.
 pub struct Supported {
-    /// The name in fio.
+    /// Name in fio.
     pub name: &'static str,
-    /// Other names of the same option.
+    /// Aliases in fio.
     pub aliases: &'static [&'static str],
-    /// What it takes.
+    /// Form of its value.
     pub form: Form,
-    /// Whether fio misreads its value after a blank: `bs= 8k` is 8 bytes there.
+    /// True if fio misreads the value after a blank: `bs= 8k` is 8 bytes in fio.
     pub(super) numeric: bool,
     pub(super) apply: fn(&mut Draft, &str) -> Result<(), ValueError>,
-    /// The value that [`Supported::apply`] reads back to the same state. `None` if that is the default.
+    /// Prints the value that [`Supported::apply`] parses back to the same state. `None` if it is
+    /// the default.
     pub(super) show: fn(&JobSpec) -> Option<String>,
 }
 
-/// The options that are acted upon, in the order they are printed.
+/// Returns the supported options, in the order in which they are printed.
 pub fn supported() -> &'static [Supported] {
     SUPPORTED
 }
@@ -65,7 +66,7 @@ macro_rules! text {
     };
 }
 
-/// A boolean field: `switch!` as `name=1`, `flag!` as `name` or `name=1`.
+/// A boolean field: `switch!` takes `name=1`, `flag!` takes `name` or `name=1`.
 macro_rules! switch {
     ($name:literal, $field:ident, default $default:literal) => {
         text!(
@@ -89,7 +90,7 @@ macro_rules! flag {
     };
 }
 
-/// A count in 32 bits with its default and range.
+/// A 32-bit count with its default and range.
 macro_rules! count {
     ($name:literal, $field:ident, default $default:literal, $min:expr, $max:expr) => {
         number!(
@@ -103,7 +104,7 @@ macro_rules! count {
     };
 }
 
-/// A value that is absent by default, and zero.
+/// A value that is absent by default. Zero also means absent.
 macro_rules! optional {
     ($name:literal, $field:ident, $parse:expr, $show:expr) => {
         number!(
@@ -118,7 +119,7 @@ macro_rules! optional {
 }
 
 const SUPPORTED: &[Supported] = &[
-    // The name is printed as the section's header.
+    // The name is printed as the section header.
     text!("name", |draft, text| set_text(&mut draft.spec.name, text), |_| None),
     text!(
         "description",
@@ -139,7 +140,7 @@ const SUPPORTED: &[Supported] = &[
         }
         _ => None,
     }),
-    // fio keeps the two complementary and lets the later one win.
+    // fio keeps the two complementary, so the later one wins.
     number!("rwmixwrite", |draft, text| draft.set_mix(100 - parse_percent(text)?), |_| None),
     number!("bs" | "blocksize", blocks::set_size, blocks::show_size),
     number!("bsrange" | "blocksize_range", blocks::set_range, blocks::show_range),
@@ -214,7 +215,7 @@ const SUPPORTED: &[Supported] = &[
     number!(
         "randseed",
         |draft, text| {
-            // Zero is a seed like any other, so this is not `optional!`.
+            // Zero is a valid seed, so this is not `optional!`.
             draft.spec.randseed = Some(parse_int(text)?);
             Ok(())
         },
@@ -227,7 +228,7 @@ const SUPPORTED: &[Supported] = &[
         "random_distribution",
         |_, text| match text {
             "random" => Ok(()),
-            _ => Err(ValueError::Refused { why: "offsets are drawn evenly; only `random` is" }),
+            _ => Err(ValueError::Refused { why: "random offsets are uniform; only `random` is supported" }),
         },
         |_| None
     ),
@@ -291,19 +292,19 @@ impl Supported {
     }
 }
 
-/// Whether a value is not the default, which stands for none.
+/// True if a value differs from the default, which stands for none.
 fn is_given<T: Default + PartialEq>(value: &T) -> bool {
     *value != T::default()
 }
 
-/// One size, or the least and the most.
+/// Parses one size, or a minimum and a maximum.
 fn parse_sizes(text: &str) -> Result<(u64, u64), ValueError> {
     let (min, max) = text.split_once('-').unwrap_or((text, text));
     let (min, max) =
         (parse_int_in(min.trim(), 1, FILE_BYTES_MAX)?, parse_int_in(max.trim(), 1, FILE_BYTES_MAX)?);
     match min <= max {
         true => Ok((min, max)),
-        false => Err(ValueError::Malformed { expected: "a size, or the least and the most such as 2m-8m" }),
+        false => Err(ValueError::Malformed { expected: "a size, or a range such as 2m-8m" }),
     }
 }
 
@@ -324,8 +325,9 @@ fn check_length(text: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Device names such as `null:size=1T` have colons, which separate files in fio. A first part that looks like a
-/// kind of device decides; a path then has to write `./a:b` or `a\:b`.
+/// True if `text` is a device name such as `null:size=1T`. fio separates files with colons, so a
+/// prefix that looks like a kind of device decides. A path with a colon has to be written as
+/// `./a:b` or `a\:b`.
 fn is_device_name(text: &str) -> bool {
     let Some((kind, _)) = text.split_once(':') else { return false };
     kind.starts_with(|c: char| c.is_ascii_lowercase())
@@ -394,7 +396,7 @@ fn set_verify(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
     if FIO_VERIFY_METHODS.contains(&text) {
         return Err(ValueError::Refused { why: "blocks are verified with crc32c only" });
     }
-    // `crc32c-intel` is the same sum computed with one processor's instruction.
+    // `crc32c-intel` is the same checksum, computed with a processor instruction.
     let choices = [
         ("0", Verify::None),
         ("none", Verify::None),

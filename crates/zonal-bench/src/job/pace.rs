@@ -1,59 +1,60 @@
-//! How fast a job may go: rates, pauses, and the time that is not measured.
+//! Pace of a job: rates, pauses and ramp time.
 //!
-//! # What fio 3.33 means by them
-//! - A rate lets a direction catch up with what it missed; it has no window. `rate_iops` is a rate of bytes, that many
-//!   times the smallest block, so that larger blocks count for more.
-//! - Without a suffix, `thinktime` and `thinktime_spin` are microseconds, `thinktime_iotime` and `ramp_time` seconds.
-//! - `thinktime_iotime` takes the place of `thinktime_blocks`, unless that is given, too.
+//! # Semantics of fio 3.33
+//! - A direction that fell behind its rate catches up; there is no window. `rate_iops` is a byte
+//!   rate of that many smallest blocks per second, so larger blocks count for more.
+//! - Without a suffix, `thinktime` and `thinktime_spin` are in microseconds, `thinktime_iotime` and
+//!   `ramp_time` in seconds.
+//! - `thinktime_iotime` replaces `thinktime_blocks`, unless both are given.
 
 use std::time::Duration;
 
 use super::blocks::PerDirection;
 
-/// How fast a job may go. The fields are named after fio's options.
+/// Pace of a job. The fields are named after fio's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
-    /// Bytes a second; 0 for as many as there can be.
+    /// Bytes per second; 0 is unlimited.
     pub rate: PerDirection<u64>,
-    /// Smallest blocks a second; 0 for as many as there can be.
+    /// Smallest blocks per second; 0 is unlimited.
     pub rate_iops: PerDirection<u32>,
-    /// Bytes a second below which the job fails; 0 for no bound.
+    /// Bytes per second below which the job fails; 0 for no minimum.
     pub rate_min: PerDirection<u64>,
-    /// Requests a second below which the job fails; 0 for no bound.
+    /// Requests per second below which the job fails; 0 for no minimum.
     pub rate_iops_min: PerDirection<u32>,
-    /// How requests spread over time.
+    /// Distribution of requests over time.
     pub rate_process: RateProcess,
-    /// Time over which the lower bounds are judged.
+    /// Time over which the minimum rates are checked.
     pub rate_cycle: Duration,
     /// Length of a pause; zero for none.
     pub thinktime: Duration,
-    /// How much of a pause keeps the processor busy; at most all of it.
+    /// Part of a pause spent busy-waiting, at most all of it.
     pub thinktime_spin: Duration,
-    /// Requests between two pauses, 1 if neither this nor `thinktime_iotime` is given.
+    /// Requests between two pauses; 1 if neither this nor `thinktime_iotime` is given.
     pub thinktime_blocks: Option<u32>,
-    /// Which requests those are.
+    /// Requests counted by `thinktime_blocks`.
     pub thinktime_blocks_type: ThinkBlocks,
     /// Time between two pauses; zero for none.
     pub thinktime_iotime: Duration,
-    /// Time at the beginning that does not count; zero for none.
+    /// Time at the start that is not measured; zero for none.
     pub ramp_time: Duration,
 }
 
 /// `rate_process`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateProcess {
-    /// Evenly.
+    /// Evenly spaced.
     Linear,
-    /// With random gaps, which are longer than average as often as those of a Poisson process.
+    /// Random gaps with the distribution of a Poisson process.
     Poisson,
 }
 
 /// `thinktime_blocks_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkBlocks {
-    /// Those that have ended.
+    /// Completed requests.
     Complete,
-    /// Those that were begun.
+    /// Issued requests.
     Issue,
 }
 
@@ -80,12 +81,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Whether a rate has a lower bound.
+    /// True if there is a minimum rate.
     pub fn has_rate_min(&self) -> bool {
         self.rate_min != PerDirection::default() || self.rate_iops_min != PerDirection::default()
     }
 
-    /// Two options that exclude each other, as fio has it.
+    /// Returns the conflict between two options that exclude each other in fio.
     pub(super) fn conflict(&self) -> Option<&'static str> {
         const BOTH: &str = "rate and rate_iops exclude each other";
         const BOTH_MIN: &str = "rate_min and rate_iops_min exclude each other";

@@ -1,4 +1,4 @@
-//! Putting a run together: command line options, then job files, as fio orders them.
+//! Assembles a run from command line options and job files, in fio's order.
 
 use super::environment::Environment;
 use super::error::{JobError, Limit, Origin, excerpt};
@@ -10,8 +10,9 @@ use super::limits::{SECTIONS_MAX, SETTINGS_MAX};
 
 /// Collects the options of a run.
 ///
-/// As in fio: options before the first `--name` are defaults for the jobs after them, and for the first job file,
-/// whose own globals win. Each further file starts from fio's defaults, and its first job waits for all earlier jobs.
+/// As in fio, options before the first `--name` are defaults for the jobs after them and for the
+/// first job file, where its own globals take precedence. Each further file starts from fio's
+/// defaults, and its first job waits for all earlier jobs.
 ///
 /// ```
 /// use zonal_bench::job::{Environment, JobParser};
@@ -33,21 +34,24 @@ pub struct JobParser {
 }
 
 impl JobParser {
-    /// An empty run. The environment serves the job files; the shell has done so for the command line.
+    /// Creates an empty run. The environment is used for job files only; the shell expands the
+    /// command line.
     pub fn new(environment: Environment) -> Self {
         Self { environment, sections: Vec::new(), files: Vec::new(), only: Vec::new() }
     }
 
-    /// Keeps only these sections of the job files, and every `[global]`. The others are not even checked.
+    /// Selects sections of the job files by name. Every `[global]` is kept, and the other sections
+    /// are not even checked.
     pub fn only_sections<I: IntoIterator<Item = S>, S: Into<String>>(&mut self, names: I) {
         self.only.extend(names.into_iter().map(Into::into));
     }
 
-    /// Adds command line arguments and returns those that are job files, for the caller to read.
+    /// Adds command line arguments and returns the names of job files among them, for the caller to
+    /// read.
     ///
     /// # Errors
-    /// A value that no job file can hold, a missing value, or arguments beyond the limits. Names and values are
-    /// checked by [`JobParser::finish`].
+    /// A value that a job file cannot express, a missing value, or too many arguments. Names and
+    /// values are checked by [`JobParser::finish`].
     pub fn command_line<I, S>(&mut self, arguments: I) -> Result<Vec<String>, JobError>
     where
         I: IntoIterator<Item = S>,
@@ -61,10 +65,10 @@ impl JobParser {
         Ok(line.files)
     }
 
-    /// Adds a job file. `source` names it in errors.
+    /// Adds a job file. `source` is its name in errors.
     ///
     /// # Errors
-    /// A line that is neither section, option nor comment, or one of the limits.
+    /// A line that is neither section, option nor comment, or an exceeded limit.
     pub fn file(&mut self, text: &str, source: &str) -> Result<(), JobError> {
         let mut sections = lexer::sections(text, source)?;
         if let Some(first) = sections.first_mut() {
@@ -74,10 +78,10 @@ impl JobParser {
         self.add(sections, whole_file(source))
     }
 
-    /// As [`JobParser::file`] for bytes that may not be UTF-8.
+    /// As [`JobParser::file`], for bytes that may not be valid UTF-8.
     ///
     /// # Errors
-    /// As there, and [`JobError::NotUtf8`].
+    /// As [`JobParser::file`], and [`JobError::NotUtf8`].
     pub fn file_bytes(&mut self, bytes: &[u8], source: &str) -> Result<(), JobError> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| JobError::NotUtf8 { origin: whole_file(source), byte: error.valid_up_to() })?;
@@ -87,7 +91,7 @@ impl JobParser {
     /// Applies globals and checks every option and job.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error found.
     pub fn finish(mut self) -> Result<JobFile, JobError> {
         self.select()?;
         include::resolve(&mut self.sections, &self.environment.files)?;
@@ -137,7 +141,7 @@ impl JobParser {
             starts_file |= section.starts_file;
             let kept = section.is_global() || !from_file(section) || only.contains(&section.name);
             if kept {
-                // A dropped section hands the mark on to the next one of its file.
+                // The mark of a dropped section moves to the next section that is kept.
                 section.starts_file = std::mem::take(&mut starts_file);
             }
             kept
@@ -147,18 +151,19 @@ impl JobParser {
 }
 
 impl JobFile {
-    /// Reads one job file in the environment of this process. `source` names it in errors.
+    /// Parses one job file in the environment of this process. `source` is its name in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// The first error found, with its line.
     pub fn parse(text: &str, source: &str) -> Result<Self, JobError> {
         JobParser::new(Environment::of_process()).parse_one(text, source)
     }
 
-    /// Reads jobs from command line arguments alone. See [`JobParser`] for options and files together.
+    /// Parses jobs from command line arguments alone. See [`JobParser`] for options combined with
+    /// files.
     ///
     /// # Errors
-    /// The first thing that is wrong; [`JobError::NotAnOption`] for an argument that would be a file.
+    /// The first error found; [`JobError::NotAnOption`] for an argument that would name a file.
     pub fn parse_inline<I, S>(arguments: I) -> Result<Self, JobError>
     where
         I: IntoIterator<Item = S>,
@@ -176,7 +181,7 @@ fn whole_file(source: &str) -> Origin {
     Origin::File { name: source.into(), line: 0 }
 }
 
-/// Replaces `${VARIABLE}`, then the keywords, once each: what they bring in is not expanded again.
+/// Expands `${VARIABLE}`, then the keywords, once each. Substituted text is not expanded again.
 fn expand(setting: &mut Setting, environment: &Environment) -> Result<(), JobError> {
     let Setting { name, value: Some(value), origin, .. } = setting else { return Ok(()) };
     if !value.contains('$') || *origin == Origin::CommandLine {
@@ -204,7 +209,7 @@ fn expand(setting: &mut Setting, environment: &Environment) -> Result<(), JobErr
     Ok(())
 }
 
-/// Splits at the first `${...}`. An unclosed one stays as it is, as in fio.
+/// Splits at the first `${...}`. As in fio, an unclosed one is left as it is.
 fn next_variable(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("${")?;
     let (variable, after) = rest.split_once('}')?;

@@ -1,17 +1,18 @@
-//! Options that fio has and that are an error here, each with the reason.
+//! fio options that are errors here, each with the reason.
 //!
-//! An entry may have neutral values: those that ask for what happens anyway, such as `flow=0`. They are accepted.
+//! An entry may have neutral values, such as `flow=0`, which ask for the default behaviour. They
+//! are accepted.
 
-/// A fio option that is an error.
+/// A fio option that is refused.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused {
-    /// The name in fio.
+    /// Name in fio.
     pub name: &'static str,
-    /// Other names of the same option.
+    /// Aliases in fio.
     pub aliases: &'static [&'static str],
-    /// Why it is not supported.
+    /// Reason why it is not supported.
     pub why: &'static str,
-    /// Values that ask for what happens anyway, and are accepted.
+    /// Values that ask for the default behaviour and are accepted.
     pub neutral: &'static [&'static str],
 }
 
@@ -27,14 +28,14 @@ const OFF: &[&str] = &["0"];
 const ONE: &[&str] = &["1"];
 
 const BLOCKS: &str = "blocks are multiples of the smallest, and each direction has its own sizes";
-const CONTENT: &str = "the bytes of a block cannot be chosen";
-const DEPTH: &str = "commands are sent one by one as the queue has room";
+const CONTENT: &str = "the content of blocks cannot be chosen";
+const DEPTH: &str = "commands are submitted one by one as the queue has room";
 const END: &str = "a job ends by amount, loops or runtime";
 const ERRORS: &str = "a job stops at its first error";
 const LATENCY: &str = "the queue depth is fixed and latency has no bound";
 const ONE_DEVICE: &str = "a job has one device, named by filename";
 const PLACEMENT: &str = "threads are not bound to processors or memory nodes";
-const FLOW: &str = "jobs do not keep pace with each other";
+const FLOW: &str = "jobs do not balance their rates";
 const REPLAY: &str = "traces are replayed by their own command";
 const SHELL: &str = "no programs are run and no processes are set up";
 const STATES: &str = "no verification state is stored";
@@ -56,7 +57,7 @@ pub(super) const REFUSED: &[Refused] = &[
     never("cpumask", PLACEMENT),
     never("cpus_allowed", PLACEMENT),
     never("cpus_allowed_policy", PLACEMENT),
-    unless("create_only", OFF, "no file is laid out, so nothing would happen"),
+    unless("create_only", OFF, "no files are laid out, so the job would do nothing"),
     unless("dedupe_global", OFF, CONTENT),
     never("dedupe_mode", CONTENT),
     unless("dedupe_percentage", OFF, CONTENT),
@@ -64,8 +65,8 @@ pub(super) const REFUSED: &[Refused] = &[
     never("directory", ONE_DEVICE),
     never("exec_postrun", SHELL),
     never("exec_prerun", SHELL),
-    never("exit_what", "the end of one job does not end others"),
-    unless("exitall", OFF, "the end of one job does not end others"),
+    never("exit_what", "a job does not end when another does"),
+    unless("exitall", OFF, "a job does not end when another does"),
     unless("experimental_verify", OFF, VERIFY),
     unless("file_append", OFF, "a job starts at its offset"),
     never("filename_format", ONE_DEVICE),
@@ -103,7 +104,7 @@ pub(super) const REFUSED: &[Refused] = &[
     never("prio", "commands have no priority"),
     never("prioclass", "commands have no priority"),
     never("profile", "there are no built-in workloads"),
-    never("random_generator", "offsets come from one generator, which is not among fio's"),
+    never("random_generator", "there is a single generator, and it is none of fio's"),
     unless("rate_ignore_thinktime", OFF, "a job catches up with its rate after a pause"),
     never("read_iolog", REPLAY),
     never("read_iolog_chunked", REPLAY),
@@ -114,8 +115,8 @@ pub(super) const REFUSED: &[Refused] = &[
     never("replay_skip", REPLAY),
     never("replay_time_scale", REPLAY),
     unless("rw_sequencer", &["sequential"], "sequential offsets neither skip nor repeat"),
-    unless("serialize_overlap", OFF, "commands that overlap are not held back"),
-    unless("softrandommap", OFF, "there is always memory for the map, or an error"),
+    unless("serialize_overlap", OFF, "overlapping commands are not serialised"),
+    unless("softrandommap", OFF, "the map is always allocated, or the job fails"),
     unless("startdelay", OFF, "jobs start at once or after a stonewall"),
     unless("stats", ONE, "every job is reported"),
     Refused { aliases: &["ss"], ..never("steadystate", END) },
@@ -128,7 +129,7 @@ pub(super) const REFUSED: &[Refused] = &[
     unless("trim_percentage", OFF, TRIM),
     unless("trim_verify_zero", OFF, TRIM),
     never("uid", SHELL),
-    unless("unified_rw_reporting", &["none", "0"], "directions are reported apart"),
+    unless("unified_rw_reporting", &["none", "0"], "reads and writes are reported separately"),
     unless("unlink", OFF, "a device is not removed"),
     unless("unlink_each_loop", OFF, "a device is not removed"),
     unless("verify_async", OFF, VERIFY),
@@ -138,7 +139,7 @@ pub(super) const REFUSED: &[Refused] = &[
     unless("verify_dump", OFF, "a bad block is described in the report, not dumped"),
     unless("verify_interval", OFF, VERIFY),
     unless("verify_offset", OFF, VERIFY),
-    unless("verify_only", OFF, "what an earlier run wrote is not known to this one"),
+    unless("verify_only", OFF, "there is no record of what an earlier run wrote"),
     never("verify_pattern", VERIFY),
     unless("verify_state_load", OFF, STATES),
     unless("verify_state_save", OFF, STATES),

@@ -1,29 +1,29 @@
-//! One job, typed: what a section says once the globals are applied.
+//! Typed options of one job, after the globals have been applied.
 
 use std::time::Duration;
 
 use super::blocks::{BlockMix, PerDirection};
 use super::pace::Pace;
 
-/// A position or length on a device, not yet resolved against its geometry.
+/// Position or length on a device, not yet resolved against its geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Bytes.
     Bytes(u64),
-    /// Percent, 1 to 100, of the device; for `io_size`, of the job's `size`.
+    /// Percent of the device, 1 to 100; for `io_size`, percent of the job's `size`.
     Percent(u8),
-    /// Whole zones, counted by zone size and not by capacity.
+    /// Whole zones, by zone size rather than capacity.
     Zones(u64),
-    /// All there is: the rest of the device from the offset on; for `io_size`, the job's `size`.
+    /// Everything: the rest of the device from the offset on; for `io_size`, the job's `size`.
     Fill,
 }
 
 impl Extent {
-    /// Bytes of this extent.
+    /// Resolves this extent to bytes.
     ///
-    /// `whole` is what percent and [`Extent::Fill`] refer to, `zone_bytes` the size of a zone, both in bytes. The
-    /// result is not capped and not aligned: fio aligns a percentage of an offset up to the smaller block size.
-    /// `None` if it passes 64 bits.
+    /// `whole` is the base for percent and [`Extent::Fill`], `zone_bytes` the zone size, both in
+    /// bytes. The result is neither capped nor aligned; fio aligns an offset in percent up to the
+    /// smaller block size. `None` if it exceeds 64 bits.
     pub fn bytes(self, whole: u64, zone_bytes: u64) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -34,7 +34,7 @@ impl Extent {
     }
 }
 
-/// Which commands a job sends.
+/// Types of commands issued by a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Reads only.
@@ -43,7 +43,7 @@ pub enum Direction {
     Write,
     /// Reads and writes.
     Mixed {
-        /// Share of reads, 0 to 100.
+        /// Percentage of reads, 0 to 100.
         read_percent: u8,
     },
 }
@@ -51,131 +51,133 @@ pub enum Direction {
 /// `rw`: direction and order of a job's commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
-    /// Which commands.
+    /// Types of commands.
     pub direction: Direction,
-    /// Offsets are drawn at random; with [`ZoneMode::Zbd`] zones are, and a zone is written in order.
+    /// True for random offsets. With [`ZoneMode::Zbd`] the zones are random, and each zone is
+    /// written sequentially.
     pub random: bool,
 }
 
-/// `bs` in bytes. fio's third value, for trims, is checked and dropped: there are no trims.
+/// `bs` in bytes. fio's third value, for trims, is checked and dropped, since there are no trims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockSize {
-    /// Bytes of one read.
+    /// Bytes per read.
     pub read: u32,
-    /// Bytes of one write.
+    /// Bytes per write.
     pub write: u32,
 }
 
 /// `zonemode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneMode {
-    /// The job sees a plain range of bytes.
+    /// The job works on a plain range of bytes.
     None,
-    /// The job knows zones: it writes at write pointers and resets full zones.
+    /// The job is zone-aware: it writes at write pointers and resets full zones.
     Zbd,
 }
 
 /// `verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Not verified.
+    /// No verification.
     None,
-    /// Each block carries a header with a CRC-32C.
+    /// Each block has a header with a CRC-32C.
     Crc32c,
 }
 
-/// One job.
+/// Options of one job.
 ///
-/// The fields are named after fio's options and mean what they mean there. [`JobSpec::default`] is fio's default of
-/// each.
+/// The fields are named after fio's options and have the same meaning. [`JobSpec::default`] has
+/// fio's defaults.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct JobSpec {
-    /// Name in reports: the `name` of the section, else its header.
+    /// Name in reports: the section's `name`, or its header.
     pub name: String,
     /// Free text.
     pub description: Option<String>,
-    /// The device; `None` if the file leaves it to the command line.
+    /// Device, or `None` if the file leaves it to the command line.
     pub filename: Option<String>,
     /// `rw`, `rwmixread`, `rwmixwrite`.
     pub pattern: Pattern,
     /// `bs`.
     pub block_size: BlockSize,
-    /// `bsrange` and `bssplit`; a direction without draws nothing and has blocks of `block_size`.
+    /// `bsrange` and `bssplit`. A direction with `None` has blocks of `block_size` only.
     pub block_mix: PerDirection<Option<BlockMix>>,
-    /// Length of the range the job works in.
+    /// Length of the job's range.
     pub size: Extent,
-    /// Amount moved in one loop; [`Extent::Fill`] if that is `size`. May exceed `size`.
+    /// Bytes transferred per loop; [`Extent::Fill`] for `size`. May exceed `size`.
     pub io_size: Extent,
     /// Start of the range.
     pub offset: Extent,
-    /// Added to `offset` once for each earlier clone of the job.
+    /// Added to `offset` for each preceding clone of the job.
     pub offset_increment: Extent,
-    /// Files of a clone, at least 1, where it works with files.
+    /// Number of files per clone, at least 1, for jobs that work on files.
     pub nrfiles: u32,
-    /// Least and most bytes of a file, between which its size is drawn.
+    /// Minimum and maximum of the random size of a file, in bytes.
     pub filesize: Option<(u64, u64)>,
-    /// Write files before the job begins.
+    /// Write the files before the job begins.
     pub overwrite: bool,
-    /// Commands in flight, at least 1.
+    /// Queue depth, at least 1.
     pub iodepth: u32,
-    /// Clones of the job, at least 1.
+    /// Number of clones, at least 1.
     pub numjobs: u32,
-    /// Rounds, at least 1.
+    /// Number of rounds, at least 1.
     pub loops: u32,
-    /// Longest run, or with `time_based` the run; `None` if not limited.
+    /// Time limit, or with `time_based` the duration; `None` if unlimited.
     pub runtime: Option<Duration>,
-    /// Start over until `runtime` has passed. Then `runtime` is set.
+    /// Repeat until `runtime` has elapsed. Implies that `runtime` is set.
     pub time_based: bool,
     /// Rates, pauses and `ramp_time`.
     pub pace: Pace,
     /// `verify`.
     pub verify: Verify,
-    /// Read back and check after the write phase, if `verify` is on.
+    /// Read back and check after the write phase, if `verify` is set.
     pub do_verify: bool,
     /// Stop at the first block that fails verification.
     pub verify_fatal: bool,
     /// `randseed`, if given. See [`JobSpec::seed`].
     pub randseed: Option<u64>,
-    /// Seed the offsets the same in each run.
+    /// Use the same seed for offsets in each run.
     pub randrepeat: bool,
-    /// Seed every other generator the same in each run too.
+    /// Use the same seed for all other generators, too.
     pub allrandrepeat: bool,
-    /// Random offsets may repeat before all of the range is covered.
+    /// Allow repeated random offsets before the whole range is covered.
     pub norandommap: bool,
     /// `zonemode`.
     pub zonemode: ZoneMode,
-    /// Zone size in bytes, to be compared with the device's; `None` if not given.
+    /// Zone size in bytes that the device has to have; `None` for any.
     pub zonesize: Option<u64>,
-    /// Zone capacity in bytes, to be compared with the device's; `None` if not given.
+    /// Zone capacity in bytes that the device has to have; `None` for any.
     pub zonecapacity: Option<u64>,
-    /// Most zones open at once over all jobs of the device; `None` if the device's limit alone holds.
+    /// Maximum number of open zones over all jobs of the device; `None` for the device's limit.
     pub max_open_zones: Option<u32>,
-    /// Most zones open at once that one clone has opened; `None` if only the limit over all jobs holds.
+    /// Maximum number of open zones that one clone has opened; `None` if only the overall limit
+    /// applies.
     pub job_max_open_zones: Option<u32>,
-    /// Leave the limits of the device to the device. The first job with [`ZoneMode::Zbd`] decides for all.
+    /// Leave zone limits to the device. The first job with [`ZoneMode::Zbd`] decides for all.
     pub ignore_zone_limits: bool,
-    /// Share of written blocks, 0 to 1, from which on zones are reset.
+    /// Fraction of written blocks, 0 to 1, above which zones are reset.
     pub zone_reset_threshold: Option<f64>,
-    /// Resets per write, 0 to 1, past that threshold.
+    /// Resets per write above the threshold, 0 to 1.
     pub zone_reset_frequency: Option<f64>,
-    /// Reads may pass the write pointer of a zone.
+    /// Allow reads beyond the write pointer of a zone.
     pub read_beyond_wp: bool,
-    /// Writes between two flushes; 0 for none.
+    /// Writes between flushes; 0 for none.
     pub fsync: u32,
-    /// As `fsync`, for data only; 0 for none.
+    /// Like `fsync`, for data only; 0 for none.
     pub fdatasync: u32,
-    /// Flush once at the end.
+    /// Flush at the end.
     pub end_fsync: bool,
     /// Wait for all earlier jobs before starting.
     pub stonewall: bool,
-    /// File for a log of what is sent, in fio's format.
+    /// File for a log of the issued requests, in fio's format.
     pub write_iolog: Option<String>,
-    /// Report clones, and neighbours up to a stonewall, as one.
+    /// Report clones and neighbouring jobs as one, up to a stonewall.
     pub group_reporting: bool,
-    /// Start a new reporting group here.
+    /// Start a new reporting group.
     pub new_group: bool,
-    /// An error of this job ends all jobs.
+    /// Stop all jobs if this one fails.
     pub exitall_on_error: bool,
     /// Do not measure total latency.
     pub disable_lat: bool,
@@ -183,7 +185,7 @@ pub struct JobSpec {
     pub disable_clat: bool,
     /// Do not measure submission latency.
     pub disable_slat: bool,
-    /// Measure no latency at all.
+    /// Do not measure latency at all.
     pub gtod_reduce: bool,
     /// Report percentiles of completion latency.
     pub clat_percentiles: bool,
@@ -191,20 +193,20 @@ pub struct JobSpec {
     pub lat_percentiles: bool,
     /// Report percentiles of submission latency.
     pub slat_percentiles: bool,
-    /// Percentiles to report, rising, each from 0 to 100.
+    /// Percentiles to report, in ascending order, each from 0 to 100.
     pub percentile_list: Vec<f64>,
 }
 
 impl JobSpec {
-    /// The seed fio's `randrepeat` stands for.
+    /// Seed used for fio's `randrepeat`.
     pub const REPEATABLE_SEED: u64 = 0x89;
 
-    /// The seed of the job, or `None` if the runner shall draw one (and report it).
+    /// Returns the job's seed, or `None` if the runner has to draw and report one.
     pub fn seed(&self) -> Option<u64> {
         self.randseed.or((self.randrepeat || self.allrandrepeat).then_some(Self::REPEATABLE_SEED))
     }
 
-    /// Smallest block of each direction, in bytes.
+    /// Smallest block size of each direction, in bytes.
     pub fn block_min(&self) -> BlockSize {
         let BlockSize { read, write } = self.block_size;
         let PerDirection { read: reads, write: writes } = &self.block_mix;
@@ -214,7 +216,7 @@ impl JobSpec {
         }
     }
 
-    /// Largest block of each direction, in bytes.
+    /// Largest block size of each direction, in bytes.
     pub fn block_max(&self) -> BlockSize {
         let BlockSize { read, write } = self.block_size;
         let PerDirection { read: reads, write: writes } = &self.block_mix;
@@ -224,17 +226,17 @@ impl JobSpec {
         }
     }
 
-    /// Whether total latency is measured.
+    /// True if total latency is measured.
     pub fn measures_lat(&self) -> bool {
         !(self.disable_lat || self.gtod_reduce)
     }
 
-    /// Whether completion latency is measured.
+    /// True if completion latency is measured.
     pub fn measures_clat(&self) -> bool {
         !(self.disable_clat || self.gtod_reduce)
     }
 
-    /// Whether submission latency is measured.
+    /// True if submission latency is measured.
     pub fn measures_slat(&self) -> bool {
         !(self.disable_slat || self.gtod_reduce)
     }

@@ -1,23 +1,24 @@
-//! Looking a name up in the three tables.
+//! Look-up of option names in the three tables.
 
 use super::engines;
 use super::ignored::{IGNORED, Ignored};
 use super::options::{Form, Supported, supported};
 use super::refused::{REFUSED, Refused};
 
-/// In which table a name is.
+/// Table that contains an option.
 #[derive(Clone, Copy)]
 pub enum Table {
-    /// Acted upon.
+    /// A supported option.
     Supported(&'static Supported),
-    /// Accepted without effect.
+    /// An ignored option.
     Ignored(&'static Ignored),
-    /// An error.
+    /// A refused option.
     Refused(&'static Refused),
 }
 
 impl Table {
-    /// What the option takes. Refused ones count as flags: their error shall not depend on the next argument.
+    /// Form of the option's value. Refused options count as flags, so that their error does not
+    /// depend on the next argument.
     pub(super) fn form(&self) -> Form {
         match self {
             Self::Supported(option) => option.form,
@@ -27,17 +28,17 @@ impl Table {
     }
 }
 
-/// The options that are accepted without effect, by name. Options of single engines come after the general ones.
+/// Returns the ignored options by name: the general ones, then those of single engines.
 pub fn ignored() -> impl Iterator<Item = &'static Ignored> {
     IGNORED.iter().chain(engines::IGNORED)
 }
 
-/// The options that are an error, by name. Options of single engines come after the general ones.
+/// Returns the refused options by name: the general ones, then those of single engines.
 pub fn refused() -> impl Iterator<Item = &'static Refused> {
     REFUSED.iter().chain(engines::REFUSED)
 }
 
-/// Finds an option by its name or one of its aliases. `None` if fio does not know it either.
+/// Finds an option by its name or an alias. `None` if fio has no such option either.
 pub fn table_of(name: &str) -> Option<Table> {
     let is = |own: &str, aliases: &[&str]| own == name || aliases.contains(&name);
     let find_supported =
@@ -47,7 +48,7 @@ pub fn table_of(name: &str) -> Option<Table> {
     find_supported().or_else(find_ignored).or_else(find_refused)
 }
 
-/// The names of every option, table by table.
+/// Names and aliases of every option, table by table.
 fn names() -> impl Iterator<Item = impl Iterator<Item = &'static str>> {
     let supported = supported().iter().map(|option| (option.name, option.aliases));
     let ignored = ignored().map(|option| (option.name, option.aliases));
@@ -56,14 +57,14 @@ fn names() -> impl Iterator<Item = impl Iterator<Item = &'static str>> {
     options.map(|(name, aliases)| std::iter::once(name).chain(aliases.iter().copied()))
 }
 
-/// The options that begin like this, each by its first name that does.
+/// Returns the options with this prefix, each by its first matching name.
 pub(super) fn beginning_with(beginning: &str) -> impl Iterator<Item = &'static str> {
     names().filter_map(move |mut names| names.find(|name| name.starts_with(beginning)))
 }
 
-/// The known name nearest to a misspelt one, if it is near enough to be meant.
+/// Finds the known name nearest to a misspelt one, if it is near enough.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    /// Longer than any option; keeps a hostile line from costing a quadratic comparison with each name.
+    /// Longer than any option name. Bounds the quadratic comparison for hostile input.
     const NAME_CHARS_MAX: usize = 64;
     if name.chars().nth(NAME_CHARS_MAX).is_some() {
         return None;
@@ -84,7 +85,8 @@ mod tests {
 
     use super::*;
 
-    /// Names and aliases of fio 3.33, one option a line: what `--cmdhelp` knows, and `--enghelp` of each engine.
+    /// Names and aliases of fio 3.33, one option per line, from `--cmdhelp` and from `--enghelp` of
+    /// each engine.
     const FIO: &str = include_str!("../../tests/data/fio-3.33-options.txt");
     const FIO_ENGINES: &str = include_str!("../../tests/data/fio-3.33-engine-options.txt");
 

@@ -1,7 +1,9 @@
-//! Values: integers with size suffix, times, extents, booleans, floats, words; and how each is printed.
+//! Values: integers with size suffixes, times, extents, booleans, floats and words, parsed and
+//! printed.
 //!
-//! Every function takes the value without blanks around it and returns facts, not a place: the caller adds option
-//! and origin. `show_*` prints what `parse_*` reads back to the same value.
+//! All functions take a value without surrounding blanks. Errors have no location: the caller adds
+//! option and origin. `parse_*` reads the output of the corresponding `show_*` back to the same
+//! value.
 
 use std::time::Duration;
 
@@ -11,13 +13,13 @@ use super::spec::Extent;
 
 type Parsed<T> = Result<T, ValueError>;
 
-/// fio keeps sizes in signed 64 bits and refuses numbers beyond.
+/// fio keeps sizes as signed 64-bit numbers and refuses larger ones.
 const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// Bytes per unit of each size suffix.
 ///
-/// With fio's default `kb_base=1024` the suffixes are the other way round than in the standards: `kb` is 1024 and
-/// `kib` is 1000.
+/// With fio's default `kb_base=1024` the suffixes are reversed compared with the standards: `kb` is
+/// 1024 and `kib` is 1000.
 const SIZE_SUFFIXES: [(&str, u64); 17] = [
     ("", 1),
     ("b", 1),
@@ -38,10 +40,10 @@ const SIZE_SUFFIXES: [(&str, u64); 17] = [
     ("pib", 1_000_000_000_000_000),
 ];
 
-/// Suffixes that fio's manual takes for powers of ten and fio 3.33 itself for powers of two.
+/// Suffixes that are powers of ten in fio's manual and powers of two in fio 3.33.
 const SIZE_SUFFIXES_AMBIGUOUS: [&str; 5] = ["ki", "mi", "gi", "ti", "pi"];
 
-/// Microseconds of a second, the unit of most times without suffix.
+/// Microseconds per second, the unit of most times without a suffix.
 const TIME_UNIT: u64 = 1_000_000;
 
 /// Microseconds per unit of each time suffix.
@@ -56,7 +58,7 @@ const TIME_SUFFIXES: [(&str, u64); 8] = [
     ("usec", 1),
 ];
 
-/// An integer with an optional size suffix, such as `4096`, `4k` or `0x1000`.
+/// Parses an integer with an optional size suffix, such as `4096`, `4k` or `0x1000`.
 pub(super) fn parse_int(text: &str) -> Parsed<u64> {
     const EXPECTED: &str = "a whole number with an optional suffix such as k, m, g, t or p";
     let (number, suffix) = split_number(text, EXPECTED)?;
@@ -75,7 +77,7 @@ pub(super) fn parse_int(text: &str) -> Parsed<u64> {
     scale(number, unit)
 }
 
-/// An integer within limits.
+/// Parses an integer within a range.
 pub(super) fn parse_int_in(text: &str, min: u64, max: u64) -> Parsed<u64> {
     let number = parse_int(text)?;
     if !(min..=max).contains(&number) {
@@ -84,29 +86,30 @@ pub(super) fn parse_int_in(text: &str, min: u64, max: u64) -> Parsed<u64> {
     Ok(number)
 }
 
-/// As [`parse_int_in`] for options kept in 32 bits.
+/// As [`parse_int_in`], for options kept in 32 bits.
 pub(super) fn parse_u32_in(text: &str, min: u64, max: u64) -> Parsed<u32> {
     debug_assert!(max <= u64::from(u32::MAX));
     parse_int_in(text, min, max).and_then(|number| u32::try_from(number).map_err(|_| ValueError::Overflow))
 }
 
-/// A time in microseconds, such as `30`, `30s` or `500ms`.
+/// Parses a time such as `30`, `30s` or `500ms` to microseconds.
 pub(super) fn parse_micros(text: &str) -> Parsed<u64> {
     parse_time(text, TIME_UNIT)
 }
 
-/// As [`parse_micros`] for options whose bare number is in microseconds.
+/// As [`parse_micros`], for options with microseconds as the default unit.
 pub(super) fn parse_micros_bare(text: &str) -> Parsed<u64> {
     parse_time(text, 1)
 }
 
-/// A time in microseconds; `bare` is the unit of a number without suffix.
+/// Parses a time to microseconds; `bare` is the unit of a number without a suffix.
 fn parse_time(text: &str, bare: u64) -> Parsed<u64> {
     const EXPECTED: &str = "a whole number with an optional suffix d, h, m, s, ms or us";
     let (number, suffix) = split_number(text, EXPECTED)?;
     let suffix = suffix.to_ascii_lowercase();
     if suffix == "sec" {
-        // The manual lists `sec`; fio 3.33 does not know it and falls back to microseconds.
+        // The manual lists `sec`, but fio 3.33 does not recognise it and falls back to
+        // microseconds.
         return Err(ValueError::Ambiguous {
             fio: format!("{number} microseconds"),
             instead: format!("{number}s"),
@@ -126,7 +129,7 @@ fn parse_time(text: &str, bare: u64) -> Parsed<u64> {
     Ok(micros)
 }
 
-/// A position or length: bytes, `N%` from 1 to 100, or `Nz` zones.
+/// Parses a position or length: bytes, `N%` from 1 to 100, or `Nz` zones.
 pub(super) fn parse_extent(text: &str) -> Parsed<Extent> {
     const EXPECTED: &str = "a size, a percentage such as 10%, or a number of zones such as 10z";
     if let Some(number) = text.strip_suffix('%') {
@@ -142,7 +145,7 @@ pub(super) fn parse_extent(text: &str) -> Parsed<Extent> {
     parse_int(text).map(Extent::Bytes)
 }
 
-/// As [`parse_extent`] for a length, where fio takes 0 for all there is.
+/// As [`parse_extent`], for a length, where 0 means everything in fio.
 pub(super) fn parse_length(text: &str) -> Parsed<Extent> {
     match parse_extent(text)? {
         Extent::Bytes(0) => Ok(Extent::Fill),
@@ -151,7 +154,7 @@ pub(super) fn parse_length(text: &str) -> Parsed<Extent> {
     }
 }
 
-/// `1` or `0`; fio takes no words.
+/// Parses `1` or `0`. fio accepts no words.
 pub(super) fn parse_bool(text: &str) -> Parsed<bool> {
     match text {
         "1" => Ok(true),
@@ -160,9 +163,9 @@ pub(super) fn parse_bool(text: &str) -> Parsed<bool> {
     }
 }
 
-/// A decimal fraction within limits.
+/// Parses a decimal fraction within a range.
 pub(super) fn parse_float(text: &str, min: f64, max: f64) -> Parsed<f64> {
-    // Rust reads `inf`, `nan` and exponents too; a job file has plain decimals.
+    // Rust also parses `inf`, `nan` and exponents; job files have plain decimals only.
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number: f64 = plain
         .then(|| text.parse().ok())
@@ -174,7 +177,7 @@ pub(super) fn parse_float(text: &str, min: f64, max: f64) -> Parsed<f64> {
     Ok(number)
 }
 
-/// Decimal numbers separated by `:`.
+/// Parses decimal numbers separated by `:`.
 pub(super) fn parse_floats(text: &str, min: f64, max: f64, count_max: usize) -> Parsed<Vec<f64>> {
     if text.split(':').nth(count_max).is_some() {
         return Err(ValueError::TooMany { max: count_max });
@@ -182,7 +185,7 @@ pub(super) fn parse_floats(text: &str, min: f64, max: f64, count_max: usize) -> 
     text.split(':').map(|number| parse_float(number, min, max)).collect()
 }
 
-/// One of some words.
+/// Parses one of several keywords.
 pub(super) fn parse_word<T: Copy>(text: &str, words: &'static str, choices: &[(&str, T)]) -> Parsed<T> {
     choices
         .iter()
@@ -190,7 +193,7 @@ pub(super) fn parse_word<T: Copy>(text: &str, words: &'static str, choices: &[(&
         .ok_or(ValueError::UnknownWord { words })
 }
 
-/// Bytes, with the largest suffix that divides them.
+/// Prints bytes with the largest suffix that divides them.
 pub(super) fn show_int(number: u64) -> String {
     let units = [("p", 50), ("t", 40), ("g", 30), ("m", 20), ("k", 10)];
     units
@@ -199,7 +202,7 @@ pub(super) fn show_int(number: u64) -> String {
         .map_or_else(|| number.to_string(), |(suffix, shift)| format!("{}{suffix}", number >> shift))
 }
 
-/// A time, in seconds if it is whole ones.
+/// Prints a time in whole seconds if possible, otherwise in microseconds.
 pub(super) fn show_time(time: Duration) -> String {
     match time.subsec_micros() {
         0 => format!("{}s", time.as_secs()),
@@ -207,7 +210,7 @@ pub(super) fn show_time(time: Duration) -> String {
     }
 }
 
-/// An extent as an option's value.
+/// Prints an extent as an option value.
 pub(super) fn show_extent(extent: Extent) -> String {
     match extent {
         Extent::Bytes(bytes) => show_int(bytes),
@@ -217,12 +220,12 @@ pub(super) fn show_extent(extent: Extent) -> String {
     }
 }
 
-/// Numbers joined by `:`.
+/// Prints numbers joined by `:`.
 pub(super) fn show_floats(numbers: &[f64]) -> String {
     numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(":")
 }
 
-/// Splits `4k` into 4 and `k`. A hexadecimal number takes no suffix: fio drops it silently.
+/// Splits `4k` into 4 and `k`. A hexadecimal number takes no suffix: fio silently drops it.
 fn split_number<'a>(text: &'a str, expected: &'static str) -> Parsed<(u64, &'a str)> {
     if text.contains(['(', ')', '*', '/', '^']) {
         return Err(ValueError::Arithmetic);
@@ -241,7 +244,7 @@ fn split_number<'a>(text: &'a str, expected: &'static str) -> Parsed<(u64, &'a s
     Ok((whole_number(digits).ok_or(malformed)??, suffix))
 }
 
-/// Decimal digits only; `None` if it is anything else.
+/// Parses decimal digits; `None` for anything else.
 fn whole_number(digits: &str) -> Option<Parsed<u64>> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -452,7 +452,7 @@ fn bench_refuses_what_it_cannot_run() {
         ("bench bad.fio --section b", "no section [b]"),
         ("bench --device null: --name=a --rw=trim", "there is no trim"),
         ("bench --device null: --name=a --rww=write", "unknown option `rww`, did you mean `rw`?"),
-        ("bench --device null: --name=a --wr=write", "`wr` is the beginning of several options"),
+        ("bench --device null: --name=a --wr=write", "`wr` is ambiguous"),
         ("bench --device null: --name=a --set rw", "not OPTION=VALUE"),
         ("bench --device null: --name=a --set rw=up", "rw=up"),
         ("bench --device null: --name=a --write-mode fast", "unknown write mode"),

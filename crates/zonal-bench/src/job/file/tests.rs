@@ -18,7 +18,7 @@ fn global_applies_to_the_jobs_after_it_only() {
     let read = Pattern { direction: Direction::Read, random: false };
     let seen: Vec<_> =
         file.specs().map(|job| (job.name.as_str(), job.block_size.read, job.pattern)).collect();
-    // A name in [global] names no job, and a section may come twice: as in fio.
+    // As in fio, a name in [global] has no effect on jobs, and section names may repeat.
     assert_eq!(seen, [("a", 4096, read), ("b", 8192, read), ("zzz", 8192, write)]);
 }
 
@@ -34,7 +34,7 @@ fn unknown_option_is_an_error_with_place_and_nearest_name() {
 fn refused_option_says_why_unless_it_asks_for_nothing() {
     assert_eq!(
         message("[a]\nflow=8\n"),
-        "t:2: `flow` is a fio option that is not supported here: jobs do not keep pace with each other"
+        "t:2: `flow` is a fio option that is not supported here: jobs do not balance their rates"
     );
     assert!(matches!(parse("[a]\nzero_buffers\n"), Err(JobError::Refused { .. })));
     let quiet = "[a]\nflow=0\nzoneskip=0\nnrfiles=1\nsync=none\nstartdelay=0\niodepth_batch=1\n";
@@ -84,7 +84,7 @@ fn blank_before_a_number_with_suffix_is_refused() {
 fn job_that_cannot_end_or_has_no_zones_is_refused() {
     assert_eq!(message("[a]\ntime_based\n"), "t:1: job `a` is time_based but has no runtime");
     parse("[a]\ntime_based\nruntime=1\n").unwrap();
-    assert_eq!(message("[a]\nio_size=5z\n"), "t:1: job `a` gives io_size in zones but is not zonemode=zbd");
+    assert_eq!(message("[a]\nio_size=5z\n"), "t:1: job `a` has io_size in zones, which needs zonemode=zbd");
     parse("[global]\nsize=5z\n[a]\nzonemode=zbd\n").unwrap();
     assert_eq!(message("[global]\nbs=4k\n"), "t: no job is defined");
     assert_eq!(message(""), "t: no job is defined");

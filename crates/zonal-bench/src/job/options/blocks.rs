@@ -1,10 +1,11 @@
-//! Options of block sizes: `bs`, and `bsrange` and `bssplit`, which draw them.
+//! Block size options: `bs`, and `bsrange` and `bssplit` for random sizes.
 //!
-//! # What fio does with two of them
-//! A direction with `bsrange` or `bssplit` ignores `bs`, whichever comes later, and still draws from a `bssplit`
-//! when a `bsrange` follows. Neither is what a job says, so the later option is refused then. The other way round each
-//! replaces the earlier option. fio rounds each size of a `bssplit` down to a multiple of the smallest; a size that would change is an error
-//! here.
+//! # Combinations in fio
+//! A direction with `bsrange` or `bssplit` ignores `bs` in either order, and keeps drawing from a
+//! `bssplit` when a `bsrange` follows. A job that gives both hardly means that, so the later option
+//! is refused in these cases. In all other cases the later option replaces the earlier one. fio
+//! rounds each size of a `bssplit` down to a multiple of the smallest. Here a size that would
+//! change is an error.
 
 use crate::job::blocks::{BlockMix, BlockShare, PerDirection};
 use crate::job::draft::Draft;
@@ -13,8 +14,8 @@ use crate::job::limits::{BLOCK_BYTES_MAX, BLOCK_SHARES_MAX};
 use crate::job::spec::{BlockSize, JobSpec};
 use crate::job::value::{parse_u32_in, show_int};
 
-/// Parts of a value for reads, writes and trims: a part that is missing at the end is its left neighbour's, an empty
-/// part is `None`.
+/// Splits a value into parts for reads, writes and trims. A part missing at the end equals its left
+/// neighbour; an empty part is `None`.
 pub(super) fn parse_directions<T: Clone>(
     text: &str,
     expected: &'static str,
@@ -36,7 +37,7 @@ pub(super) fn parse_directions<T: Clone>(
     Ok(PerDirection { read: values.swap_remove(0), write })
 }
 
-/// What two parts print to: the one, if they are equal.
+/// Joins the parts of reads and writes; equal parts are printed once.
 pub(super) fn show_directions(read: String, write: String) -> String {
     if read == write { read } else { format!("{read},{write}") }
 }
@@ -87,7 +88,7 @@ pub(super) fn set_range(draft: &mut Draft, text: &str) -> Result<(), ValueError>
     Ok(())
 }
 
-const RANGE: &str = "a smallest and a largest block size, such as 4k-64k";
+const RANGE: &str = "a range of block sizes such as 4k-64k";
 
 fn parse_range(text: &str) -> Result<BlockMix, ValueError> {
     let (a, b) = text
@@ -118,7 +119,7 @@ pub(super) fn set_split(draft: &mut Draft, text: &str) -> Result<(), ValueError>
 
 const SPLIT: &str = "block sizes and their percentages, such as 4k/60:64k/40";
 
-/// Sizes with a share each. Those that name none divide evenly what the others leave, without fractions.
+/// Parses sizes with their shares. Sizes without a share divide the rest evenly, without fractions.
 fn parse_split(text: &str) -> Result<BlockMix, ValueError> {
     if text.split(':').nth(BLOCK_SHARES_MAX).is_some() {
         return Err(ValueError::TooMany { max: BLOCK_SHARES_MAX });
@@ -142,7 +143,7 @@ fn parse_split(text: &str) -> Result<BlockMix, ValueError> {
     Ok(BlockMix::Split(shares))
 }
 
-/// A size and its share; in fio a share of 0 counts as not named.
+/// Parses a size and its share. As in fio, a share of 0 counts as not given.
 fn parse_share(text: &str) -> Result<(u32, Option<u8>), ValueError> {
     let malformed = ValueError::Malformed { expected: SPLIT };
     let (size, percent) = match text.split_once('/') {
@@ -172,7 +173,8 @@ pub(super) fn show_split(spec: &JobSpec) -> Option<String> {
     })
 }
 
-/// The parts of both directions that `show` knows; the other one's stays empty.
+/// Joins the parts of both directions that `show` prints. A direction it does not print stays
+/// empty.
 fn show_mix(spec: &JobSpec, show: impl Fn(&BlockMix) -> Option<String>) -> Option<String> {
     let part = |mix: &Option<BlockMix>| mix.as_ref().and_then(&show);
     let (read, write) = (part(&spec.block_mix.read), part(&spec.block_mix.write));

@@ -1,4 +1,4 @@
-//! Options of how fast a job may go, which become a [`Pace`](crate::job::Pace).
+//! Options that limit the pace of a job, parsed into a [`Pace`](crate::job::Pace).
 
 use super::blocks::{parse_directions, show_directions};
 use crate::job::blocks::PerDirection;
@@ -14,7 +14,7 @@ use std::time::Duration;
 type Set = fn(&mut Draft, &str) -> Result<(), ValueError>;
 type Show = fn(&JobSpec) -> Option<String>;
 
-/// A rate: parts for reads and writes, 0 for none.
+/// A rate with parts for reads and writes; 0 is unlimited.
 macro_rules! rate {
     ($field:ident, $parse:expr) => {
         (
@@ -34,7 +34,7 @@ macro_rules! rate {
     };
 }
 
-/// A time, zero for none.
+/// A time; zero means none.
 macro_rules! time {
     ($field:ident, $parse:expr) => {
         (

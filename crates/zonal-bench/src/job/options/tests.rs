@@ -52,7 +52,7 @@ fn mix_holds_whichever_order_it_comes_in() {
     assert!(apply(&[("rwmixread", "101")]).is_err());
 }
 
-/// Read and write sizes after a global `bs=8k`, as fio 3.33 prints them in the line of a job.
+/// Read and write sizes after a global `bs=8k`, as printed by fio 3.33.
 #[test]
 fn bs_with_commas_matches_fio() {
     let k = |read: u32, write: u32| BlockSize { read: read << 10, write: write << 10 };

@@ -58,7 +58,7 @@ fn section_that_is_not_selected_is_not_even_checked() {
     assert_eq!(parser.finish().unwrap_err().to_string(), "there is no section [nowhere]");
 }
 
-/// As fio 3.33 prints them for the same files.
+/// Expected values as printed by fio 3.33 for the same files.
 #[test]
 fn second_file_starts_from_defaults_and_waits() {
     let mut parser = JobParser::new(environment());
@@ -101,5 +101,5 @@ fn limits_hold() {
 #[test]
 fn bytes_that_are_not_utf8_are_an_error() {
     let error = JobParser::new(environment()).parse_one_bytes(b"[a]\nname=\xff", "t").unwrap_err();
-    assert_eq!(error.to_string(), "t: not UTF-8 from byte 9 on");
+    assert_eq!(error.to_string(), "t: not UTF-8 at byte 9");
 }

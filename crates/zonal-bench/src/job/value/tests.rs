@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Text and bytes. Each row was compared with what fio 3.33 prints under `--parse-only --debug=parse`.
+/// Text and bytes. Each row was compared with the output of fio 3.33 under `--parse-only
+/// --debug=parse`.
 const SIZES: &[(&str, u64)] = &[
     ("0", 0),
     ("0b", 0),

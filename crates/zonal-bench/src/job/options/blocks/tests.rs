@@ -18,7 +18,7 @@ fn shares(mix: &Option<BlockMix>) -> Vec<(u32, u8)> {
     }
 }
 
-/// Ranges of reads and writes after a global `bsrange=8k-16k`, as fio 3.33 prints them in the line of a job.
+/// Ranges of reads and writes after a global `bsrange=8k-16k`, as printed by fio 3.33.
 #[test]
 fn bsrange_with_commas_matches_fio() {
     let rows = [
@@ -94,7 +94,7 @@ fn bssplit_that_cannot_be_meant_is_refused() {
     );
 }
 
-/// fio rounds such a size down, and draws one size instead of two.
+/// fio rounds such a size down and draws one size instead of two.
 #[test]
 fn bssplit_of_no_multiple_of_its_smallest_is_refused() {
     let error = spec("--bssplit=,6k/50:10k/50").unwrap_err();
@@ -104,7 +104,7 @@ fn bssplit_of_no_multiple_of_its_smallest_is_refused() {
          smallest size, 6k"
     );
     assert!(spec("--bssplit=8k/50:20k/50").unwrap_err().contains("16k instead of 20k"));
-    // Each direction has its own.
+    // Each direction has its own smallest size.
     spec("--bssplit=6k/50:18k/50,10k").unwrap();
 }
 
