@@ -1,4 +1,4 @@
-//! The final check: every acknowledged block, read from the bare device.
+//! Final check: reads every acknowledged block from the bare device.
 
 use super::pattern::{Header, check_block, is_mixture};
 use super::record::{Overwrite, Recorder};
@@ -10,7 +10,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::Device;
 use zonal_io::volume::read_alone;
 
-/// Reads back from `device`, which has no other user, what `recorders` say was acknowledged.
+/// Reads back the writes in `recorders` from `device`, which must have no other user.
 pub fn check_device(device: &dyn Device, recorders: &[Recorder], zones: &Zones) -> VerifyReport {
     let mut check = Check { device, zones, report: VerifyReport::default() };
     for recorder in recorders {
@@ -85,7 +85,8 @@ impl Check<'_> {
         }
     }
 
-    /// A buffer of its own for each command: blocks above the device's largest are read in pieces.
+    /// Reads into a separate buffer per command. Blocks above the device's command limit are read
+    /// in pieces.
     fn read(&self, buffer: IoBuf, sector: Sector, sectors: u64) -> (IoBuf, Option<zonal_core::DeviceError>) {
         let bytes = |sectors: u64| (sectors * SECTOR_BYTES) as usize;
         let max = u64::from(self.device.info().command_sectors_max);
@@ -109,7 +110,8 @@ impl Check<'_> {
         (whole, None)
     }
 
-    /// Places that may have been overwritten: what lies there has to be one of the writes that may have come last.
+    /// Checks places that may have been overwritten: each has to hold one of the writes that may
+    /// have completed last.
     fn overwrites(&mut self, recorders: &[Recorder]) {
         let mut places: HashMap<(u64, u32), Vec<(&Recorder, &Overwrite)>> = HashMap::new();
         for recorder in recorders {
@@ -122,7 +124,8 @@ impl Check<'_> {
         let mut buffer = IoBuf::empty();
         for (&(sector, sectors), writes) in &places {
             if extents.is_overlapped(sector, sectors) {
-                // Blocks of several sizes on one place: which part is whose is not kept.
+                // Blocks of different sizes overlap here. The record does not say which part
+                // belongs to which write.
                 self.report.gone += writes.len() as u64;
                 continue;
             }
@@ -153,8 +156,8 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a write that failed has left a part of itself, and the rest of the place is some other's. Nothing else may
-    /// lie there all the same.
+    /// True if the place is a mixture of the candidates, because a failed write left part of
+    /// itself. Any other content is still an error.
     fn is_partly_overwritten(
         &self,
         block: &[u8],
@@ -178,7 +181,7 @@ fn fitting(buffer: IoBuf, bytes: usize) -> IoBuf {
     if buffer.len() == bytes { buffer } else { IoBuf::zeroed(bytes as u32) }
 }
 
-/// Places in order, to find those that overlap without being the same.
+/// Sorted places, to find those that overlap without being equal.
 struct Extents(Vec<(u64, u32)>);
 
 impl Extents {
@@ -190,8 +193,8 @@ impl Extents {
 
     fn is_overlapped(&self, sector: u64, sectors: u32) -> bool {
         let at = self.0.partition_point(|place| *place < (sector, sectors));
-        // The longest block bounds how far back an overlapping place can begin; neighbours are looked at while they
-        // may reach.
+        // The longest block bounds how far back an overlapping place can begin. Neighbours are
+        // examined as long as they may reach this place.
         let reaches = |&&(s, n): &&(u64, u32)| s + u64::from(n) > sector;
         let before = self.0[..at].iter().rev().take(NEIGHBOURS_MAX).any(|place| reaches(&place));
         let behind = self.0.get(at + 1).is_some_and(|&(s, _)| s < sector + u64::from(sectors));
@@ -199,6 +202,6 @@ impl Extents {
     }
 }
 
-/// Places that may begin before one and reach into it: blocks differ by at most this many sectors of 512 bytes in
-/// practice, and a place that is missed is checked more strictly, not less.
+/// Maximum number of preceding places examined for an overlap. In practice blocks differ by at most
+/// this many sectors of 512 bytes. A missed overlap makes the check stricter, not weaker.
 const NEIGHBOURS_MAX: usize = 4096;

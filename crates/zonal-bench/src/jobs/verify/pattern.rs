@@ -1,4 +1,4 @@
-//! Blocks that say what they are.
+//! Self-describing blocks.
 //!
 //! # Layout
 //! Little endian, at the start of each block:
@@ -6,7 +6,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0-7 | magic |
-//! | 8-15 | sector; all ones if the device was to choose it |
+//! | 8-15 | sector; all ones if the device chooses it |
 //! | 16-23 | seed of the job |
 //! | 24-31 | number of the block, unique in the run |
 //! | 32-35 | generation of the zone |
@@ -15,7 +15,7 @@
 //! | 44-47 | CRC-32C of the payload |
 //! | 48-51 | CRC-32C of bytes 0-47 |
 //! | 52-55 | zero |
-//! | 56- | payload, drawn from seed and number |
+//! | 56- | payload, generated from seed and number |
 
 use super::Ticket;
 use super::record::Recorder;
@@ -25,17 +25,18 @@ use crate::report::{Expected, Found};
 use crc_fast::crc32_iscsi;
 use zonal_core::{Geometry, SECTOR_BYTES, Sector, ZoneIndex};
 
-/// Length of the header.
+/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 56;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ZonalBlk");
 const SUMMED: usize = 48;
 const SECTOR_UNKNOWN: u64 = u64::MAX;
 
-/// Bits of a number that count a worker's blocks; the rest is the worker.
+/// Low bits of a block number that count the blocks of a worker. The bits above identify the
+/// worker.
 const COUNT_BITS: u32 = 48;
 
-/// Makes the blocks of one worker.
+/// Generator of the blocks of one worker.
 #[derive(Debug)]
 pub struct Blocks {
     seed: u64,
@@ -43,12 +44,12 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// The maker for a worker.
+    /// Creates the generator of a worker.
     pub fn new(plan: &WorkerPlan) -> Blocks {
         Blocks { seed: plan.seed, next: (plan.number as u64) << COUNT_BITS }
     }
 
-    /// Turns `bytes` into the next block, to be written as `io` into `zone`.
+    /// Fills `bytes` with the next block, to be written as `io` into `zone`.
     pub fn fill(
         &mut self,
         bytes: &mut [u8],
@@ -82,7 +83,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The block that it heads.
+    /// Builds the complete block of this header.
     pub(super) fn block(&self) -> Vec<u8> {
         let mut block = vec![0; self.bytes as usize];
         self.write_block(&mut block);
@@ -117,7 +118,8 @@ impl Header {
     }
 }
 
-/// Whether each sector of `block` is that of one of `writes`: what writes to one place leave, if some ended half-way.
+/// True if each sector of `block` belongs to one of `writes`. That is the result of writes to one
+/// place if some of them were torn.
 pub(super) fn is_mixture(block: &[u8], writes: &[Vec<u8>]) -> bool {
     let sector = SECTOR_BYTES as usize;
     let is_of_one = |(n, found): (usize, &[u8])| writes.iter().any(|w| w[n * sector..].starts_with(found));
@@ -132,7 +134,8 @@ fn le_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Bytes that differ from block to block and do not compress: a counter through a mixing function.
+/// Fills the payload with bytes that differ from block to block and do not compress: a counter
+/// through a mixing function.
 fn fill_payload(payload: &mut [u8], seed: u64) {
     let mut state = seed;
     for chunk in payload.chunks_mut(8) {
@@ -144,7 +147,7 @@ fn fill_payload(payload: &mut [u8], seed: u64) {
     }
 }
 
-/// Checks `block`, read at `sector`; what had to be and what is, if they differ.
+/// Checks `block`, read at `sector`. Returns the expected and the actual content if they differ.
 pub fn check_block(
     block: &[u8],
     sector: Sector,
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn every_changed_byte_is_found() {
         let good = block(&header());
-        // Bytes 52 to 55 are not summed: they say nothing.
+        // Bytes 52 to 55 carry no information and are not covered by a checksum.
         for at in (0..52).chain(HEADER_BYTES..good.len()) {
             let mut bad = good.clone();
             bad[at] ^= 0x10;

@@ -1,14 +1,16 @@
-//! What was acknowledged where, until it is checked.
+//! Record of acknowledged writes, kept until they are checked.
 //!
 //! # Two kinds of zones
-//! - *Sequential*: a place is written once a generation, so an entry is a run of blocks: place, number and generation of
-//!   the first, and how many. Blocks in a row cost one entry, scattered ones one each.
-//! - *Conventional*: a place may be overwritten, also by writes in flight at the same time. An entry is one write with
-//!   the moments of its submission and completion. A block may be that of any write that was not over before another
-//!   to the same place began.
+//! - *Sequential*: a place is written once per generation, so an entry is a run of blocks: place,
+//!   number and generation of the first one, and the count. Consecutive blocks share one entry;
+//!   scattered ones need one each.
+//! - *Conventional*: a place may be overwritten, even by concurrent writes. An entry is one write
+//!   with the event numbers of its submission and completion. The place may hold any write that had
+//!   not completed before the last acknowledged one was submitted.
 //!
-//! # Bound
-//! All recorders of a run together keep at most [`RECORDS_MAX`] entries (of 32 bytes at most); then the job fails.
+//! # Limit
+//! All recorders of a run together keep at most [`RECORDS_MAX`] entries, of at most 32 bytes each.
+//! Beyond that, the job fails.
 
 use super::Ticket;
 use crate::jobs::plan::WorkerPlan;
@@ -18,26 +20,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_core::{Geometry, Sector};
 
-/// Entries of all recorders of a run: half a gigabyte.
+/// Maximum number of entries of all recorders of a run: half a gigabyte.
 pub const RECORDS_MAX: u64 = 16 << 20;
 
-/// What the recorders of a run share.
+/// State shared by the recorders of a run.
 #[derive(Debug, Default)]
 pub struct Record {
     events: AtomicU64,
     entries: AtomicU64,
 }
 
-/// Blocks in a row, written in one sequential zone.
+/// Consecutive blocks in one sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First sector.
     pub sector: u64,
-    /// Number of the first block; each next one is one higher.
+    /// Number of the first block. Numbers increase by one per block.
     pub id: u64,
     /// Generation of the zone.
     pub generation: u32,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
@@ -48,9 +50,10 @@ pub struct Overwrite {
     pub sector: u64,
     /// Number of the block.
     pub id: u64,
-    /// When it was submitted, in the order of events.
+    /// Event number of its submission.
     pub begun: u64,
-    /// When it was acknowledged; `u64::MAX` if it failed, so that it may be there or not.
+    /// Event number of its acknowledgement; `u64::MAX` if it failed, so that it may or may not be
+    /// on the medium.
     pub ended: u64,
 }
 
@@ -67,12 +70,12 @@ pub struct Recorder {
     pub sectors: u32,
     pub(super) runs: Vec<Run>,
     pub(super) overwrites: Vec<Overwrite>,
-    /// Entries of earlier passes.
+    /// Numbers of runs and overwrites of earlier passes.
     earlier: (usize, usize),
 }
 
 impl Recorder {
-    /// An empty record for a worker.
+    /// Creates an empty record for a worker.
     pub fn new(plan: &WorkerPlan, shared: Arc<Record>) -> Recorder {
         Recorder {
             shared,
@@ -86,15 +89,15 @@ impl Recorder {
         }
     }
 
-    /// The next moment in the order of events of all recorders.
+    /// Returns the next event number, common to all recorders.
     pub fn event(&self) -> u64 {
         self.shared.events.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// A write was acknowledged at `at`.
+    /// Records a write that was acknowledged at `at`.
     ///
     /// # Errors
-    /// The bound, if it is reached. The write is not recorded.
+    /// The limit, if it is reached. The write is then not recorded.
     pub fn acknowledged(
         &mut self,
         at: Sector,
@@ -131,7 +134,8 @@ impl Recorder {
         Err(self.max)
     }
 
-    /// Completions of a batch come last first: what they leave apart meets here.
+    /// Joins the last two runs if they are contiguous. The completions of a batch arrive in reverse
+    /// order, so gaps close here.
     fn join_last_two(&mut self, geometry: &Geometry) {
         let zone_of = |run: &Run| geometry.zone_of(Sector(run.sector));
         let of_pass = &mut self.runs[self.earlier.0..];
@@ -144,16 +148,16 @@ impl Recorder {
         }
     }
 
-    /// A write failed: its place may hold it or what was there.
+    /// Records a failed write: its place may hold the new or the old data.
     pub fn failed(&mut self, io: &Io, ticket: &Ticket, geometry: &Geometry) {
-        // In a sequential zone whatever is acknowledged later for the place is recorded; nothing is owed for this.
+        // In a sequential zone nothing is recorded: only acknowledged writes have to be there.
         if geometry.is_conventional(geometry.zone_of(io.sector)) && self.make_room().is_ok() {
             let (sector, id, begun) = (io.sector.0, ticket.id, ticket.begun);
             self.overwrites.push(Overwrite { sector, id, begun, ended: u64::MAX });
         }
     }
 
-    /// What the present pass wrote and no reset has taken since.
+    /// Returns the blocks of the current pass that were not reset since.
     pub fn of_pass<'a>(&'a self, zones: &'a Zones) -> impl Iterator<Item = (Sector, Expected)> + 'a {
         let geometry = zones.geometry();
         let runs = self.runs[self.earlier.0..].iter().flat_map(|run| run.blocks(u64::from(self.sectors)));
@@ -164,7 +168,8 @@ impl Recorder {
         let is_there = move |(sector, expected): &(Sector, Expected)| {
             expected.generation == Some(zones.generation(geometry.zone_of(*sector)))
         };
-        // Which of several writes a place holds is for the final check to say.
+        // If a place has several writes, only the final check can tell which of them it has to
+        // hold.
         let acknowledged = self.overwrites[self.earlier.1..].iter().filter(|o| o.ended != u64::MAX);
         let overwrites = acknowledged.map(|o| {
             let sector = Sector(o.sector);
@@ -173,7 +178,7 @@ impl Recorder {
         runs.filter(is_there).chain(overwrites)
     }
 
-    /// The pass is over.
+    /// Ends the pass.
     pub fn end_pass(&mut self) {
         self.earlier = (self.runs.len(), self.overwrites.len());
     }
@@ -186,7 +191,7 @@ impl Recorder {
 }
 
 impl Run {
-    /// Takes `next` in if it lies directly after or before this run.
+    /// Absorbs `next` if it lies directly before or after this run.
     fn join(&mut self, next: &Run, sectors: u64) -> bool {
         let is_behind = |a: &Run, b: &Run| {
             a.sector + u64::from(a.blocks) * sectors == b.sector && a.id + u64::from(a.blocks) == b.id
@@ -204,7 +209,7 @@ impl Run {
         true
     }
 
-    /// Place, number and generation of each block.
+    /// Returns place, number and generation of each block.
     pub(super) fn blocks(&self, sectors: u64) -> impl Iterator<Item = (Sector, u64, u32)> + use<> {
         let run = *self;
         (0..u64::from(run.blocks))
@@ -244,7 +249,7 @@ mod tests {
     #[test]
     fn blocks_in_a_row_cost_one_entry_in_whatever_order_they_come() {
         let mut recorder = recorder(&Arc::default());
-        // Two batches, each last first, as a worker takes them in.
+        // Two batches, each in reverse order, as a worker receives them.
         for n in [3, 2, 1, 0, 7, 6, 5, 4] {
             write(&mut recorder, 128 + n * 8, 100 + n, 0).unwrap();
         }
