@@ -1,13 +1,14 @@
-//! Resets of a worker's zones before a pass whose data is to be verified, so that none comes in between.
+//! Resets a worker's zones before a pass with verification, so that no reset happens during the
+//! pass.
 
 use super::WorkerStep;
 use super::zones::{Locking, Room, Zones};
 use std::ops::Range;
 use zonal_core::ZoneIndex;
 
-/// Resets of a range of zones, one after the other.
+/// Sequence of resets over a range of zones.
 pub(super) struct Erase {
-    /// The zones that are left; the first is the one at hand.
+    /// Remaining zones, starting with the current one.
     zones: Range<u32>,
     stage: EraseStage,
 }
@@ -24,7 +25,7 @@ impl Erase {
         Erase { zones, stage: EraseStage::Look }
     }
 
-    /// The next step; `None` when all is done.
+    /// Returns the next step, or `None` at the end.
     pub(super) fn next(&mut self, is_alone: bool, zones: &Zones) -> Option<WorkerStep> {
         loop {
             if self.zones.is_empty() {
@@ -48,13 +49,13 @@ impl Erase {
         }
     }
 
-    /// The reset has ended.
+    /// Continues after a reset has completed.
     pub(super) fn managed(&mut self) {
         self.stage = EraseStage::Look;
         self.zones.start += 1;
     }
 
-    /// Gives up a lock it may hold.
+    /// Releases the lock, if held.
     pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
         if self.stage != EraseStage::Look && !self.zones.is_empty() {
             zones.unlock(ZoneIndex(self.zones.start), is_alone);

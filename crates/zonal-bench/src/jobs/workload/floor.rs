@@ -1,7 +1,7 @@
-//! Lower bounds of rates: `rate_min` and `rate_iops_min`.
+//! Minimum rates: `rate_min` and `rate_iops_min`.
 //!
-//! Owns no clock; it is told the time and what has ended so far. As in fio the first two seconds are left to settle,
-//! and each direction is judged over windows of at least `rate_cycle`.
+//! Owns no clock: the caller passes the time and the completed amounts. As in fio, the first two
+//! seconds are ignored, and each direction is checked over windows of at least `rate_cycle`.
 
 use crate::job::PerDirection;
 use crate::jobs::plan::WorkerPlan;
@@ -12,7 +12,7 @@ use zonal_core::Nanos;
 /// Time before the first window, as in fio.
 const SETTLE: u64 = 2_000_000_000;
 
-/// Requests and bytes of one direction that have ended well.
+/// Successfully completed requests and bytes of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Done {
     /// Requests.
@@ -21,7 +21,7 @@ pub struct Done {
     pub bytes: u64,
 }
 
-/// Watches the rates of one worker.
+/// Monitors the rates of one worker.
 #[derive(Clone, Debug)]
 pub struct RateFloor {
     bytes: PerDirection<u64>,
@@ -32,7 +32,7 @@ pub struct RateFloor {
 }
 
 impl RateFloor {
-    /// For a worker whose rate has a lower bound.
+    /// Creates the monitor, if the worker has a minimum rate.
     pub fn new(plan: &WorkerPlan) -> Option<RateFloor> {
         let pace = &plan.spec.pace;
         let cycle = u64::try_from(pace.rate_cycle.as_nanos()).unwrap_or(u64::MAX);
@@ -41,10 +41,10 @@ impl RateFloor {
         pace.has_rate_min().then_some(floor)
     }
 
-    /// Looks at what reads and writes have ended until `now`.
+    /// Checks the amounts completed up to `now`.
     ///
     /// # Errors
-    /// [`TooSlow`], of the first direction that is.
+    /// [`TooSlow`] for the first direction below its minimum.
     pub fn check(&mut self, now: Nanos, done: [Done; 2]) -> Result<(), TooSlow> {
         let begun = *self.begun.get_or_insert(now);
         if now.0.saturating_sub(begun.0) < SETTLE {
@@ -94,7 +94,7 @@ mod tests {
         RateFloor { bytes, ios, cycle, begun: None, windows: [None; 2] }
     }
 
-    /// Checks each tenth of a second with `rate(tenth)` writes a second, of 100 bytes each.
+    /// Checks each tenth of a second with `rate(tenth)` writes per second, of 100 bytes each.
     fn run(mut floor: RateFloor, rate: impl Fn(u64) -> u64) -> Result<(), (u64, TooSlow)> {
         let mut ios = 0;
         for tenth in 0..100 {

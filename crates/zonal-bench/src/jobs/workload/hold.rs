@@ -1,33 +1,33 @@
-//! A worker's way to the zone of its next I/O, where zones are held: a state, whose steps depend on who has the zone.
+//! State machine by which a worker acquires the zone of its next I/O under fio's ownership rule.
 
 use super::zones::Zones;
 use zonal_core::ZoneIndex;
 
-/// Whether a worker waits for the zone that its next I/O will go to, or has it.
+/// Progress of a worker towards the zone of its next I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum HoldStage {
     #[default]
     Apart,
-    /// Lets its own I/O end before it waits for this zone.
+    /// Waits for its own I/O to complete before it queues for this zone.
     Draining(ZoneIndex),
     InLine(ZoneIndex),
     Has(ZoneIndex),
 }
 
-/// What ends a worker's wait, apart from the end of an I/O of its own.
+/// Event that ends a worker's wait, other than completion of its own I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaits {
-    /// Nothing else.
+    /// None.
     Nothing,
-    /// That it is the first in line for this zone and no worker has it.
+    /// It is first in the queue for this zone, and the zone is free.
     Zone(ZoneIndex),
-    /// That another worker gets on.
+    /// Any progress of another worker.
     Others,
 }
 
-/// One worker's hold on the zone that its next I/O goes to.
+/// Hold of a worker on the zone of its next I/O.
 pub(super) struct Hold {
-    /// Whether it keeps to fio's rule at all.
+    /// True if the worker follows fio's ownership rule at all.
     is_kept: bool,
     worker: u32,
     stage: HoldStage,
@@ -38,7 +38,7 @@ impl Hold {
         Hold { is_kept, worker, stage: HoldStage::Apart }
     }
 
-    /// What ends its wait.
+    /// Event that ends its wait.
     pub(super) fn awaits(&self) -> Awaits {
         match self.stage {
             HoldStage::Draining(_) => Awaits::Nothing,
@@ -47,7 +47,7 @@ impl Hold {
         }
     }
 
-    /// The zone that it waits for or has.
+    /// Zone that it waits for or holds.
     pub(super) fn zone(&self) -> Option<ZoneIndex> {
         match self.stage {
             HoldStage::Apart => None,
@@ -55,12 +55,13 @@ impl Hold {
         }
     }
 
-    /// Whether zones have to be held.
+    /// True if zones have to be held.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Takes the next step to a zone, with `in_flight` I/Os of its own, and gives up any other; whether it has it.
+    /// Advances towards holding `zone`, with `in_flight` I/Os of its own in flight, and releases
+    /// any other zone. True if `zone` is held.
     pub(super) fn take(&mut self, zone: ZoneIndex, in_flight: u32, zones: &Zones) -> bool {
         let Some(holds) = zones.holds().filter(|_| self.is_kept) else { return true };
         match self.stage {
@@ -82,7 +83,8 @@ impl Hold {
         self.stage == HoldStage::Has(zone)
     }
 
-    /// The I/O that goes out now keeps the zone; whether there is one.
+    /// Transfers the hold to the I/O being issued, which releases it on completion. True if a zone
+    /// was held.
     pub(super) fn hand_over(&mut self) -> bool {
         let has_one = matches!(self.stage, HoldStage::Has(_));
         if has_one {
@@ -91,7 +93,7 @@ impl Hold {
         has_one
     }
 
-    /// Gives up what it has and what it waits for.
+    /// Releases the zone and leaves the queue.
     pub(super) fn give_up(&mut self, zones: &Zones) {
         let Some(holds) = zones.holds() else { return };
         match std::mem::take(&mut self.stage) {

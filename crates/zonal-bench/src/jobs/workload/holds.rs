@@ -1,30 +1,34 @@
-//! fio's rule of who may use a zone: one job at a time, from its first I/O there until its last one has ended.
+//! fio's rule of zone ownership: a zone belongs to one job at a time, from its first I/O until its
+//! last one has completed.
 //!
-//! In fio each sequential zone has a mutex that a job locks when it places an I/O and unlocks when that has completed;
-//! the job itself may lock it again meanwhile. A job that finds a zone locked by another first lets all of its own I/O
-//! end (`io_u_quiesce`), which unlocks its other zones and so keeps two jobs from waiting for each other, and then waits.
+//! In fio each sequential zone has a mutex. A job locks it when it places an I/O and unlocks it on
+//! completion; it may lock it repeatedly in between. A job that finds a zone locked by another
+//! first waits for all of its own I/O (`io_u_quiesce`). That unlocks its other zones, so two jobs
+//! cannot wait for each other. Then it waits for the zone.
 //!
-//! Here the mutex is a word a zone, [`Holds`], and the way to it is a state, `Hold`, since nothing in a workload
-//! blocks.
+//! Here the mutex is a word per zone, [`Holds`]. Acquiring it is a state machine, `Hold`, because a
+//! workload never blocks.
 //!
-//! # Who gets a zone that becomes free
-//! The job that asks first, as with a mutex: the job that has just given it back has it again at once, if its next I/O
-//! goes there. Of those that wait only the first in line may take it.
+//! # Order of acquisition
+//! A free zone goes to the first job that asks, as with a mutex: a job that has just released it
+//! gets it back at once if its next I/O goes there. Among the waiting jobs only the first in the
+//! queue may take it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_core::ZoneIndex;
 use zonal_io::sync::Mutex;
 
-/// Above the number of I/Os: the worker that has the zone, from 1.
+/// Unit of the owner field above the count of I/Os. The field is the worker's index plus 1.
 const OWNER_ONE: u64 = 1 << 32;
 const COUNT: u64 = OWNER_ONE - 1;
 
-/// Who has which zone.
+/// Owners of the zones.
 pub(super) struct Holds {
-    /// A zone's owner and how many of its I/Os hold it; 0 of a free one.
+    /// Owner of each zone and its number of I/Os; 0 if the zone is free.
     words: Box<[AtomicU64]>,
-    /// Workers that wait for a zone, in order of arrival; no entry where no worker does.
+    /// Waiting workers of each zone in order of arrival. Zones without waiting workers have no
+    /// entry.
     lines: Mutex<BTreeMap<u32, VecDeque<u32>>>,
 }
 
@@ -37,13 +41,13 @@ impl Holds {
         &self.words[zone.0 as usize]
     }
 
-    /// Takes a zone once more, if no other worker has it.
+    /// Acquires one more reference to a zone, unless another worker holds it.
     pub(super) fn take(&self, zone: ZoneIndex, worker: u32) -> bool {
         let owner = (u64::from(worker) + 1) * OWNER_ONE;
         let word = self.word(zone);
         match word.load(Ordering::Acquire) {
             0 => word.compare_exchange(0, owner + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok(),
-            // Only the owner changes the word of a zone that has one.
+            // Only the owner changes the word of a held zone.
             held if held & !COUNT == owner => {
                 word.store(held + 1, Ordering::Release);
                 true
@@ -52,7 +56,7 @@ impl Holds {
         }
     }
 
-    /// Gives a zone back once, by its owner.
+    /// Releases one reference. Called by the owner only.
     pub(super) fn give_back(&self, zone: ZoneIndex) {
         let word = self.word(zone);
         let held = word.load(Ordering::Acquire);
@@ -60,7 +64,7 @@ impl Holds {
         word.store(if held & COUNT == 1 { 0 } else { held - 1 }, Ordering::Release);
     }
 
-    /// The worker that has a zone.
+    /// Index of the worker that holds a zone.
     pub(super) fn owner(&self, zone: ZoneIndex) -> Option<u32> {
         let owner = self.word(zone).load(Ordering::Acquire) / OWNER_ONE;
         owner.checked_sub(1).map(|worker| worker as u32)
@@ -70,7 +74,7 @@ impl Holds {
         self.lines.lock().entry(zone.0).or_default().push_back(worker);
     }
 
-    /// Takes a zone if the worker is the first of those that wait for it.
+    /// Acquires a zone if the worker is first in its queue.
     pub(super) fn take_in_turn(&self, zone: ZoneIndex, worker: u32) -> bool {
         let is_first = self.lines.lock().get(&zone.0).and_then(|line| line.front()) == Some(&worker);
         let is_taken = is_first && self.take(zone, worker);
@@ -80,7 +84,7 @@ impl Holds {
         is_taken
     }
 
-    /// Whether a zone is free and this worker the first of those that wait for it.
+    /// True if a zone is free and this worker is first in its queue.
     pub(super) fn is_next(&self, zone: ZoneIndex, worker: u32) -> bool {
         let is_free = self.word(zone).load(Ordering::Acquire) == 0;
         is_free && self.lines.lock().get(&zone.0).and_then(|line| line.front()) == Some(&worker)

@@ -1,17 +1,17 @@
-//! Reads or writes, in a mixed job.
+//! Choice between reads and writes in a mixed job.
 
 use super::Dir;
 use super::random::{Purpose, Stream};
 use crate::job::Direction;
 use crate::jobs::plan::WorkerPlan;
 
-/// Draws directions such that their shares stay close to what the job asks for.
+/// Draws directions such that their shares stay close to those of the job.
 ///
-/// A direction that was just left has to fall below its share before a new one is drawn.
+/// After a change of direction, the previous one has to fall below its share before the next draw.
 pub(super) struct Mix {
     read_percent: u8,
     current: Dir,
-    /// No draw before this many of the current direction have been issued.
+    /// The next draw is due once this many of the current direction have been issued.
     until: u64,
     stream: Stream,
 }
@@ -31,7 +31,7 @@ impl Mix {
         self.stream = stream(plan, pass);
     }
 
-    /// The share of a direction, in percent.
+    /// Share of a direction in percent.
     pub(super) fn percent(&self, dir: Dir) -> u8 {
         match dir {
             Dir::Read => self.read_percent,
@@ -39,17 +39,17 @@ impl Mix {
         }
     }
 
-    /// Another direction than the one drawn is next.
+    /// Overrides the drawn direction.
     pub(super) fn turn(&mut self, dir: Dir) {
         self.current = dir;
     }
 
-    /// What was issued counts from zero.
+    /// Restarts the count of issued I/Os at zero.
     pub(super) fn restart_count(&mut self) {
         self.until = 0;
     }
 
-    /// The next direction, after `issued` reads and writes.
+    /// Returns the next direction after `issued` reads and writes.
     #[inline]
     pub(super) fn next(&mut self, issued: &[u64; 2]) -> Dir {
         if issued[self.current as usize] >= self.until {

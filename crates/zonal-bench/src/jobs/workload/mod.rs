@@ -1,20 +1,25 @@
-//! What a worker does next: the pure part of a benchmark.
+//! Request generator of a worker: the pure part of a benchmark.
 //!
-//! A [`Workload`] is one worker's generator. It is asked for a [`WorkerStep`] and told what became of it; it owns no clock,
-//! no payload, no thread and no device, so that a runner in real time and a simulation in virtual time draw the same
-//! requests from it. The zones that workers share are in [`Zones`].
+//! A [`Workload`] generates the requests of one worker. Its driver asks for a [`WorkerStep`] and
+//! reports the results. It owns no clock, no payload, no thread and no device, so a runner in real
+//! time and a simulation in virtual time draw identical requests. Zones shared by workers are in
+//! [`Zones`].
 //!
 //! # Driving contract
-//! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
-//!    [`WorkerStep::Wait`], and the driver asks again after a completion or after a moment.
-//! 2. A [`WorkerStep::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
-//! 3. After [`WorkerStep::NotBefore`] and [`WorkerStep::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
-//!    come. Where nothing depends on time, it never asks.
-//! 4. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
+//! 1. [`Workload::next`] returns a step. It never blocks: where threads of fio would wait for each
+//!    other, it returns [`WorkerStep::Wait`], and the driver asks again after a completion or a
+//!    short delay.
+//! 2. A [`WorkerStep::Io`] is submitted and then reported with [`Workload::submitted`] without
+//!    delay, because others may wait for it.
+//! 3. After [`WorkerStep::NotBefore`] and [`WorkerStep::SpinUntil`] the driver waits for that time
+//!    and reports it with [`Workload::time_is`]. Jobs that do not depend on time never return them.
+//! 4. The end of each I/O, flush, reset and finish is reported with [`Workload::ended`], in any
+//!    order.
 //!
 //! # Passes
-//! A pass goes over the range once. Another follows while loops, an amount of its own (`io_size`) or time are left.
-//! Each begins at the start of the range and, unless the job asks for different numbers, with the same seeds.
+//! A pass covers the range once. Another one follows as long as there are loops, amount (`io_size`)
+//! or time left. Each starts at the beginning of the range and uses the same seeds, unless the job
+//! asks for different ones.
 
 mod erase;
 mod floor;
@@ -49,34 +54,34 @@ use zbd::{Way, ZbdWrite};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zones::Claimant;
 
-/// How a write is placed.
+/// Placement of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placing {
     /// At its sector.
     At,
-    /// By the device, in the zone that starts at its sector.
+    /// Chosen by the device, in the zone that starts at its sector.
     Append,
 }
 
 /// One read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// Which.
+    /// Direction.
     pub dir: Dir,
-    /// How it is placed.
+    /// Placement.
     pub placing: Placing,
-    /// First sector; of an append, the zone's.
+    /// First sector; for an append, the first sector of the zone.
     pub sector: Sector,
-    /// Length.
+    /// Length in sectors.
     pub sectors: u32,
-    /// Whether it has taken room in its zone.
+    /// True if it has claimed room in its zone.
     pub is_claimed: bool,
-    /// Whether it keeps its zone for its worker until it ends.
+    /// True if it holds its zone for the worker until it completes.
     pub is_held: bool,
 }
 
 impl Io {
-    /// Nothing, at the start.
+    /// An empty read at sector 0, as a base for updates.
     pub const NONE: Io = Io {
         dir: Dir::Read,
         placing: Placing::At,
@@ -87,104 +92,105 @@ impl Io {
     };
 }
 
-/// Something that ends.
+/// An operation that has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// A read or write.
     Io(Io),
-    /// A reset, and whether it succeeded.
+    /// A reset; true if it succeeded.
     Reset(ZoneIndex, bool),
-    /// A finish, and whether it succeeded.
+    /// A finish; true if it succeeded.
     Finish(ZoneIndex, bool),
 }
 
-/// What to do next.
+/// Next action of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkerStep {
-    /// Submit this.
+    /// Submit this I/O.
     Io(Io),
-    /// Submit this and log it, at [`Workload::place_of`].
+    /// Submit this I/O and log it at [`Workload::place_of`].
     Logged(Io),
-    /// Make what was written durable.
+    /// Flush the device.
     Flush,
-    /// Reset this zone. Nothing of it is in flight.
+    /// Reset this zone, which has nothing in flight.
     Reset(ZoneIndex),
-    /// Finish this zone. Nothing of it is in flight.
+    /// Finish this zone, which has nothing in flight.
     Finish(ZoneIndex),
-    /// Nothing, until a request has ended.
+    /// Wait until a request has completed.
     Wait,
-    /// Nothing before this time. It may have passed: then this asks for the time.
+    /// Wait until this time. If it has passed, only the current time is requested.
     NotBefore(Nanos),
-    /// Keep the processor busy until this time.
+    /// Busy-wait until this time.
     SpinUntil(Nanos),
-    /// What was done so far does not count: measuring begins here.
+    /// End of the ramp: measurement begins here.
     RampOver,
-    /// The pass is over. [`Workload::next_pass`] begins the next, once nothing is in flight.
+    /// End of the pass. [`Workload::next_pass`] starts the next one, once nothing is in flight.
     PassOver,
 }
 
-/// What has its direction and draw, but no place yet.
+/// An I/O with direction and offset drawn, but not yet placed.
 enum UnplacedIo {
-    /// Here, of this number of sectors.
+    /// A read at this sector, of this many sectors.
     Read(Sector, u32),
     Write(ZbdWrite),
     /// A write to a conventional zone.
     Conventional(Sector, u32),
-    /// The range is used up.
+    /// The range is exhausted.
     PassOver,
 }
 
-/// What became of a read that looks for its place.
+/// Result of placing a read.
 enum Held {
     Now(Io),
-    /// Another worker has the zone.
+    /// Another worker holds the zone.
     Later,
 }
 
-/// Generator of one worker.
+/// Request generator of one worker.
 pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
     hold: Hold,
     is_zbd: bool,
-    /// Whether it flushes now and then, draws sizes or is held back: then each step is looked at more closely.
+    /// True if the job flushes periodically, has random block sizes or is paced. Each step then
+    /// takes the slow path.
     is_unusual: bool,
-    /// Whether a write to a zone is looked at more closely: zones are reset now and then or have to be held, or the job
-    /// keeps a log.
+    /// True if writes to zones take the slow path: zones are reset periodically or have to be held,
+    /// or the job keeps a log.
     looks_at_writes: bool,
-    /// Whether a pass ends by its amount: a time-based job continues within a pass, except that verification comes
-    /// between passes.
+    /// True if a pass ends by amount. A time-based job continues within a pass, unless it verifies,
+    /// which happens between passes.
     ends_by_amount: bool,
     sequence: Sequence,
-    /// Takes the place of `sequence` where sizes are drawn.
+    /// Replaces `sequence` if block sizes are random.
     varied: Option<Box<Varied>>,
     pace: Option<Box<Pace>>,
     mix: Mix,
-    /// Resets before a pass whose data is to be verified.
+    /// Resets before a pass with verification.
     erase: Option<Erase>,
     pending: Option<UnplacedIo>,
     stalled: bool,
-    /// A pass ended because no zone could be written.
+    /// True if a pass ended because no zone was writable.
     lacked_zone: bool,
-    /// A pass ended because nothing was written that could be read.
+    /// True if a pass ended because there was no data to read.
     lacked_data: bool,
-    /// Reads and writes that have not ended.
+    /// Reads and writes in flight.
     in_flight: u32,
-    /// Where the last write that looked for its zone ends, or would, if it were placed in order.
+    /// End of the last zone write to be placed, or where it would end if placed in order.
     end: u64,
     issued: [u64; 2],
-    /// Sectors that the present pass may still issue.
+    /// Sectors left in the current pass.
     left: u64,
-    /// What `left` was at its beginning.
+    /// Value of `left` at the start of the pass.
     pass_sectors: u64,
-    /// Sectors issued in passes before.
+    /// Sectors issued in earlier passes.
     earlier_sectors: u64,
     passes: u64,
     since_flush: bool,
 }
 
 impl Workload {
-    /// The generator of `plan`, at the start of its first pass.
+    /// Creates the generator for `plan`, at the start of its first pass.
     ///
     /// # Errors
     /// [`PlanError::RandomMap`].
@@ -234,28 +240,28 @@ impl Workload {
         self.pass_sectors = self.left;
     }
 
-    /// What it was made from.
+    /// Plan of the worker.
     pub fn plan(&self) -> &WorkerPlan {
         &self.plan
     }
 
-    /// Passes begun after the first.
+    /// Passes started after the first.
     pub fn passes(&self) -> u64 {
         self.passes
     }
 
-    /// Whether a pass ended early because no zone of its range could be written: all were full or dead, or not open
-    /// with no other to be opened.
+    /// True if a pass ended early because no zone of its range was writable: all were full or dead,
+    /// or could not be opened.
     pub fn lacked_zone(&self) -> bool {
         self.lacked_zone
     }
 
-    /// Whether a pass ended because its range had nothing written to read.
+    /// True if a pass ended because its range had no data to read.
     pub fn lacked_data(&self) -> bool {
         self.lacked_data
     }
 
-    /// What to do next.
+    /// Returns the next step.
     pub fn next(&mut self, zones: &Zones) -> WorkerStep {
         match self.next_io(zones) {
             Some(io) => WorkerStep::Io(io),
@@ -263,10 +269,10 @@ impl Workload {
         }
     }
 
-    /// The usual next step: an I/O that finds its place at once. `None` if it is another, which
-    /// [`Workload::next_unusual`] has to be asked for.
-    // Always inlined, and apart from the unusual, so that it is taken apart in registers: a step that comes through
-    // memory is written in small pieces and read in large ones, which stalls.
+    /// Fast path: returns an I/O that can be placed at once. `None` if the next step is another
+    /// one; the caller then has to use [`Workload::next_unusual`].
+    // Always inlined, and separate from the slow path, so that the result stays in registers. A
+    // step returned through memory is written in small pieces and read in large ones, which stalls.
     #[inline(always)]
     pub(crate) fn next_io(&mut self, zones: &Zones) -> Option<Io> {
         if self.pending.is_some() || self.erase.is_some() || self.left == 0 {
@@ -280,7 +286,8 @@ impl Workload {
         self.io_of(dir, zones)
     }
 
-    /// The next I/O of this direction, if it finds its place at once; otherwise it is pending.
+    /// Returns the next I/O of this direction if it can be placed at once; otherwise it becomes
+    /// pending.
     #[inline(always)]
     fn io_of(&mut self, dir: Dir, zones: &Zones) -> Option<Io> {
         let Some(sector) = self.sequence.next(dir, &self.plan, zones) else {
@@ -294,11 +301,11 @@ impl Workload {
         Some(self.issue(io, zones))
     }
 
-    /// An I/O of `zonemode=zbd`, if it is a write that its zone takes at once; otherwise it is pending.
+    /// Returns a `zonemode=zbd` write if its zone has room at once; any other I/O becomes pending.
     #[inline(always)]
     fn placed_at_once(&mut self, dir: Dir, sector: Sector, zones: &Zones) -> Option<Io> {
         let zone = zones.geometry().zone_of(sector);
-        // Where resets are counted, a write is looked at from the start.
+        // If resets are counted, writes take the slow path from the start.
         let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.looks_at_writes;
         if is_simple && let Some(offset) = zones.claim_at_once(zone, self.claimant) {
             let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
@@ -319,7 +326,7 @@ impl Workload {
         }
     }
 
-    /// What to do next after [`Workload::next_io`] gave nothing.
+    /// Slow path, after [`Workload::next_io`] returned `None`.
     #[inline(never)]
     pub(crate) fn next_unusual(&mut self, zones: &Zones) -> WorkerStep {
         let step = match self.pending.take() {
@@ -337,7 +344,7 @@ impl Workload {
         if self.plan.iolog.is_some() { WorkerStep::Logged(*io) } else { step }
     }
 
-    /// Where the I/O of the last step is, or of an append, the place that is kept for it.
+    /// Returns the position of the last I/O. For an append, this is the place reserved for it.
     #[cold]
     pub fn place_of(&self, io: &Io) -> Sector {
         match io.placing {
@@ -346,7 +353,7 @@ impl Workload {
         }
     }
 
-    /// The time that [`WorkerStep::NotBefore`] or [`WorkerStep::SpinUntil`] asked for.
+    /// Reports the time requested by [`WorkerStep::NotBefore`] or [`WorkerStep::SpinUntil`].
     #[cold]
     pub fn time_is(&mut self, now: Nanos) {
         if let Some(pace) = &mut self.pace {
@@ -380,7 +387,7 @@ impl Workload {
         if self.varied.is_some() { self.next_varied(dir, zones) } else { self.next_of(dir, zones) }
     }
 
-    /// fio starts its counts again here, also for what is due after a number of writes.
+    /// Restarts all counts as fio does, including those towards periodic flushes.
     fn end_ramp(&mut self) {
         self.issued = [0; 2];
         self.since_flush = false;
@@ -391,7 +398,7 @@ impl Workload {
         }
     }
 
-    /// The next direction that the rates allow, or when they will.
+    /// Returns the next direction that the rates allow, or the step that waits for it.
     fn turn(&mut self) -> Result<Dir, WorkerStep> {
         let waiting = self.pace.as_ref().and_then(|pace| pace.waiting());
         let wanted = waiting.unwrap_or_else(|| self.drawn_direction());
@@ -401,7 +408,7 @@ impl Workload {
         Ok(dir)
     }
 
-    /// The next of this direction, of the size that jobs without drawn sizes have.
+    /// Returns the next step in this direction, for jobs with fixed block sizes.
     fn next_of(&mut self, dir: Dir, zones: &Zones) -> WorkerStep {
         match self.io_of(dir, zones) {
             Some(io) => WorkerStep::Io(io),
@@ -481,7 +488,7 @@ impl Workload {
         Io { dir, placing, sector, sectors, ..Io::NONE }
     }
 
-    /// Finds a place for what has none yet.
+    /// Places a pending I/O.
     #[inline(never)]
     fn go_on(&mut self, pending: UnplacedIo, zones: &Zones) -> WorkerStep {
         match pending {
@@ -491,7 +498,8 @@ impl Workload {
                     self.pending = Some(UnplacedIo::Read(sector, sectors));
                     WorkerStep::Wait
                 }
-                // What is in flight can be read once it has ended; other jobs' writes are not waited for.
+                // Wait for this worker's writes in flight, which can be read afterwards, but not
+                // for those of other jobs.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
                     self.pending = Some(UnplacedIo::Read(sector, sectors));
                     WorkerStep::Wait
@@ -531,11 +539,11 @@ impl Workload {
         }
     }
 
-    /// What ends the wait of the last step, if that was [`WorkerStep::Wait`].
+    /// Event that ends a wait, if the last step was [`WorkerStep::Wait`].
     pub fn awaits(&self, zones: &Zones) -> Awaits {
         match self.pending {
             Some(UnplacedIo::Write(_)) => self.hold.awaits(),
-            // Other reads are judged again from the zone that they were drawn in.
+            // Other reads start again from the zone drawn for them.
             Some(UnplacedIo::Read(sector, _))
                 if self.hold.zone() == Some(zones.geometry().zone_of(sector)) =>
             {
@@ -549,12 +557,14 @@ impl Workload {
         write.go_on(&self.plan, self.claimant, zones, &mut self.hold, self.in_flight)
     }
 
-    /// A read of written data near `sector`, with its zone held if it has to be; `None` if there is none.
+    /// Returns a read of written data near `sector`, holding its zone if required. `None` if there
+    /// is no data.
     fn held_read(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Option<Held> {
         if !self.hold.is_kept() || self.plan.spec.read_beyond_wp {
             return zbd::read(&self.plan, zones, sector, sectors).map(Held::Now);
         }
-        // What a zone has is judged once it is held: until then another may write or reset it.
+        // The zone's content is examined only once it is held, because others may write or reset it
+        // until then.
         let mut zone = zones.geometry().zone_of(sector);
         loop {
             let is_free = zones.geometry().is_conventional(zone);
@@ -573,7 +583,7 @@ impl Workload {
         }
     }
 
-    /// Notes that nothing can be done until another worker gets on; whether none will.
+    /// Records that the worker cannot continue before another one does. True if none will.
     #[cold]
     fn stall(&mut self, zones: &Zones) -> bool {
         self.hold.give_up(zones);
@@ -610,7 +620,7 @@ impl Workload {
         zones.moving_more(1);
     }
 
-    /// The I/O is with the write path.
+    /// Reports that the I/O was submitted.
     #[inline]
     pub fn submitted(&self, io: &Io, zones: &Zones) {
         if io.is_claimed {
@@ -618,7 +628,7 @@ impl Workload {
         }
     }
 
-    /// A read or write has ended, well or not.
+    /// Reports the end of a read or write, successful or not.
     #[inline]
     pub fn io_ended(&mut self, io: &Io, zones: &Zones) {
         self.in_flight -= 1;
@@ -632,7 +642,7 @@ impl Workload {
         }
     }
 
-    /// Something has ended, well or not.
+    /// Reports the end of any operation, successful or not.
     pub fn ended(&mut self, ended: &Ended, zones: &Zones) {
         match *ended {
             Ended::Io(io) => self.io_ended(&io, zones),
@@ -660,9 +670,9 @@ impl Workload {
         }
     }
 
-    /// Ends the worker: gives up what it was about to do. Nothing may be in flight.
+    /// Ends the worker and releases whatever it holds. Nothing may be in flight.
     ///
-    /// Each worker counts as moving ([`Zones::moving_more`]) from before its round until this.
+    /// Each worker counts as moving ([`Zones::moving_more`]) from before its round until this call.
     pub fn end(&mut self, zones: &Zones) {
         if let Some(UnplacedIo::Write(write)) = self.pending.take() {
             write.abandon(zones, self.claimant.is_alone);
@@ -676,7 +686,7 @@ impl Workload {
         }
     }
 
-    /// Begins another pass if one is due; nothing may be in flight.
+    /// Starts another pass if one is due. Nothing may be in flight.
     pub fn next_pass(&mut self, zones: &Zones) -> bool {
         let issued = self.pass_sectors - self.left;
         self.earlier_sectors = self.earlier_sectors.saturating_add(issued);

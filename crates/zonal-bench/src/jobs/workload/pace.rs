@@ -1,22 +1,23 @@
-//! When a worker may continue: rates, pauses, and the end of the time that does not count.
+//! Pacing of a worker: rates, pauses and the end of the ramp.
 //!
-//! Owns no clock. Asked before each I/O, it answers with a [`WorkerStep`] that names a time, and is told the time once that
-//! is reached; so it works in virtual time as well. All times count from the worker's first step, and again from the
-//! end of `ramp_time`.
+//! Owns no clock. Before each I/O it returns a [`WorkerStep`] with a time to wait for, if any, and
+//! receives the time when that is reached, so it works in virtual time as well. All times count
+//! from the worker's first step, and again from the end of `ramp_time`.
 //!
 //! # Rates
-//! A direction may issue its next I/O once what it has issued so far would have taken that long at its rate. There is
-//! no window: a worker that was held up catches up. Of a mixed job whose direction is ahead, the other one may go
-//! first; if both are, the direction that may go sooner does.
+//! The next I/O of a direction is due when the direction's previous I/Os would have finished at its
+//! rate. There is no window, so a delayed worker catches up. If one direction of a mixed job is
+//! ahead of its rate, the other may go first. If both are ahead, the one due earlier goes first.
 //!
 //! # Pauses
-//! A pause is due after a number of I/Os, or after a time. It begins once nothing is in flight.
+//! A pause is due after a number of I/Os or after some time. It starts once nothing is in flight.
 //!
-//! # Where this differs from fio
-//! - Times are exact to a nanosecond, not to a microsecond.
-//! - What `thinktime_blocks` counts does not start again at the end of `ramp_time`, where fio stops pausing until it
-//!   has caught up.
-//! - The mean gap of `rate_process=poisson` has fractions; fio does not limit rates above a million a second.
+//! # Differences from fio
+//! - Times have a resolution of one nanosecond rather than one microsecond.
+//! - The count for `thinktime_blocks` does not restart at the end of `ramp_time`. fio stops pausing
+//!   there until the count has caught up.
+//! - The mean gap of `rate_process=poisson` has fractions. fio does not limit rates above a million
+//!   per second.
 
 use super::random::{Purpose, Stream};
 use super::{Dir, WorkerStep};
@@ -27,24 +28,24 @@ use zonal_core::{Nanos, SECTOR_BYTES};
 
 const SECOND: u128 = 1_000_000_000;
 
-/// What holds a worker back.
+/// Pacing state of a worker.
 pub(super) struct Pace {
-    /// The time, if it was told since the last I/O.
+    /// Current time, if reported since the last I/O.
     now: Option<Nanos>,
-    /// From where times count.
+    /// Start of all times.
     begun: Option<Nanos>,
-    /// Length of the time that does not count, while it lasts.
+    /// Length of the ramp, as long as it lasts.
     ramp: Option<u64>,
     rates: [Option<Rate>; 2],
     pauses: Option<Pauses>,
-    /// The direction that waits for its time.
+    /// Direction that waits for its rate.
     waiting: Option<Dir>,
-    /// Whether the driver judges the rates, for which it needs the time.
+    /// True if the driver checks minimum rates, for which it needs the time.
     is_judged: bool,
 }
 
 impl Pace {
-    /// For a worker that anything holds back.
+    /// Creates the state of a worker that is paced in any way.
     pub(super) fn new(plan: &WorkerPlan) -> Option<Box<Pace>> {
         let ramp = Some(nanos(plan.spec.pace.ramp_time)).filter(|&ramp| ramp > 0);
         let (rates, pauses) = (Rate::of(plan), Pauses::new(plan));
@@ -53,7 +54,7 @@ impl Pace {
         (!pace.is_spent()).then(|| Box::new(pace))
     }
 
-    /// Whether it will hold nothing back any more.
+    /// True if it will never delay the worker again.
     pub(super) fn is_spent(&self) -> bool {
         !self.is_judged
             && self.ramp.is_none()
@@ -66,7 +67,7 @@ impl Pace {
         self.begun.get_or_insert(now);
     }
 
-    /// An I/O goes out.
+    /// Records that an I/O is issued.
     pub(super) fn issued(&mut self, dir: Dir, sectors: u32) {
         self.now = None;
         self.waiting = None;
@@ -78,7 +79,7 @@ impl Pace {
         }
     }
 
-    /// What to do before the next I/O, with `in_flight` I/Os in flight; `None` if nothing.
+    /// Returns the step required before the next I/O, with `in_flight` I/Os in flight.
     pub(super) fn hold(&mut self, in_flight: u32) -> Option<WorkerStep> {
         let (Some(now), Some(begun)) = (self.now, self.begun) else {
             return Some(WorkerStep::NotBefore(Nanos(0)));
@@ -91,19 +92,19 @@ impl Pace {
         }
         let step = self.pauses.as_mut()?.hold(now, begun, in_flight);
         if step == Some(WorkerStep::Wait) {
-            // What ends the wait takes time.
+            // Time will have passed when the wait ends.
             self.now = None;
         }
         step
     }
 
-    /// The direction that waits for its time.
+    /// Direction that waits for its rate.
     pub(super) fn waiting(&self) -> Option<Dir> {
         self.waiting
     }
 
-    /// The direction to continue with instead of `wanted`, or when one can. `other_percent` is the share of the other
-    /// direction.
+    /// Returns the direction to continue with instead of `wanted`, or a step that waits for one.
+    /// `other_percent` is the share of the other direction.
     pub(super) fn turn(&mut self, wanted: Dir, other_percent: u8) -> Result<Dir, WorkerStep> {
         let (Some(now), Some(begun)) = (self.now, self.begun) else {
             return Err(WorkerStep::NotBefore(Nanos(0)));
@@ -120,7 +121,7 @@ impl Pace {
             _ => (wanted, own_at),
         };
         self.waiting = Some(dir);
-        // The rates start again where the ramp ends.
+        // Rates restart at the end of the ramp.
         let ramp_end = self.ramp.map_or(u64::MAX, |ramp| begun.0.saturating_add(ramp));
         Err(WorkerStep::NotBefore(Nanos(next.min(ramp_end))))
     }
@@ -130,14 +131,14 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Limit of one direction.
+/// Rate limit of one direction.
 struct Rate {
     bytes_per_second: u64,
-    /// Bytes issued since the times began.
+    /// Bytes issued since the start.
     bytes: u64,
-    /// Nanoseconds from there on at which the next I/O may go out.
+    /// Nanoseconds from the start at which the next I/O is due.
     next: u64,
-    /// Random gaps, with their mean in nanoseconds.
+    /// Source of random gaps, with their mean in nanoseconds.
     gaps: Option<(Stream, f64)>,
 }
 
@@ -182,7 +183,7 @@ impl Rate {
                 u64::try_from(nanos).unwrap_or(u64::MAX)
             }
             Some((stream, mean)) => {
-                // Between 0, which has no logarithm, and 1.
+                // In (0, 1], because 0 has no logarithm.
                 let chance = ((stream.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 self.next.saturating_add((*mean * -chance.ln()) as u64)
             }
@@ -194,18 +195,18 @@ impl Rate {
     }
 }
 
-/// `thinktime` and what belongs to it.
+/// State of `thinktime` and related options.
 struct Pauses {
     /// Lengths in nanoseconds.
     pause: u64,
     spin: u64,
-    /// I/Os from one pause to the next; 0 if time alone decides.
+    /// I/Os between pauses; 0 if only time decides.
     every: u64,
     counts: ThinkBlocks,
-    /// Nanoseconds from one pause to the next; 0 if I/Os alone decide.
+    /// Nanoseconds between pauses; 0 if only I/Os decide.
     iotime: u64,
     ios: u64,
-    /// What was counted at the last pause, and when it was due.
+    /// Count at the last pause, and the time at which it was due.
     last: u64,
     last_at: Option<u64>,
     stage: PaceStage,
@@ -213,12 +214,12 @@ struct Pauses {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PaceStage {
-    /// No I/O went out since it was asked last.
+    /// No I/O was issued since the last step.
     Idle,
     Issued,
-    /// A pause is due once nothing is in flight.
+    /// A pause starts once nothing is in flight.
     Due,
-    /// Until these times.
+    /// Paused until these times.
     Pausing {
         spin: u64,
         end: u64,
@@ -238,7 +239,7 @@ impl Pauses {
         (pause > 0).then_some(Pauses {
             pause,
             spin: nanos(pace.thinktime_spin).min(pause),
-            // Each one, if fio is told to count to 0.
+            // A count of 0 means every I/O, as in fio.
             every: if decides { u64::max(every, 1) } else { 0 },
             counts: pace.thinktime_blocks_type,
             iotime,

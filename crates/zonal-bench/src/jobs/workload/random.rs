@@ -1,19 +1,21 @@
-//! Chance: the generators of a worker, and the map of blocks that random offsets have not hit yet.
+//! Randomness: the random number streams of a worker, and the map of blocks not yet hit by random
+//! offsets.
 
 use crate::error::PlanError;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 
-/// Blocks of a random map: 1 GiB of bits.
+/// Maximum number of blocks in a random map: 1 GiB of bits.
 pub const RANDOM_MAP_BLOCKS_MAX: u64 = 8 << 30;
 
-/// What a generator is for. Each has a stream of its own, so that the choice of one does not shift the others.
+/// Purpose of a random stream. Each has a stream of its own, so that choices do not shift each
+/// other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Random offsets.
     Offsets = 1,
-    /// Reads or writes in a mixed job.
+    /// Direction in a mixed job.
     Directions = 2,
     /// Payload.
     Payload = 3,
@@ -32,10 +34,11 @@ pub enum Purpose {
 pub struct Stream(Pcg64Mcg);
 
 impl Stream {
-    /// The stream of a worker. `number` sets clones of a job apart, `pass` repeated passes where they shall differ.
+    /// Creates the stream of a worker. `number` distinguishes clones of a job, `pass` repeated
+    /// passes that shall differ.
     pub fn new(seed: u64, number: u64, pass: u64, purpose: Purpose) -> Stream {
-        // Multiplication by odd constants keeps neighbouring workers and passes apart; the generator's own seeding
-        // mixes the bits.
+        // Multiplication by odd constants separates neighbouring workers and passes. The
+        // generator's own seeding mixes the bits.
         let mixed = seed
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
             .wrapping_add(number.wrapping_mul(0xBF58_476D_1CE4_E5B9))
@@ -44,29 +47,29 @@ impl Stream {
         Stream(Pcg64Mcg::seed_from_u64(mixed))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `n`, which is not zero.
+    /// Returns a number below `n`, which must not be zero.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 }
 
-/// Which blocks have been hit: a tree of bits, so that the next free one is found in a few steps.
+/// Set of blocks already hit, as a tree of bits that finds the next free one in a few steps.
 #[derive(Debug, Clone)]
 pub struct RandomMap {
     blocks: u64,
-    /// Bits of blocks; above them, a bit for each word below that is all ones.
+    /// Bits of the blocks. Each bit of a higher level stands for a word of all ones below it.
     levels: Vec<Vec<u64>>,
 }
 
 impl RandomMap {
-    /// A map of `blocks` blocks, all free.
+    /// Creates a map of `blocks` free blocks.
     ///
     /// # Errors
     /// [`PlanError::RandomMap`] above [`RANDOM_MAP_BLOCKS_MAX`].
@@ -87,18 +90,19 @@ impl RandomMap {
         Ok(map)
     }
 
-    /// How many blocks it is of.
+    /// Number of blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Frees every block.
+    /// Marks every block as free.
     pub fn clear(&mut self) {
         let mut bits = self.blocks;
         for level in &mut self.levels {
-            // New memory is zero, and takes none until it is written to: most jobs hit few of a drive's blocks.
+            // Zeroed allocations use no memory until they are written, and most jobs hit few blocks
+            // of a drive.
             *level = vec![0; level.len()];
-            // What lies beyond the end counts as hit, at every level.
+            // Bits beyond the end count as hit, at every level.
             let last = level.len() - 1;
             let used = bits - last as u64 * 64;
             level[last] = if used == 64 { 0 } else { !0 << used };
@@ -106,7 +110,7 @@ impl RandomMap {
         }
     }
 
-    /// Whether `block` is free.
+    /// True if `block` is free.
     #[inline]
     pub fn is_free(&self, block: u64) -> bool {
         self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 0
@@ -126,7 +130,8 @@ impl RandomMap {
         }
     }
 
-    /// The first free block from `from` on, else from the start; `None` if all were hit.
+    /// Finds the first free block at or after `from`, wrapping around to the start. `None` if all
+    /// are hit.
     pub fn next_free(&self, from: u64) -> Option<u64> {
         self.free_from(from).or_else(|| self.free_from(0))
     }
@@ -134,7 +139,7 @@ impl RandomMap {
     fn free_from(&self, from: u64) -> Option<u64> {
         let mut at = from;
         let mut level = 0;
-        // Up while nothing is free to the right, then down to the leftmost.
+        // Ascend while nothing to the right is free, then descend to the leftmost free block.
         loop {
             let words = self.levels.get(level)?;
             let index = (at / 64) as usize;
@@ -197,7 +202,7 @@ mod tests {
         let mut map = RandomMap::new(RANDOM_MAP_BLOCKS_MAX).unwrap();
         map.hit(RANDOM_MAP_BLOCKS_MAX - 1);
         map.clear();
-        // Other tests run beside this one; the bits are a gigabyte.
+        // Other tests run concurrently. The bits take a gigabyte.
         assert!(resident() < before + (256 << 20), "{} bytes more", resident() - before);
         assert!(map.is_free(RANDOM_MAP_BLOCKS_MAX - 1));
     }

@@ -1,4 +1,4 @@
-//! Offsets before zones are looked at: one after the other, or drawn.
+//! Sequential or random offsets, before zones are taken into account.
 
 use super::random::{Purpose, RandomMap, Stream};
 use super::{Dir, Zones};
@@ -7,15 +7,16 @@ use crate::job::{Direction, Verify, ZoneMode};
 use crate::jobs::plan::WorkerPlan;
 use zonal_core::Sector;
 
-/// Offsets of one worker.
+/// Offset generator of one worker.
 pub(super) enum Sequence {
-    /// Each direction continues where its last I/O ended. Writes skip what of a zone they do not fit.
+    /// Each direction continues at the end of its last I/O. Writes skip the rest of a zone that is
+    /// smaller than a block.
     Sequential { next: [u64; 2], skips_to_zones: bool },
-    /// Each is a random multiple of the block from the start of the range.
+    /// Multiples of the block size, relative to the start of the range.
     Random { stream: Stream, map: Option<Map> },
 }
 
-/// Blocks that have been hit, in units of the smaller of two block sizes.
+/// Blocks already hit, in units of the smaller of two block sizes.
 pub(super) struct Map {
     unit: u64,
     hits: RandomMap,
@@ -42,7 +43,7 @@ impl Sequence {
         Ok(Sequence::Random { stream: stream(plan, 0), map })
     }
 
-    /// Of a worker that draws sizes, and takes its offsets from elsewhere.
+    /// Placeholder for a worker with random block sizes, which uses another generator.
     pub(super) fn unused() -> Sequence {
         Sequence::Sequential { next: [0; 2], skips_to_zones: false }
     }
@@ -59,7 +60,7 @@ impl Sequence {
         }
     }
 
-    /// The next offset, or `None` if the range is used up.
+    /// Returns the next offset, or `None` if the range is exhausted.
     #[inline(always)]
     pub(super) fn next(&mut self, dir: Dir, plan: &WorkerPlan, zones: &Zones) -> Option<Sector> {
         let sectors = u64::from(match dir {
@@ -86,7 +87,7 @@ impl Sequence {
         }
     }
 
-    /// An I/O was moved: the sequence continues after it.
+    /// Continues the sequence at `end`, because an I/O was moved.
     #[inline]
     pub(super) fn moved(&mut self, dir: Dir, end: u64) {
         if let Sequence::Sequential { next, .. } = self {
@@ -95,7 +96,7 @@ impl Sequence {
     }
 }
 
-/// A random offset.
+/// Draws a random offset.
 fn draw(stream: &mut Stream, map: &mut Option<Map>, sectors: u64, plan: &WorkerPlan) -> Option<Sector> {
     let blocks = (plan.range.end - plan.range.start) / sectors;
     let mut block = stream.below(blocks);
@@ -106,7 +107,7 @@ fn draw(stream: &mut Stream, map: &mut Option<Map>, sectors: u64, plan: &WorkerP
 }
 
 impl Map {
-    /// Takes `block`, or the next free one. A time-based job starts over when all are used.
+    /// Takes `block` or the next free one. A time-based job starts over when all are used.
     fn take(&mut self, block: u64, sectors: u64, blocks: u64, starts_over: bool) -> Option<u64> {
         let units = (sectors / self.unit).max(1);
         let mut block = block;
@@ -119,7 +120,8 @@ impl Map {
                 }
                 None => return None,
             };
-            // Of two block sizes the larger may find its block used in part: it is used again, and the map still fills.
+            // Of two block sizes, the larger one may find its block partly used. The block is used
+            // again, and the map still fills up.
             block = (unit / units).min(blocks - 1);
         }
         (block * units..(block + 1) * units).for_each(|unit| self.hits.hit(unit));
@@ -127,12 +129,13 @@ impl Map {
     }
 }
 
-/// Whether a job starts over within a pass. Verification comes between passes.
+/// True if a job starts over within a pass. Jobs that verify do not, because verification happens
+/// between passes.
 pub(super) fn wraps(plan: &WorkerPlan) -> bool {
     plan.spec.time_based && plan.spec.verify == Verify::None
 }
 
-/// `at`, or the next zone's start where a block would pass the capacity.
+/// Returns `at`, or the start of the next zone if a block at `at` would exceed the capacity.
 #[inline]
 pub(super) fn past_capacity(at: u64, sectors: u64, zones: &Zones) -> u64 {
     let geometry = zones.geometry();

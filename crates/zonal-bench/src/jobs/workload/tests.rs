@@ -14,7 +14,7 @@ const BLOCK: u32 = 8;
 /// Sectors of a zone: 16 blocks.
 const ZONE: u64 = 128;
 
-/// Eight zones of 16 blocks, the first of them conventional, 12 blocks of capacity in the others.
+/// Eight zones of 16 blocks. The first is conventional, the others have a capacity of 12 blocks.
 fn options() -> EmulatedOptions {
     EmulatedOptions::default()
         .with_size(8 * ZONE * 512)
@@ -23,7 +23,7 @@ fn options() -> EmulatedOptions {
         .with_zone_nr_conv(1)
 }
 
-/// A few workers on zones, without a device: what they submit ends when the test says so.
+/// Several workers on shared zones, without a device. Requests complete when the test says so.
 struct Bench {
     zones: Zones,
     workloads: Vec<Workload>,
@@ -36,12 +36,12 @@ impl Bench {
         Bench::on(options, ordering, job, |_| {})
     }
 
-    /// With workers that keep to fio's rule.
+    /// With workers that follow fio's ownership rule.
     fn fio(job: &str) -> Bench {
         Bench::with(&options(), Ordering::BySubmission, HostRules::Fio, job, |_| {})
     }
 
-    /// With zones as `prepare` leaves them.
+    /// With zones set up by `prepare`.
     fn on(
         options: &EmulatedOptions,
         ordering: Ordering,
@@ -86,7 +86,7 @@ impl Bench {
         }
     }
 
-    /// Asks worker `w` for a step and takes it.
+    /// Executes the next step of worker `w`.
     fn step(&mut self, w: usize) -> WorkerStep {
         let step = self.workloads[w].next(&self.zones);
         let geometry = *self.zones.geometry();
@@ -124,7 +124,7 @@ impl Bench {
         step
     }
 
-    /// Ends the oldest request of worker `w`.
+    /// Completes the oldest request of worker `w`.
     fn end(&mut self, w: usize) {
         let ended = self.running[w].pop_front().expect("something is running");
         self.workloads[w].ended(&ended, &self.zones);
@@ -136,7 +136,7 @@ impl Bench {
         }
     }
 
-    /// Runs worker `w` alone, each request ending at once, for at most `steps` steps of this pass.
+    /// Runs worker `w` alone for at most `steps` steps of this pass. Requests complete at once.
     fn run(&mut self, w: usize, steps: usize) -> &mut Bench {
         for _ in 0..steps {
             let step = self.step(w);
@@ -148,7 +148,7 @@ impl Bench {
         self
     }
 
-    /// The log since the last call, runs of consecutive blocks as `w1.0-11`.
+    /// Returns the log since the last call. Runs of consecutive blocks are shown as `w1.0-11`.
     fn log(&mut self) -> String {
         let log = std::mem::take(&mut self.log);
         let mut out: Vec<(String, u32, u32)> = Vec::new();
@@ -177,7 +177,7 @@ impl Bench {
     }
 }
 
-/// Sets a zone's pointer to `blocks`.
+/// Sets the write pointer of a zone to `blocks`.
 fn written(zones: &mut [ZoneDescriptor], zone: usize, blocks: u64) {
     use zonal_core::ZoneCondition;
     let z = &mut zones[zone];
@@ -353,7 +353,8 @@ fn limit_of_a_job_leaves_the_zones_of_others_open_to_it() {
     let job = "--rw=write --zonemode=zbd --max_open_zones=3 --job_max_open_zones=1 --offset=1z --size=2z --numjobs=2 \
                --offset_increment=1z";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
-    // The first has zone 1, the second zone 2; where the first comes to the end of its own, it may have another.
+    // The first worker has zone 1 and the second one zone 2. At the end of its zone, the first may
+    // open another.
     assert_eq!(bench.run(0, 3).log(), "w1.0-2");
     assert_eq!(bench.run(1, 3).log(), "w2.0-2");
     assert_eq!(bench.run(0, 12).log(), "w1.3-11 w2.3-5");
@@ -387,7 +388,7 @@ fn limit_of_the_device_holds_without_a_limit_of_the_job() {
 
 #[test]
 fn remainder_smaller_than_a_block_is_finished_where_zones_are_limited() {
-    // 96 sectors hold one block of 64 and leave 32.
+    // A capacity of 96 sectors holds one block of 64 and leaves 32.
     let job = "--rw=write --zonemode=zbd --offset=1z --size=3z --bs=32k --max_open_zones=1";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     bench.run(0, 20);
@@ -405,7 +406,7 @@ fn remainder_smaller_than_a_block_is_finished_where_zones_are_limited() {
 fn reset_frequency_resets_every_nth_write_from_the_threshold_on() {
     let job = "--rw=write --zonemode=zbd --offset=1z --size=2z --zone_reset_threshold=0.01 --zone_reset_frequency=0.25";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
-    // The threshold of 2.56 sectors is passed after the first write; then every fourth write resets.
+    // The first write exceeds the threshold of 2.56 sectors. After that, every fourth write resets.
     assert_eq!(bench.run(0, 11).log(), "w1.0-3 reset1 w1.0-3 reset1 w1.0");
 }
 
@@ -414,7 +415,7 @@ fn conventional_zone_is_written_anywhere_and_not_beyond() {
     let job = "--rw=write --zonemode=zbd --size=2z --bs=12k";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     bench.run(0, 12);
-    // 16 blocks hold five writes of three; the sixth is moved down to end with the zone.
+    // 16 blocks hold five writes of three blocks. The sixth is moved down to end with the zone.
     assert_eq!(bench.log[..8].join(" "), "w0.0 w0.3 w0.6 w0.9 w0.12 w0.13 w1.0 w1.3");
 }
 
@@ -582,7 +583,7 @@ fn full_zone_to_be_verified_does_not_enter_the_open_set() {
 
 #[test]
 fn worker_without_a_zone_waits_for_others_and_ends_when_nobody_moves() {
-    // The first worker takes the one open zone; the second one's range does not reach it.
+    // The first worker takes the one open zone, which is outside the range of the second.
     let job = "--rw=write --zonemode=zbd --offset=1z --size=2z --offset_increment=2z --numjobs=2 --max_open_zones=1";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     assert!(matches!(bench.step(0), WorkerStep::Io(_)));

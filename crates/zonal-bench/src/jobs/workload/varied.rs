@@ -1,8 +1,9 @@
-//! Offsets and sizes of a worker whose blocks differ in size, before zones are looked at.
+//! Offsets and random block sizes of a worker, before zones are taken into account.
 //!
-//! A size is drawn once the offset is known, among those that end within the range; if there is none, it is cut. All are multiples of the
-//! smallest, and offsets and the random map count in it. What zones or earlier hits leave less room for is cut, so the
-//! map is marked and a sequence continues only with what was issued: see [`Varied::issued`].
+//! The size is drawn after the offset, from those that end within the range; if none does, the
+//! block is cut. All sizes are multiples of the smallest, which is also the unit of offsets and of
+//! the random map. Zones and earlier hits may cut a block further, so the map and the sequence
+//! advance only by what was issued: see [`Varied::issued`].
 
 use super::random::{Purpose, RandomMap, Stream};
 use super::sequence::{past_capacity, wraps};
@@ -16,25 +17,25 @@ use zonal_core::{SECTOR_BYTES, Sector};
 pub(super) struct Varied {
     sizes: [Sizes; 2],
     place: AddressPattern,
-    /// The offset that the I/O at hand was drawn at.
+    /// Offset drawn for the current I/O.
     drawn: u64,
 }
 
 enum AddressPattern {
-    /// Each direction continues where its last I/O ended.
+    /// Each direction continues at the end of its last I/O.
     Sequential { next: [u64; 2] },
-    /// Multiples of the direction's smallest block.
+    /// Multiples of the smallest block of the direction.
     Random { stream: Stream, map: Option<Map> },
 }
 
-/// Blocks that have been hit, in units of the smaller of two block sizes.
+/// Blocks already hit, in units of the smaller of two block sizes.
 struct Map {
     unit: u64,
     hits: RandomMap,
 }
 
 impl Varied {
-    /// For a worker whose sizes differ.
+    /// Creates the generator of a worker with random block sizes.
     ///
     /// # Errors
     /// [`PlanError::RandomMap`].
@@ -64,7 +65,7 @@ impl Varied {
         }
     }
 
-    /// The next offset and how much to do there, or `None` if the range is used up.
+    /// Returns the next offset and size, or `None` if the range is exhausted.
     pub(super) fn next(&mut self, dir: Dir, plan: &WorkerPlan, zones: &Zones) -> Option<(Sector, u32)> {
         let sizes = &mut self.sizes[dir as usize];
         let at = match &mut self.place {
@@ -97,7 +98,8 @@ impl Varied {
         Some((Sector(at), sectors))
     }
 
-    /// The I/O that was drawn last goes out, wherever and however long, and ends there.
+    /// Records that the last drawn I/O is issued and ends at `end`, whatever its final position and
+    /// size.
     pub(super) fn issued(&mut self, io: &Io, end: u64, plan: &WorkerPlan) {
         match &mut self.place {
             AddressPattern::Sequential { next } => next[io.dir as usize] = end,
@@ -122,7 +124,7 @@ impl Map {
         Ok(Some(Map { unit, hits: RandomMap::new((plan.range.end - plan.range.start) / unit)? }))
     }
 
-    /// `at`, or the next block that is free. A time-based job starts over when all are used.
+    /// Returns `at` or the next free block. A time-based job starts over when all are used.
     fn free_at(&mut self, at: u64, block: u64, starts_over: bool) -> Option<u64> {
         if self.hits.is_free(at / self.unit) {
             return Some(at);
@@ -137,7 +139,7 @@ impl Map {
         }
     }
 
-    /// As much of `sectors` as is free from `at` on, one block at least.
+    /// Limits `sectors` to what is free from `at` on, but to no less than one block.
     fn cut(&self, at: u64, sectors: u32, block: u32) -> u32 {
         let whole = u64::from(sectors);
         let units = (at / self.unit)..(at + whole).div_ceil(self.unit).min(self.hits.blocks());
@@ -155,18 +157,18 @@ impl Map {
     }
 }
 
-/// Sizes of one direction, in sectors.
+/// Distribution of block sizes of one direction, in sectors.
 struct Sizes {
-    /// The smallest that is named: all are multiples of it, but for the end of a range.
+    /// Smallest size. All are multiples of it, except at the end of a range.
     block: u32,
     largest: u32,
     shares: Option<Vec<Share>>,
     stream: Stream,
 }
 
-/// One size of several.
+/// One size of a distribution.
 struct Share {
-    /// Percent of this and those before it.
+    /// Cumulative share in percent, including this size.
     until: u8,
     sectors: u32,
 }
@@ -196,21 +198,21 @@ impl Sizes {
         Sizes { block, largest, shares, stream: stream(plan, 0, purpose) }
     }
 
-    /// A size of at most `left`; `None` if not even the smallest is.
+    /// Draws a size of at most `left`; `None` if even the smallest is larger.
     fn draw(&mut self, left: u64) -> Option<u32> {
         let blocks = left / u64::from(self.block);
         if blocks == 0 {
             return None;
         }
         match &self.shares {
-            // fio would draw for ever where the smallest has no share.
+            // fio would draw forever if the smallest size has no share.
             Some(shares) if shares.iter().all(|share| u64::from(share.sectors) > left) => {
                 Some(blocks as u32 * self.block)
             }
             Some(shares) => loop {
                 let draw = self.stream.below(100);
                 let fits = |share: &&Share| u64::from(share.sectors) <= left;
-                // The last takes what the shares leave of 100.
+                // The last size gets the rest if the shares add up to less than 100.
                 let drawn = shares.iter().filter(fits).find(|share| draw < u64::from(share.until));
                 let last = shares.last().filter(fits);
                 if let Some(share) = drawn.or(last) {

@@ -1,20 +1,26 @@
-//! `zonemode=zbd`: where reads and writes go once zones are looked at.
+//! Placement of reads and writes in `zonemode=zbd`.
 //!
 //! # Writes to sequential zones
-//! A write goes to the pointer of the zone that its offset lies in. It moves to another zone if that one is not open
-//! and may not be opened, if writes in flight fill it, if it takes no writes, or if it is full and must not be reset
-//! because its data is to be verified. It moves to an open zone, chosen by the offset's share of the range; if that
-//! one has no room, to the next zone that can be opened. A full zone is reset first.
+//! A write goes to the write pointer of the zone that contains its offset. It moves to another zone
+//! if that zone
+//! - is not open and cannot be opened,
+//! - is filled by writes in flight,
+//! - takes no writes, or
+//! - is full and must not be reset because its data is to be verified.
+//!
+//! It moves to an open zone, selected by the relative position of the offset in the range, or if
+//! that zone has no room, to the next zone that can be opened. A full zone is reset first.
 //!
 //! # Reads
-//! Only what was written: a sequential read continues with the next zone that has data, a random one takes the nearest,
-//! before or after. With `read_beyond_wp` every offset is read as it is.
+//! Only written data is read: a sequential read continues in the next zone with data, and a random
+//! read takes the nearest zone with data in either direction. With `read_beyond_wp` every offset is
+//! read as it is.
 //!
-//! # Where this differs from fio
-//! - A remainder of a zone that is smaller than a block counts as full in every respect. Where open zones are limited
-//!   such a zone is finished, so that it does not stay open for ever.
+//! # Differences from fio
+//! - A zone whose remainder is smaller than a block counts as full in every respect. If open zones
+//!   are limited, it is finished, so that it does not stay open forever.
 //! - A random read may hit the last written block of a zone.
-//! - A worker that finds no open zone in its range waits while another worker may close one.
+//! - A worker that finds no open zone in its range waits as long as another worker may close one.
 
 use super::hold::Hold;
 use super::zones::{Claim, Claimant, Locking, Room, Zones};
@@ -23,65 +29,65 @@ use crate::job::{Direction, Verify};
 use crate::jobs::plan::WorkerPlan;
 use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
 
-/// A write that looks for its place.
+/// A write that is being placed.
 pub(super) struct ZbdWrite {
-    /// The offset that was drawn.
+    /// Offset drawn for it.
     drawn: Sector,
-    /// How much, if its zone has room for it; one block at least.
+    /// Desired size. The zone may have room for less, but for no less than one block.
     sectors: u32,
-    /// The zone it tries.
+    /// Zone being tried.
     zone: ZoneIndex,
     stage: ZbdStage,
-    /// Whether this write was counted towards a reset by `zone_reset_frequency`.
+    /// True if this write was counted for `zone_reset_frequency`.
     is_counted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ZbdStage {
-    /// Take room in the zone.
+    /// Claim room in the zone.
     Claim,
     /// Find another zone.
     Convert,
-    /// Wait for this one, where zones have to be held.
+    /// Acquire this zone, if zones have to be held.
     Take(Choice),
-    /// Open a zone after this one, where zones have to be held.
+    /// Open a zone after this one, if zones have to be held.
     OpenOther(ZoneIndex),
     /// Take the zone's lock to reset or finish it.
     Lock(Manage),
-    /// With the lock, wait until the zone is quiet.
+    /// Wait, with the lock held, until the zone has nothing in flight.
     Drain(Manage),
-    /// The command is in flight.
+    /// Wait for the reset or finish in flight.
     Under(Manage),
 }
 
-/// A zone to be held before it is judged: until then others may change it.
+/// A zone that has to be held before it is examined, because until then others may change it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Choice {
-    /// The open zone that the offset's share of the range picks.
+    /// The open zone selected by the position of the offset in the range.
     Picked(ZoneIndex),
     /// A zone that is not open.
     Closed(ZoneIndex),
-    /// An open one with room.
+    /// An open zone with room.
     Fitting(ZoneIndex),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manage {
-    /// It is full.
+    /// The zone is full.
     ResetFull,
-    /// It is its turn.
+    /// A periodic reset is due.
     ResetDue,
-    /// It is open and has no room for a block.
+    /// The zone is open but has no room for a block.
     Finish,
 }
 
-/// How a write continues.
+/// Outcome of a placement attempt.
 pub(super) enum Way {
-    /// As this I/O, which ends at this sector or would, if it were placed in order.
+    /// This I/O. The sector is its end, or where it would end if placed in order.
     Io(Io, u64),
-    /// With this step first.
+    /// This step has to be taken first.
     Step(WorkerStep),
-    /// Not at all, unless another worker makes room.
+    /// No zone, unless another worker makes room.
     NoZone,
 }
 
@@ -98,7 +104,7 @@ impl ZbdWrite {
         ZbdWrite { drawn, sectors, zone, stage: ZbdStage::Claim, is_counted: false }
     }
 
-    /// Continues, with `in_flight` I/Os of its worker in flight.
+    /// Continues with the placement, with `in_flight` I/Os of the worker in flight.
     pub(super) fn go_on(
         &mut self,
         plan: &WorkerPlan,
@@ -107,7 +113,8 @@ impl ZbdWrite {
         hold: &mut Hold,
         in_flight: u32,
     ) -> Way {
-        // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
+        // Each iteration claims room or changes the stage. It repeats if other workers fill a zone
+        // in between.
         loop {
             match self.stage {
                 ZbdStage::Claim if !hold.take(self.zone, in_flight, zones) => {
@@ -126,7 +133,7 @@ impl ZbdWrite {
                     self.judge(choice, plan, claimant, zones);
                 }
                 ZbdStage::OpenOther(from) => {
-                    // What of its own is in flight may fill an open zone.
+                    // The worker's own writes in flight may fill an open zone.
                     if in_flight > 0 && !zones.may_open(opener(plan, claimant)) {
                         return Way::Step(WorkerStep::Wait);
                     }
@@ -137,7 +144,7 @@ impl ZbdWrite {
                 }
                 ZbdStage::Convert => {
                     if let Some(way) = self.convert(plan, claimant, zones) {
-                        // By then its own zone may be open to it.
+                        // Its own zone may be available by then.
                         self.stage = ZbdStage::Claim;
                         return way;
                     }
@@ -159,7 +166,7 @@ impl ZbdWrite {
         }
     }
 
-    /// Takes room in its zone, which is held where it has to be. `None`: the stage has changed.
+    /// Claims room in its zone, which is held if required. `None` if the stage has changed.
     fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
         if self.reset_is_due(plan, zones) {
             self.stage = ZbdStage::Lock(Manage::ResetDue);
@@ -172,7 +179,7 @@ impl ZbdWrite {
                 return Some(Way::Io(io, end));
             }
             Claim::Later => return Some(Way::Step(WorkerStep::Wait)),
-            // The zone is claimed once more, now that it is open.
+            // Now that the zone is open, it is claimed again.
             Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
             Claim::Full if plan.spec.verify == Verify::None => self.stage = ZbdStage::Lock(Manage::ResetFull),
             Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => self.stage = ZbdStage::Convert,
@@ -180,7 +187,7 @@ impl ZbdWrite {
         None
     }
 
-    /// Locks its zone, unless that is no longer needed; whether no other worker has the lock.
+    /// Locks its zone, unless that is no longer necessary. False if another worker has the lock.
     fn lock(&mut self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
         match zones.lock(self.zone, claimant.is_alone) {
             Locking::Taken => return false,
@@ -195,7 +202,8 @@ impl ZbdWrite {
         true
     }
 
-    /// The step that resets or finishes its zone, which is locked and quiet.
+    /// Returns the step that resets or finishes its zone, which is locked and has nothing in
+    /// flight.
     fn manage(&mut self, manage: Manage, zones: &Zones) -> Way {
         self.stage = ZbdStage::Under(manage);
         if manage == Manage::Finish {
@@ -205,7 +213,7 @@ impl ZbdWrite {
         Way::Step(WorkerStep::Reset(self.zone))
     }
 
-    /// The reset or finish has ended, well or not.
+    /// Continues after a reset or finish has ended, successful or not.
     pub(super) fn managed(&mut self) {
         self.stage = match self.stage {
             ZbdStage::Under(Manage::Finish) => ZbdStage::Convert,
@@ -213,20 +221,20 @@ impl ZbdWrite {
         };
     }
 
-    /// Gives up a lock it may hold.
+    /// Releases the lock, if held.
     pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
         if let ZbdStage::Drain(_) | ZbdStage::Under(_) = self.stage {
             zones.unlock(self.zone, is_alone);
         }
     }
 
-    /// Opens its zone, unless it is full and may not be reset.
+    /// Opens its zone, unless it is full and must not be reset.
     fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
         zones.can_take(self.zone, claimant.sectors, room(plan))
             && zones.open(self.zone, opener(plan, claimant))
     }
 
-    /// Whether it is this write's turn to reset a zone that need not be full.
+    /// True if a periodic reset is due with this write. The zone need not be full.
     #[inline]
     fn reset_is_due(&mut self, plan: &WorkerPlan, zones: &Zones) -> bool {
         let Some(frequency) = plan.spec.zone_reset_frequency else { return false };
@@ -238,11 +246,12 @@ impl ZbdWrite {
         let threshold = plan.spec.zone_reset_threshold.unwrap_or(0.0);
         let written = zones.written() as f64;
         let range = (plan.range.end - plan.range.start) as f64;
-        // Above 2^32 writes between resets none will be due.
+        // Saturates at 2^32 writes between resets: none will be due.
         written >= range * threshold && zones.reset_is_due((1.0 / frequency) as u32)
     }
 
-    /// Whether a zone whose lock was just taken still has to be managed: another worker may have done it.
+    /// True if the zone that was just locked still has to be reset or finished. Another worker may
+    /// have done so.
     fn is_needed(&self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
         match manage {
             Manage::ResetFull => !zones.can_take(self.zone, claimant.sectors, Room::Now),
@@ -251,7 +260,8 @@ impl ZbdWrite {
         }
     }
 
-    /// Chooses another zone to claim; `None` if it did, else what to do instead.
+    /// Chooses another zone to claim. Returns `None` on success, or the outcome that takes its
+    /// place.
     fn convert(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
         let sectors = claimant.sectors;
         let has_room = |zone| zones.can_take(zone, sectors, Room::Now);
@@ -285,7 +295,7 @@ impl ZbdWrite {
         Some(Way::NoZone)
     }
 
-    /// The open zone that the offset's share of the range picks.
+    /// Open zone selected by the position of the offset in the range.
     fn picked(&self, plan: &WorkerPlan, zones: &Zones) -> Option<ZoneIndex> {
         let from_start = u128::from(self.drawn.0 - plan.range.start);
         let range = u128::from(plan.range.end - plan.range.start);
@@ -293,7 +303,7 @@ impl ZbdWrite {
         if zones.open_max() == 0 { None } else { zones.find_open(&plan.zones, share, |_| true) }
     }
 
-    /// Another zone than its own, where zones have to be held.
+    /// Chooses another zone, if zones have to be held.
     fn pick(&self, plan: &WorkerPlan, zones: &Zones) -> ZbdStage {
         match self.picked(plan, zones) {
             Some(zone) => ZbdStage::Take(Choice::Picked(zone)),
@@ -301,7 +311,7 @@ impl ZbdWrite {
         }
     }
 
-    /// What to do with a zone, now that it is held.
+    /// Examines a zone that is now held, and decides how to continue.
     fn judge(&mut self, choice: Choice, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) {
         let zone = choice.zone();
         let has_room = zones.can_take(zone, claimant.sectors, Room::Now);
@@ -317,7 +327,8 @@ impl ZbdWrite {
         }
     }
 
-    /// Goes to a zone after `from` that can be opened, or to an open zone that has room; `None` if it did.
+    /// Moves to a zone after `from` that can be opened, or to an open zone with room. `None` on
+    /// success.
     fn open_other(
         &mut self,
         from: ZoneIndex,
@@ -325,7 +336,8 @@ impl ZbdWrite {
         claimant: Claimant,
         zones: &Zones,
     ) -> Option<Way> {
-        // It is opened once it is held: by then another worker may have filled or opened it.
+        // The zone is opened only once it is held. Another worker may have filled or opened it by
+        // then.
         if zones.may_open(opener(plan, claimant))
             && let Some(zone) = closed_zones(from, plan, claimant, zones).next()
         {
@@ -352,7 +364,7 @@ impl ZbdWrite {
         None
     }
 
-    /// The next zone after `from`, going round the range, that is not open yet and can be written.
+    /// Next zone after `from`, wrapping around in the range, that is not open but writable.
     fn other_zone(
         &self,
         from: ZoneIndex,
@@ -368,7 +380,7 @@ impl ZbdWrite {
     }
 }
 
-/// The zones after `from`, going round the range, that are not open and can be written.
+/// Zones after `from`, wrapping around in the range, that are not open but writable.
 fn closed_zones(
     from: ZoneIndex,
     plan: &WorkerPlan,
@@ -389,7 +401,8 @@ fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {
     Opener { is_alone: claimant.is_alone, ..plan.opener() }
 }
 
-/// The write that has got room at `offset` of `zone`, and where it ends or would, if it were placed in order.
+/// Builds the write for the room claimed at `offset` of `zone`. Returns it with its end, or where
+/// it would end if placed in order.
 #[inline]
 pub(super) fn placed(zone: ZoneIndex, offset: u32, sectors: u32, zones: &Zones) -> (Io, u64) {
     let start = zones.geometry().start_of(zone);
@@ -404,13 +417,13 @@ pub(super) fn placed(zone: ZoneIndex, offset: u32, sectors: u32, zones: &Zones) 
     )
 }
 
-/// From when on a zone has room for the job: data to be verified is not reset.
+/// Zones that must not be reset, because their data is to be verified, need room as they are.
 fn room(plan: &WorkerPlan) -> Room {
     if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now }
 }
 
-/// A write to a conventional zone: cut where it would run into a sequential one, or moved down if not even a block
-/// fits. `None` if it cannot be.
+/// Builds a write to a conventional zone. It is cut at the first sequential zone, or moved down if
+/// not even one block fits. `None` if it does not fit at all.
 pub(super) fn write_conventional(
     plan: &WorkerPlan,
     geometry: &Geometry,
@@ -426,8 +439,8 @@ pub(super) fn write_conventional(
     Some(Io { dir: Dir::Write, placing: Placing::At, sector: Sector(sector), sectors, ..Io::NONE })
 }
 
-/// A read of written data near `drawn`, of `wanted` sectors or as many whole blocks as there are; `None` if there is
-/// none.
+/// Builds a read of written data near `drawn`, of `wanted` sectors or as many whole blocks as there
+/// are. `None` if there is no data.
 #[inline]
 pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32) -> Option<Io> {
     let geometry = zones.geometry();
@@ -458,7 +471,8 @@ pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32)
     Some(io(geometry.start_of(zone) + Sectors(u64::from(offset)), sectors))
 }
 
-/// The nearest zone with a block of data: after `from` for a sequential job, else on either side.
+/// Nearest zone with at least one block of data: after `from` for a sequential job, otherwise in
+/// either direction.
 fn zone_with_data(plan: &WorkerPlan, zones: &Zones, from: ZoneIndex) -> Option<ZoneIndex> {
     let has_data = |zone: u32| zones.readable(ZoneIndex(zone)) >= plan.read_sectors;
     if !plan.spec.pattern.random {
@@ -473,7 +487,7 @@ fn zone_with_data(plan: &WorkerPlan, zones: &Zones, from: ZoneIndex) -> Option<Z
     })
 }
 
-/// Whether a mixed job has to write first.
+/// True if a mixed job has to write first.
 pub(super) fn has_nothing_to_read(plan: &WorkerPlan, zones: &Zones) -> bool {
     debug_assert!(matches!(plan.spec.pattern.direction, Direction::Mixed { .. }));
     let has_conventional = zones.geometry().conventional_zones() > plan.zones.start;

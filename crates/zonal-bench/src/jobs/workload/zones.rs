@@ -1,24 +1,29 @@
-//! Zones as the workers of a run see them: one word a zone, shared, and the set of open zones.
+//! Zones as seen by the workers of a run: one shared word per zone, and the set of open zones.
 //!
-//! Owns where the next write of each zone goes, how many writes of it are in flight, and which zones are open. Owns no
-//! payload, no clock and no device: it is told what was submitted and what ended.
+//! Owns the position of the next write of each zone, the number of its writes in flight, and the
+//! set of open zones. Owns no payload, no clock and no device: submissions and completions are
+//! reported by the caller.
 //!
-//! # Who may write a zone
-//! Any number of workers. A positional write takes its place and is submitted under the zone's lock (a bit of its
-//! word), so that the order of places is the order of submission, which is what the write path keeps. The lock is not
-//! held until the write completes: that is the write path's business. Without a write path that orders
-//! ([`Ordering::OneInFlight`]) a second write waits until the first has ended. Appends are placed by the device, so
-//! they only reserve room and need no lock.
+//! # Writers
+//! Any number of workers can write to a zone. A positional write gets its place and is submitted
+//! under the zone's lock, a bit of its word. Places are therefore assigned in the order of
+//! submission, which the write path preserves. The lock is released after submission, since further
+//! ordering is the write path's job. Without a write path that orders ([`Ordering::OneInFlight`]),
+//! a second write waits until the first has completed. Appends are placed by the device, so they
+//! only reserve room and need no lock.
 //!
-//! That is the least that writes need. Workers that keep to fio's rule ([`HostRules`](super::HostRules)) also have a
-//! zone for themselves, until what they have in flight there has ended.
+//! This is the minimum that writes need. Workers that follow fio's rule
+//! ([`HostRules`](super::HostRules)) also own a zone until all of their I/O there has completed.
 //!
-//! A reset takes the same lock, waits for the zone's writes in flight, and keeps it until it has ended.
+//! A reset takes the same lock, waits for the zone's writes in flight, and holds the lock until it
+//! has completed.
 //!
 //! # Invariants
-//! - The pointer never passes the capacity; it falls only by a reset, with the lock held and nothing in flight.
-//! - With a limit, a zone is written only while it is in the open set, and the set never exceeds the limit.
-//! - Room is counted when it is taken, so what the device has written never exceeds the pointer.
+//! - The pointer never exceeds the capacity. It decreases only by a reset, with the lock held and
+//!   nothing in flight.
+//! - With a limit, a zone is written only while it is in the open set, and the set never exceeds
+//!   the limit.
+//! - Room is counted when it is claimed, so the device's write pointer never exceeds this one.
 
 use super::holds::Holds;
 use crate::jobs::plan::{Opener, Ordering, ZonesOptions};
@@ -32,22 +37,24 @@ const IN_FLIGHT_ONE: u64 = 1 << 32;
 const IN_FLIGHT: u64 = 0x00FF_FFFF << 32;
 /// In the open set.
 const OPEN: u64 = 1 << 56;
-/// A worker is placing a write, or resets or finishes the zone.
+/// A worker is placing a write, or resetting or finishing the zone.
 const LOCKED: u64 = 1 << 57;
-/// Takes no writes: read-only or offline.
+/// Not writable: read-only or offline.
 const DEAD: u64 = 1 << 58;
-/// Cannot be read either.
+/// Not readable either.
 const OFFLINE: u64 = 1 << 59;
 
-/// Looks at a locked zone before giving up for now. A submission takes tens of nanoseconds.
+/// Number of times a locked zone is polled before giving up for now. A submission takes tens of
+/// nanoseconds.
 const SPINS_MAX: u32 = 64;
 
-/// A worker's way of taking room in zones.
+/// Parameters with which a worker claims room in zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
-    /// Sectors of one write; where sizes are drawn, of the smallest.
+    /// Sectors per write; with random sizes, the smallest.
     pub sectors: u32,
-    /// Whether no other worker writes to its zones, so that words need no locked operations.
+    /// True if no other worker writes to its zones, so the words need no atomic read-modify-write
+    /// operations.
     pub is_alone: bool,
 }
 
@@ -55,65 +62,67 @@ pub struct Claimant {
 #[derive(Clone, Copy)]
 struct Open {
     zone: u32,
-    /// Who brought it there.
+    /// Worker that opened it.
     worker: u32,
 }
 
-/// What became of a claim to a zone.
+/// Result of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// The write goes to this offset (in sectors from the zone's start); with appends, it has room.
+    /// Offset of the write in sectors from the start of the zone. For appends, it only says that
+    /// there is room.
     At(u32),
-    /// Another worker is placing a write or resets the zone, or one in flight has to end first.
+    /// Another worker is placing a write or resets the zone, or a write in flight has to complete
+    /// first.
     Later,
     /// The zone is not open and the limit is reached.
     NotOpen,
-    /// Writes in flight fill it; it will leave the open set.
+    /// Writes in flight fill the zone, which will then leave the open set.
     Filling,
     /// No room for a block.
     Full,
-    /// It takes no writes.
+    /// The zone takes no writes.
     Dead,
 }
 
-/// What ends a wait for a locked zone.
+/// Result of locking a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locking {
     /// The caller has the lock.
     Locked,
-    /// Another worker has.
+    /// Another worker has the lock.
     Taken,
 }
 
-/// All zones of a device, for all workers of a run.
+/// All zones of a device, shared by the workers of a run.
 pub struct Zones {
     geometry: Geometry,
     ordering: Ordering,
     words: WordTable,
-    /// Capacity of sequential zones but the last, which may be smaller.
+    /// Capacity of all sequential zones but the last, which may be smaller.
     capacity: u32,
     last: ZoneIndex,
     last_capacity: u32,
     open_max: u32,
-    /// [`OPEN`] with a limit, else nothing.
+    /// [`OPEN`] if there is a limit, otherwise 0.
     has_to_be_open: u64,
     open: Mutex<Vec<Open>>,
     counts_written: bool,
     written: AtomicU64,
-    /// Writes until the next reset by `zone_reset_frequency`.
+    /// Writes left until the next reset by `zone_reset_frequency`.
     countdown: AtomicU32,
     /// Largest write of the run.
     write_sectors_max: u32,
-    /// Workers that run and do not wait for a zone.
+    /// Running workers that do not wait for a zone.
     moving: AtomicU32,
-    /// How often each zone lost its data, for verification.
+    /// Number of times each zone lost its data, for verification.
     generations: Option<Box<[AtomicU32]>>,
-    /// Who has which zone, where workers keep to fio's rule.
+    /// Owners of the zones, if workers follow fio's rule.
     holds: Option<Holds>,
 }
 
 impl Zones {
-    /// Zones as `descriptors` describe them, none of them in the open set.
+    /// Creates zones in the state of `descriptors`, none of them in the open set.
     pub fn new(geometry: Geometry, descriptors: &[ZoneDescriptor], options: ZonesOptions) -> Zones {
         let words = WordTable::new(geometry.zones());
         for zone in descriptors {
@@ -141,19 +150,19 @@ impl Zones {
         }
     }
 
-    /// How the device's sectors divide.
+    /// Geometry of the device.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// What keeps the writes of a zone in order.
+    /// Ordering of the writes of a zone.
     #[inline]
     pub fn ordering(&self) -> Ordering {
         self.ordering
     }
 
-    /// Most open zones; 0 is no limit.
+    /// Maximum number of open zones; 0 is no limit.
     #[inline]
     pub fn open_max(&self) -> u32 {
         self.open_max
@@ -170,14 +179,14 @@ impl Zones {
         self.words.word(zone.0).load(Memory::Acquire)
     }
 
-    /// Sectors of `zone` that a write has been placed in.
+    /// Sectors of `zone` up to the end of the last placed write.
     #[inline]
     pub fn pointer(&self, zone: ZoneIndex) -> u32 {
         (self.load(zone) & POINTER) as u32
     }
 
-    /// Sectors of `zone` that can be read back: what writes in flight may still miss is left out. Conventional zones
-    /// can be read throughout, offline ones not at all.
+    /// Readable sectors of `zone`, excluding those that writes in flight may still have to fill.
+    /// Conventional zones are readable throughout, offline ones not at all.
     #[inline]
     pub fn readable(&self, zone: ZoneIndex) -> u32 {
         if self.geometry.is_conventional(zone) {
@@ -191,29 +200,29 @@ impl Zones {
         (word & POINTER).saturating_sub(in_flight * u64::from(self.write_sectors_max)) as u32
     }
 
-    /// Whether `zone` cannot be read.
+    /// True if `zone` is not readable.
     #[inline]
     pub fn is_offline(&self, zone: ZoneIndex) -> bool {
         self.load(zone) & OFFLINE != 0
     }
 
-    /// How often `zone` lost its data; 0 if the run does not count that.
+    /// Number of times `zone` lost its data; 0 if the run does not count them.
     #[inline]
     pub fn generation(&self, zone: ZoneIndex) -> u32 {
         self.generations.as_ref().map_or(0, |g| g[zone.0 as usize].load(Memory::Acquire))
     }
 
-    /// Who has which zone.
+    /// Owners of the zones.
     pub(super) fn holds(&self) -> Option<&Holds> {
         self.holds.as_ref()
     }
 
-    /// The worker that has `zone` by fio's rule.
+    /// Owner of `zone` under fio's rule.
     pub fn owner(&self, zone: ZoneIndex) -> Option<u32> {
         self.holds.as_ref()?.owner(zone)
     }
 
-    /// Whether `worker` waits for `zone` by fio's rule and may have it now.
+    /// True if `worker` waits for `zone` under fio's rule and can have it now.
     pub fn is_next(&self, zone: ZoneIndex, worker: u32) -> bool {
         self.holds.as_ref().is_some_and(|holds| holds.is_next(zone, worker))
     }
@@ -223,14 +232,15 @@ impl Zones {
         ((self.load(zone) & IN_FLIGHT) / IN_FLIGHT_ONE) as u32
     }
 
-    /// Takes room for one block of `claimant` in a sequential zone, and its lock if the order of submission counts.
+    /// Claims room for one block of `claimant` in a sequential zone, and the zone's lock if the
+    /// order of submission matters.
     ///
-    /// After [`Claim::At`], [`Zones::submitted`] and [`Zones::ended`] have to follow.
+    /// After [`Claim::At`], the caller has to call [`Zones::submitted`] and [`Zones::ended`].
     pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
         self.claim_at_once(zone, claimant).map_or_else(|| self.claim_with_patience(zone, claimant), Claim::At)
     }
 
-    /// [`Zones::claim`] where nothing is in its way: the offset, or `None` if it has to be looked at again.
+    /// Fast path of [`Zones::claim`]. `None` if the claim has to take the slow path.
     #[inline(always)]
     pub(super) fn claim_at_once(&self, zone: ZoneIndex, claimant: Claimant) -> Option<u32> {
         let shared = self.words.word(zone.0);
@@ -268,21 +278,23 @@ impl Zones {
         }
     }
 
-    /// As [`Zones::claim`], for as many whole blocks up to `wanted` sectors as there is room for, and how many sectors
-    /// that are.
+    /// As [`Zones::claim`], for as many whole blocks up to `wanted` sectors as fit. Also returns
+    /// the number of sectors.
     pub fn claim_up_to(&self, zone: ZoneIndex, claimant: Claimant, wanted: u32) -> (Claim, u32) {
         loop {
             let left = self.capacity(zone).saturating_sub(self.pointer(zone));
             let sectors = wanted.min(left / claimant.sectors * claimant.sectors).max(claimant.sectors);
             match self.claim(zone, Claimant { sectors, ..claimant }) {
-                // Another worker took of the room in between; the pointer only grows, or the zone is reset.
+                // Another worker took some of the room in between. This ends, since the pointer
+                // only grows unless the zone is reset.
                 Claim::Full if sectors > claimant.sectors => {}
                 claim => return (claim, sectors),
             }
         }
     }
 
-    /// Whether a zone with this word takes a write now: it has room, no worker is at it, and it is open where needed.
+    /// True if a zone with this word takes a write now: it has room, is not locked, and is open if
+    /// required.
     #[inline(always)]
     fn takes(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> bool {
         let has_room = (word & POINTER) + u64::from(claimant.sectors) <= u64::from(self.capacity(zone));
@@ -290,7 +302,7 @@ impl Zones {
         has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0)
     }
 
-    /// Why a zone with this word does not take a write now; `None` if it does.
+    /// Returns the reason why a zone with this word does not take a write now; `None` if it does.
     fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
         if self.takes(zone, word, claimant) {
             return None;
@@ -307,7 +319,7 @@ impl Zones {
         })
     }
 
-    /// What a claim adds to a word.
+    /// Returns the amount that a claim adds to a word.
     #[inline]
     fn claimed(&self, claimant: Claimant) -> u64 {
         let locks = self.ordering == Ordering::BySubmission && !claimant.is_alone;
@@ -333,7 +345,7 @@ impl Zones {
         }
     }
 
-    /// The claimed write is with the write path: gives up the lock.
+    /// Releases the lock after the claimed write was submitted.
     #[inline]
     pub fn submitted(&self, zone: ZoneIndex, claimant: Claimant) {
         if self.ordering == Ordering::BySubmission && !claimant.is_alone {
@@ -341,7 +353,7 @@ impl Zones {
         }
     }
 
-    /// The claimed write has ended. A zone that is full then leaves the open set.
+    /// Records the completion of the claimed write. A zone that is now full leaves the open set.
     #[inline]
     pub fn ended(&self, zone: ZoneIndex, claimant: Claimant) {
         let shared = self.words.word(zone.0);
@@ -357,7 +369,8 @@ impl Zones {
         }
     }
 
-    /// Brings `zone` into the open set, unless it is there or there is no limit; whether it is open now.
+    /// Adds `zone` to the open set, if there is a limit and it is not yet a member. True if the
+    /// zone is open now.
     pub fn open(&self, zone: ZoneIndex, opener: Opener) -> bool {
         if self.open_max == 0 {
             return true;
@@ -374,7 +387,7 @@ impl Zones {
         true
     }
 
-    /// Whether a worker may open another zone.
+    /// True if a worker may open another zone.
     pub fn may_open(&self, opener: Opener) -> bool {
         self.open_max == 0 || self.has_leave(&self.open.lock(), opener)
     }
@@ -384,7 +397,8 @@ impl Zones {
         open.len() < self.open_max as usize && (opener.max == 0 || own() < opener.max as usize)
     }
 
-    /// Takes `zone` out of the open set if it is still full and quiet: it may have been reset meanwhile.
+    /// Removes `zone` from the open set if it is still full and has nothing in flight. It may have
+    /// been reset meanwhile.
     #[cold]
     fn close_if_full(&self, zone: ZoneIndex, is_alone: bool) {
         let mut open = self.open.lock();
@@ -401,8 +415,8 @@ impl Zones {
         self.open.lock().len()
     }
 
-    /// The first zone of the open set that lies in `zones` and pleases `wanted`, looked for from place
-    /// `share(number of open zones)` of the set on.
+    /// Finds the first zone of the open set that lies in `zones` and satisfies `wanted`. The search
+    /// starts at index `share(number of open zones)` of the set.
     pub fn find_open(
         &self,
         zones: &Range<u32>,
@@ -418,54 +432,56 @@ impl Zones {
         from_share.find(|&z| zones.contains(&z.0) && wanted(z))
     }
 
-    /// Whether writes in flight fill `zone`.
+    /// True if writes in flight fill `zone`.
     pub fn is_filling(&self, zone: ZoneIndex) -> bool {
         let word = self.load(zone);
         (word & POINTER) as u32 >= self.capacity(zone) && word & IN_FLIGHT != 0
     }
 
-    /// Whether `zone` is partly written and has less than `sectors` left.
+    /// True if `zone` is partly written and has less than `sectors` left.
     pub fn has_remainder(&self, zone: ZoneIndex, sectors: u32) -> bool {
         let left = self.capacity(zone).saturating_sub(self.pointer(zone));
         left > 0 && left < sectors
     }
 
-    /// Whether `zone` is in the open set.
+    /// True if `zone` is in the open set.
     pub fn is_open(&self, zone: ZoneIndex) -> bool {
         self.load(zone) & OPEN != 0
     }
 
-    /// Whether `zone` takes writes of `sectors`, now or after a reset.
+    /// True if `zone` takes writes of `sectors`, now or after a reset.
     pub fn can_take(&self, zone: ZoneIndex, sectors: u32, room: Room) -> bool {
         let word = self.load(zone);
         let left = self.capacity(zone).saturating_sub((word & POINTER) as u32);
         word & DEAD == 0 && (room == Room::AfterReset || left >= sectors)
     }
 
-    /// Takes the lock of a zone for a reset or finish.
+    /// Locks a zone for a reset or finish.
     pub fn lock(&self, zone: ZoneIndex, is_alone: bool) -> Locking {
         let old = self.change(zone, is_alone, |w| w | LOCKED);
         if old & LOCKED == 0 { Locking::Locked } else { Locking::Taken }
     }
 
-    /// Gives up the lock without having changed the zone.
+    /// Unlocks a zone that was not changed.
     pub fn unlock(&self, zone: ZoneIndex, is_alone: bool) {
         self.change(zone, is_alone, |w| w & !LOCKED);
     }
 
-    /// Whether nothing is in flight to a zone.
+    /// True if a zone has no writes in flight.
     pub fn is_quiet(&self, zone: ZoneIndex) -> bool {
         self.load(zone) & IN_FLIGHT == 0
     }
 
-    /// The zone, locked and quiet, will be reset: from now on its data may be gone, also if the reset fails.
+    /// Announces a reset of the zone, which is locked and has nothing in flight. From now on its
+    /// data may be lost, even if the reset fails.
     pub fn will_be_reset(&self, zone: ZoneIndex) {
         if let Some(generations) = &self.generations {
             generations[zone.0 as usize].fetch_add(1, Memory::AcqRel);
         }
     }
 
-    /// The zone, locked and quiet, was reset: it is empty. It stays in the open set if it was there.
+    /// Records that the zone, locked and with nothing in flight, was reset and is empty. It stays
+    /// in the open set if it was a member.
     pub fn was_reset(&self, zone: ZoneIndex, is_alone: bool) {
         let old = self.change(zone, is_alone, |w| w & !(LOCKED | POINTER));
         if self.counts_written {
@@ -473,7 +489,8 @@ impl Zones {
         }
     }
 
-    /// The zone, locked and quiet, was finished: it is full and not open.
+    /// Records that the zone, locked and with nothing in flight, was finished. It is full and no
+    /// longer open.
     pub fn was_finished(&self, zone: ZoneIndex, is_alone: bool) {
         let capacity = u64::from(self.capacity(zone));
         let old = self.change(zone, is_alone, |w| (w & !(LOCKED | POINTER)) | capacity);
@@ -486,9 +503,9 @@ impl Zones {
         self.written.load(Memory::Relaxed)
     }
 
-    /// Sets what [`Zones::written`] counts from to what the zones of `ranges` hold.
+    /// Sets [`Zones::written`] to the number of sectors written in the zones of `ranges`.
     pub fn recount(&self, ranges: impl Iterator<Item = Range<u32>>) {
-        // Ranges overlap: many jobs have the whole drive for theirs, and drives have many zones.
+        // Ranges overlap: many jobs use the whole drive, and drives have many zones.
         let mut ranges: Vec<Range<u32>> = ranges.collect();
         ranges.sort_unstable_by_key(|range| range.start);
         let (mut counted, mut written) = (self.geometry.conventional_zones(), 0);
@@ -500,7 +517,7 @@ impl Zones {
         self.written.store(written, Memory::Relaxed);
     }
 
-    /// Counts one write towards the next reset, which is due every `every` writes.
+    /// Counts a write towards the next reset, which is due every `every` writes.
     pub fn reset_is_due(&self, every: u32) -> bool {
         let every = every.max(1);
         let step = |left: u32| if left == 0 || left > every { every - 1 } else { left - 1 };
@@ -509,27 +526,28 @@ impl Zones {
         before.is_ok_and(|before| step(before) == 0)
     }
 
-    /// Starts counting again.
+    /// Restarts the count of [`Zones::reset_is_due`].
     pub fn restart_countdown(&self) {
         self.countdown.store(0, Memory::Relaxed);
     }
 
-    /// `workers` workers begin, or continue after they waited for a zone.
+    /// Counts `workers` more workers as moving: they start, or continue after waiting for a zone.
     pub fn moving_more(&self, workers: u32) {
         self.moving.fetch_add(workers, Memory::AcqRel);
     }
 
-    /// One worker fewer moves: it ended, or waits for a zone. Whether any is left.
+    /// Counts one worker less as moving: it ended, or waits for a zone. True if others are still
+    /// moving.
     pub fn moving_less(&self) -> bool {
         self.moving.fetch_sub(1, Memory::AcqRel) > 1
     }
 
-    /// Whether any worker runs and does not wait for a zone.
+    /// True if any worker runs without waiting for a zone.
     pub fn any_moving(&self) -> bool {
         self.moving.load(Memory::Acquire) > 0
     }
 
-    /// Brings a zone in line with its description, between rounds, when nothing is in flight.
+    /// Updates a zone from its descriptor. Called between rounds, when nothing is in flight.
     pub fn refresh(&self, described: &ZoneDescriptor) {
         let zone = described.zone;
         if self.geometry.is_conventional(zone) {
@@ -541,7 +559,8 @@ impl Zones {
     }
 }
 
-/// Replaces a word unless another worker was faster. Who is alone with its zones needs no locked operation.
+/// Replaces a word unless another worker was faster. A worker alone on its zones needs no atomic
+/// compare-exchange.
 #[inline]
 fn exchange(word: &AtomicU64, old: u64, new: u64, is_alone: bool) -> Result<(), u64> {
     if is_alone {
@@ -551,12 +570,12 @@ fn exchange(word: &AtomicU64, old: u64, new: u64, is_alone: bool) -> Result<(), 
     word.compare_exchange_weak(old, new, Memory::AcqRel, Memory::Acquire).map(|_| ())
 }
 
-/// From when on a zone has room.
+/// Condition for a zone to have room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// As it is.
+    /// In its present state.
     Now,
-    /// Once it was reset.
+    /// After a reset.
     AfterReset,
 }
 

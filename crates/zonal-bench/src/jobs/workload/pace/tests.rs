@@ -1,4 +1,4 @@
-//! Workers in virtual time: a request takes the time that the test says, and waiting costs nothing.
+//! Workers in virtual time: requests take the time given by the test, and waiting is free.
 
 use crate::job::JobFile;
 use crate::jobs::plan::Plan;
@@ -12,11 +12,11 @@ use zonal_io::volume::{WriteMode, report};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// What a worker did, and when.
+/// Trace of a worker.
 #[derive(Default)]
 struct Log {
     ios: Vec<(u64, Dir)>,
-    /// When measuring began, and how much was issued before.
+    /// Start of the measurement, and the number of I/Os before it.
     ramp: Option<(u64, usize)>,
     flushes: usize,
     spun: u64,
@@ -33,7 +33,7 @@ impl Log {
     }
 }
 
-/// Runs a job of 4 KiB blocks whose requests take `latency` until `until`.
+/// Runs a job of 4 KiB blocks until `until`. Each request takes `latency`.
 fn run(options: &str, latency: u64, until: u64) -> Log {
     let drive = EmulatedOptions::default().with_size(64 << 20).with_zone_size(1 << 20).with_zone_nr_conv(32);
     let device = Emulated::new("null", &drive, Null).unwrap();
@@ -44,7 +44,7 @@ fn run(options: &str, latency: u64, until: u64) -> Log {
     zones.moving_more(1);
     let mut workload = Workload::new(&plan.workers[0]).unwrap();
     let depth = plan.workers[0].spec.iodepth as usize;
-    // Not zero, as no clock is.
+    // Not zero, like a real clock.
     let mut now = 7 * SECOND;
     let begin = now;
     let mut running: VecDeque<(u64, Io)> = VecDeque::new();
@@ -94,7 +94,7 @@ fn job_without_pace_never_asks_for_the_time() {
 
 #[test]
 fn rate_spaces_requests_evenly() {
-    // 100 requests of 4 KiB a second.
+    // 100 requests of 4 KiB per second.
     for options in ["--rate=400k", "--rate_iops=100", "--rate=0,400k"] {
         let log = run(&format!("--rw=write --size=32k {options}"), 0, SECOND);
         assert_eq!(log.times(), [0, 10, 20, 30, 40, 50, 60, 70], "{options}");
@@ -109,7 +109,7 @@ fn rate_of_iops_counts_smallest_blocks() {
 
 #[test]
 fn worker_that_was_slower_than_its_rate_catches_up() {
-    // The first request takes 50 ms; until then five more were due.
+    // The first request takes 50 ms. Five more become due meanwhile.
     let log = run("--rw=write --size=64k --rate_iops=100 --fsync=0", 0, SECOND);
     assert_eq!(log.ios.len(), 16);
     let slow = run("--rw=write --size=64k --rate_iops=100", 50 * MS, 10 * SECOND);
@@ -159,10 +159,11 @@ fn pause_follows_each_request_or_so_many() {
 #[test]
 fn pause_begins_when_nothing_is_in_flight() {
     let options = "--rw=write --size=64k --thinktime=5ms --thinktime_blocks=4 --iodepth=8";
-    // Issued: the pause is due after the fourth, and begins when it has ended.
+    // By issue: the pause is due after the fourth I/O and starts when all four have completed.
     let log = run(&format!("{options} --thinktime_blocks_type=issue"), 10 * MS, SECOND);
     assert_eq!(log.times(), [vec![0; 4], vec![15; 4], vec![30; 4], vec![45; 4]].concat());
-    // Completed: the queue fills first, and what ends while it drains counts towards the next pause.
+    // By completion: the queue fills first, and completions while it drains count towards the next
+    // pause.
     let log = run(options, 10 * MS, SECOND);
     assert_eq!(log.times()[..9], [0, 0, 0, 0, 0, 0, 0, 0, 15]);
 }
@@ -178,7 +179,7 @@ fn pause_that_spins_keeps_the_processor_busy_at_first() {
 #[test]
 fn pause_by_time_takes_the_place_of_the_count() {
     let log = run("--rw=write --size=1m --thinktime=5ms --thinktime_iotime=20ms", MS, SECOND);
-    // Due when the time and a pause have passed since the last, as fio has it.
+    // As in fio, due when `thinktime_iotime` and one pause have passed since the last one.
     assert_eq!(log.times()[24..27], [24, 30, 31]);
     let both = "--rw=write --size=1m --thinktime=5ms --thinktime_iotime=20ms --thinktime_blocks=8";
     assert_eq!(run(both, MS, SECOND).times()[7..9], [7, 13]);
@@ -206,6 +207,6 @@ fn worker_is_free_behind_its_ramp() {
 #[test]
 fn counts_of_flushes_start_anew_behind_the_ramp() {
     let log = run("--rw=write --size=128k --fsync=10 --ramp_time=5ms", MS, SECOND);
-    // 32 writes, 5 of them before.
+    // 32 writes, 5 of them before the ramp ends.
     assert_eq!((log.ios.len(), log.flushes), (32, 2));
 }

@@ -1,8 +1,8 @@
-//! Who may use a zone, step by step.
+//! Zone ownership, step by step.
 
 use super::*;
 
-/// Two jobs that write zone 1, 12 blocks long, and continue with zone 2.
+/// Two jobs that write zone 1, of 12 blocks, and continue in zone 2.
 const TWO: &str = "--rw=write --zonemode=zbd --offset=1z --size=3z --numjobs=2";
 
 impl Bench {
@@ -37,7 +37,7 @@ fn zone_is_everybodys_by_the_rules_of_the_write_path() {
 
 #[test]
 fn job_that_comes_to_anothers_zone_lets_its_own_writes_end_first() {
-    // The first writes zones 1 and 2, the second zone 2 only.
+    // The first worker writes zones 1 and 2, the second only zone 2.
     let mut bench =
         Bench::fio("--rw=write --zonemode=zbd --offset=1z --size=3z --numjobs=2 --offset_increment=1z");
     assert_eq!(bench.steps(&[0; 12]), "w1.0-11");

@@ -7,10 +7,10 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
 use zonal_io::volume::{WriteMode, report};
 
-/// Sectors of a KiB.
+/// Sectors per KiB.
 const K: u64 = 2;
 
-/// Sixteen zones of 1 MiB, two of them conventional, 1000 KiB of capacity in the others.
+/// Sixteen zones of 1 MiB. Two are conventional, the others have a capacity of 1000 KiB.
 fn run(ordering: Ordering, options: &str) -> Vec<Io> {
     let drive = EmulatedOptions::default()
         .with_size(16 << 20)
@@ -46,7 +46,7 @@ fn plain(options: &str) -> Vec<Io> {
     run(Ordering::BySubmission, options)
 }
 
-/// Share of each size in KiB, in percent.
+/// Frequency of each size in KiB, in percent.
 fn shares(ios: &[Io]) -> BTreeMap<u64, f64> {
     let mut counts = BTreeMap::new();
     ios.iter().for_each(|io| *counts.entry(u64::from(io.sectors) / K).or_insert(0.0) += 1.0);
@@ -67,7 +67,7 @@ fn range_is_drawn_evenly_in_multiples_of_its_smallest() {
         &plain(&format!("{MANY} --bsrange=4k-16k")),
         &[(4, 25.0), (8, 25.0), (12, 25.0), (16, 25.0)],
     );
-    // fio draws from [min, min + max) and rounds down: the end of the range stands for what is left of it.
+    // fio draws from [min, min + max) and rounds down. Draws above the maximum become the maximum.
     assert_shares(&plain(&format!("{MANY} --bsrange=4k-10k")), &[(4, 40.0), (8, 40.0), (10, 20.0)]);
 }
 
@@ -89,7 +89,7 @@ fn directions_draw_their_own() {
     assert_shares(&writes.into_iter().copied().collect::<Vec<_>>(), &[(16, 50.0), (32, 50.0)]);
 }
 
-/// Sectors that are hit, and how often the range is hit beyond that.
+/// Sectors hit, and the number of repeated hits.
 fn coverage(ios: &[Io], sectors: u64) -> (u64, u64) {
     let mut hits = vec![0u32; sectors as usize];
     for io in ios {
@@ -118,7 +118,7 @@ fn sequence_has_no_gaps_and_ends_where_the_smallest_does_not_fit() {
         next += u64::from(io.sectors);
     }
     assert_eq!(next, 1000 * K);
-    // Where nothing that is ever drawn fits, a block is cut.
+    // If no size with a share fits, the block is cut.
     let ios = plain("--rw=read --size=1001k --bssplit=4k:64k/100");
     assert_eq!(ios.len(), 16);
     assert!(ios[..15].iter().all(|io| u64::from(io.sectors) == 64 * K) && ios[15].sectors == 40 * K as u32);
