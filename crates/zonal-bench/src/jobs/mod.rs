@@ -1,4 +1,5 @@
-//! Jobs: what they do ([`plan`], [`workload`]), how they are run ([`run`](mod@run)), and whether what they wrote is there ([`verify`]).
+//! Jobs: planning ([`plan`]), generating requests ([`workload`]), execution ([`run`](mod@run)) and
+//! verification ([`verify`]).
 
 pub mod plan;
 pub mod run;

@@ -1,8 +1,8 @@
-//! What each worker does, in sectors of one device: job files resolved against a geometry.
+//! Plan of each worker, in sectors of one device: job files resolved against a geometry.
 //!
 //! # Rounds and groups
-//! A *round* is what runs at the same time: it ends before a job with `stonewall`. A *group* is what is reported
-//! together: it ends before a job with `stonewall` or `new_group`.
+//! The jobs of a *round* run concurrently; a job with `stonewall` starts a new round. The jobs of a
+//! *group* are reported together; a job with `stonewall` or `new_group` starts a new group.
 
 mod schedule;
 mod sharing;
@@ -20,130 +20,133 @@ use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::device::DeviceInfo;
 use zonal_io::volume::WriteMode;
 
-/// Bytes of buffers of all workers of a round. Far above what runs well; keeps a typing error from ending the process.
+/// Limit on the buffers of all workers of a round, in bytes. Far above any useful value; it keeps a
+/// typing error from exhausting memory.
 pub const BUFFER_BYTES_MAX: u64 = 64 << 30;
 
-/// One clone of a job.
+/// Plan of one clone of a job.
 #[derive(Debug, Clone)]
 pub struct WorkerPlan {
     /// Index of the job in its file.
     pub job: usize,
-    /// Which clone of it, from 0.
+    /// Index of the clone within its job, from 0.
     pub clone: u32,
-    /// Number among all workers, from 0.
+    /// Index among all workers, from 0.
     pub number: usize,
-    /// Group in which it is reported.
+    /// Reporting group.
     pub group: u32,
-    /// What it does.
+    /// Options of the job.
     pub spec: Arc<JobSpec>,
-    /// Sectors it works in.
+    /// Range in sectors.
     pub range: Range<u64>,
     /// Zones of this range.
     pub zones: Range<u32>,
-    /// Sectors of one read; where sizes are drawn, of the smallest, which others are multiples of.
+    /// Sectors per read; with random sizes, the smallest, of which the others are multiples.
     pub read_sectors: u32,
-    /// Sectors of one write, likewise.
+    /// Sectors per write, likewise.
     pub write_sectors: u32,
     /// Sectors of the largest read and of the largest write.
     pub sectors_max: PerDirection<u32>,
-    /// Sectors after which a pass over the range ends.
+    /// Sectors per pass over the range.
     pub pass_sectors: u64,
-    /// Sectors after which the worker ends, over all its passes.
+    /// Sectors over all passes.
     pub total_sectors: u64,
-    /// Whether passes continue until `total_sectors` because the job gives an amount of its own.
+    /// True if passes continue up to `total_sectors`, because the job has an `io_size`.
     pub is_amount_given: bool,
     /// Seed of its generators.
     pub seed: u64,
-    /// Whether no other worker of its round writes to its zones.
+    /// True if no other worker of its round writes to its zones.
     pub is_alone: bool,
-    /// Whether it keeps to fio's rule of who may use a zone, and shares zones with another that does.
+    /// True if it follows fio's rule of zone ownership and shares zones with another worker that
+    /// does.
     pub holds_zones: bool,
-    /// Where it logs what it sends.
+    /// File for the log of its requests.
     pub iolog: Option<PathBuf>,
-    /// Whether its writes, one after the other, never meet the end of a zone's capacity.
+    /// True if consecutive writes never cross the end of a zone's capacity.
     pub is_tiling: bool,
 }
 
 impl WorkerPlan {
-    /// Whether it writes.
+    /// True if it writes.
     pub fn writes(&self) -> bool {
         self.spec.pattern.direction != Direction::Read
     }
 
-    /// Whether it reads in its main phase.
+    /// True if it reads in its main phase.
     pub fn reads(&self) -> bool {
         self.spec.pattern.direction != Direction::Write
     }
 
-    /// Whether it writes blocks that can be verified.
+    /// True if it writes blocks that can be verified.
     pub fn writes_verified(&self) -> bool {
         self.spec.verify == Verify::Crc32c && self.writes()
     }
 
-    /// Whether it writes at the pointers of zones.
+    /// True if it writes at the write pointers of zones.
     pub fn writes_zones(&self) -> bool {
         self.spec.zonemode == ZoneMode::Zbd && self.writes()
     }
 
-    /// Whether its reads look at the pointers of zones.
+    /// True if its reads depend on the write pointers of zones.
     pub fn reads_zones(&self) -> bool {
         self.spec.zonemode == ZoneMode::Zbd && self.reads() && !self.spec.read_beyond_wp
     }
 
-    /// Length of a buffer that serves every command.
+    /// Size of a buffer large enough for every command, in bytes.
     pub fn buffer_bytes(&self) -> u64 {
         u64::from(self.sectors_max.read.max(self.sectors_max.write)) * SECTOR_BYTES
     }
 
-    /// As whom it opens zones.
+    /// Identity with which it opens zones.
     pub fn opener(&self) -> Opener {
         let max = self.spec.job_max_open_zones.unwrap_or(0);
         Opener { worker: self.number as u32, max, is_alone: self.is_alone }
     }
 
-    /// Whether the sizes of its blocks are drawn.
+    /// True if its block sizes are random.
     pub fn draws_sizes(&self) -> bool {
         self.sectors_max != PerDirection { read: self.read_sectors, write: self.write_sectors }
     }
 }
 
-/// All workers of a run.
+/// Plans of all workers of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The workers, in the order of the jobs.
+    /// Workers in the order of the jobs.
     pub workers: Vec<WorkerPlan>,
-    /// Which of them run at the same time, in order.
+    /// Ranges of workers that run concurrently, in order.
     pub rounds: Vec<Range<usize>>,
-    /// Most zones open at once over all workers; 0 is no limit.
+    /// Maximum number of open zones over all workers; 0 is no limit.
     pub open_max: u32,
-    /// Whether the device's own limits are left to it.
+    /// True if zone limits are left to the device.
     pub ignores_limits: bool,
-    /// What was rounded, for the report.
+    /// Adjustments made to the jobs, for the report.
     pub notes: Vec<String>,
 }
 
-/// The write mode of a run that none was asked for, and why, where the mode that suits the device does not suit the jobs:
-/// per-zone instead of append, if a block is larger than an append. A positional write can be split into commands; an append
-/// cannot, because each part would get an address of its own.
+/// Returns the default write mode and its reason, if the device's default does not suit the jobs:
+/// per-zone instead of append if a block is larger than the largest append. A positional write can
+/// be split into several commands. An append cannot, because each part would get an address of its
+/// own.
 pub fn default_of_jobs(jobs: &[Job], info: &DeviceInfo) -> Option<(WriteMode, &'static str)> {
     match Plan::new(jobs, info, WriteMode::for_device(info).0) {
         Err((_, PlanError::BlockAboveAppend { .. })) => {
-            Some((WriteMode::PerZone, "a block of the jobs is larger than the largest zone append"))
+            Some((WriteMode::PerZone, "a job's block size exceeds the largest zone append"))
         }
         _ => None,
     }
 }
 
-/// A job that does not fit, by name.
+/// Name of a job that does not fit, with the error.
 pub type Misfit = (String, PlanError);
 
 impl Plan {
-    /// Resolves `jobs` against the device that `info` describes, for write mode `mode`.
+    /// Resolves `jobs` against the device described by `info`, for write mode `mode`.
     ///
     /// # Errors
-    /// The first job that does not fit and why.
+    /// The first job that does not fit, with the reason.
     pub fn new(jobs: &[Job], info: &DeviceInfo, mode: WriteMode) -> Result<Plan, Misfit> {
-        // As in fio, the first job that knows zones decides for all.
+        // As in fio, the first job with zonemode=zbd decides for all.
         let first = jobs.iter().find(|job| job.spec.zonemode == ZoneMode::Zbd);
         let ignores_limits = first.is_some_and(|job| job.spec.ignore_zone_limits);
         let open_max = open_max(jobs, info, ignores_limits)?;
@@ -161,7 +164,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Lets the workers share zones by these rules. fio knows no zone appends, so to them its rule does not apply.
+    /// Sets the rules by which workers share zones. fio has no zone appends, so its rule does not
+    /// apply to them.
     pub fn keep_to(&mut self, rules: HostRules, mode: WriteMode) {
         let is_kept = rules == HostRules::Fio && mode != WriteMode::Append;
         for round in self.rounds.iter().filter(|_| is_kept) {
@@ -173,7 +177,7 @@ impl Plan {
         }
     }
 
-    /// How the zones that these workers share are made.
+    /// Options of the zones shared by these workers.
     pub fn zones_options(&self, mode: WriteMode) -> ZonesOptions {
         let writers = || self.workers.iter().filter(|worker| worker.writes());
         let counts = |worker: &WorkerPlan| worker.reads() || worker.spec.zone_reset_frequency.is_some();
@@ -214,7 +218,7 @@ fn resolve(
     check_writes(spec, write_sectors, sectors_max.write, &range, info, mode)?;
     if place.clone == 0 && appends_elsewhere(spec, &range, info, mode) {
         notes.push(format!(
-            "{}: in mode append and without zonemode=zbd, writes go to the pointers of the zones that they name",
+            "{}: in mode append without zonemode=zbd, writes go to the write pointers of the zones at their offsets",
             spec.name
         ));
     }
@@ -234,7 +238,7 @@ fn resolve(
         read_sectors,
         write_sectors,
         sectors_max,
-        // Overwriting at random without a map has no natural end but the amount.
+        // Random overwrites without a map end by amount only.
         pass_sectors: if spec.norandommap && spec.pattern.random { pass.max(amount) } else { pass },
         total_sectors: if spec.time_based { u64::MAX } else { total },
         is_amount_given: spec.io_size != Extent::Fill,
@@ -246,7 +250,8 @@ fn resolve(
     })
 }
 
-/// The sectors of a range of bytes: whole blocks, and whole zones where a job writes these.
+/// Converts a range of bytes to sectors: whole blocks, or whole zones if the job writes sequential
+/// zones.
 fn sectors_of(
     spec: &JobSpec,
     bytes: &Range<u64>,
@@ -262,7 +267,7 @@ fn sectors_of(
     Ok(range)
 }
 
-/// Whether a block of this many sectors fits the range.
+/// Checks that a block of this many sectors fits into the range.
 fn check_block(sectors: u32, range: &Range<u64>) -> Result<(), PlanError> {
     let length = range.end - range.start;
     if length < u64::from(sectors) {
@@ -272,7 +277,7 @@ fn check_block(sectors: u32, range: &Range<u64>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Whether blocks from a zone's start on fill it exactly, whichever zone it is.
+/// True if blocks fill every zone exactly, starting at its first sector.
 fn is_tiling(write_sectors: u32, info: &DeviceInfo) -> bool {
     let geometry = &info.geometry;
     let last = geometry.capacity_of(ZoneIndex(geometry.zones() - 1));
@@ -280,7 +285,7 @@ fn is_tiling(write_sectors: u32, info: &DeviceInfo) -> bool {
     geometry.zone_capacity() == geometry.zone_size() && tiles(geometry.zone_size().0) && tiles(last.into())
 }
 
-/// The larger of the blocks that the job uses.
+/// Returns the block size of the job's direction; for a mixed job the larger one.
 fn read_or_write(spec: &JobSpec, read: u32, write: u32) -> u32 {
     match spec.pattern.direction {
         Direction::Read => read,
@@ -336,7 +341,7 @@ fn smallest_block(spec: &JobSpec) -> u32 {
     min.read.min(min.write)
 }
 
-/// First byte of a clone's range, as the job gives it.
+/// First byte of a clone's range, as given by the job.
 fn start_of(spec: &JobSpec, clone: u32, info: &DeviceInfo) -> Result<u64, PlanError> {
     let device_bytes = info.geometry.sectors().bytes();
     let zone = info.geometry.zone_size().bytes();
@@ -362,7 +367,7 @@ fn start_of(spec: &JobSpec, clone: u32, info: &DeviceInfo) -> Result<u64, PlanEr
     Ok(start)
 }
 
-/// The range in bytes; it ends with the device at the latest.
+/// Range in bytes, limited by the end of the device.
 fn range_of(spec: &JobSpec, start: u64, info: &DeviceInfo) -> Result<Range<u64>, PlanError> {
     let device_bytes = info.geometry.sectors().bytes();
     let left = device_bytes - start;
@@ -381,14 +386,15 @@ fn range_of(spec: &JobSpec, start: u64, info: &DeviceInfo) -> Result<Range<u64>,
     Ok(start..start + length)
 }
 
-/// Sectors of one loop.
+/// Sectors per loop.
 fn amount_of(spec: &JobSpec, pass: u64, info: &DeviceInfo) -> Result<u64, PlanError> {
     let zone = info.geometry.zone_size().bytes();
     let bytes = spec.io_size.bytes(pass * SECTOR_BYTES, zone);
     Ok(bytes.ok_or(PlanError::Overflow { option: "io_size" })?.div_ceil(SECTOR_BYTES))
 }
 
-/// A job that writes sequential zones works on whole ones: start up, end down.
+/// Rounds the range of a job that writes sequential zones to whole zones: the start up, the end
+/// down.
 fn round_to_zones(
     spec: &JobSpec,
     range: &mut Range<u64>,
@@ -421,7 +427,7 @@ fn round_to_zones(
     Ok(())
 }
 
-/// Zones that the range touches.
+/// Zones touched by the range.
 fn zones_of(range: &Range<u64>, info: &DeviceInfo) -> Range<u32> {
     let geometry = &info.geometry;
     let first = geometry.zone_of(Sector(range.start)).0;
@@ -443,7 +449,7 @@ fn check_writes(
     let geometry = &info.geometry;
     let bytes = |sectors: u32| u64::from(sectors) * SECTOR_BYTES;
     let sequential = zones_of(range, info).end > geometry.conventional_zones();
-    // A larger block that is drawn is cut to what its zone has left.
+    // Only the smallest block has to fit: a larger random one is cut to the space left in its zone.
     if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(smallest) > geometry.zone_capacity().0 {
         let (block, capacity) = (bytes(smallest), geometry.zone_capacity().bytes());
         return Err(PlanError::BlockAboveZone { block, capacity });
@@ -458,14 +464,15 @@ fn check_writes(
     Ok(())
 }
 
-/// Whether writes that name a place get another: they are appends, and nothing has them begin at a pointer.
+/// True if positional writes end up elsewhere: they become appends, and do not start at a write
+/// pointer.
 fn appends_elsewhere(spec: &JobSpec, range: &Range<u64>, info: &DeviceInfo, mode: WriteMode) -> bool {
     let writes = spec.pattern.direction != Direction::Read;
     let sequential = zones_of(range, info).end > info.geometry.conventional_zones();
     mode == WriteMode::Append && spec.zonemode == ZoneMode::None && writes && sequential
 }
 
-/// What can be verified: blocks of one size that tile the zones.
+/// Checks that the job can be verified, which needs blocks of one size that tile the zones.
 fn check_verified(
     spec: &JobSpec,
     write_sectors: u32,
@@ -488,7 +495,7 @@ fn check_verified(
     Ok(())
 }
 
-/// Most open zones of the run: what the jobs ask for, within what the device allows.
+/// Maximum number of open zones of the run, from the jobs' options and the device's limits.
 fn open_max(jobs: &[Job], info: &DeviceInfo, ignores_limits: bool) -> Result<u32, Misfit> {
     let limit = match (info.open_max, info.active_max) {
         _ if ignores_limits => 0,
@@ -535,7 +542,7 @@ fn check_buffers(workers: &[WorkerPlan]) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// Two workers cannot log to one file: their lines would be about different times.
+/// Refuses two workers with one log file: each log has its own time base.
 fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
     let mut seen = BTreeSet::new();
     for worker in workers {
@@ -547,7 +554,7 @@ fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// Notes which workers share no zone with another writer.
+/// Marks the workers that share no zone with another writer.
 fn mark_lonely(workers: &mut [WorkerPlan]) {
     let sharing = sharing(workers, WorkerPlan::writes_zones);
     for worker in workers.iter_mut().filter(|worker| worker.writes_zones()) {
@@ -558,7 +565,7 @@ fn mark_lonely(workers: &mut [WorkerPlan]) {
     }
 }
 
-/// The workers of this kind that have a zone in common with another of it.
+/// Workers of this kind that share a zone with another worker of the kind.
 fn sharing(workers: &[WorkerPlan], is_of_kind: impl Fn(&WorkerPlan) -> bool) -> BTreeSet<usize> {
     let mut of_kind: Vec<usize> = (0..workers.len()).filter(|&i| is_of_kind(&workers[i])).collect();
     of_kind.sort_by_key(|&i| workers[i].zones.start);
@@ -578,7 +585,7 @@ fn sharing(workers: &[WorkerPlan], is_of_kind: impl Fn(&WorkerPlan) -> bool) -> 
     found
 }
 
-/// Sequential zones of a range of zones.
+/// Sequential zones among `zones`.
 pub fn sequential(zones: &Range<u32>, info: &DeviceInfo) -> impl Iterator<Item = ZoneIndex> + use<> {
     (zones.start.max(info.geometry.conventional_zones())..zones.end).map(ZoneIndex)
 }

@@ -433,7 +433,7 @@ fn blocks_above_the_largest_append_are_written_whole_by_default() {
         let mode = &report.modes[0];
         assert_eq!(mode.jobs[0].failure, None, "{job}: {}", report.to_text());
         assert_eq!(mode.mode, WriteMode::PerZone, "{job}");
-        assert_eq!(mode.mode_reason, "a block of the jobs is larger than the largest zone append");
+        assert_eq!(mode.mode_reason, "a job's block size exceeds the largest zone append");
         let verified = mode.verify.as_ref().unwrap();
         assert!(!verified.is_failed() && verified.blocks >= 32, "{job}: {verified:?}");
     }

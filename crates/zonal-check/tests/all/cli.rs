@@ -657,7 +657,7 @@ fn bench_reports_a_failing_job() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("a: (groupid=0, jobs=1): err= 5"), "{text}");
     assert!(
-        text.contains("\na: in mode append and without zonemode=zbd, writes go to the pointers"),
+        text.contains("\na: in mode append without zonemode=zbd, writes go to the write pointers"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Which clones there are, and which of them run at the same time.
+//! Clones of the jobs, divided into rounds that run concurrently.
 
 use super::Misfit;
 use crate::error::PlanError;
@@ -6,28 +6,29 @@ use crate::job::{Job, JobSpec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where a clone stands among all.
+/// Position of a clone in the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClonePlace {
     /// Index of the job in its file.
     pub(crate) job: usize,
-    /// Which clone of it, from 0.
+    /// Index of the clone within its job, from 0.
     pub(crate) clone: u32,
-    /// Number among all clones, from 0.
+    /// Index among all clones, from 0.
     pub(crate) number: usize,
-    /// Group in which it is reported.
+    /// Reporting group.
     pub(crate) group: u32,
     pub(crate) seed: u64,
 }
 
-/// Clones as they were resolved, in the order of the jobs, and which of them run at the same time, in order.
+/// Resolved clones in the order of the jobs, and the ranges of clones that run concurrently, in
+/// order.
 pub(crate) struct Schedule<W> {
     pub(crate) clones: Vec<W>,
     pub(crate) rounds: Vec<Range<usize>>,
 }
 
 impl<W> Schedule<W> {
-    /// Resolves each clone of `jobs`; the first that does not fit, and why.
+    /// Resolves each clone of `jobs`, or returns the first misfit.
     pub(crate) fn new(
         jobs: &[Job],
         mut resolve: impl FnMut(&Arc<JobSpec>, ClonePlace) -> Result<W, PlanError>,
@@ -41,7 +42,7 @@ impl<W> Schedule<W> {
                 begin = clones.len();
             }
             group += u32::from((spec.stonewall || spec.new_group) && !clones.is_empty());
-            // A drawn seed is drawn once a job, so that its clones differ by their number only.
+            // A random seed is drawn once per job, so that its clones differ only by their index.
             let seed = spec.seed().unwrap_or_else(fresh_seed);
             for clone in 0..spec.numjobs {
                 let place = ClonePlace { job, clone, number: clones.len(), group, seed };
@@ -54,6 +55,6 @@ impl<W> Schedule<W> {
 }
 
 fn fresh_seed() -> u64 {
-    // The hasher's keys are the random numbers that the standard library has.
+    // The hasher's keys are the only random numbers in the standard library.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64)
 }

@@ -1,51 +1,53 @@
-//! How the workers of a run share zones.
+//! Rules by which the workers of a run share zones.
 
-/// How workers share zones.
+/// Rules by which workers share zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HostRules {
-    /// As fio's jobs do, which is what a job file means: a zone is one worker's while I/O of it is in flight there.
+    /// As in fio, which job files are written for: a zone belongs to one worker while it has I/O in
+    /// flight there.
     #[default]
     Fio,
-    /// As the write path allows: any number of workers have writes of a zone in flight, which are submitted in the order
-    /// of their places.
+    /// As the write path allows: any number of workers may have writes of a zone in flight. They
+    /// are submitted in the order of their positions.
     Zonal,
 }
 
-/// What keeps the writes of a zone in order.
+/// Ordering of the writes of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ordering {
-    /// The write path, if they are submitted in order.
+    /// By the write path, provided that they are submitted in order.
     BySubmission,
-    /// Nothing: one write of a zone in flight at a time.
+    /// None: only one write of a zone is in flight at a time.
     OneInFlight,
-    /// Nothing needs to: the device places them.
+    /// None needed: the device places the writes.
     ByDevice,
 }
 
-/// Who brings a zone into the open set.
+/// A worker that adds zones to the open set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opener {
-    /// Number of the worker.
+    /// Index of the worker.
     pub worker: u32,
-    /// Most zones of the set that it may have brought there; 0 is no limit.
+    /// Maximum number of zones in the set opened by this worker; 0 is no limit.
     pub max: u32,
-    /// Whether no other worker writes to its zones, so that words need no locked operations.
+    /// True if no other worker writes to its zones, so the words need no atomic read-modify-write
+    /// operations.
     pub is_alone: bool,
 }
 
-/// How the zones that workers share are made.
+/// Options of the zones shared by workers.
 #[derive(Clone, Copy, Debug)]
 pub struct ZonesOptions {
-    /// What keeps writes in order.
+    /// Ordering of the writes of a zone.
     pub ordering: Ordering,
-    /// Most open zones; 0 is no limit.
+    /// Maximum number of open zones; 0 is no limit.
     pub open_max: u32,
-    /// Whether to count what is written.
+    /// True to count written sectors.
     pub counts_written: bool,
-    /// Whether to count how often each zone lost its data.
+    /// True to count the resets of each zone.
     pub counts_generations: bool,
     /// Sectors of the largest write of any worker.
     pub write_sectors_max: u32,
-    /// Whether some workers keep to fio's rule of who may use a zone.
+    /// True if some workers follow fio's rule of zone ownership.
     pub keeps_holds: bool,
 }
