@@ -1,4 +1,5 @@
-//! Why a benchmark cannot run. What goes wrong while it runs belongs to a job and is in its report.
+//! Errors that prevent a benchmark from running. Failures during the run belong to a job and are in
+//! its report.
 
 use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
@@ -7,10 +8,10 @@ use zonal_io::owner::Owned;
 use zonal_io::volume::{OpenError, SwitchError};
 use zonal_sim::executor::{Halt, Stopped};
 
-/// An error of the function that opens devices.
+/// Error of the function that opens devices.
 pub type OpenerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a benchmark cannot run.
+/// Reason why a benchmark cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -20,41 +21,41 @@ pub enum BenchError {
     /// The write path cannot be opened.
     #[error(transparent)]
     Volume(#[from] OpenError),
-    /// The device does not describe its zones.
+    /// The device cannot report its zones.
     #[error("{device}: cannot read the zones: {error}")]
     Zones {
         /// Device name.
         device: String,
-        /// Its answer.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// A zone cannot be brought to where the jobs need it before they start.
+    /// A zone cannot be prepared for the jobs.
     #[error("{device}: cannot reset the zone at sector {sector}: {error}")]
     Prepare {
         /// Device name.
         device: String,
         /// First sector of the zone.
         sector: Sector,
-        /// The device's answer.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// Data of a known owner on the drive would be lost.
+    /// The drive has data of a known owner, which would be lost.
     #[error("{0}; --yes overwrites it")]
     Owned(Owned),
-    /// A file system that is on the device cannot be made to count no more.
+    /// The superblock of a file system on the device cannot be destroyed.
     #[error("{device}: cannot clear the superblock: {error}")]
     Forget {
         /// Device name.
         device: String,
-        /// The device's answer.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The zones cannot be read again before a round.
+    /// The zones cannot be reread before a round.
     #[error("{device}: cannot read the zones: {error}")]
     Report {
         /// Device name.
         device: String,
-        /// What the report ended with.
+        /// Error of the report.
         error: RequestError,
     },
     /// The write path cannot reset a zone before a round.
@@ -64,7 +65,7 @@ pub enum BenchError {
         device: String,
         /// First sector of the zone.
         sector: Sector,
-        /// What the reset ended with.
+        /// Error of the reset.
         error: RequestError,
     },
     /// A job does not fit the device.
@@ -72,11 +73,11 @@ pub enum BenchError {
     Plan {
         /// Name of the job.
         job: String,
-        /// What does not fit.
+        /// Reason why it does not fit.
         error: PlanError,
     },
-    /// Mode `pipelined` on a device that does not promise to keep the order of writes.
-    #[error("{device}: {}; --force runs it all the same", SwitchError::NoOrder)]
+    /// Mode `pipelined` on a device that does not guarantee the order of writes.
+    #[error("{device}: {}; --force runs it anyway", SwitchError::NoOrder)]
     NoOrder {
         /// Device name.
         device: String,
@@ -84,54 +85,54 @@ pub enum BenchError {
     /// A fault plan does not fit the device.
     #[error(transparent)]
     Faults(#[from] PlanMismatch),
-    /// Blocks are to be verified on a device that keeps none.
-    #[error("job {job}: verify needs a device that keeps data, and {device} does not")]
+    /// Verification on a device that does not keep data.
+    #[error("job {job}: verify needs a device that keeps data; {device} does not")]
     NothingToVerify {
         /// Name of the job.
         job: String,
         /// Device name.
         device: String,
     },
-    /// The file for a job's log cannot be made.
+    /// The log file of a job cannot be created.
     #[error("job {job}: cannot write its log {}: {error}", path.display())]
     Iolog {
         /// Name of the job.
         job: String,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the file system.
         error: std::io::Error,
     },
-    /// In virtual time nothing will happen any more, and jobs wait for it.
-    #[error("after {at:?} of virtual time nothing is left that could happen, and the run does not end: {}", jobs.join(", "))]
+    /// Deadlock in virtual time: jobs wait, and no event is left.
+    #[error("deadlock after {at:?} of virtual time: {}", jobs.join(", "))]
     Deadlock {
-        /// Since the round began.
+        /// Virtual time since the start of the round.
         at: std::time::Duration,
-        /// The jobs, each with what it does.
+        /// Waiting jobs, each with its state.
         jobs: Vec<String>,
     },
-    /// In virtual time something happens for ever, and leads nowhere.
-    #[error("after {at:?} of virtual time the run does not get on: {why}; {}", jobs.join(", "))]
+    /// No progress in virtual time: events repeat endlessly, or the next one is too far away.
+    #[error("no progress after {at:?} of virtual time: {why}; {}", jobs.join(", "))]
     Endless {
-        /// Since the round began.
+        /// Virtual time since the start of the round.
         at: std::time::Duration,
-        /// What happens.
+        /// Cause.
         why: &'static str,
-        /// The jobs, each with what it does.
+        /// Jobs, each with its state.
         jobs: Vec<String>,
     },
     /// The file system cannot be made, or its files cannot be laid out.
-    #[error("the file system: {error}")]
+    #[error("file system: {error}")]
     Files {
-        /// Its words.
+        /// Message of the file system.
         error: String,
     },
-    /// The operating system gives no thread.
+    /// The operating system refuses to create a thread.
     #[error("job {job}: {error}")]
     Thread {
         /// Name of the job.
         job: String,
-        /// Its answer.
+        /// Error of the operating system.
         error: std::io::Error,
     },
 }
@@ -145,7 +146,7 @@ impl From<Stopped> for BenchError {
     }
 }
 
-/// The zones by number and first sector, and how many of `active` are not among them.
+/// Formats zones as number and first sector, with the count of further `active` zones not listed.
 fn first_zones(zones: &[(ZoneIndex, Sector)], active: usize) -> String {
     let named: Vec<String> = zones.iter().map(|(zone, start)| format!("{zone} (sector {start})")).collect();
     let word = if active == 1 { "zone" } else { "zones" };
@@ -155,12 +156,12 @@ fn first_zones(zones: &[(ZoneIndex, Sector)], active: usize) -> String {
     }
 }
 
-/// The limit that holds where no job sets one.
+/// Describes the limit that applies if no job sets one.
 fn held(limit: u32) -> String {
     if limit == 0 { "no limit".to_owned() } else { format!("the drive's limit of {limit}") }
 }
 
-/// Why a job does not fit a device.
+/// Reason why a job does not fit a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -174,8 +175,8 @@ pub enum PlanError {
         /// Logical block of the device, in bytes.
         block: u64,
     },
-    /// A number passes 64 bits.
-    #[error("{option} passes 64 bits")]
+    /// A number exceeds 64 bits.
+    #[error("{option} exceeds 64 bits")]
     Overflow {
         /// The option.
         option: &'static str,
@@ -183,14 +184,14 @@ pub enum PlanError {
     /// The job would start beyond the end of the device.
     #[error("clone {clone} starts at byte {offset}, but the device ends at {device_bytes}")]
     OffsetBeyondDevice {
-        /// Which clone, from 0.
+        /// Index of the clone, from 0.
         clone: u32,
         /// Its offset in bytes.
         offset: u64,
         /// Size of the device in bytes.
         device_bytes: u64,
     },
-    /// Not one block fits the range.
+    /// Not even one block fits into the range.
     #[error("a block of {block} bytes does not fit the range of {range} bytes")]
     BlockAboveRange {
         /// Block size of the job in bytes.
@@ -198,7 +199,7 @@ pub enum PlanError {
         /// Length of its range in bytes.
         range: u64,
     },
-    /// The range of a job that writes sequential zones holds no whole one.
+    /// The range of a job that writes sequential zones contains no whole zone.
     #[error("the range of {range} bytes holds no whole zone of {zone} bytes")]
     NoWholeZone {
         /// Length of the range in bytes.
@@ -206,53 +207,53 @@ pub enum PlanError {
         /// Zone size in bytes.
         zone: u64,
     },
-    /// The job states a zone size or capacity that is not the device's.
+    /// The job specifies a zone size or capacity other than the device's.
     #[error("{option} is {job} bytes, but the device's is {device}")]
     NotTheDevices {
         /// The option.
         option: &'static str,
-        /// What the job says, in bytes.
+        /// Value given by the job, in bytes.
         job: u64,
-        /// What the device says, in bytes.
+        /// Value of the device, in bytes.
         device: u64,
     },
-    /// More open zones are asked for than the device allows.
+    /// The job requests more open zones than the device allows.
     #[error("max_open_zones of {asked} is above the device's limit of {limit}")]
     OpenZonesAboveDevice {
-        /// What the job asks for.
+        /// Number requested by the job.
         asked: u32,
         /// Limit of the device.
         limit: u32,
     },
-    /// Two jobs of one device have different limits.
+    /// Two jobs on one device have different limits.
     #[error(
-        "max_open_zones is {this}, but {other} in an earlier job: the limit holds over all jobs and belongs into [global]"
+        "max_open_zones is {this}, but {other} in an earlier job: the limit applies to all jobs; set it in [global]"
     )]
     OpenZonesDiffer {
-        /// Of this job.
+        /// Limit of this job.
         this: u32,
-        /// Of the earlier one.
+        /// Limit of the earlier job.
         other: u32,
     },
-    /// A job has a limit, and the first one has none of its own.
-    #[error("max_open_zones is {this}, but the first job with zonemode=zbd sets none, so that {} holds over all jobs: the \
-             option belongs into [global]", held(*limit))]
+    /// A job sets a limit, but the first one does not.
+    #[error("max_open_zones is {this}, but the first job with zonemode=zbd sets none, so {} applies to all jobs: set the \
+             option in [global]", held(*limit))]
     OpenZonesNotInFirst {
-        /// Of this job.
+        /// Limit of this job.
         this: u32,
-        /// The device's limit; 0 is none.
+        /// Limit of the device; 0 is no limit.
         limit: u32,
     },
-    /// A job has a limit of its own where there is none for all.
-    #[error("job_max_open_zones needs a limit over all jobs, max_open_zones or the device's")]
+    /// A job has a limit of its own, but there is no overall limit.
+    #[error("job_max_open_zones needs an overall limit, max_open_zones or the device's")]
     JobOpenZonesWithoutLimit,
-    /// Two clones or jobs have one file for their logs.
-    #[error("write_iolog={} is the log of another clone or job already", path.display())]
+    /// Two clones or jobs use one log file.
+    #[error("write_iolog={} is already the log of another clone or job", path.display())]
     SharedIolog {
         /// The file.
         path: PathBuf,
     },
-    /// Active zones that no job writes use up the device's limit.
+    /// Active zones outside the jobs' ranges use up the device's limit.
     #[error(
         "{active} active zones lie outside the ranges that the jobs write, and the device allows {limit}: {}; `zonal finish` \
          fills such a zone and keeps its data, `zonal reset` empties it",
@@ -263,10 +264,10 @@ pub enum PlanError {
         limit: u32,
         /// Active zones outside the ranges.
         active: usize,
-        /// The first of these, in ascending order, each with its first sector.
+        /// The first of these zones in ascending order, each with its first sector.
         zones: Vec<(ZoneIndex, Sector)>,
     },
-    /// A write is larger than a zone can take.
+    /// A block is larger than the zone capacity.
     #[error("a block of {block} bytes is larger than the zone capacity of {capacity}")]
     BlockAboveZone {
         /// Block size of the job in bytes.
@@ -274,9 +275,9 @@ pub enum PlanError {
         /// Zone capacity in bytes.
         capacity: u64,
     },
-    /// A write is larger than a zone append can be.
+    /// A block is larger than the largest zone append.
     #[error(
-        "a block of {block} bytes is larger than the largest zone append, {append} bytes; take a bs of at most that, or --write-mode per-zone"
+        "a block of {block} bytes is larger than the largest zone append, {append} bytes; use a smaller bs or --write-mode per-zone"
     )]
     BlockAboveAppend {
         /// Block size of the job in bytes.
@@ -284,23 +285,23 @@ pub enum PlanError {
         /// Largest append in bytes.
         append: u64,
     },
-    /// The option has a meaning for files only.
-    #[error("{option} is for jobs that work with files")]
+    /// An option that applies to files only.
+    #[error("{option} is only for jobs on files")]
     OfFiles {
         /// The option.
         option: &'static str,
     },
-    /// The option has none for files.
-    #[error("{option} is not for jobs that work with files")]
+    /// An option that does not apply to files.
+    #[error("{option} is not supported for jobs on files")]
     NotOfFiles {
         /// The option.
         option: &'static str,
     },
-    /// It is not said how large files are.
+    /// The size of the files is not specified.
     #[error("files need filesize, or size and nrfiles")]
     NoFileSize,
-    /// The file system has no room for the files.
-    #[error("files of {files} bytes and more do not fit the file system of {room}")]
+    /// The files do not fit into the file system.
+    #[error("the files need at least {files} bytes, but the file system has {room}")]
     FilesAboveRoom {
         /// Bytes of the files.
         files: u64,
@@ -309,7 +310,7 @@ pub enum PlanError {
     },
     /// Write mode `append` on a device without zone append.
     #[error(
-        "write mode append needs native zone append, which the device does not have; take per-zone or qd1"
+        "write mode append needs native zone append, which the device does not have; use per-zone or qd1"
     )]
     NoAppend,
     /// Verification needs blocks that tile the zones.
@@ -328,15 +329,15 @@ pub enum PlanError {
     RandomMap {
         /// Blocks in the range.
         blocks: u64,
-        /// Most blocks of a map.
+        /// Maximum number of blocks in a map.
         max: u64,
     },
     /// The buffers would be too large.
     #[error("the buffers of all jobs together would take {bytes} bytes, at most {max} are allowed")]
     Buffers {
-        /// Their size.
+        /// Size of the buffers in bytes.
         bytes: u64,
-        /// The limit.
+        /// Limit in bytes.
         max: u64,
     },
 }

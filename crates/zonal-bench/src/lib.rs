@@ -1,8 +1,8 @@
-//! Workloads in fio's job language, run through the write path and verified.
+//! Benchmarks in fio's job language, run through the write path and verified.
 //!
-//! [`job`] reads the language, [`workload`] draws the requests of a job, [`run()`] executes them in real time and
-//! [`verify`] reads back what was acknowledged. Results are a [`Report`]. [`calibrate`] makes the profile of a drive from a few
-//! such runs.
+//! [`job`] parses the language, [`workload`] generates the requests of a job, [`run()`] executes
+//! them and [`verify`] reads acknowledged writes back. The result is a [`Report`]. [`calibrate`]
+//! derives the profile of a drive from a few such runs.
 
 #![forbid(unsafe_code)]
 

@@ -172,7 +172,7 @@ fn limit_of_a_job_alone_is_refused_by_both() {
     let options = EmulatedOptions::default().with_size(ZONES << 20).with_zone_size(1 << 20);
     let device = memory(&options, Fault::None);
     let ours = try_run(&device, &[WriteMode::PerZone], &format!("--zonemode=zbd {arguments}")).unwrap_err();
-    assert!(ours.to_string().contains("job_max_open_zones needs a limit over all jobs"), "{ours}");
+    assert!(ours.to_string().contains("job_max_open_zones needs an overall limit"), "{ours}");
 }
 
 #[test]

@@ -467,7 +467,7 @@ fn refusals_say_what_helps() {
     let small = options().with_zone_append_max_sectors(8).with_zone_max_open(7);
     let words = |arguments: &str| misfit(&small, WriteMode::Append, arguments).to_string();
     let large = words("--name=x --rw=write --zonemode=zbd --bs=8k");
-    assert!(large.contains("take a bs of at most that, or --write-mode per-zone"), "{large}");
+    assert!(large.contains("use a smaller bs or --write-mode per-zone"), "{large}");
     let zbd = "--rw=write --zonemode=zbd --bs=4k";
     let limit = words(&format!("--name=a {zbd} --name=x {zbd} --max_open_zones=4"));
     assert!(limit.contains("the drive's limit of 7") && limit.contains("[global]"), "{limit}");

@@ -303,7 +303,7 @@ fn lost_and_misdirected_writes_are_found() {
             let ran = &report.modes[0];
             assert!(matches!(ran.jobs[0].failure, Some(Failure::Verify { .. })), "{mode}, {fault}");
             assert!(verified(&report).mismatches > 0, "{mode}, {fault}");
-            assert!(ran.notes.contains(&"faults, by the rules of the plan: 1".to_owned()), "{:?}", ran.notes);
+            assert!(ran.notes.contains(&"faults, by rule of the plan: 1".to_owned()), "{:?}", ran.notes);
         }
     }
 }

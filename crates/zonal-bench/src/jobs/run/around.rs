@@ -1,4 +1,5 @@
-//! What runs and replays have in common around a volume: the order that a mode needs, faults, and the control socket.
+//! Setup around a volume, shared by runs and replays: order required by a mode, faults, and the
+//! control socket.
 
 use crate::error::BenchError;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{Fault, Plan};
 use zonal_io::volume::{SwitchError, Volume, WriteMode};
 
-/// Whether the device keeps the order that these modes need.
+/// Checks that the device keeps the order required by these modes.
 pub(crate) fn check_order(
     info: &DeviceInfo,
     modes: impl IntoIterator<Item = WriteMode>,
@@ -18,7 +19,7 @@ pub(crate) fn check_order(
     }
 }
 
-/// The device with the faults of a plan, if there is one.
+/// Wraps the device with the faults of a plan, if there is one.
 pub(crate) fn with_faults(
     bare: &Arc<dyn Device>,
     plan: Option<&Plan>,
@@ -28,7 +29,7 @@ pub(crate) fn with_faults(
     Ok(Some(Arc::new(Fault::new(bare.clone(), plan.clone()))))
 }
 
-/// The control socket of an open volume, if one is wanted.
+/// Control socket of an open volume, if requested.
 pub(crate) struct Control(Option<Result<ControlServer, ControlError>>);
 
 impl Control {
@@ -41,9 +42,9 @@ impl Control {
         Control(is_wanted.then(|| ControlServer::start_with(volume.clone(), files, errands)))
     }
 
-    /// Why there is none, although it is wanted.
+    /// Returns the reason why a requested socket is missing.
     pub(crate) fn note(&self) -> Option<String> {
         let Some(Err(error)) = &self.0 else { return None };
-        Some(format!("there is no control socket: {error}"))
+        Some(format!("no control socket: {error}"))
     }
 }

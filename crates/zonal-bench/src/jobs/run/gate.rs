@@ -1,8 +1,8 @@
-//! Where the workers of a round meet before it begins.
+//! Start barrier for the workers of a round.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Whether a round began.
+/// Result of waiting at the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Entry {
     Open,
@@ -15,7 +15,7 @@ struct GateState {
     entry: Option<Entry>,
 }
 
-/// Holds workers until all are ready, or until one cannot be.
+/// Holds workers until all are ready or the round is cancelled.
 #[derive(Default)]
 pub(super) struct Gate {
     state: Mutex<GateState>,
@@ -23,7 +23,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A worker is ready. Returns when the round begins or is called off.
+    /// Reports that a worker is ready, and waits until the round starts or is cancelled.
     pub(super) fn enter(&self) -> Entry {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.ready += 1;
@@ -36,7 +36,7 @@ impl Gate {
         }
     }
 
-    /// Waits until `workers` are ready.
+    /// Waits until `workers` workers are ready.
     pub(super) fn wait_for(&self, workers: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.ready < workers {
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Lets the workers go, to work or home.
+    /// Releases the workers, to start or to end.
     pub(super) fn open(&self, entry: Entry) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.entry.get_or_insert(entry);

@@ -1,14 +1,15 @@
-//! Completions that the waiting worker has not yet taken, and its buffers while they are idle.
+//! Completions not yet taken by their worker, and its idle buffers.
 //!
-//! A completion function runs on whichever thread completes. Mostly that is the worker itself, inside its own submit or
-//! poll: then the completion goes through variables of the thread, without a lock. Another thread leaves it under a lock,
-//! where the worker finds it at its next look.
+//! A completion function runs on whichever thread completes the request. Usually that is the worker
+//! itself, inside its own submit or poll. Such a completion goes through thread-local variables,
+//! without a lock. Other threads store it under a lock, and the worker finds it at its next check.
 //!
-//! # Why plain endings go through cells
-//! A completion is some ten words, put together field by field. To move it as a whole right afterwards stalls the
-//! processor until every field has reached the cache: about 5 ns each time, a tenth of what a write may cost in all. So
-//! the fields that matter go one by one through plain cells of the thread, which the worker looks at right after its
-//! submit. What does not fit there, because there are many already or the outcome is not plain, goes to a list.
+//! # Why plain completions go through cells
+//! A completion is some ten words, assembled field by field. Moving it as a whole right afterwards
+//! stalls the processor until every field has reached the cache: about 5 ns each time, a tenth of
+//! the budget for a write. So the relevant fields go one by one through plain thread-local cells,
+//! which the worker checks right after its submit. Completions that do not fit there, because there
+//! are too many or the outcome is not plain, go to a list.
 
 use quanta::Clock;
 use std::cell::{Cell, RefCell};
@@ -21,48 +22,49 @@ use zonal_io::device::Output;
 use zonal_io::sync::Mutex;
 use zonal_io::volume::Completion;
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     Done,
-    /// Appended here. Told only where places are kept, else it is [`Outcome::Done`].
+    /// Address of an append. Used only where places are kept, otherwise [`Outcome::Done`].
     Appended(Sector),
     Failed(RequestError),
 }
 
-/// That a slot's request has ended.
+/// Completion of a slot's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) slot: u32,
-    /// Whether it ended as [`Outcome::Done`]; otherwise [`Desk::outcome`] knows.
+    /// True for [`Outcome::Done`]. For others, [`Desk::outcome`] has the outcome.
     pub(super) is_plain: bool,
-    /// When, in the clock's raw units, or [`NO_STAMP`]: then it is for the worker to say, which has looked just now.
+    /// Time of completion in raw clock units, or [`NO_STAMP`] if the worker is to use the time of
+    /// its own check, which has just taken place.
     pub(super) at: u64,
 }
 
-/// The reading of a clock that nothing has read.
+/// Marker for a time that was not read.
 pub(super) const NO_STAMP: u64 = u64::MAX;
 
-/// Where one worker's completions go, and where its buffers wait.
+/// Inbox of one worker: receives its completions and keeps its buffers.
 pub(super) trait Mail {
-    /// The completion function for this inbox's channel.
+    /// Returns the completion function for this inbox's channel.
     fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static;
 
-    /// The idle buffers, and what came of requests that did not end plainly.
+    /// Idle buffers, and outcomes of requests that did not complete plainly.
     fn desk(&mut self) -> &mut Desk;
 
-    /// Whether the request of `slot` was the last to end, and did so inside submit, and plainly. Then [`Mail::next`] does
-    /// not give it.
+    /// True if the request of `slot` was the last one to complete, and did so plainly inside
+    /// submit. [`Mail::next`] then does not return it.
     fn ended_just_now(&mut self, slot: u32) -> bool;
 
-    /// Whether other requests have ended on this thread.
+    /// True if other requests have completed on this thread.
     fn has_more(&self) -> bool;
 
-    /// The next ending, if there is one.
+    /// Returns the next completion, if any.
     fn next(&mut self) -> Option<Ending>;
 }
 
-/// What a completion says, in short.
+/// True if a result needs no separate outcome.
 #[inline(always)]
 pub(super) fn is_plain(result: &Result<Output, RequestError>, places: Places) -> bool {
     match result {
@@ -72,7 +74,7 @@ pub(super) fn is_plain(result: &Result<Output, RequestError>, places: Places) ->
     }
 }
 
-/// What came of a request that did not end plainly.
+/// Outcome of a request that did not complete plainly.
 pub(super) fn outcome_of(result: Result<Output, RequestError>) -> Outcome {
     match result {
         Ok(Output::Appended(sector)) => Outcome::Appended(sector),
@@ -81,11 +83,11 @@ pub(super) fn outcome_of(result: Result<Output, RequestError>) -> Outcome {
     }
 }
 
-/// What a worker has at hand between its requests.
+/// Buffers and outcomes that a worker keeps between requests.
 pub(super) struct Desk {
-    /// Idle buffers, by slot.
+    /// Idle buffers by slot.
     buffers: Vec<IoBufs>,
-    /// Outcomes that are not plain, of endings that [`Mail::next`] gave.
+    /// Outcomes that are not plain, of completions returned by [`Mail::next`].
     outcomes: Vec<(u32, Outcome)>,
 }
 
@@ -94,13 +96,13 @@ impl Desk {
         Desk { buffers: buffers.into_iter().map(IoBufs::from).collect(), outcomes: Vec::new() }
     }
 
-    /// The buffer of an idle slot, to be submitted.
+    /// Takes the buffer of an idle slot for submission.
     #[inline(always)]
     pub(super) fn take_buffer(&mut self, slot: u32) -> IoBufs {
         std::mem::take(&mut self.buffers[slot as usize])
     }
 
-    /// Looks at the buffer of a slot whose request has ended.
+    /// Passes the buffer of a completed request to `look`.
     pub(super) fn with_buffer<R>(&self, slot: u32, look: impl FnOnce(&[u8]) -> R) -> R {
         look(&self.buffers[slot as usize].pieces()[0])
     }
@@ -109,16 +111,16 @@ impl Desk {
     pub(super) fn give_back(&mut self, slot: u32, buffer: impl Into<IoBufs>) {
         let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer.into());
         debug_assert!(empty.is_empty(), "a buffer comes back once");
-        // Nothing to free, and not worth asking each time.
+        // It is empty, so there is nothing to free, and checking each time is not worth it.
         std::mem::forget(empty);
     }
 
-    /// Keeps an outcome that is not plain.
+    /// Stores an outcome that is not plain.
     pub(super) fn keep(&mut self, slot: u32, outcome: Outcome) {
         self.outcomes.push((slot, outcome));
     }
 
-    /// What came of a slot's request, after an ending that is not plain.
+    /// Returns the outcome of a slot's request, after a completion that is not plain.
     #[cold]
     pub(super) fn outcome(&mut self, slot: u32) -> Outcome {
         let at = self.outcomes.iter().position(|(s, _)| *s == slot).expect("the ending was not plain");
@@ -126,16 +128,16 @@ impl Desk {
     }
 }
 
-/// Endings that [`Recent`] holds: what a poll usually gives.
+/// Capacity of [`Recent`]: completions of a typical poll.
 const RECENT_MAX: usize = 32;
 
-/// Plain endings that the worker of this thread has not seen, the last one on top. Without a destructor, so that it
-/// needs none of a thread-local's checks: the inbox empties it.
+/// Stack of plain completions that the worker of this thread has not seen. It has no destructor,
+/// which avoids the checks of thread-local access; the inbox empties it.
 struct Recent {
     len: Cell<usize>,
     slots: [Cell<u64>; RECENT_MAX],
     buffers: [Cell<ManuallyDrop<IoBufs>>; RECENT_MAX],
-    /// Endings in [`OTHERS`].
+    /// Number of completions in [`OTHERS`].
     others: Cell<usize>,
 }
 
@@ -149,7 +151,7 @@ impl Recent {
         }
     }
 
-    /// `len`: what is there already, less than [`RECENT_MAX`].
+    /// Pushes a completion. `len` is the current length, below [`RECENT_MAX`].
     #[inline(always)]
     fn push(&self, len: usize, slot: u64, buffer: IoBufs) {
         self.slots[len].set(slot);
@@ -157,14 +159,14 @@ impl Recent {
         self.len.set(len + 1);
     }
 
-    /// The slot on top.
+    /// Slot on top of the stack.
     #[inline(always)]
     fn top(&self) -> Option<u64> {
         let last = self.len.get().checked_sub(1)?;
         Some(self.slots.get(last)?.get())
     }
 
-    /// Takes away the top; its buffer.
+    /// Pops the top and returns its buffer.
     #[inline(always)]
     fn pop(&self) -> IoBufs {
         let last = self.len.get() - 1;
@@ -173,7 +175,7 @@ impl Recent {
     }
 }
 
-/// An ending that is not plain, or came from another thread, or with too many others.
+/// A completion that is not plain, came from another thread, or found the stack full.
 struct Other {
     slot: u32,
     outcome: Outcome,
@@ -195,14 +197,14 @@ struct Shared {
     foreign: Mutex<Vec<Other>>,
 }
 
-/// Whether the places of appends matter.
+/// Handling of the addresses of appends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Places {
     Kept,
     Dropped,
 }
 
-/// The inbox of a worker that has a thread of its own, which makes it.
+/// Inbox of a worker with its own thread, which also creates it.
 pub(super) struct Inbox {
     shared: Arc<Shared>,
     clock: Option<Clock>,
@@ -211,8 +213,8 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// An inbox of the calling thread, which has no other, with a buffer for each slot. `clock`: to note when
-    /// completions come that the worker may not see at once.
+    /// Creates the inbox of the calling thread, which must have no other, with a buffer for each
+    /// slot. `clock` is used to stamp completions that the worker may not see at once.
     pub(super) fn new(clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Inbox {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let slots = buffers.len();
@@ -319,7 +321,7 @@ impl Shared {
         });
     }
 
-    /// Takes over what other threads have left.
+    /// Takes over the completions stored by other threads.
     #[cold]
     fn fetch(&self) {
         let mut foreign = self.foreign.lock();

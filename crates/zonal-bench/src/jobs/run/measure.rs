@@ -1,4 +1,4 @@
-//! What a worker counts and times.
+//! Counters and latencies of a worker.
 
 use crate::job::JobSpec;
 use crate::jobs::plan::WorkerPlan;
@@ -10,16 +10,17 @@ use quanta::Clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::{Nanos, Sector};
 
-/// What a worker shares with the watcher, which watches and stops it. Counters are written by the worker alone.
+/// State shared by a worker and its watcher, which monitors and stops it. Only the worker writes
+/// the counters.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
     pub(super) stop: AtomicBool,
     pub(super) is_over: AtomicBool,
-    /// The job failed, and with it all.
+    /// The job failed, and all others end with it.
     pub(super) ends_all: AtomicBool,
-    /// Reads and writes that succeeded.
+    /// Successful reads and writes.
     ios: [AtomicU64; 2],
-    /// Sectors of these.
+    /// Their sectors.
     sectors: [AtomicU64; 2],
 }
 
@@ -27,14 +28,14 @@ impl Watch {
     #[inline]
     pub(super) fn count(&self, dir: Dir, sectors: u32) {
         let add = |counter: &AtomicU64, n: u64| {
-            // One writer: nothing is lost between load and store.
+            // There is a single writer, so nothing is lost between load and store.
             counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         };
         add(&self.ios[dir as usize], 1);
         add(&self.sectors[dir as usize], u64::from(sectors));
     }
 
-    /// Counts from zero.
+    /// Resets the counters to zero.
     pub(super) fn restart(&self) {
         self.ios.iter().chain(&self.sectors).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
@@ -53,18 +54,19 @@ impl Watch {
     }
 }
 
-/// Times of one direction, each if it is wanted.
+/// Requested latencies of one direction.
 #[derive(Default)]
 struct Times {
     slat: Option<Box<Latency>>,
     clat: Option<Box<Latency>>,
     lat: Option<Box<Latency>>,
-    /// Of what was answered inside submit, if both are wanted, which are the same then.
+    /// Completion and total latency of requests answered inside submit, where they are equal, if
+    /// both are requested.
     both: Option<Box<Latency>>,
 }
 
 impl Times {
-    /// For a direction that the job uses, or does not.
+    /// Creates the histograms of a direction; none if the job does not use it.
     fn new(spec: &JobSpec, is_used: bool) -> Times {
         let wanted = |is_wanted: bool| (is_wanted && is_used).then(Box::<Latency>::default);
         Times {
@@ -76,21 +78,21 @@ impl Times {
     }
 }
 
-/// When a request was made and when it was with the write path, in the clock's raw units.
+/// Times in raw clock units at which a request was created and was accepted by the write path.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Stamps {
     pub(super) made: u64,
     pub(super) submitted: u64,
 }
 
-/// A worker's measurements.
+/// Measurements of a worker.
 pub(super) struct Measure {
     clock: Clock,
-    /// Reading of the clock that counts as time zero.
+    /// Clock reading that counts as time zero.
     epoch: u64,
-    /// Whether any time is taken.
+    /// True if any latency is measured.
     pub(super) is_timed: bool,
-    /// Kept if asked for, which takes times too.
+    /// Series, if requested. They need times, too.
     series: Option<Box<SeriesRecorder>>,
     times: [Times; 2],
     pub(super) flush: Option<Box<Latency>>,
@@ -99,7 +101,8 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// `epoch`: the reading of the clock that series count from; `frame`: where they lie, if they are wanted.
+    /// Creates the measurements. `epoch` is the clock reading from which series count, `frame`
+    /// their position if requested.
     pub(super) fn new(plan: &WorkerPlan, clock: Clock, epoch: u64, frame: Option<&Frame>) -> Measure {
         let spec = &plan.spec;
         let is_timed = spec.measures_lat() || spec.measures_clat() || spec.measures_slat();
@@ -118,14 +121,14 @@ impl Measure {
         }
     }
 
-    /// A request goes out as one of `in_flight`.
+    /// Counts a request issued as one of `in_flight`.
     #[inline]
     pub(super) fn depth(&mut self, in_flight: u32) {
         let bucket = in_flight.max(1).ilog2().min(6);
         self.depths[bucket as usize] += 1;
     }
 
-    /// A request was submitted and has not ended yet.
+    /// Records the submission of a request that has not completed yet.
     #[inline]
     pub(super) fn submitted(&mut self, dir: Dir, stamps: &Stamps) {
         if let Some(slat) = &mut self.times[dir as usize].slat {
@@ -133,7 +136,7 @@ impl Measure {
         }
     }
 
-    /// A request has ended well.
+    /// Records a successful request.
     #[inline]
     pub(super) fn ended(&mut self, dir: Dir, stamps: &Stamps, at: u64) {
         let times = &mut self.times[dir as usize];
@@ -143,7 +146,7 @@ impl Measure {
             return both.record(self.clock.delta_as_nanos(stamps.made, at.max(stamps.made)));
         }
         if let Some(clat) = &mut times.clat {
-            // What was answered inside submit completes from when it was made.
+            // For requests answered inside submit, completion latency counts from creation.
             let from = if stamps.submitted == 0 { stamps.made } else { stamps.submitted };
             clat.record(self.clock.delta_as_nanos(from, at.max(from)));
         }
@@ -152,13 +155,13 @@ impl Measure {
         }
     }
 
-    /// Whether series are kept.
+    /// True if series are kept.
     #[inline]
     pub(super) fn has_series(&self) -> bool {
         self.series.is_some()
     }
 
-    /// Notes a request that has ended well in the series. `place`: where it went.
+    /// Adds a successful request at `place` to the series.
     #[inline(never)]
     pub(super) fn note(&mut self, io: &Io, place: Sector, stamps: &Stamps, at: u64) {
         let Some(series) = &mut self.series else { return };
@@ -172,12 +175,12 @@ impl Measure {
         series.record(io.dir, &sample);
     }
 
-    /// The series, at the end.
+    /// Returns the series at the end of the run.
     pub(super) fn take_series(&mut self) -> Option<Box<JobSeries>> {
         self.series.take().map(|series| Box::new(series.finish()))
     }
 
-    /// A flush has ended well.
+    /// Records a successful flush.
     pub(super) fn flushed(&mut self, stamps: &Stamps, at: u64) {
         self.flushes += 1;
         if self.is_timed {
@@ -186,7 +189,7 @@ impl Measure {
         }
     }
 
-    /// What was measured of one direction, without its runtime and samples.
+    /// Returns the measurements of one direction, without runtime and samples.
     pub(super) fn take(&mut self, dir: Dir, watch: &Watch) -> DirReport {
         let Times { slat, mut clat, mut lat, both } = std::mem::take(&mut self.times[dir as usize]);
         if let Some(both) = both {

@@ -1,9 +1,10 @@
-//! Running jobs, in real time or, on a device that lives in it, in virtual time.
+//! Execution of jobs, in real time or, on a device with virtual time, in virtual time.
 //!
-//! A run goes over its write modes, and a mode over its rounds (`mode`). Jobs of zones (`zones`) and jobs of files (`files`)
-//! differ in how they make the device ready and in what a round is. A round of zones starts all its workers at once and watches
-//! them: it samples rates, shows progress and stops a worker that has run for its time. Afterwards the write path is closed, and
-//! what is to be verified is read back from the bare device.
+//! A run consists of write modes, and each mode of rounds (`mode`). Jobs on zones (`zones`) and
+//! jobs on files (`files`) differ in the preparation of the device and in the content of a round. A
+//! round on zones starts all its workers together and watches them: it samples rates, shows
+//! progress and stops workers at the end of their runtime. Afterwards the write path is closed, and
+//! data to be verified is read back from the bare device.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -52,13 +53,14 @@ use zonal_io::owner::{self, Owned};
 use zonal_io::volume::WriteMode;
 use zones::PreparedZones;
 
-/// Runs jobs on the device that `open` opens.
+/// Runs jobs on the device opened by `open`.
 ///
-/// What goes wrong in a job is in its report; see [`Report::is_failed`].
+/// Failures of a job are in its report; see [`Report::is_failed`].
 ///
 /// # Errors
-/// [`BenchError`] if it cannot run at all: the device does not open, or a job does not fit it. An error that comes after
-/// the first mode costs no results: it is in the report, as how the run [ended](Ended).
+/// [`BenchError`] if nothing can run: the device does not open, or a job does not fit it. An error
+/// after the first mode does not discard results: the report has it as the way the run
+/// [ended](Ended).
 pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchError> {
     let started = SystemTime::now();
     let wanted: Vec<Option<WriteMode>> = match options.modes.as_slice() {
@@ -67,7 +69,7 @@ pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchErr
     };
     let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
     let mut report = Report { started, modes: Vec::new(), ended: Ended::Done };
-    // Later modes find what earlier ones have written.
+    // Later modes find the data of earlier ones.
     let mut guard = (options.writes() && !options.overwrite).then_some(owner::check as Guard);
     for mode in wanted {
         match run_mode(open, options, mode, start, guard.take()) {
@@ -86,7 +88,7 @@ pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchErr
     Ok(report)
 }
 
-/// A reader of the results of some modes sees that there should be more, and why there are not.
+/// Notes in the report of the last mode that further modes are missing, and why.
 fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
     let missing = wanted.get(report.modes.len()..).unwrap_or_default();
     let names: Vec<&str> = missing.iter().map(|mode| mode.name()).collect();
@@ -95,11 +97,11 @@ fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
     match &report.ended {
         Ended::Done => {}
         Ended::Interrupted => last.notes.push(format!("interrupted before its end{more}")),
-        Ended::BrokenOff(error) => last.notes.push(format!("the next mode broke off: {error}{more}")),
+        Ended::BrokenOff(error) => last.notes.push(format!("the next mode failed: {error}{more}")),
     }
 }
 
-/// Refuses a device with data that a run would overwrite.
+/// Check that refuses a device with data that a run would overwrite.
 type Guard = fn(&dyn Device) -> Result<(), Owned>;
 
 /// Runs the jobs of `options` in one write mode.

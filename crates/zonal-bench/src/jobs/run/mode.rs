@@ -1,5 +1,5 @@
-//! Jobs in one write mode, whether they work with zones or with files: the device and the volume on it, one round after the
-//! other, and the report.
+//! Jobs in one write mode, on zones or on files: opens the device and the volume on it, runs the
+//! rounds, and builds the report.
 
 use super::around::Control;
 use super::options::{BenchOptions, Opener, Reopen};
@@ -19,31 +19,31 @@ use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, SWITCHED, Statistics, Volume, VolumeOptions, WriteMode, keeps_data,
 };
 
-/// In what state a mode finds the device.
+/// State of the device at the start of a mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
     AsItIs,
     Erased,
 }
 
-/// The device of a write mode, before there is a volume on it.
+/// Device of a write mode, before a volume is opened on it.
 pub(super) struct Site<'a> {
     pub(super) options: &'a BenchOptions,
     pub(super) bare: Arc<dyn Device>,
     pub(super) info: DeviceInfo,
-    /// Whether it keeps data.
+    /// True if it keeps data.
     pub(super) has_data: bool,
 }
 
-/// The rounds of the jobs of one kind.
+/// Rounds of one kind of jobs.
 pub(super) trait Rounds {
-    /// How many there are.
+    /// Number of rounds.
     fn count(&self) -> usize;
 
-    /// What is told before all else.
+    /// Notes for the beginning of the report.
     fn notes(&mut self) -> Vec<String>;
 
-    /// What other processes see apart from the volume.
+    /// Status shown to other processes besides the volume's.
     fn status(&self) -> Option<Teller> {
         None
     }
@@ -51,42 +51,43 @@ pub(super) trait Rounds {
     /// Runs a round.
     fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError>;
 
-    /// The mode that was chosen for these jobs, and why.
+    /// Mode chosen for these jobs, with the reason.
     fn chosen(&self) -> Option<(WriteMode, &'static str)> {
         None
     }
 
-    /// Lets go of the volume. What is to be told of the end goes to `notes`; the zones, if they were kept.
+    /// Releases the volume and returns the zones, if kept. Notes about the end are added to
+    /// `notes`.
     fn close(self, notes: &mut Vec<String>) -> Option<Arc<Zones>>;
 }
 
-/// What follows a round.
+/// Continuation after a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     Round,
-    /// A job failed that ends all.
+    /// A job failed that ends all others.
     EndAll,
 }
 
-/// What the rounds leave.
+/// Results of the rounds.
 #[derive(Default)]
 pub(super) struct Done {
-    /// As they are reported.
+    /// Reports of the jobs.
     pub(super) jobs: Vec<JobReport>,
-    /// Of all workers whose blocks are to be verified.
+    /// Recorders of all workers with verification.
     pub(super) recorders: Vec<Recorder>,
-    /// How long they took together.
+    /// Total duration.
     pub(super) elapsed: Nanos,
-    /// Where the device's head was, if that is known.
+    /// Positions of the device's head, if known.
     pub(super) head: Option<PositionSeries>,
-    /// The write path's.
+    /// Statistics of the write path.
     pub(super) statistics: Statistics,
-    /// The file system's, if the jobs work with files.
+    /// Statistics of the file system, for jobs on files.
     pub(super) files: Option<FilesReport>,
 }
 
 impl Done {
-    /// Adds a clone's report to the last one if they are reported together.
+    /// Adds a clone's report, merging it into the last one if they are reported together.
     pub(super) fn add(&mut self, report: JobReport) {
         match self.jobs.last_mut() {
             Some(last) if report.spec.group_reporting && last.group == report.group => last.add(&report),
@@ -102,7 +103,7 @@ impl<'a> Site<'a> {
         Ok(Site { options, bare, info, has_data })
     }
 
-    /// Runs the rounds that `begin` makes ready, with a volume on `device`.
+    /// Runs the rounds prepared by `begin`, with a volume on `device`.
     pub(super) fn run<R: Rounds>(
         self,
         open: &Opener<'_>,
@@ -125,18 +126,18 @@ impl<'a> Site<'a> {
         notes.extend(control.note());
         let mut done = Done::default();
         let ended = self.all_rounds(&mut rounds, &mut done, &mut notes);
-        // Writes the last records, also those of a run that failed.
+        // Writes the last flight records, even if the run failed.
         notes.extend(volume.flight_note());
         ended?;
         let Done { jobs, recorders, head, statistics, files, .. } = done;
         let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
-        // Another process may have switched it, and back.
+        // Another process may have switched the mode and switched it back.
         let chosen =
             rounds.chosen().filter(|(mode, _)| *mode == report.mode && report.mode_reason != SWITCHED);
         if let Some((_, reason)) = chosen {
             report.mode_reason = reason;
         }
-        // What is verified may be opened again, for which all that holds it has to go.
+        // Verification may reopen the device, so every reference to it has to be dropped.
         drop((control, volume));
         let zones = rounds.close(&mut report.notes);
         if self.options.series {
@@ -149,7 +150,7 @@ impl<'a> Site<'a> {
         Ok(report)
     }
 
-    /// Runs the rounds until one ends all.
+    /// Runs the rounds until one of them ends the run.
     fn all_rounds(
         &self,
         rounds: &mut impl Rounds,
@@ -171,7 +172,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Reads back what was acknowledged, and fails the jobs whose blocks are not there.
+    /// Reads back acknowledged writes, and fails the jobs with missing blocks.
     fn verify(
         self,
         open: &Opener<'_>,

@@ -1,4 +1,4 @@
-//! What to run and how.
+//! Options of a run.
 
 use crate::error::OpenerError;
 use crate::job::{Direction, JobFile};
@@ -12,66 +12,69 @@ use zonal_io::device::Device;
 use zonal_io::fault;
 use zonal_io::volume::{VolumeOptions, WriteMode};
 
-/// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
+/// Opens a device, once per write mode, and again for [`Reopen::Again`].
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
 
-/// How the bare device is had once the write path is closed, to verify it.
+/// Access to the bare device for verification, after the write path is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reopen {
-    /// It is closed and opened again: nothing that only the write path remembers can help.
+    /// Close and reopen it, so that state kept only by the write path cannot help.
     #[default]
     Again,
-    /// It stays open, for devices that lose their data when they are closed.
+    /// Keep it open, for devices that lose their data when closed.
     Same,
 }
 
-/// What to run and how.
+/// Options of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BenchOptions {
-    /// The jobs.
+    /// Jobs to run.
     pub jobs: JobFile,
-    /// Write modes to run them in, one after the other; none is what suits the device. With more than one every zone
-    /// of the device is reset before each, so that all begin alike.
+    /// Write modes to run the jobs in, one after the other. If empty, the device's default. With
+    /// more than one, every zone of the device is reset before each mode, so that all start alike.
     pub modes: Vec<WriteMode>,
-    /// How the bare device is had to verify it.
+    /// Access to the bare device for verification.
     pub reopen: Reopen,
-    /// Faults of the device while the jobs run. What they leave is verified on the device without them.
+    /// Faults of the device while the jobs run. Verification uses the device without them.
     pub fault: Option<fault::Plan>,
-    /// How the write path is opened, as [`as_a_kernel`] unless set otherwise. Its mode counts where `modes` is empty.
+    /// Options of the write path, [`as_a_kernel`] by default. Its mode is used if `modes` is empty.
     pub volume: VolumeOptions,
-    /// Directory for a flight record of each zone that loses a write, see [`Volume::recording`](zonal_io::volume::Volume::recording).
+    /// Directory for a flight record of each zone that loses a write, see
+    /// [`Volume::recording`](zonal_io::volume::Volume::recording).
     pub record: Option<PathBuf>,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
-    /// Let other processes look into the open volume through a control socket.
+    /// Let other processes inspect the open volume through a control socket.
     pub control: bool,
-    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`](crate::report::Report::to_html). It takes the time of every
-    /// request, also where the jobs spare that.
+    /// Keep series of rates, latencies and positions for
+    /// [`Report::to_html`](crate::report::Report::to_html). This reads the clock for every request,
+    /// even if the jobs disable latencies.
     pub series: bool,
-    /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
-    /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
-    /// what it takes.
+    /// Processor time of a worker per request in virtual time. It delays the request from its
+    /// creation to its submission. `None` uses the device's value, including a scheduler's share in
+    /// mode `zone-lock`. No effect in real time.
     pub host_nanos_per_io: Option<u64>,
-    /// How workers share zones.
+    /// Rules by which workers share zones.
     pub host: HostRules,
-    /// Run jobs that write although the device holds data of a known owner, which is lost; see [`zonal_io::owner`].
+    /// Run jobs that write even if the device holds data of a known owner, which is then lost; see
+    /// [`zonal_io::owner`].
     pub overwrite: bool,
-    /// The jobs work with files, on a file system that is made so.
+    /// Run the jobs on files, on a file system made with these options.
     pub files: Option<FilesOptions>,
-    /// Set by a signal handler or another thread to end the run: no job continues, what is in flight ends, and the
-    /// report is of what was done until then.
+    /// Set by a signal handler or another thread to end the run: no job continues, requests in
+    /// flight complete, and the report covers the run so far.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// Options of a write path that does what a kernel's does: the drive alone keeps its limits, and writes that come before their
-/// predecessors fail.
+/// Options of a write path that behaves like a kernel's: the drive enforces its own limits, and
+/// writes submitted before their predecessors fail.
 pub fn as_a_kernel() -> VolumeOptions {
     VolumeOptions::default().without_budget().without_park()
 }
 
 impl BenchOptions {
-    /// `jobs` in the mode that suits the device, without progress.
+    /// Runs `jobs` in the device's default mode, without progress.
     pub fn new(jobs: JobFile) -> BenchOptions {
         BenchOptions {
             jobs,
@@ -91,7 +94,8 @@ impl BenchOptions {
         }
     }
 
-    /// True if a run changes the device: a job writes, files are made, or the device is erased between write modes.
+    /// True if a run changes the device: a job writes, files are created, or the device is erased
+    /// between write modes.
     pub fn writes(&self) -> bool {
         self.files.is_some()
             || self.modes.len() > 1
@@ -103,27 +107,28 @@ impl BenchOptions {
     }
 }
 
-/// How the file system is made and used.
+/// Options of the file system of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilesOptions {
-    /// Zones open at once; `None`: what the drive allows, 128 at most.
+    /// Maximum number of open zones; `None` for the drive's limit, at most 128.
     pub max_open_zones: Option<u32>,
-    /// Which free zone is opened.
+    /// Order in which free zones are opened.
     pub zone_order: ZoneOrder,
-    /// Bytes of the largest append, its header included, less where the drive does not take as much; `None`: what it takes.
+    /// Maximum size of an append in bytes, including its header, limited by the drive; `None` for
+    /// the drive's maximum.
     pub unit_bytes: Option<u64>,
-    /// Bytes in write buffers or in flight before writers wait.
+    /// Limit on buffered and in-flight bytes, above which writers wait.
     pub dirty_bytes: u64,
-    /// Files are laid out until this share of the file system is used.
+    /// Lay out files until this percentage of the file system is used.
     pub fill_percent: Option<u8>,
-    /// Where its metadata are.
+    /// Storage of the metadata.
     pub metadata: MetadataPlace,
 }
 
-/// Where the metadata of a file system are that is made for a run.
+/// Storage of the metadata of a file system made for a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MetadataPlace {
-    /// In memory: they take no time of the drive.
+    /// In memory, at no cost to the drive.
     #[default]
     Memory,
     /// On the drive, which has to keep data.

@@ -1,4 +1,5 @@
-//! The device before the first round and after the last: what it is, where its zones stand, which of them are open.
+//! State of the device before the first round and after the last: description, write pointers and
+//! open zones.
 
 use crate::error::{BenchError, PlanError};
 use crate::jobs::plan::{Opener, Plan, WorkerPlan, ZonesOptions, sequential};
@@ -8,10 +9,10 @@ use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneInd
 use zonal_io::device::{Command, Device, DeviceInfo};
 use zonal_io::volume::{WriteMode, report, run_alone};
 
-/// Zones asked for in one report.
+/// Number of zones per report command.
 const REPORT_ZONES: u32 = 1 << 16;
 
-/// Gives each log the write mode's name, where jobs run in several.
+/// Appends the write mode's name to each log file, for jobs that run in several modes.
 pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {
     for path in plan.workers.iter_mut().filter_map(|worker| worker.iolog.as_mut()) {
         path.as_mut_os_string().push(format!(".{mode}"));
@@ -31,7 +32,7 @@ fn reset(device: &dyn Device, sector: Sector) -> Result<(), BenchError> {
     })
 }
 
-/// Resets every zone that can be.
+/// Resets every zone that can be reset.
 pub(crate) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     if command(device, Op::ResetAll, Sector(0)).is_ok() {
         return Ok(());
@@ -45,7 +46,7 @@ pub(crate) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The zones as the device describes them.
+/// Reads the zone descriptors from the device.
 pub(crate) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
     let geometry = device.info().geometry;
     let failed = |error| BenchError::Zones { device: device.info().name.clone(), error };
@@ -62,12 +63,12 @@ pub(crate) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, Be
     Ok(zones)
 }
 
-/// Zones that an error names.
+/// Maximum number of zones listed in an error.
 const ZONES_NAMED_MAX: usize = 4;
 
-/// The zones as the device describes them. Those in the jobs' ranges that hold a slot of the device's limits enter the open
-/// set: open ones first, then, where active zones are limited, closed ones. What exceeds the set is reset, as fio does it; a
-/// closed zone only if its slot is needed.
+/// Reads the zones from the device. Zones in the jobs' ranges that hold a slot of the device's
+/// limits enter the open set: open zones first, then closed ones if active zones are limited. As in
+/// fio, zones that exceed the set are reset; a closed zone only if its slot is needed.
 pub(super) fn zones(
     device: &dyn Device,
     plan: &mut Plan,
@@ -101,8 +102,9 @@ pub(super) fn zones(
     Ok(zones)
 }
 
-/// Keeps the open set within what active zones outside the jobs' ranges leave; how many closed zones in the ranges may then stay
-/// as they are beside a full set. `None` where active zones are not limited.
+/// Limits the open set to the slots not used by active zones outside the jobs' ranges. Returns the
+/// number of closed zones in the ranges that may stay as they are in addition to a full set, or
+/// `None` if active zones are not limited.
 fn limit_open(
     plan: &mut Plan,
     info: &DeviceInfo,
@@ -110,7 +112,8 @@ fn limit_open(
     in_range: &[bool],
     options: &mut ZonesOptions,
 ) -> Result<Option<usize>, BenchError> {
-    // Jobs that write no zone at its pointer, and jobs that leave the limits to the device, need no slot of it.
+    // Jobs that write no zones by write pointer need no slot, and neither do jobs that leave the
+    // limits to the device.
     let is_limited = info.active_max != 0
         && plan.open_max != 0
         && !plan.ignores_limits
@@ -137,7 +140,8 @@ fn limit_open(
     Ok(Some(left - options.open_max as usize))
 }
 
-/// The zones in such a condition that some job writes at their pointers, each with the first worker that does.
+/// Zones in a wanted condition that some job writes by write pointer, each with the first such
+/// worker.
 fn first_writers<'a>(
     plan: &'a Plan,
     info: &'a DeviceInfo,
@@ -154,19 +158,20 @@ fn first_writers<'a>(
         .filter(move |(_, zone)| is_wanted(zone.condition) && std::mem::take(&mut left[zone.zone.0 as usize]))
 }
 
-/// What goes with the series of a mode's jobs, now that these are over. Zones that cannot be had are told in `notes`.
+/// Builds the device part of a mode's series after its jobs have ended. A zone report that fails is
+/// mentioned in `notes`.
 pub(crate) fn mode_series(device: &dyn Device, info: DeviceInfo, notes: &mut Vec<String>) -> ModeSeries {
     let zones = match descriptors(device) {
         Ok(zones) => Some(ZoneMap::new(&zones)),
         Err(error) => {
-            notes.push(format!("there is no map of the zones at the end: {error}"));
+            notes.push(format!("no map of the zones at the end: {error}"));
             None
         }
     };
     ModeSeries { device: info, zones, head: None }
 }
 
-/// Which zones some job writes at their pointers.
+/// Marks the zones that some job writes by write pointer.
 fn written_by_jobs(plan: &Plan, device: &dyn Device) -> Vec<bool> {
     let info = device.info();
     let mut written = vec![false; info.geometry.zones() as usize];

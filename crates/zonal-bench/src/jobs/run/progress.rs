@@ -1,4 +1,4 @@
-//! The progress line: rate, percent, time left, on standard error and only on a terminal.
+//! Progress line: rate, percentage and time left, on standard error if that is a terminal.
 
 use crate::jobs::plan::{Plan, WorkerPlan};
 use crate::jobs::run::measure::Watch;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use zonal_core::SECTOR_BYTES;
 use zonal_io::sync::CachePadded;
 
-/// Time between two updates of the line, the world's.
+/// Real time between updates of the line.
 pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// The line, or nothing.
+/// The progress line, if shown.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     rounds: usize,
     seen: (Duration, u64, u64),
-    /// When the round began in the world, if its time is virtual.
+    /// Real time at the start of the round, if the round is in virtual time.
     virtual_since: Option<Instant>,
 }
 
@@ -40,12 +40,12 @@ impl Progress {
         self.bar.is_some()
     }
 
-    /// A round in virtual time begins.
+    /// Starts a round in virtual time.
     pub(super) fn begins_in_virtual_time(&mut self) {
         self.virtual_since = Some(Instant::now());
     }
 
-    /// Shows how far the workers of a round are.
+    /// Shows the progress of the workers of a round.
     pub(super) fn update(
         &mut self,
         round: usize,
@@ -82,13 +82,13 @@ impl Progress {
     }
 }
 
-/// How far virtual time has come, and how much faster than the world's.
+/// Formats the elapsed virtual time and its speed relative to real time.
 fn speed(elapsed: Duration, really: Duration) -> String {
     let times = elapsed.as_secs_f64() / really.as_secs_f64().max(1e-9);
     format!(", {:.1} s virtual at {times:.1}x", elapsed.as_secs_f64())
 }
 
-/// How much of a worker is done, 0 to 1: by time or by amount, whichever is further.
+/// Fraction of a worker's job that is done, 0 to 1: by time or by amount, whichever is larger.
 fn share(worker: &WorkerPlan, watch: &Watch, elapsed: Duration) -> f64 {
     let runtime = worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time);
     let by_time = runtime.map_or(0.0, |runtime| elapsed.as_secs_f64() / runtime.as_secs_f64());

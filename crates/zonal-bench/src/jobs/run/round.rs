@@ -1,4 +1,4 @@
-//! One round, as its workers see it in either time: what they have in common, what they begin with and what they leave.
+//! A round as seen by its workers, in real or virtual time: shared state, inputs and results.
 
 use super::measure::Watch;
 use super::watcher::WorkerSamples;
@@ -21,11 +21,11 @@ pub(super) struct Round<'a> {
     pub(super) volume: &'a Arc<Volume>,
     pub(super) zones: &'a Arc<Zones>,
     pub(super) has_data: bool,
-    /// Whether it keeps series.
+    /// True if series are kept.
     pub(super) series: bool,
-    /// What a request costs its worker in virtual time.
+    /// Processor time per request of a worker in virtual time.
     pub(super) host_nanos_per_io: u64,
-    /// The caller's flag: once it is set, the run ends.
+    /// Flag of the caller that ends the run.
     pub(super) interrupt: Option<&'a AtomicBool>,
 }
 
@@ -35,28 +35,28 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The workers of a round that have not begun.
+/// Workers of a round before their start.
 pub(super) struct Ready {
     pub(super) watches: Arc<[CachePadded<Watch>]>,
     pub(super) jobs: Vec<ReadyJob>,
-    /// Where their series lie, if they keep any.
+    /// Frame of their series, if kept.
     pub(super) frame: Option<Frame>,
 }
 
-/// What a worker begins with, apart from its plan.
+/// Inputs of a worker in addition to its plan.
 pub(super) struct ReadyJob {
     pub(super) workload: Workload,
     pub(super) log: Option<IoLog>,
     pub(super) recorder: Option<Recorder>,
 }
 
-/// What a worker leaves.
+/// Results of a worker.
 pub(super) type Left = (JobReport, Option<Recorder>);
 
-/// What the workers of a round leave, in no order, with their numbers, and their samples in order.
+/// Results of the workers of a round in any order, with their indices, and their samples in order.
 pub(super) struct Ran {
     pub(super) results: Vec<(usize, Left)>,
     pub(super) samples: Vec<WorkerSamples>,
-    /// Where the device's head was meanwhile, if series are kept and it is known.
+    /// Positions of the device's head, if series are kept and they are known.
     pub(super) head: Option<PositionSeries>,
 }

@@ -1,4 +1,4 @@
-//! Whose time a run lives in: the world's, or virtual time, which its device says.
+//! Time base of a run: real time, or virtual time defined by its device.
 
 use crate::error::BenchError;
 use quanta::Mock;
@@ -12,16 +12,16 @@ use zonal_io::threads;
 use zonal_io::volume::{Request, Volume};
 use zonal_sim::executor::{Processor, Task, Timeline};
 
-/// What runs tasks, in whose time.
+/// Runner of tasks in a time base.
 pub(super) enum TaskRunner {
-    /// The world's, with a thread for each worker.
+    /// Real time, with a thread per worker.
     Real(Clock),
-    /// What the device says, with all workers on one thread.
+    /// Virtual time of the device, with all workers on one thread.
     Virtual(Box<VirtualClock>),
 }
 
 impl TaskRunner {
-    /// The time of `volume`. A virtual one does `errands` in it.
+    /// Chooses the time base of `volume`. In virtual time the runner also carries out `errands`.
     pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> TaskRunner {
         match volume.device().insight().virtual_time {
             true => {
@@ -32,7 +32,7 @@ impl TaskRunner {
         }
     }
 
-    /// Carries out one request while no worker is at work.
+    /// Executes one request while no worker is running.
     pub(super) fn call(&self, volume: &Volume, request: Request) -> Result<Output, RequestError> {
         match self {
             TaskRunner::Real(clock) => volume.call(clock, request).result,
@@ -41,10 +41,10 @@ impl TaskRunner {
     }
 }
 
-/// The clock of a run in virtual time. It continues from round to round, because the device's does.
+/// Clock of a run in virtual time. Like the device's, it continues across rounds.
 pub(super) struct VirtualClock {
     pub(super) timeline: Timeline,
-    /// The same time, as workers read it.
+    /// Clock with this time for the workers.
     pub(super) clock: quanta::Clock,
     pub(super) hand: Arc<Mock>,
 }
@@ -55,7 +55,7 @@ impl VirtualClock {
         VirtualClock { timeline, clock, hand }
     }
 
-    /// Sets the workers' clock by the timeline.
+    /// Advances the workers' clock to the timeline's time.
     pub(super) fn follow(&self) {
         self.hand.increment(self.timeline.now().0 - self.clock.raw());
     }
@@ -67,13 +67,13 @@ pub(super) fn thread<'scope, R: Send + 'scope>(
     job: &str,
     work: impl FnOnce() -> R + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, R>, BenchError> {
-    // Linux keeps 15 characters of a name.
+    // Linux truncates names to 15 characters.
     let builder = Builder::new().name(job.chars().take(15).collect());
     let spawned = builder.spawn_scoped(scope, work).map_err(threads::refused);
     spawned.map_err(|error| BenchError::Thread { job: job.to_owned(), error })
 }
 
-/// Makes a task of the executor for a job.
+/// Creates a task of the executor for a job.
 pub(super) fn fibre<C: 'static, R: 'static>(
     job: &str,
     work: impl FnOnce(&Processor<'_, C>) -> R + 'static,

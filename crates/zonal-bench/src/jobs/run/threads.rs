@@ -1,4 +1,4 @@
-//! Workers in real time: a thread each.
+//! Workers in real time, one thread each.
 
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
@@ -14,7 +14,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zonal_io::sync::{CachePadded, Mutex};
 
-/// Runs the workers of a round until all are over.
+/// Runs the workers of a round until all have ended.
 pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {
     let Ready { watches, jobs, frame } = ready;
     let (clock, gate) = (Clock::new(), Gate::default());
@@ -53,7 +53,8 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
     Ok(Ran { results: results.into_inner(), samples, head: None })
 }
 
-/// Samples rates, shows progress and stops who has run for its time, until all are over.
+/// Samples rates, shows progress and stops workers at the end of their runtime, until all have
+/// ended.
 fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progress) -> Vec<WorkerSamples> {
     let begin = Instant::now();
     let mut watcher = Watcher::new(round.index, round.workers(), watches, round.interrupt);
@@ -75,7 +76,7 @@ fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progr
     watcher.into_samples()
 }
 
-/// Tells the watcher that a worker is over, however it ends: the watcher must not wait for a worker that panicked.
+/// Notifies the watcher when a worker ends in any way: it must not wait for a worker that panicked.
 struct WorkerEnd<'a> {
     watch: &'a Watch,
     watcher: Thread,

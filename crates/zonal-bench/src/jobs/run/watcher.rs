@@ -1,4 +1,5 @@
-//! Watches the workers of a round: samples their rates and stops who has run for its time. Owns no clock.
+//! Watcher of the workers of a round: samples their rates and stops them at the end of their
+//! runtime. Owns no clock.
 
 use super::measure::Watch;
 use crate::jobs::plan::WorkerPlan;
@@ -10,18 +11,18 @@ use std::time::Duration;
 use zonal_core::SECTOR_BYTES;
 use zonal_io::sync::CachePadded;
 
-/// Time between two samples of bandwidth and rate, fio's default.
+/// Interval between samples of bandwidth and IOPS, as in fio.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
-/// Bandwidth and rate of both directions of a worker.
+/// Bandwidth and IOPS of both directions of a worker.
 pub(super) type WorkerSamples = [(Samples, Samples); 2];
 
-/// Watches a round.
+/// Watcher of a round.
 pub(super) struct Watcher<'a> {
     round: usize,
     workers: &'a [WorkerPlan],
     watches: &'a [CachePadded<Watch>],
-    /// The caller's flag: once it is set, the run ends.
+    /// Flag of the caller that ends the run.
     interrupt: Option<&'a AtomicBool>,
     samplers: Vec<Sampler>,
     next_sample: Duration,
@@ -46,7 +47,7 @@ impl<'a> Watcher<'a> {
         self.watches.iter().all(|watch| watch.is_over.load(Ordering::Acquire))
     }
 
-    /// Notes that a worker is over, and whether it failed and with it all.
+    /// Records that a worker ended, and whether its failure ends all others.
     pub(super) fn over(&self, worker: usize, fails_all: bool) {
         self.watches[worker].ends_all.store(fails_all, Ordering::Release);
         self.watches[worker].is_over.store(true, Ordering::Release);
@@ -56,8 +57,8 @@ impl<'a> Watcher<'a> {
         self.watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Release));
     }
 
-    /// Stops who has run for its time, and all if a job failed that ends all or the run is interrupted; when the next one
-    /// has run for its time.
+    /// Stops the workers at the end of their runtime. Stops all if a job failed that ends the
+    /// others, or if the run is interrupted. Returns the time of the next end of a runtime.
     pub(super) fn stop(&self, elapsed: Duration) -> Option<Duration> {
         if self.is_interrupted() || self.watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire)) {
             self.stop_all();
@@ -79,13 +80,13 @@ impl<'a> Watcher<'a> {
         self.next_sample
     }
 
-    /// Takes a sample of each worker, if that is due.
+    /// Samples each worker, if a sample is due.
     pub(super) fn sample(&mut self, elapsed: Duration) {
         if elapsed < self.next_sample {
             return;
         }
         for ((sampler, watch), worker) in self.samplers.iter_mut().zip(self.watches).zip(self.workers) {
-            // Who begins to count at this moment does so after it.
+            // A worker whose ramp ends at this moment starts counting after it.
             if elapsed <= worker.spec.pace.ramp_time {
                 *sampler = Sampler { at: elapsed, ..Sampler::default() };
             } else if !watch.is_over.load(Ordering::Acquire) {
@@ -104,7 +105,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// Samples of one worker, and where the last was taken.
+/// Samples of one worker, with the time and counters of the last one.
 #[derive(Default)]
 struct Sampler {
     at: Duration,
@@ -122,7 +123,7 @@ impl Sampler {
                 std::mem::replace(&mut self.seen[dir as usize], (ios, sectors));
             if ios > 0 {
                 let (bandwidth, rate) = &mut self.samples[dir as usize];
-                // A worker may be late to begin counting after its ramp.
+                // A worker may restart its counters late after the ramp.
                 let kib = sectors.saturating_sub(sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
                 bandwidth.record(kib / seconds);
                 rate.record(ios.saturating_sub(ios_before) as f64 / seconds);

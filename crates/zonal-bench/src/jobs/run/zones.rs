@@ -1,4 +1,4 @@
-//! Jobs that work with zones: what comes before the first round and between rounds, and what workers leave.
+//! Jobs on zones: preparation before the first round and between rounds, and collection of results.
 
 use super::around::{check_order, with_faults};
 use super::mode::{self, Done, Next, Site, Start};
@@ -27,22 +27,22 @@ use zonal_io::fault::Fault;
 use zonal_io::sync::CachePadded;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-/// Zones asked for in one report.
+/// Number of zones per report request.
 const REPORT_ZONES: u32 = 1 << 16;
 
-/// The zones as the jobs find them.
+/// Zones prepared for the jobs.
 pub(super) struct PreparedZones {
     plan: Plan,
     zones: Arc<Zones>,
     faults: Option<Arc<Fault>>,
-    /// The mode that was asked for, or that suits the jobs; `None`: what suits the device.
+    /// Requested mode, or the one that suits the jobs; `None` for the device's default.
     mode: Option<WriteMode>,
     in_effect: WriteMode,
     chosen: Option<(WriteMode, &'static str)>,
 }
 
 impl PreparedZones {
-    /// Fits the jobs to the device, and brings its zones to where they begin.
+    /// Resolves the jobs against the device and prepares its zones.
     pub(super) fn new(
         site: &Site<'_>,
         mode: Option<WriteMode>,
@@ -59,7 +59,7 @@ impl PreparedZones {
         }
         check_verify(&plan, info, *has_data)?;
         if start == Start::Erased {
-            // What does not fit is told before the first mode runs, and not after it.
+            // Report misfits before the first mode runs, not after it.
             options.modes.iter().try_for_each(|mode| plan_of(options, info, *mode).map(drop))?;
         }
         let faults = with_faults(bare, options.fault.as_ref())?;
@@ -76,7 +76,7 @@ impl PreparedZones {
     }
 }
 
-/// The jobs, fitted to the device in a mode.
+/// Resolves the jobs against the device in a mode.
 fn plan_of(options: &BenchOptions, info: &DeviceInfo, mode: WriteMode) -> Result<Plan, BenchError> {
     Plan::new(options.jobs.jobs(), info, mode).map_err(|(job, error)| BenchError::Plan { job, error })
 }
@@ -91,7 +91,7 @@ fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), Be
 }
 
 impl PreparedZones {
-    /// What the volume is on, and how it is opened.
+    /// Returns the device of the volume and the options to open it with.
     pub(super) fn volume(&self, site: &Site<'_>) -> (Arc<dyn Device>, VolumeOptions) {
         let device: Arc<dyn Device> = match &self.faults {
             Some(faults) => faults.clone(),
@@ -100,7 +100,7 @@ impl PreparedZones {
         (device, site.options.volume.with_mode(self.mode))
     }
 
-    /// Makes ready for the first round.
+    /// Prepares the first round.
     pub(super) fn begin(
         self,
         site: &Site<'_>,
@@ -127,26 +127,26 @@ impl PreparedZones {
     }
 }
 
-/// What a request costs a host like the host that the device was measured with.
+/// Processor time per request on a host like the one on which the device was measured.
 fn host_nanos(device: &dyn Device, mode: WriteMode) -> u64 {
     let HostTime { command, scheduler } = device.insight().host_time;
     if mode == WriteMode::ZoneLock { command + scheduler } else { command }
 }
 
-/// What was asked for and does not exist in a mode.
+/// Notes on requested options that have no effect in a mode.
 fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item = String> {
     let has_budget = mode != WriteMode::Direct;
     let parks = !matches!(mode, WriteMode::Direct | WriteMode::ZoneLock);
     let budget = options.volume.budget.is_some() && !has_budget;
     let park = options.volume.park.is_some() && !parks;
     let budget =
-        budget.then(|| format!("mode {mode} keeps no budget: the drive's limits are left to the drive"));
+        budget.then(|| format!("mode {mode} has no budget: the drive's limits are enforced by the drive"));
     budget
         .into_iter()
-        .chain(park.then(|| format!("mode {mode} parks nothing: writes that come too early fail")))
+        .chain(park.then(|| format!("mode {mode} does not park: writes ahead of the write pointer fail")))
 }
 
-/// The rounds of jobs that work with zones.
+/// Rounds of jobs on zones.
 pub(super) struct ZoneRounds {
     plan: Plan,
     zones: Arc<Zones>,
@@ -156,7 +156,7 @@ pub(super) struct ZoneRounds {
     runner: TaskRunner,
     has_data: bool,
     series: bool,
-    /// What a request costs its worker in virtual time.
+    /// Processor time per request of a worker in virtual time.
     host_nanos_per_io: u64,
     interrupt: Option<Arc<AtomicBool>>,
     record: Arc<Record>,
@@ -197,13 +197,15 @@ impl mode::Rounds for ZoneRounds {
     }
 }
 
-/// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.
+/// Number of times each rule of the plan took effect. A plan that matches no command is otherwise
+/// indistinguishable from a device that survived it.
 fn note_of(faults: &Fault) -> Option<String> {
     let fired: Vec<String> = faults.fired_each().iter().map(u64::to_string).collect();
-    (!fired.is_empty()).then(|| format!("faults, by the rules of the plan: {}", fired.join(", ")))
+    (!fired.is_empty()).then(|| format!("faults, by rule of the plan: {}", fired.join(", ")))
 }
 
-/// Takes in what the workers of a round left, in their order. What was reset before them is the first one's.
+/// Collects the results of a round in the order of the workers. Resets before the round are
+/// attributed to the first one.
 fn take_in(ran: Ran, mut resets: u64, done: &mut Done) {
     let Ran { mut results, samples, head } = ran;
     match (&mut done.head, head) {
@@ -223,7 +225,7 @@ fn take_in(ran: Ran, mut resets: u64, done: &mut Done) {
 }
 
 impl ZoneRounds {
-    /// Brings zones and pointers to where a round begins; how many zones were reset for that.
+    /// Prepares zones and pointers for a round. Returns the number of zones reset.
     fn before(&self, range: &Range<usize>, done: &Done) -> Result<u64, BenchError> {
         if self.may_be_out_of_date(range, done) {
             self.refresh()?;
@@ -236,7 +238,7 @@ impl ZoneRounds {
         Ok(resets)
     }
 
-    /// Runs the workers of a round until all are over.
+    /// Runs the workers of a round until all have ended.
     fn work(&mut self, index: usize, ready: Ready) -> Result<Ran, BenchError> {
         self.zones.moving_more(ready.jobs.len() as u32);
         let round = Round {
@@ -255,7 +257,7 @@ impl ZoneRounds {
         }
     }
 
-    /// The workers as they begin.
+    /// Creates the workers of a round.
     fn ready(&self, range: &Range<usize>, done: &Done) -> Result<Ready, BenchError> {
         let mut jobs = Vec::new();
         let workers = &self.plan.workers[range.clone()];
@@ -270,20 +272,20 @@ impl ZoneRounds {
         Ok(Ready { watches, jobs, frame: self.series.then(|| self.frame(done)) })
     }
 
-    /// Where series of this round lie.
+    /// Frame of this round's series.
     fn frame(&self, done: &Done) -> Frame {
         let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let end = ranges().map(|range| range.end).max().unwrap_or(0);
         let before = match self.runner {
             TaskRunner::Real(_) => done.elapsed,
-            // This clock continues from round to round.
+            // Virtual time continues across rounds.
             TaskRunner::Virtual(_) => Nanos(0),
         };
         Frame { before, sectors: Sector(start)..Sector(end) }
     }
 
-    /// The log that a worker's job asks for.
+    /// Opens the log of a worker, if its job has one.
     fn log_of(&self, worker: &WorkerPlan) -> Result<Option<IoLog>, BenchError> {
         let Some(path) = &worker.iolog else { return Ok(None) };
         let device = worker.spec.filename.as_ref().unwrap_or(&self.volume.info().name);
@@ -291,7 +293,8 @@ impl ZoneRounds {
         IoLog::create(path, device).map(Some).map_err(failed)
     }
 
-    /// Resets what jobs with verification will write, before any of them begins: no reset may come in between.
+    /// Resets the zones to be written by jobs with verification before any of them starts, because
+    /// no reset may happen later.
     fn reset_verified(&self, workers: &[WorkerPlan]) -> Result<u64, BenchError> {
         let mut wanted = vec![false; self.zones.geometry().zones() as usize];
         for worker in workers.iter().filter(|w| w.writes_zones() && w.writes_verified()) {
@@ -310,16 +313,17 @@ impl ZoneRounds {
         Ok(resets)
     }
 
-    /// Whether the device's pointers may be elsewhere than the jobs before have left them: they were moved unseen, or
-    /// something failed. Before the first round they have just been read. To read them again for each round of many
-    /// takes longer than short rounds do.
+    /// True if the device's write pointers may differ from the jobs' state: they were moved by
+    /// untracked writes, or something failed. Before the first round they have just been read.
+    /// Rereading them for every round would take longer than short rounds do.
     fn may_be_out_of_date(&self, range: &Range<usize>, done: &Done) -> bool {
         let before = &self.plan.workers[..range.start];
         let moves_unseen = |worker: &WorkerPlan| worker.writes() && !worker.writes_zones();
         before.iter().any(moves_unseen) || done.jobs.iter().any(|job| job.failure.is_some())
     }
 
-    /// Brings the pointers in line with the device: jobs without `zonemode=zbd` move them unseen.
+    /// Rereads the write pointers from the device, since jobs without `zonemode=zbd` move them
+    /// untracked.
     fn refresh(&self) -> Result<(), BenchError> {
         let geometry = self.zones.geometry();
         let mut next = 0;
@@ -343,7 +347,7 @@ impl ZoneRounds {
         BenchError::Report { device: self.volume.info().name.clone(), error }
     }
 
-    /// Resets one zone while no worker is at work.
+    /// Resets one zone while no worker is running.
     fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
         let sector = self.zones.geometry().start_of(zone);
         let device = || self.volume.info().name.clone();

@@ -1,4 +1,4 @@
-//! The device that a file system is made on for a run: emptied, whatever was there.
+//! Prepares the device for the file system of a run by erasing it.
 
 use crate::error::BenchError;
 use crate::jobs::run::prepare;
@@ -10,7 +10,7 @@ use zonal_io::device::{Command, Device};
 use zonal_io::owner::ZONAL_MAGIC;
 use zonal_io::volume::{read_alone, run_alone};
 
-/// Empties the device.
+/// Erases the device.
 pub(super) fn empty(device: &dyn Device) -> Result<(), BenchError> {
     if has_file_system(device) {
         forget(device)?;
@@ -18,7 +18,7 @@ pub(super) fn empty(device: &dyn Device) -> Result<(), BenchError> {
     prepare::erase(device)
 }
 
-/// True if there is a copy of a superblock where conventional zones keep them.
+/// True if there is a copy of a superblock in the place for devices with conventional zones.
 fn has_file_system(device: &dyn Device) -> bool {
     (0..COPY_BLOCKS).any(|copy| {
         let sector = Sector(u64::from(copy * BLOCK_SECTORS));
@@ -27,7 +27,8 @@ fn has_file_system(device: &dyn Device) -> bool {
     })
 }
 
-/// Makes it no file system any more. One in a sequential zone goes when that is reset.
+/// Destroys the superblock in conventional zones. One in a sequential zone is erased by the zone's
+/// reset.
 fn forget(device: &dyn Device) -> Result<(), BenchError> {
     let sectors = COPY_BLOCKS * BLOCK_SECTORS;
     let zeroes = Command::new(Op::WriteZeroes, Sector(0), sectors);

@@ -1,8 +1,9 @@
-//! What a clone does: lays out its files, then reads and writes them.
+//! Execution of a clone: lays out its files, then reads and writes them.
 //!
-//! Writes are those of a program that does not wait for the drive: they return when they are gathered or in flight,
-//! which the file system bounds. A file that one write covers counts as closed before its data goes out, and lies with
-//! the file before it; others are open while the clone writes them.
+//! Writes behave like buffered writes of a program: they return once the data is buffered or in
+//! flight, within the file system's limit. A file written by a single write counts as closed before
+//! its data is written out, and is placed next to the preceding file. Other files are open while
+//! the clone writes them.
 
 use super::plan::Clone;
 use crate::job::Direction;
@@ -19,29 +20,29 @@ use zonal_fs::format::FileKind;
 use zonal_fs::waiter::Wait;
 use zonal_fs::{FileSystem, FsError, NewFile, OpenFile, Payload, ROOT, Target};
 
-/// Bytes of one call: larger reads and writes are several, so that a buffer stays small.
+/// Maximum size of a call in bytes. Larger reads and writes are split, to keep the buffer small.
 const CALL_BYTES: u64 = 4 << 20;
 
-/// A clone at work.
+/// A running clone.
 pub(super) struct Job {
     plan: Clone,
     fs: FileSystem,
-    /// Number of each file, once it is made.
+    /// Inode number of each file that has been created.
     files: Vec<Option<u64>>,
-    /// What is written and read into, on a device that keeps data.
+    /// Buffer for reads and writes, on a device that keeps data.
     bytes: Option<Vec<u8>>,
-    /// Bytes in write buffers or in flight before writers wait.
+    /// Limit on buffered and in-flight bytes, above which writers wait.
     dirty_bytes: u64,
-    /// What it did when, if that is kept.
+    /// Recorder of the series, if requested.
     pub(super) series: Option<SeriesRecorder>,
-    /// Set from outside to end the run.
+    /// Set by the caller to end the run.
     pub(super) interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// What a clone has at the end.
+/// Results of a clone.
 pub(super) struct Left {
     pub(super) report: JobReport,
-    /// Files that it made.
+    /// Number of files created.
     pub(super) files: u64,
 }
 
@@ -65,7 +66,7 @@ impl Job {
         Ok(())
     }
 
-    /// The number of a file, which is made if it is not there.
+    /// Returns the inode number of a file, which is created if necessary.
     fn file(&mut self, waiter: &dyn Wait, index: usize) -> Result<u64, FsError> {
         if let Some(ino) = self.files[index] {
             return Ok(ino);
@@ -109,7 +110,7 @@ impl Job {
         Ok(())
     }
 
-    /// Does what the job asks for.
+    /// Runs the job.
     pub(super) fn run(mut self, waiter: &dyn Wait) -> Left {
         let begin = waiter.now();
         let made = self.files.iter().flatten().count();
@@ -147,7 +148,7 @@ fn since(begin: Nanos, now: Nanos) -> Duration {
     Duration::from_nanos(now.0.saturating_sub(begin.0))
 }
 
-/// What was done, counted and timed.
+/// Counts and latencies of a clone.
 struct Tally {
     dirs: [DirReport; 2],
     clat: [Latency; 2],
@@ -170,7 +171,7 @@ impl Tally {
     }
 }
 
-/// A read or write that comes next.
+/// The next read or write.
 #[derive(Clone, Copy)]
 struct Next {
     file: usize,
@@ -178,19 +179,19 @@ struct Next {
     length: u64,
 }
 
-/// One job's way through its files.
+/// Position of a clone in its files.
 struct Pass {
     begin: Nanos,
     offsets: Stream,
     directions: Stream,
-    /// In order: the file, and how far it is written or read.
+    /// Sequential position: the file and the offset in it.
     file: usize,
     offset: u64,
-    /// The file that is open.
+    /// The file currently open.
     open: Option<OpenFile>,
     moved: u64,
     since_sync: u32,
-    /// Files whose last data may still be in flight, with the bytes.
+    /// Files with recent writes, which may still be in flight, and their bytes.
     recent: VecDeque<(u64, u64)>,
 }
 
@@ -262,7 +263,7 @@ impl Pass {
         u64::from(if dir == Dir::Read { size.read } else { size.write })
     }
 
-    /// The next block of the file, or of the next file.
+    /// Returns the next block of the file, or of the next file.
     fn in_order(&mut self, job: &Job, dir: Dir) -> Next {
         if self.offset >= job.plan.sizes[self.file] {
             self.file = (self.file + 1) % job.plan.sizes.len();
@@ -274,7 +275,7 @@ impl Pass {
         Next { file: self.file, offset, length }
     }
 
-    /// Any block of any file.
+    /// Returns a random block of a random file.
     fn random(&mut self, job: &Job, dir: Dir) -> Next {
         let file = self.offsets.below(job.plan.sizes.len() as u64) as usize;
         let (size, block) = (job.plan.sizes[file], Self::block(job, dir));
@@ -294,7 +295,7 @@ impl Pass {
             Some((last, sum)) if *last == ino => *sum += bytes,
             _ => self.recent.push_back((ino, bytes)),
         }
-        // What was written so long ago has landed: no more is in flight than that.
+        // Older writes have completed, because the amount in flight is limited.
         while self.recent.iter().skip(1).map(|(_, bytes)| bytes).sum::<u64>() > 2 * job.dirty_bytes {
             self.recent.pop_front();
         }

@@ -1,8 +1,9 @@
-//! Jobs that work with files: the file system on the device, in real or in virtual time.
+//! Jobs on files: runs them on a file system, in real or in virtual time.
 //!
-//! A file system is made on the device, which is erased, with its metadata in memory. Its files are those of the jobs, as fio
-//! names them. What has to be there before a job begins is written first and not measured. While the jobs run, a task
-//! of its own tends the zones ahead of need.
+//! The device is erased, and a file system is made on it, with its metadata in memory by default.
+//! The files are those of the jobs, named as in fio. Files that have to exist before a job starts
+//! are written first and not measured. While the jobs run, a separate task performs garbage
+//! collection in the background.
 
 mod ground;
 mod job;
@@ -32,10 +33,10 @@ use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions};
 use zonal_io::control::Teller;
 use zonal_io::volume::{OptionKey, SetBy, Volume, VolumeOptions, WriteMode};
 
-/// Memory that the database may take for what it has read.
+/// Memory for the database's read cache, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// Empties the device, and returns the options of the volume on it.
+/// Erases the device and returns the options of the volume on it.
 pub(in crate::jobs::run) fn ready(
     site: &Site<'_>,
     mode: Option<WriteMode>,
@@ -48,23 +49,23 @@ pub(in crate::jobs::run) fn ready(
     Ok(volume)
 }
 
-/// The rounds of jobs that work with files.
+/// Rounds of jobs on files.
 pub(in crate::jobs::run) struct FileRounds {
     plan: Schedule<Clone>,
     runner: TaskRunner,
     volume: Arc<Volume>,
     fs: FileSystem,
-    /// Where its metadata are, unless on the drive.
+    /// Storage of the metadata, unless on the drive.
     memory: Option<Memory>,
     has_data: bool,
     files: FilesOptions,
     keeps_series: bool,
-    /// Set from outside to end the run.
+    /// Set by the caller to end the run.
     interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl FileRounds {
-    /// Makes the file system, and fits the jobs to it.
+    /// Makes the file system and resolves the jobs against it.
     pub(in crate::jobs::run) fn new(
         site: &Site<'_>,
         files: FilesOptions,
@@ -72,7 +73,7 @@ impl FileRounds {
         runner: TaskRunner,
     ) -> Result<FileRounds, BenchError> {
         if files.metadata == MetadataPlace::Drive && !site.has_data {
-            let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
+            let error = "metadata needs a drive that keeps data; use sim:PROFILE,keep=data".to_owned();
             return Err(BenchError::Files { error });
         }
         let memory = (files.metadata == MetadataPlace::Memory).then(Memory::new);
@@ -102,8 +103,8 @@ impl mode::Rounds for FileRounds {
 
     fn notes(&mut self) -> Vec<String> {
         let place = match self.memory {
-            Some(_) => "metadata is in memory, and takes no time of the drive",
-            None => "metadata is on the drive; while it is written, jobs stand still in virtual time",
+            Some(_) => "metadata is in memory, at no cost to the drive",
+            None => "metadata is on the drive; in virtual time, jobs pause while it is written",
         };
         vec![place.to_owned()]
     }
@@ -115,7 +116,7 @@ impl mode::Rounds for FileRounds {
 
     fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError> {
         let files = done.files.get_or_insert_default();
-        // What is laid out for a round may take long.
+        // Laying out files for a round may take long.
         if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
             return Ok(Next::Round);
         }
@@ -142,10 +143,10 @@ fn zone_bytes(volume: &Volume) -> u64 {
     u64::from(volume.info().geometry.size_of(ZoneIndex(0))) * SECTOR_BYTES
 }
 
-/// The file systems of runs are called so.
+/// UUID of the file systems made for runs.
 const UUID: &[u8; 16] = b"zonal-bench-unit";
 
-/// A new file system, open, with its metadata in `memory`, if that is given.
+/// Makes and mounts a file system, with its metadata in `memory` if given.
 fn mount(
     runner: &TaskRunner,
     volume: &Arc<Volume>,
@@ -183,7 +184,7 @@ fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, Ben
     if unit_blocks < 2 || options.unit_bytes.is_some_and(is_odd) {
         let bytes = options.unit_bytes.unwrap_or(u64::from(largest) * block);
         let most = u64::from(DATA_BLOCKS_MAX + 1) * block / 1024;
-        let error = format!("a unit of {bytes} bytes: it takes 8K to {most}K, in steps of 4K");
+        let error = format!("a unit of {bytes} bytes is not possible: use 8K to {most}K, in steps of 4K");
         return Err(BenchError::Files { error });
     }
     let geometry = &volume.info().geometry;
@@ -191,8 +192,8 @@ fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, Ben
 }
 
 impl FileRounds {
-    /// Writes the files that have to be there before a round, and makes them durable. `before`: the time that rounds have
-    /// taken, if series are kept.
+    /// Writes and syncs the files that have to exist before a round. `before` is the time taken by
+    /// earlier rounds, if series are kept.
     fn lay_out(&self, clones: &[Clone], before: Option<Nanos>) -> Result<Vec<Job>, BenchError> {
         let tasks = clones.iter().map(|clone| {
             let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.files.dirty_bytes);
@@ -224,7 +225,7 @@ impl FileRounds {
         Ok((report, left))
     }
 
-    /// Where series lie: after the rounds before, without the time in which files were laid out.
+    /// Frame of the series: after earlier rounds, excluding the time spent laying out files.
     fn frame(&self, before: Nanos) -> Frame {
         Frame { before, sectors: Sector(0)..Sector(self.volume.info().geometry.sectors().0) }
     }

@@ -1,4 +1,4 @@
-//! Jobs that work with files, resolved: who has which files, and how much is done with them.
+//! Plans of jobs on files: the files of each clone, and the amount it transfers.
 
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
@@ -7,29 +7,29 @@ use crate::jobs::run::options::FilesOptions;
 use crate::jobs::workload::{Purpose, Stream};
 use std::sync::Arc;
 
-/// Files of all jobs: their names and sizes are in memory.
+/// Maximum number of files of all jobs. Names and sizes are kept in memory.
 const FILES_MAX: u64 = 100_000_000;
 
 /// One clone of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Clone {
     pub(super) spec: Arc<JobSpec>,
-    /// Which clone of its job.
+    /// Index of the clone within its job.
     pub(super) clone: u32,
-    /// Its place among all.
+    /// Index among all clones.
     pub(super) number: usize,
     pub(super) group: u32,
     pub(super) seed: u64,
     /// Bytes of each of its files.
     pub(super) sizes: Arc<[u64]>,
-    /// Bytes that it moves.
+    /// Bytes to transfer.
     pub(super) amount: u64,
-    /// Whether its files are written before it begins.
+    /// True if its files are written before it starts.
     pub(super) is_laid_out: bool,
 }
 
 impl Clone {
-    /// Name of its file `index`, as fio forms it.
+    /// Name of file `index`, in fio's format.
     pub(super) fn file(&self, index: usize) -> Vec<u8> {
         format!("{}.{}.{index}", self.spec.name, self.clone).into_bytes()
     }
@@ -39,22 +39,22 @@ impl Clone {
     }
 }
 
-/// What sizes are resolved against.
+/// Base for relative sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Bytes that files can have.
+    /// Bytes available to files.
     pub(super) bytes: u64,
     pub(super) zone_bytes: u64,
 }
 
-/// Who has which files, in which rounds.
+/// Assigns files to clones and clones to rounds.
 pub(super) fn plan(jobs: &[Job], room: Room, options: &FilesOptions) -> Result<Schedule<Clone>, Misfit> {
     let writers = jobs.iter().map(|job| u64::from(job.spec.numjobs)).sum();
     let share = Share { room, writers, fill_percent: options.fill_percent };
     Schedule::new(jobs, |spec, place| resolve(spec, place, share))
 }
 
-/// What a clone may take of the file system.
+/// A clone's share of the file system.
 #[derive(Clone, Copy)]
 struct Share {
     room: Room,
@@ -81,7 +81,7 @@ fn resolve(spec: &Arc<JobSpec>, place: ClonePlace, share: Share) -> Result<Clone
     Ok(Clone { spec, clone, number, group, seed, sizes: sizes.into(), amount, is_laid_out })
 }
 
-/// What a job asks for that files do not have.
+/// Refuses options that jobs on files do not support.
 fn check(spec: &JobSpec) -> Result<(), PlanError> {
     let wrong = [
         ("zonemode", spec.zonemode != ZoneMode::None),
@@ -99,7 +99,8 @@ fn check(spec: &JobSpec) -> Result<(), PlanError> {
     }
 }
 
-/// Bytes of each file: drawn, until the clone has its share of the file system or as many as it asks for.
+/// Bytes of each file. Sizes are drawn until the clone has its share of the file system or the
+/// number of files it asks for.
 fn sizes(spec: &JobSpec, place: ClonePlace, share: Share) -> Result<Vec<u64>, PlanError> {
     let room = share.room;
     let (min, max) = match (spec.filesize, spec.size) {

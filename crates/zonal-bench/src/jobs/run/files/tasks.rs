@@ -1,8 +1,8 @@
-//! Where tasks that wait run: threads in the world's time, tasks of the executor in virtual time.
+//! Execution of tasks that wait: threads in real time, tasks of the executor in virtual time.
 //!
-//! A task is a function of a [`Wait`], the same in both. In virtual time all of them are on one thread, and leave the
-//! processor where they wait ([`zonal_sim::executor`]). What a file system waits for it alone can see: so its tasks look after each
-//! poll, and those that got on look last.
+//! A task is a function of a [`Wait`], identical in both cases. In virtual time all tasks share one
+//! thread and yield when they wait ([`zonal_sim::executor`]). Only the file system can tell whether
+//! its wait is over, so its tasks check after each poll, those that made progress last.
 
 use crate::error::BenchError;
 use crate::jobs::run::runner::{TaskRunner, fibre, thread};
@@ -21,13 +21,13 @@ use zonal_sim::executor::{
     Executor, Halt, Host, Pause, Processor, Resume, Section, Signals, Stopped, Timeline, VirtualClock,
 };
 
-/// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
+/// Start of file times in virtual time, 2026-01-01, so that runs are reproducible.
 const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
 
-/// What a task does with the waiter that it is given.
+/// Work of a task, which receives a waiter.
 type Work<R> = Box<dyn FnOnce(&dyn Wait) -> R + Send>;
 
-/// What is run: a name for messages, and what it does.
+/// A task: its name for messages, and its work.
 pub(super) struct Task<R> {
     pub(super) name: String,
     pub(super) work: Work<R>,
@@ -40,7 +40,8 @@ impl<R> Task<R> {
 }
 
 impl TaskRunner {
-    /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
+    /// Runs `tasks` to their end and returns their results in order. Background work for the zones
+    /// of `tended` runs meanwhile.
     pub(super) fn run<R: Send + 'static>(
         &self,
         tasks: Vec<Task<R>>,
@@ -52,7 +53,8 @@ impl TaskRunner {
         }
     }
 
-    /// Waiters for the database, which is called without one, and whose locks a task that waits in there holds.
+    /// Waiters for the database, which has no waiter parameter, and holds its locks while a task
+    /// waits inside.
     pub(super) fn waiters(&self) -> Waiters {
         match self {
             TaskRunner::Real(clock) => polling(*clock),
@@ -63,7 +65,7 @@ impl TaskRunner {
         }
     }
 
-    /// Runs one task alone.
+    /// Runs a single task.
     pub(super) fn alone<R: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Wait) -> R + Send + 'static,
@@ -73,13 +75,13 @@ impl TaskRunner {
     }
 }
 
-/// Tends the zones until `is_over`.
+/// Performs background work for the zones until `is_over`.
 fn maintain(fs: &FileSystem, waiter: &dyn Wait, is_over: impl Fn() -> bool) {
     while !is_over() {
         match fs.background_step(waiter) {
             Ok(true) => waiter.done(),
             Ok(false) => waiter.wait(fs.volume()),
-            // The next writer learns why.
+            // The next writer gets the error.
             Err(_) => return,
         }
     }
@@ -115,7 +117,7 @@ fn in_threads<R: Send + 'static>(
     })
 }
 
-/// The waiter of a task in virtual time.
+/// Waiter of a task in virtual time.
 struct Virtual<'a> {
     processor: &'a Processor<'a, ()>,
     clock: VirtualClock,
@@ -140,7 +142,7 @@ impl Wait for Virtual<'_> {
     }
 }
 
-/// The waiter of a task inside the database.
+/// Waiter of a task inside the database.
 struct InSection(Section);
 
 impl Wait for InSection {
@@ -154,7 +156,7 @@ impl Wait for InSection {
 
     fn wait(&self, volume: &Volume) {
         if let Err(halt) = self.0.wait(volume) {
-            // The database cannot be told. It is left, and so is the run.
+            // The database has no way to return this. Unwind out of it, which ends the run.
             std::panic::resume_unwind(Box::new(halt));
         }
     }
@@ -164,19 +166,19 @@ impl Wait for InSection {
     }
 }
 
-/// Runs `work` unless it is left inside the database: then what it waited for, why not.
+/// Runs `work`. If it unwinds out of the database, returns the reason as an error.
 fn unless_halted<R>(timeline: &Timeline, work: impl FnOnce() -> Result<R, Stopped>) -> Result<R, Stopped> {
     let begun = timeline.now();
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Halt>() {
         Ok(why) => {
             let at = Duration::from_nanos(timeline.now().0 - begun.0);
-            Err(Stopped { at, why: *why, tasks: vec!["the metadata wait for the drive".to_owned()] })
+            Err(Stopped { at, why: *why, tasks: vec!["the metadata is waiting for the drive".to_owned()] })
         }
         Err(panic) => std::panic::resume_unwind(panic),
     })
 }
 
-/// What the tasks left, by their places. The collector, whose place comes after theirs, leaves nothing.
+/// Results of the tasks, by index. The collector has the last index and no result.
 struct Lefts<R> {
     left: Vec<Option<R>>,
     alive: usize,
@@ -197,7 +199,7 @@ impl<R> Host for Lefts<R> {
     }
 }
 
-/// What a task of the executor does; the collector's leaves nothing.
+/// Work of an executor task. The collector returns `None`.
 type Inside<R> = Box<dyn FnOnce(&dyn Wait) -> Option<R>>;
 
 fn in_virtual_time<R: 'static>(
@@ -280,7 +282,7 @@ mod tests {
             None,
         );
         let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
-        assert_eq!(jobs, ["the metadata wait for the drive"]);
+        assert_eq!(jobs, ["the metadata is waiting for the drive"]);
     }
 
     #[test]

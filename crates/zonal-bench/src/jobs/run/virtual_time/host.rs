@@ -1,4 +1,5 @@
-//! What a round does in virtual time outside its workers: samples, ends of their times, the head's places, the progress line.
+//! Actions of a round in virtual time outside its workers: samples, ends of runtimes, head
+//! positions and the progress line.
 
 use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
 use crate::jobs::run::round::{Left, Ran, Round};
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 use zonal_core::{Nanos, Sector};
 use zonal_sim::executor::{Alarms, Host, Resume};
 
-/// Where the device's head has been, where series are kept and it tells.
+/// Positions of the device's head, if series are kept and the device reports them.
 struct HeadWatch {
-    /// Where it stands from before the round. That is no place of the round's, and may be far from all of them.
+    /// Position left over from before the round. It does not belong to the round and may be far
+    /// from the round's positions.
     stands: Option<Sector>,
     places: PositionSeries,
 }
@@ -33,9 +35,9 @@ pub(super) struct RoundHost<'a> {
     head: Option<HeadWatch>,
     progress: &'a mut Progress,
     begun: Nanos,
-    /// What the workers' clock says.
+    /// Time of the workers' clock.
     now: Nanos,
-    /// When the next sample is taken, and when a worker has run for its time next, if one will.
+    /// Time of the next sample, and of the next end of a worker's runtime, if any.
     alarms: Alarms,
     results: Vec<(usize, Left)>,
     shown: Instant,
@@ -71,7 +73,7 @@ impl<'a> RoundHost<'a> {
         host
     }
 
-    /// What the workers left.
+    /// Returns the results of the workers.
     pub(super) fn finish(self) -> Ran {
         let head = self.head.map(|head| head.places);
         Ran { results: self.results, samples: self.watcher.into_samples(), head }
@@ -121,7 +123,7 @@ impl Host for RoundHost<'_> {
         let fails_all = left.0.failure.is_some() && plan.spec.exitall_on_error;
         self.watcher.over(n, fails_all);
         self.results.push((plan.number, left));
-        // It stops all, if one failed that ends all.
+        // This stops all workers if one failed that ends the others.
         self.stop_who_is_due(now);
         if fails_all { Resume::All } else { Resume::Ready }
     }

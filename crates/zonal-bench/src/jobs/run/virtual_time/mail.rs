@@ -1,7 +1,7 @@
-//! Completions that a coroutine has not yet taken.
+//! Completions not yet taken by their coroutine.
 //!
-//! They come from the write path's polls, which the executor makes, and from the submissions of all workers; each goes
-//! to the worker it belongs to, in the order of completion, and wakes it.
+//! They result from polls of the write path by the executor, and from submissions of all workers.
+//! Each is delivered to its worker, in order of completion, and wakes it.
 
 use super::Common;
 use crate::jobs::run::inbox::{Desk, Ending, Mail, NO_STAMP, Outcome, Places, is_plain, outcome_of};
@@ -13,17 +13,17 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::sync::ShortLock;
 use zonal_io::volume::Completion;
 
-/// That a request has ended.
+/// A completed request.
 struct Letter {
     slot: u32,
-    /// Otherwise its outcome is among those that are not.
+    /// True for a plain outcome. Other outcomes are in a separate list.
     is_plain: bool,
     buffer: IoBuf,
     at: u64,
 }
 
-/// Where letters lie until their workers look, by worker. All on one thread: the locks are for the type's sake, and always
-/// free.
+/// Completions waiting for their workers, one box per worker. All access is from one thread: the
+/// locks only satisfy the type system and are always free.
 pub(super) struct Post(Box<[Letterbox]>);
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Letterbox {
 }
 
 impl Post {
-    /// For `workers` workers.
+    /// Creates the boxes of `workers` workers.
     pub(super) fn new(workers: usize) -> Post {
         Post((0..workers).map(|_| Letterbox::default()).collect())
     }
@@ -71,7 +71,7 @@ impl Letterbox {
     }
 }
 
-/// The inbox of a worker in virtual time.
+/// Inbox of a worker in virtual time.
 pub(super) struct Letters {
     common: Rc<Common>,
     worker: usize,
@@ -121,7 +121,7 @@ impl Mail for Letters {
         &mut self.desk
     }
 
-    /// Never told here: it is among what [`Mail::next`] gives.
+    /// Always false: [`Mail::next`] returns every completion.
     fn ended_just_now(&mut self, _: u32) -> bool {
         false
     }

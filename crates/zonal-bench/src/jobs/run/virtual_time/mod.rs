@@ -1,14 +1,17 @@
-//! Workers in virtual time: all on one thread, on a device that takes its time from the times it is given.
+//! Workers in virtual time: all on one thread, on a device that derives its time from the times of
+//! its requests.
 //!
-//! Each worker is a task of the executor, the same [`Worker`] as in real time. Where that would poll and sleep, this one leaves
-//! the processor to the [`executor`](zonal_sim::executor), which resumes those that have something to do and otherwise lets the
-//! clock jump. Nothing here depends on how fast the machine is or on threads: the same jobs on the same device do the same, to
-//! the nanosecond and to the byte of the report.
+//! Each worker is a task of the executor, with the same [`Worker`] as in real time. Instead of
+//! polling and sleeping it yields to the [`executor`](zonal_sim::executor), which resumes the tasks
+//! that can run and otherwise advances the clock. Nothing depends on the speed of the machine or on
+//! threads: the same jobs on the same device give the same results, to the nanosecond and to the
+//! byte of the report.
 //!
-//! # What takes time
-//! What the device says, pauses and rates, and nothing else: unless `BenchOptions::host_nanos_per_io` says otherwise a worker takes no
-//! time to make a request. With it, a worker is a processor that does one thing at a time: each request is with the
-//! write path so much later than it was made, and so much later at least than the one before it.
+//! # Costs
+//! Only the device, pauses and rates take time. A worker takes no time to create a request, unless
+//! `BenchOptions::host_nanos_per_io` says otherwise. With that, a worker is a processor that does
+//! one thing at a time: each request reaches the write path that much after its creation, and at
+//! least that much after the previous one.
 
 mod host;
 mod mail;
@@ -31,24 +34,24 @@ use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
 use zonal_sim::executor::{Executor, Pause, Processor, Signals};
 
-/// Requests of a worker that are answered at once before others have a turn at the same instant.
+/// Number of a worker's requests that may complete at one instant before others get their turn.
 const TURN_REQUESTS: u32 = 1 << 16;
 
-/// What all workers of a round have in common.
+/// State shared by the workers of a round.
 struct Common {
     signals: Signals,
     post: Arc<Post>,
-    /// Nanoseconds that a worker takes to make a request.
+    /// Nanoseconds that a worker takes to create a request.
     host_nanos: u64,
 }
 
-/// Virtual time, as a worker sees it.
+/// Virtual time as seen by a worker.
 struct Virtual<'a> {
     processor: &'a Processor<'a, Awaits>,
     common: Rc<Common>,
-    /// Place of the worker in its round.
+    /// Index of the worker in its round.
     number: usize,
-    /// Requests until the others have a turn.
+    /// Requests left until others get their turn.
     left: u32,
 }
 
@@ -68,7 +71,7 @@ impl Time for Virtual<'_> {
         Letters::new(self.common.clone(), self.number, clock, places, buffers)
     }
 
-    /// The processor's time is none of this time.
+    /// Processor time is not part of virtual time.
     fn usage() -> Usage {
         Usage::default()
     }
@@ -84,7 +87,7 @@ impl Time for Virtual<'_> {
             worker.time.left = TURN_REQUESTS;
             Self::pause(worker, Pause::Turn);
         }
-        // What it has locked meanwhile, others wait for.
+        // Others may wait for the lock that it has taken.
         worker.time.common.signals.happenings.one_more();
         let until = Nanos(now.0.saturating_add(worker.time.common.host_nanos));
         while worker.now < until {
@@ -117,7 +120,7 @@ impl Time for Virtual<'_> {
     }
 }
 
-/// Runs the workers of a round until all are over.
+/// Runs the workers of a round until all have ended.
 pub(super) fn run(
     round: &Round<'_>,
     clock: &VirtualClock,

@@ -1,4 +1,4 @@
-//! A worker that is held back by its job: rates, pauses, and the end of the time that does not count.
+//! Steps of a paced worker: rates, pauses, and the end of the ramp.
 
 use super::Worker;
 use super::time::Time;
@@ -9,10 +9,10 @@ use quanta::Clock;
 use std::time::Duration;
 use zonal_core::{Nanos, SECTOR_BYTES};
 
-/// From where a worker is measured, and what it took since.
+/// Start of a worker's measurement, and times accumulated since.
 #[derive(Default)]
 pub(super) struct Begin {
-    /// In the clock's raw units.
+    /// In raw clock units.
     pub(super) at: u64,
     pub(super) usage: Usage,
     pub(super) reading: Duration,
@@ -26,7 +26,7 @@ impl Begin {
 }
 
 impl<T: Time> Worker<'_, T> {
-    /// Takes a step that waits for a time, or begins to measure.
+    /// Takes a step that waits for a time or starts the measurement.
     #[cold]
     #[inline(never)]
     pub(super) fn hold(&mut self, step: WorkerStep) {
@@ -40,7 +40,7 @@ impl<T: Time> Worker<'_, T> {
         self.judge();
     }
 
-    /// Fails the job if it is slower than it may be.
+    /// Fails the job if it is below its minimum rate.
     fn judge(&mut self) {
         let Some(floor) = &mut self.floor else { return };
         let done = [Dir::Read, Dir::Write]
@@ -52,7 +52,7 @@ impl<T: Time> Worker<'_, T> {
         }
     }
 
-    /// Lets the write path get on until `time`, and sleeps where it has nothing to do.
+    /// Drives the write path until `time`, and sleeps while it has nothing to do.
     fn rest(&mut self, time: Nanos) {
         loop {
             self.read_clock();

@@ -1,9 +1,11 @@
-//! `write_iolog`: what a worker sends, in version 3 of fio's format, which fio reads with `read_iolog`.
+//! `write_iolog`: log of a worker's requests in version 3 of fio's format, readable with fio's
+//! `read_iolog`.
 //!
-//! A line is a time in microseconds, the file, what is done with it, and for reads, writes and flushes where and how
-//! long. As in fio it is written when the request goes out, and resets and finishes of zones are not among them: a
-//! replay of the writes with `zonemode=zbd` resets zones where they begin again. An append has the place that was kept
-//! for it, so that the log can be replayed in order, whatever place the device gave it.
+//! A line has a time in microseconds, the file, the action, and for reads, writes and flushes the
+//! offset and length. As in fio, it is written when the request is issued, and has no resets and
+//! finishes of zones: a replay of the writes with `zonemode=zbd` resets zones where writing starts
+//! over. An append is logged at the place reserved for it, whatever address the device chose, so
+//! that the log can be replayed in order.
 
 use super::Worker;
 use super::time::Time;
@@ -15,29 +17,29 @@ use std::path::Path;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};
 use zonal_io::image::is_image;
 
-/// The first line.
+/// First line of the file.
 const VERSION: &str = "fio version 3 iolog";
 
-/// Longest name that fio reads.
+/// Maximum length of a name in fio, in characters.
 const NAME_CHARS_MAX: usize = 255;
 
-/// The log of one worker.
+/// Log of one worker.
 pub(in crate::jobs::run) struct IoLog {
     out: BufWriter<Box<dyn Write + Send>>,
-    /// Name of the file in each line.
+    /// File name in each line.
     name: String,
-    /// What time its times count from.
+    /// Start of the times in the log.
     begun: Option<Nanos>,
     is_open: bool,
-    /// The first error; nothing is written after it.
+    /// The first error. Nothing is written after it.
     problem: Option<io::Error>,
 }
 
 impl IoLog {
-    /// A log at `path`, in place of what is there, of what is done to `device`.
+    /// Creates or replaces a log of the requests to `device` at `path`.
     ///
     /// # Errors
-    /// As for creating a file; an image is not replaced.
+    /// As for creating a file. An image is not replaced.
     pub(in crate::jobs::run) fn create(path: &Path, device: &str) -> io::Result<IoLog> {
         if is_image(path) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is an image"));
@@ -46,7 +48,7 @@ impl IoLog {
     }
 
     fn new(out: Box<dyn Write + Send>, device: &str) -> IoLog {
-        // Blanks divide the words of a line.
+        // Words of a line are separated by blanks.
         let name: String = device
             .chars()
             .take(NAME_CHARS_MAX)
@@ -69,14 +71,14 @@ impl IoLog {
         now.0.saturating_sub(self.begun.get_or_insert(now).0) / 1000
     }
 
-    /// The file as a whole is added, opened or closed.
+    /// Logs that the file is added, opened or closed.
     pub(super) fn action(&mut self, now: Nanos, action: &str) {
         let at = if action == "add" { 0 } else { self.micros(now) };
         self.is_open = action == "open";
         self.keep(|log| writeln!(log.out, "{at} {} {action}", log.name));
     }
 
-    /// A request goes out.
+    /// Logs a request that is being issued.
     fn request(&mut self, now: Nanos, what: &str, sector: Sector, sectors: u32) {
         let at = self.micros(now);
         let (offset, bytes) = (sector.0 * SECTOR_BYTES, u64::from(sectors) * SECTOR_BYTES);
@@ -90,7 +92,7 @@ impl IoLog {
 }
 
 impl<T: Time> Worker<'_, T> {
-    /// Notes that the file is opened or closed, as fio does around each pass.
+    /// Logs that the file is opened or closed, as fio does around each pass.
     pub(super) fn log_action(&mut self, action: &str) {
         if self.log.is_some() {
             self.read_clock();
@@ -99,7 +101,7 @@ impl<T: Time> Worker<'_, T> {
         }
     }
 
-    /// Notes a read or write that is about to go out.
+    /// Logs a read or write that is about to be issued.
     #[cold]
     pub(super) fn log_io(&mut self, io: &Io, place: Sector) {
         if self.log.is_some() {
@@ -114,7 +116,7 @@ impl<T: Time> Worker<'_, T> {
         log.request(now, what, place, io.sectors);
     }
 
-    /// Notes a flush that is about to go out.
+    /// Logs a flush that is about to be issued.
     #[cold]
     pub(super) fn log_flush(&mut self) {
         let now = self.now;
@@ -124,7 +126,7 @@ impl<T: Time> Worker<'_, T> {
         }
     }
 
-    /// Ends the log; a job whose log is not whole has failed.
+    /// Closes the log. A job with an incomplete log has failed.
     pub(super) fn finish_log(&mut self) {
         self.read_clock();
         let Some(mut log) = self.log.take() else { return };

@@ -1,15 +1,18 @@
-//! One worker: keeps up to `iodepth` requests of its workload with the write path.
+//! A worker: keeps up to `iodepth` requests of its workload in flight at the write path.
 //!
-//! # The inner loop
-//! A request costs one turn of the generator, one submit and one completion, and nothing else: no allocation (buffers
-//! and slots are made before the start), no clock unless times are taken or the device answers later, no lock but the
-//! zone's bit. Where no times are taken, the clock is read once in a while only. Where they are, a reading serves for the
-//! end of one thing and the beginning of the next: what the generator takes in between, some 10 ns, counts as latency.
+//! # Inner loop
+//! A request costs one step of the generator, one submit and one completion, and nothing else: no
+//! allocation (buffers and slots are allocated before the start), no clock unless latencies are
+//! measured or the device completes asynchronously, and no lock but the zone's bit. Without
+//! latencies, the clock is read only now and then. With them, one reading serves as the end of one
+//! interval and the start of the next, so the generator's time in between, some 10 ns, counts as
+//! latency.
 //!
 //! # Waiting
-//! In real time a worker that waits polls. It polls at once for a while, because most answers are near; then it lets
-//! other threads run; and it sleeps only while the write path says that nothing is due soon. In virtual time it hands
-//! the processor to the scheduler instead: all that differs is in its [`Time`].
+//! In real time a waiting worker polls. At first it polls continuously, because most completions
+//! are near. Then it yields to other threads, and it sleeps only while the write path has nothing
+//! due soon. In virtual time it yields to the scheduler instead. The difference is confined to
+//! [`Time`].
 
 mod hold;
 mod iolog;
@@ -37,28 +40,29 @@ use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Channel, Request, Volume};
 
-/// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
-/// too short by as much as these take to submit, a microsecond or two.
+/// Number of requests that share a clock reading if no latencies are measured. A device that
+/// completes asynchronously sees delays that are too short by the time to submit these, a
+/// microsecond or two.
 const AGE_MAX: u32 = 16;
 
-/// The same for a device that answers inside submit, and so has no use for the time.
+/// As [`AGE_MAX`], for a device that completes inside submit and does not use the time.
 const INLINE_AGE_MAX: u32 = 1024;
 
-/// What all workers of a round have in common.
+/// State shared by the workers of a round.
 pub(super) struct Environment<'a> {
     pub(super) volume: &'a Volume,
     pub(super) zones: &'a Zones,
     pub(super) clock: &'a Clock,
-    /// Reading of the clock that counts as time zero.
+    /// Clock reading that counts as time zero.
     pub(super) epoch: u64,
-    /// Whether writes carry bytes that a later read may return.
+    /// True if writes carry data that a later read may return.
     pub(super) has_data: bool,
-    /// Where series lie, if they are wanted.
+    /// Frame of the series, if requested.
     pub(super) frame: Option<Frame>,
 }
 
 impl Environment<'_> {
-    /// Measurements of a worker, from nothing.
+    /// Creates empty measurements for a worker.
     pub(super) fn measure(&self, plan: &WorkerPlan) -> Measure {
         Measure::new(plan, self.clock.clone(), self.epoch, self.frame.as_ref())
     }
@@ -74,40 +78,41 @@ pub(super) struct Worker<'a, T: Time> {
     channel: Channel,
     inbox: T::Inbox,
     slots: Vec<RequestSlot>,
-    /// Of writes to be verified and reads that check, by slot; empty where nothing is verified.
+    /// Tickets of writes with verification and of checking reads, by slot; empty without
+    /// verification.
     tickets: Vec<Ticket>,
-    /// Slots without a request.
+    /// Idle slots.
     free: Vec<u32>,
-    /// Requests with the write path.
+    /// Requests at the write path.
     pub(super) in_flight: u32,
     pub(super) measure: Measure,
     recorder: Option<Recorder>,
     blocks: Option<Blocks>,
     /// Last reading of the clock.
     pub(super) last: u64,
-    /// The same as time since the epoch.
+    /// Time since the epoch at the last reading.
     pub(super) now: Nanos,
-    /// Requests submitted since then.
+    /// Requests submitted since the last reading.
     age: u32,
-    /// Whether nothing has happened since that takes time.
+    /// True if nothing has happened since the last reading that takes time.
     is_fresh: bool,
-    /// Whether the last request was answered inside submit.
+    /// True if the last request completed inside submit.
     is_inline: bool,
     stamp: u64,
     failure: Option<Failure>,
     errors: u64,
     pub(super) resets: u64,
     pub(super) finishes: u64,
-    /// From where it is measured.
+    /// Start of the measurement.
     begin: Begin,
-    /// Whether its `ramp_time` is over.
+    /// True once its `ramp_time` is over.
     pub(super) is_measured: bool,
     pub(super) floor: Option<RateFloor>,
     pub(super) log: Option<IoLog>,
 }
 
 impl<'a, T: Time> Worker<'a, T> {
-    /// A worker of the calling thread.
+    /// Creates a worker of the calling thread.
     pub(super) fn new(
         time: T,
         environment: &'a Environment<'a>,
@@ -159,13 +164,13 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Logs what it sends.
+    /// Adds a log of its requests.
     pub(super) fn with_log(mut self, log: Option<IoLog>) -> Self {
         self.log = log;
         self
     }
 
-    /// Runs the job; what it did, and the record of what it wrote.
+    /// Runs the job. Returns its report and the record of its writes.
     pub(super) fn run(mut self) -> (JobReport, Option<Recorder>) {
         let clock = self.environment.clock;
         self.begin = Begin::now::<T>(clock);
@@ -194,7 +199,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.report()
     }
 
-    /// What it did, now that it is over.
+    /// Builds the report of the completed job.
     fn report(mut self) -> (JobReport, Option<Recorder>) {
         let clock = self.environment.clock;
         let elapsed = clock.delta(self.begin.at, clock.raw());
@@ -230,12 +235,13 @@ impl<'a, T: Time> Worker<'a, T> {
         self.failure.is_some() && !self.goes_on_after_failure() || self.watch.is_stopped()
     }
 
-    /// A block that does not read back fails the job, but ends it at once only if asked to.
+    /// True if the job continues after its failure: a verification error fails it, but ends it at
+    /// once only with `verify_fatal`.
     fn goes_on_after_failure(&self) -> bool {
         matches!(self.failure, Some(Failure::Verify { .. })) && !self.plan.spec.verify_fatal
     }
 
-    /// One pass of the workload; nothing is in flight afterwards.
+    /// Runs one pass of the workload. Nothing is in flight afterwards.
     fn pass(&mut self) {
         loop {
             if self.is_over() {
@@ -258,7 +264,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Does what the workload has to do where that is not simply the next I/O; whether the pass continues.
+    /// Slow path of a step, for anything but a plain next I/O. True if the pass continues.
     #[inline(never)]
     fn step_unusually(&mut self, slot: u32) -> bool {
         self.time_has_passed();
@@ -288,7 +294,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// The time for a request that goes out now.
+    /// Time of a request about to be issued.
     #[inline]
     fn time(&mut self) -> Nanos {
         let age_max = if self.is_inline { INLINE_AGE_MAX } else { AGE_MAX };
@@ -301,7 +307,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.now
     }
 
-    /// Reads the clock, unless the last reading is as good.
+    /// Reads the clock, unless the last reading is still valid.
     #[inline]
     pub(super) fn read_clock_again(&mut self) {
         if !self.is_fresh {
@@ -318,13 +324,13 @@ impl<'a, T: Time> Worker<'a, T> {
         self.is_fresh = T::ONE_READING_SERVES_TWICE;
     }
 
-    /// The last reading of the clock is too old to serve again.
+    /// Marks the last clock reading as too old for further use.
     #[inline]
     pub(super) fn time_has_passed(&mut self) {
         self.is_fresh = false;
     }
 
-    /// When something ended that nothing has stamped, which is now.
+    /// Timestamp for a completion without one, which is now.
     #[inline]
     fn stamp(&mut self) -> u64 {
         match self.measure.is_timed {
@@ -375,14 +381,16 @@ impl<'a, T: Time> Worker<'a, T> {
         self.environment.volume.submit(now, &self.channel, request);
     }
 
-    /// Reads of a job that only reads are checked; those of a mixed one may meet what others write.
+    /// Only jobs without writes check their reads. Those of a mixed job may find data written by
+    /// others.
     #[cold]
     fn kind_of_read(&mut self, slot: u32) -> SlotKind {
         self.tickets[slot as usize] = Ticket::default();
         if self.plan.writes() { SlotKind::Io } else { SlotKind::Check }
     }
 
-    /// Payload of a write: a block that can be verified, or bytes that no other block has.
+    /// Fills a write's payload: a block that can be verified, or bytes unlike those of any other
+    /// block.
     #[inline]
     fn fill(&mut self, slot: u32, buffer: &mut IoBuf, io: &Io) {
         match &mut self.blocks {
@@ -403,7 +411,8 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Takes in what was answered inside submit. Only what was not occupies a slot: no code looks at it meanwhile.
+    /// Handles completions inside submit. Only other requests occupy a slot, since nothing examines
+    /// slots in between.
     #[inline(always)]
     fn after_submit(&mut self, slot: u32, kind: SlotKind, io: Io) {
         if kind == SlotKind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
@@ -419,7 +428,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.occupy(slot, kind, io);
     }
 
-    /// Keeps a request in its slot until it ends, and notes when it was with the write path.
+    /// Keeps a request in its slot until it completes, and notes the time of its submission.
     #[inline(never)]
     fn occupy(&mut self, slot: u32, kind: SlotKind, io: Io) {
         self.free.pop();
@@ -442,7 +451,8 @@ impl<'a, T: Time> Worker<'a, T> {
         self.submit_other(kind, Request::zone(op, start));
     }
 
-    /// Submits what has no payload. The slot's buffer goes along, to come back with the completion.
+    /// Submits a request without payload. It carries the slot's buffer, which comes back with the
+    /// completion.
     #[cold]
     fn submit_other(&mut self, kind: SlotKind, request: Request) {
         let slot = self.free.pop().expect("a slot is free");
@@ -459,7 +469,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.reap();
     }
 
-    /// Takes in what has ended; how much.
+    /// Handles completions and returns their number.
     #[inline(always)]
     pub(super) fn reap(&mut self) -> usize {
         let (mut reaped, mut now) = (0, NO_STAMP);
@@ -505,7 +515,8 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Notes a request in the series. Where an append went is not told here: it is taken to be where its zone stands.
+    /// Adds a request to the series. The address of an append is not available here; the zone's
+    /// write pointer is used instead.
     #[cold]
     #[inline(never)]
     fn note(&mut self, io: &Io, stamps: &Stamps, at: u64) {
@@ -557,7 +568,7 @@ impl<'a, T: Time> Worker<'a, T> {
 
     fn finish_io(&mut self, kind: SlotKind, ending: Ending, io: &Io, stamps: &Stamps, outcome: Outcome) {
         let slot = ending.slot as usize;
-        // A read of a pass's check is none of the workload's.
+        // A read of the check after a pass does not belong to the workload.
         let is_of_workload = kind == SlotKind::Io || self.tickets[slot].expected.is_none();
         if is_of_workload {
             self.workload.io_ended(io, self.environment.zones);
@@ -591,7 +602,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.failure.get_or_insert(failure);
     }
 
-    /// Records a write that went to `at`.
+    /// Records a write that was placed at `at`.
     fn acknowledge(&mut self, slot: usize, io: &Io, at: Sector) {
         let Some(recorder) = &mut self.recorder else { return };
         if let Err(max) =
@@ -601,7 +612,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Checks the block that was read into a slot's buffer.
+    /// Checks the block read into a slot's buffer.
     fn check(&mut self, slot: u32, io: &Io) {
         let geometry = self.environment.zones.geometry();
         let expected = self.tickets[slot as usize].expected;
@@ -610,7 +621,7 @@ impl<'a, T: Time> Worker<'a, T> {
         });
         if let Some((expected, found)) = problem {
             let zone = geometry.zone_of(io.sector);
-            // Another job may have reset the zone since the read was chosen.
+            // Another job may have reset the zone since the read was issued.
             let current = self.environment.zones.generation(zone);
             if expected.generation.is_some_and(|generation| generation != current) {
                 return;
@@ -621,7 +632,7 @@ impl<'a, T: Time> Worker<'a, T> {
         }
     }
 
-    /// Reads back what the last pass wrote and is still there.
+    /// Reads back the data of the last pass, as far as it still exists.
     fn check_pass(&mut self) {
         let Some(mut recorder) = self.recorder.take() else { return };
         self.log_action("close");
@@ -656,7 +667,7 @@ fn buffer_bytes(plan: &WorkerPlan) -> u32 {
     u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB")
 }
 
-/// A buffer for each slot, with bytes that do not compress if the device may keep them.
+/// Allocates a buffer for each slot, filled with incompressible bytes if the device may keep them.
 fn buffers(environment: &Environment<'_>, plan: &WorkerPlan) -> Vec<IoBuf> {
     let bytes = buffer_bytes(plan);
     let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);

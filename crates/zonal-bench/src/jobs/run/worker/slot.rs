@@ -1,24 +1,24 @@
-//! What a worker remembers of each request that was not answered inside its submit.
+//! State that a worker keeps for each request that did not complete inside its submit.
 
 use crate::jobs::run::measure::Stamps;
 use crate::jobs::workload::Io;
 
-/// What a slot's request is.
+/// Type of a slot's request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotKind {
     Idle,
     /// A read or write of the workload.
     Io,
-    /// A read whose block is checked.
+    /// A read with verification.
     Check,
     Flush,
-    /// Of the zone that starts at the sector.
+    /// Reset of the zone that starts at the sector.
     Reset,
-    /// Of the zone that starts at the sector.
+    /// Finish of the zone that starts at the sector.
     Finish,
 }
 
-/// A request with the write path, or room for one.
+/// A request at the write path, or an idle slot.
 #[derive(Clone, Copy)]
 pub(super) struct RequestSlot {
     pub(super) kind: SlotKind,

@@ -1,8 +1,9 @@
-//! Whose time a worker lives in: the world's, or virtual time, which jumps.
+//! Time base of a worker: real time, or virtual time, which can jump.
 //!
-//! A [`Worker`] is the same in both. It differs in what it does where nothing is to be done: in real time it polls the
-//! write path, spins, yields and sleeps; in virtual time it leaves the processor to the executor
-//! ([`virtual_time`](crate::jobs::run::virtual_time)), which comes back when something has happened.
+//! A [`Worker`] is the same in both and differs only in how it waits: in real time it polls the
+//! write path, spins, yields and sleeps; in virtual time it yields to the executor
+//! ([`virtual_time`](crate::jobs::run::virtual_time)), which resumes it when something has
+//! happened.
 
 use super::Worker;
 use crate::jobs::run::inbox::{Inbox, Mail, Places};
@@ -14,57 +15,62 @@ use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Backoff;
 
-/// Longest sleep until a time: bounds how late a completion is seen that another thread reaped, and a stop.
+/// Longest sleep until a given time. Bounds the delay in noticing a stop, and a completion reaped
+/// by another thread.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Longest sleep with nothing in flight: bounds how late a stop is seen.
+/// Longest sleep with nothing in flight. Bounds the delay in noticing a stop.
 const REST_MAX: Duration = Duration::from_millis(10);
 
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
+/// Margin by which a sleeper wakes early, about the lateness of kernel timers.
 const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
-/// What a worker waits for.
+/// Event awaited by a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::jobs::run) enum Awaited {
-    /// The end of one of its requests.
+    /// Completion of one of its requests.
     Ending,
-    /// That, or this.
+    /// Completion, or this event.
     Or(Awaits),
 }
 
-/// Time, as a worker sees it.
+/// Time as seen by a worker.
 pub(in crate::jobs::run) trait Time: Sized {
-    /// Where its completions go.
+    /// Inbox for its completions.
     type Inbox: Mail;
 
-    /// Whether a slot has no buffer before its first request, on a device that keeps no data. To make all of them first
-    /// takes longer than many a run on a simulated drive, and few are needed where jobs wait for each other's zones.
+    /// True if slots get their buffers with their first request, on a device that keeps no data.
+    /// Allocating all of them first takes longer than many a simulated run, and few are needed if
+    /// jobs wait for each other's zones.
     const MAKES_BUFFERS_LATE: bool = false;
 
-    /// Whether a reading of the clock serves for the end of one thing and the beginning of the next. It costs tens of
-    /// nanoseconds in real time, and nothing in virtual time.
+    /// True if one clock reading serves as the end of one interval and the start of the next. A
+    /// reading costs tens of nanoseconds in real time, and nothing in virtual time.
     const ONE_READING_SERVES_TWICE: bool = false;
 
-    /// The inbox of a worker that lives in this time.
+    /// Creates the inbox of a worker in this time base.
     fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Self::Inbox;
 
-    /// Processor time of the worker so far.
+    /// Processor time used by the worker so far.
     fn usage() -> Usage;
 
-    /// A request is about to go out at `now`; when it does.
+    /// Called when a request is about to be issued at `now`. Returns the time at which it is
+    /// issued.
     fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos;
 
-    /// Lets the write path get on, and takes in what has ended; returns after anything of interest may have happened.
+    /// Drives the write path and handles completions. Returns once something of interest may have
+    /// happened.
     fn wait(worker: &mut Worker<'_, Self>, awaited: Awaited);
 
-    /// The same, of a worker that has nothing to do before `time`, which is not over.
+    /// As [`Time::wait`], for a worker that has nothing to do before `time`, which lies in the
+    /// future.
     fn rest(worker: &mut Worker<'_, Self>, time: Nanos);
 
-    /// Part of the time until `time`, with the processor kept busy.
+    /// Busy-waits for part of the time until `time`.
     fn spin(worker: &mut Worker<'_, Self>, time: Nanos);
 }
 
-/// The world's time.
+/// Real time.
 #[derive(Default)]
 pub(in crate::jobs::run) struct Real {
     backoff: Backoff,
@@ -97,7 +103,7 @@ impl Time for Real {
         if worker.reap() > 0 {
             worker.time.backoff.reset();
         } else if worker.in_flight == 0 {
-            // Only another worker can bring news, and no device wakes this one then.
+            // Only another worker can make progress possible, and no device wakes this one then.
             std::thread::yield_now();
         } else {
             worker.time.backoff.pause(volume, now, due);
@@ -110,7 +116,7 @@ impl Time for Real {
         let wake = due.map_or(time, |due| due.min(time));
         let left = Duration::from_nanos(wake.0.saturating_sub(worker.now.0)).saturating_sub(SLEEP_MARGIN);
         if left.is_zero() {
-            // A thread that yields this short before its time may be back long after it.
+            // A thread that yields this shortly before its time may resume long after it.
             std::hint::spin_loop();
         } else if worker.in_flight == 0 {
             std::thread::sleep(left.min(REST_MAX));
