@@ -1,9 +1,9 @@
-//! A trace of a zoned drive, played as it is: every request at its place.
+//! Replays a trace of a zoned drive as it is, with every request at its recorded place.
 //!
-//! Owns what has to be known of each zone for that: how many requests of it are under way, and whether it has data.
-//! Resets and the like wait for what is under way in their zone, since a reset aborts writes that wait. A write at the
-//! start of a zone that has data is preceded by a reset, as fio does it: its logs have none, and without it the write
-//! could only fail.
+//! Owns the state of each zone that this needs: the number of requests in flight, and whether it
+//! has data. Resets and other zone commands wait for the requests in flight in their zone, since a
+//! reset aborts waiting writes. As in fio, a write to the start of a zone with data is preceded by
+//! a reset: fio's logs contain no resets, and the write would fail without one.
 
 use super::trace::{Record, TraceOp};
 use zonal_core::{Geometry, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -15,7 +15,7 @@ struct Zone {
     has_data: bool,
 }
 
-/// The zones of a drive that is written as it is.
+/// Zones of a drive with requests at their recorded places.
 pub(super) struct AsIs {
     geometry: Geometry,
     block_sectors: u32,
@@ -23,7 +23,7 @@ pub(super) struct AsIs {
     under_way: u32,
 }
 
-/// Why a record cannot be played as it is.
+/// Reason why a record cannot be replayed as it is.
 pub(super) enum Misfit {
     Beyond,
     Unaligned,
@@ -42,7 +42,7 @@ impl AsIs {
         }
     }
 
-    /// Sectors that a trace may name.
+    /// Number of sectors that a trace can address.
     pub(super) fn sectors(&self) -> u64 {
         self.geometry.sectors().0
     }
@@ -66,17 +66,17 @@ impl AsIs {
         self.geometry.zone_of(sector).0 as usize..=self.geometry.zone_of(last).0 as usize
     }
 
-    /// Whether nothing is under way in the zones of this range.
+    /// True if nothing is in flight in the zones of this range.
     pub(super) fn is_quiet(&self, sector: Sector, sectors: u64) -> bool {
         self.zones[self.zones_of(sector, sectors)].iter().all(|zone| zone.under_way == 0)
     }
 
-    /// Whether nothing is under way at all.
+    /// True if nothing is in flight at all.
     pub(super) fn is_all_quiet(&self) -> bool {
         self.under_way == 0
     }
 
-    /// Zones that a write of this range enters at their starts and that have data.
+    /// Zones with data that a write of this range enters at their start.
     pub(super) fn to_be_reset(&self, sector: Sector, sectors: u64) -> Vec<ZoneIndex> {
         let zones = self.zones_of(sector, sectors).map(|n| ZoneIndex(n as u32));
         let enters = |zone: &ZoneIndex| self.geometry.start_of(*zone) >= sector;
@@ -85,12 +85,12 @@ impl AsIs {
         zones.filter(|zone| enters(zone) && has_data(zone) && !is_conventional(zone)).collect()
     }
 
-    /// The zone start that management and appends of `sector` are sent to.
+    /// Start of the zone of `sector`, the address of zone commands and appends.
     pub(super) fn start_of(&self, sector: Sector) -> Sector {
         self.geometry.start_of(self.geometry.zone_of(sector))
     }
 
-    /// A request of this range goes out.
+    /// Records that a request for this range is issued.
     pub(super) fn begin(&mut self, op: Op, sector: Sector, sectors: u64) {
         let range = self.zones_of(sector, sectors);
         for zone in &mut self.zones[range] {
@@ -107,7 +107,7 @@ impl AsIs {
         self.under_way += 1;
     }
 
-    /// It has ended.
+    /// Records that the request has completed.
     pub(super) fn end(&mut self, sector: Sector, sectors: u64) {
         let range = self.zones_of(sector, sectors);
         self.zones[range].iter_mut().for_each(|zone| zone.under_way -= 1);

@@ -1,12 +1,13 @@
-//! Buffers of requests, used again by size, and what is in them.
+//! Request buffers, reused by size, and their content.
 //!
-//! On a disk laid as a log each block says which it is. A block that is read where the map says has to be the requested
-//! one: a mistake of the map, the cleaner or the write path shows.
+//! On a disk laid out as a log, each block carries its own number. A block read from its mapped
+//! place has to be the requested one, which exposes errors in the map, the cleaner and the write
+//! path.
 
 use zonal_core::SECTOR_BYTES;
 use zonal_io::buffer::IoBuf;
 
-/// Idle buffers, by the power of two that is their length.
+/// Idle buffers by length, which is a power of two.
 #[derive(Default)]
 pub(super) struct Buffers {
     idle: [Vec<IoBuf>; 32],
@@ -17,7 +18,7 @@ fn class_of(bytes: usize) -> usize {
 }
 
 impl Buffers {
-    /// A buffer of at least `sectors` sectors, with any bytes.
+    /// Takes a buffer of at least `sectors` sectors with arbitrary content.
     pub(super) fn take(&mut self, sectors: u32) -> IoBuf {
         let bytes = sectors as usize * SECTOR_BYTES as usize;
         let class = class_of(bytes);
@@ -31,7 +32,7 @@ impl Buffers {
     }
 }
 
-/// Writes into each block which block of the disk it is.
+/// Writes its number into each block.
 pub(super) fn stamp(bytes: &mut [u8], block_bytes: usize, first: u64) {
     for (number, block) in (first..).zip(bytes.chunks_exact_mut(block_bytes)) {
         block[..8].copy_from_slice(&number.to_le_bytes());
@@ -39,7 +40,7 @@ pub(super) fn stamp(bytes: &mut [u8], block_bytes: usize, first: u64) {
     }
 }
 
-/// The first block that is another than it should be, and which it says it is, if it says anything.
+/// Finds the first block that is not the expected one, with the number it carries, if any.
 pub(super) fn misplaced(bytes: &[u8], block_bytes: usize, first: u64) -> Option<(u64, Option<u64>)> {
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     (first..).zip(bytes.chunks_exact(block_bytes)).find_map(|(number, block)| {

@@ -1,4 +1,4 @@
-//! The replay's time: real, or that of a device which lives in virtual time.
+//! Time base of a replay: real time, or virtual time of the device.
 
 use std::sync::Arc;
 use zonal_core::Nanos;
@@ -7,18 +7,18 @@ use zonal_io::control::Errands;
 use zonal_io::volume::{Backoff, Volume};
 use zonal_sim::executor::{Halt, Timeline};
 
-/// Time from the replay's beginning.
+/// Time since the start of the replay.
 pub(super) enum Clock {
     Real {
         clock: RealClock,
         backoff: Backoff,
     },
-    /// Jumps from event to event. The player is all that there is in it.
+    /// Jumps from event to event. The player is the only task.
     Virtual(Timeline),
 }
 
 impl Clock {
-    /// The time of `volume`. A virtual one does `errands` in it.
+    /// Chooses the time base of `volume`. In virtual time the clock also carries out `errands`.
     pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> Clock {
         match volume.device().insight().virtual_time {
             true => Clock::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Something has happened.
+    /// Records progress.
     pub(super) fn progress(&mut self) {
         match self {
             Clock::Real { backoff, .. } => backoff.reset(),
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass: to the next arrival, or to when the write path wants to be polled, whichever is earlier.
+    /// Waits until the next arrival or until the write path has to be polled, whichever is earlier.
     pub(super) fn wait(
         &mut self,
         volume: &Volume,

@@ -1,100 +1,100 @@
-//! Why a replay cannot continue. What goes wrong with a request of it is in its report.
+//! Errors that end a replay. The failure of a request is in the report instead.
 
 use super::log::LogError;
 use super::trace::{TraceError, TracePlace};
 use crate::error::BenchError;
 use zonal_core::Sector;
 
-/// Why a replay cannot continue.
+/// Reason why a replay cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The device cannot be used.
+    /// The device is not usable.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The trace's disk cannot be laid on the device.
+    /// The disk of the trace cannot be laid out on the device.
     #[error("{device}: {error}")]
     Log {
         /// Device name.
         device: String,
-        /// Why not.
+        /// Reason for the failure.
         error: LogError,
     },
-    /// A record names what the device does not have.
+    /// A record addresses sectors beyond the end.
     #[error(
         "{trace}: {place}: sectors {sector} to {end} lie beyond {what} of {sectors} sectors; {}",
         beyond_hint(*end - sector.0, *sectors)
     )]
     Beyond {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Where the record stands.
+        /// Position of the record.
         place: TracePlace,
-        /// Its first sector.
+        /// First sector of the record.
         sector: Sector,
-        /// The sector after its last one.
+        /// End of the record, exclusive.
         end: u64,
-        /// What it is beyond.
+        /// The device or disk that it exceeds.
         what: &'static str,
-        /// How long that is.
+        /// Size of that device or disk in sectors.
         sectors: u64,
     },
-    /// A record that is played as it is does not consist of the device's blocks.
+    /// A record to be replayed as it is does not consist of whole blocks of the device.
     #[error(
-        "{trace}: {place}: {sectors} sectors from {sector} on are no whole blocks of {block} sectors, as the device has them"
+        "{trace}: {place}: {sectors} sectors at {sector} are not aligned to the device's blocks of {block} sectors"
     )]
     Unaligned {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Where the record stands.
+        /// Position of the record.
         place: TracePlace,
-        /// Its first sector.
+        /// First sector of the record.
         sector: Sector,
-        /// Its length.
+        /// Length of the record.
         sectors: u64,
-        /// The device's block.
+        /// Block size of the device in sectors.
         block: u32,
     },
-    /// A zone append cannot be laid on a log.
-    #[error("{trace}: {place}: a zone append; a trace of a zoned drive is played with --as-is")]
+    /// A zone append, which cannot be replayed on a log.
+    #[error("{trace}: {place}: zone append on a log; use --as-is for a trace of a zoned drive")]
     Zoned {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Where the record stands.
+        /// Position of the record.
         place: TracePlace,
     },
-    /// The trace has no record that is played.
-    #[error("{trace}: nothing was played: {why}")]
+    /// The trace has no record to replay.
+    #[error("{trace}: no record to replay: {why}")]
     NothingPlayed {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
         /// Events or devices in the trace, and the option that selects them.
         why: String,
     },
-    /// Nothing is under way any more, and yet a record waits.
-    #[error("{trace}: {place}: the device came to a stop: nothing is under way that the record waits for")]
+    /// A record waits although nothing is in flight.
+    #[error("{trace}: {place}: deadlock: the record waits, but nothing is in flight")]
     Stalled {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Where the last record stands.
+        /// Position of the last record.
         place: TracePlace,
     },
-    /// A completion came twice, or a record ended more or less often than once.
-    #[error("{trace}: {ended} of {begun} records have ended, and not each of them once")]
+    /// A request completed twice, or a record did not end exactly once.
+    #[error("{trace}: {ended} of {begun} records ended, but not each exactly once")]
     Unbalanced {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Records that were begun.
+        /// Number of records started.
         begun: u64,
-        /// Records that have ended.
+        /// Number of records ended.
         ended: u64,
     },
 }
 
-/// What to do about a request that goes beyond the end.
+/// Advice for a request beyond the end.
 fn beyond_hint(length: u64, sectors: u64) -> &'static str {
-    if length > sectors { "it is longer than all of that" } else { "--wrap folds addresses" }
+    if length > sectors { "the request is longer than that" } else { "--wrap folds addresses" }
 }

@@ -1,12 +1,13 @@
-//! That every record is executed once.
+//! Checks that every record is executed exactly once.
 //!
-//! Two sums over the records, one taken when a record is read from the trace, the other when its last request has ended:
-//! of a mixture of its number and all that it says, so that they agree only if the same records came both times. A slot
-//! alone would not show that one record was done twice and another not at all.
+//! Keeps two sums over the records, one updated when a record is read from the trace, the other
+//! when its last request has completed. Each adds a hash of the record's number and all of its
+//! fields, so the sums agree only if both cover the same records. The number of free slots alone
+//! would not reveal that one record was executed twice and another not at all.
 
 use super::trace::{Record, TracePlace};
 
-/// The books of a replay.
+/// Sums over the records of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) begun: u64,
@@ -16,7 +17,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A record was read; its number.
+    /// Adds a record that was read, and returns its number.
     pub(super) fn begin(&mut self, record: &Record) -> u64 {
         let number = self.begun;
         self.begun += 1;
@@ -24,13 +25,13 @@ impl Ledger {
         number
     }
 
-    /// Requests for `sectors` sectors of it have ended, and none is missing.
+    /// Adds a record that has ended, after requests for `sectors` sectors.
     pub(super) fn end(&mut self, number: u64, record: &Record, sectors: u64) {
         self.ended += 1;
         self.ended_sum = self.ended_sum.wrapping_add(mixed(number, record, sectors));
     }
 
-    /// Whether each record that was begun has ended once.
+    /// True if each started record has ended exactly once.
     pub(super) fn is_balanced(&self) -> bool {
         (self.begun, self.begun_sum) == (self.ended, self.ended_sum)
     }

@@ -1,9 +1,10 @@
-//! Replay of traces: what was recorded of one drive, sent to another through the write path.
+//! Replay of traces: sends the requests recorded on one drive to another, through the write path.
 //!
-//! [`trace`] reads what others recorded. A trace of an ordinary disk is laid on the zones as a log ([`LogOptions`]); one
-//! of a zoned drive can be played as it is. Requests go out at the recorded times, at a multiple of that speed, or as
-//! fast as they can; what they took is a [`ReplayReport`], in the shape of a benchmark's. On a device that lives in
-//! virtual time the replay does, too.
+//! [`trace`] reads traces of other programs. A trace of an ordinary disk is laid out on the zones
+//! as a log ([`LogOptions`]). A trace of a zoned drive can be replayed as it is. Requests are
+//! issued at the recorded times, at a multiple of that speed, or as fast as possible. The result is
+//! a [`ReplayReport`], similar to that of a benchmark. On a device with virtual time, the replay
+//! uses that time.
 //!
 //! ```
 //! use std::io::Cursor;
@@ -63,49 +64,51 @@ use zonal_io::fault;
 use zonal_io::owner;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode, keeps_data};
 
-/// Records under way at most when they go out as fast as they can.
+/// Default limit on records in flight at full speed.
 pub const DEPTH_AT_FULL_SPEED: u32 = 32;
 
-/// The same when they go out at their times: enough that a drive which keeps up somehow is never waited for.
+/// Default limit on records in flight at recorded times: high enough to never delay records on a
+/// drive that roughly keeps up.
 pub const DEPTH_AT_TIMES: u32 = 256;
 
-/// When requests go out.
+/// Timing of requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Speed {
-    /// At their times, this many times as fast as recorded.
+    /// At recorded times, accelerated by this factor.
     Times(f64),
-    /// As soon as there is a place for them.
+    /// As soon as there is room for them.
     Max,
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReplayOptions {
-    /// When requests go out.
+    /// Timing of requests.
     pub speed: Speed,
-    /// Records under way at most; `None`: what suits the speed.
+    /// Maximum number of records in flight; `None` for the default of the speed.
     pub depth: Option<u32>,
-    /// Whether requests go where they went, and not to a log.
+    /// Replay requests at their recorded places rather than on a log.
     pub as_is: bool,
-    /// How a log is laid.
+    /// Layout of the log.
     pub log: LogOptions,
-    /// Whether addresses beyond the end are folded back rather than refused.
+    /// Fold addresses beyond the end instead of refusing them.
     pub wrap: bool,
-    /// Whether all zones are reset before.
+    /// Reset all zones first.
     pub reset: bool,
-    /// Replay although the device holds data of a known owner, which is lost; see [`zonal_io::owner`].
+    /// Replay even if the device holds data of a known owner, which is then lost; see
+    /// [`zonal_io::owner`].
     pub overwrite: bool,
-    /// Records at most.
+    /// Maximum number of records.
     pub records_max: u64,
-    /// How the write path is opened, as [`as_a_kernel`] unless set otherwise.
+    /// Options of the write path, [`as_a_kernel`] by default.
     pub volume: VolumeOptions,
-    /// Faults of the device while the trace is played.
+    /// Faults of the device during the replay.
     pub fault: Option<fault::Plan>,
-    /// Let other processes look into the open volume through a control socket.
+    /// Let other processes inspect the open volume through a control socket.
     pub control: bool,
-    /// Set by a signal handler or another thread to end the replay: no more records are sent, what is under way ends,
-    /// and the report is of what was done until then.
+    /// Set by a signal handler or another thread to end the replay: no more records are issued,
+    /// requests in flight complete, and the report covers the replay so far.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -129,39 +132,40 @@ impl Default for ReplayOptions {
 }
 
 impl ReplayOptions {
-    /// Records under way at most.
+    /// Maximum number of records in flight.
     pub fn depth(&self) -> u32 {
         let suitable = if self.speed == Speed::Max { DEPTH_AT_FULL_SPEED } else { DEPTH_AT_TIMES };
         self.depth.unwrap_or(suitable).max(1)
     }
 }
 
-/// What the player counts apart from requests, in blocks unless it says otherwise.
+/// Counters of the player other than requests, in blocks unless noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     unmapped: u64,
-    /// Reads of nothing but blocks that were never written.
+    /// Reads of unwritten blocks only.
     unmapped_reads: u64,
     /// Sectors of these reads.
     unmapped_read_sectors: u64,
     edges: u64,
     checked: u64,
     discarded: u64,
-    /// Records.
+    /// In records.
     discards_passed_over: u64,
-    /// Records.
+    /// In records.
     waited: u64,
-    /// Records.
+    /// In records.
     without_request: u64,
     resets_added: u64,
 }
 
-/// Replays `trace` on the device that `open` opens.
+/// Replays `trace` on the device opened by `open`.
 ///
 /// A request that fails ends the replay and is in its report.
 ///
 /// # Errors
-/// [`ReplayError`] if the trace or the device cannot be used, no record of the trace is played, or a record does not fit the device.
+/// [`ReplayError`] if the trace or the device is not usable, the trace has no record to replay, or
+/// a record does not fit the device.
 pub fn run(
     open: &Opener<'_>,
     trace: &mut Trace,

@@ -1,14 +1,16 @@
-//! The player: brings each record to the write path when its time has come, and takes note when it ends.
+//! Player of a replay: issues each record when it is due, and handles completions.
 //!
-//! One thread, one loop: what has ended is taken in, the cleaner continues, records whose time has come are sent, and
-//! the clock waits for the next arrival or for the write path, whichever comes first. Nothing but the clock knows
-//! whether time is real. In virtual time a replay is the same to the bit whenever it is repeated.
+//! One thread, one loop: completions are handled, the cleaner continues, due records are issued,
+//! and the clock waits for the next arrival or for the write path, whichever is first. Only the
+//! clock distinguishes real from virtual time. In virtual time, repeated replays are identical to
+//! the bit.
 //!
 //! # Records and requests
-//! A record becomes requests: one usually, several where its blocks are in several places, none where there is nothing
-//! to do. It is under way from its arrival until the last of them has ended. A record that cannot continue (no free
-//! zone, a zone that has to be quiet) holds up the records after it, which keeps their order; reads that wait for a
-//! write do not.
+//! A record turns into requests: usually one, several if its blocks are in several places, none if
+//! there is nothing to do. It is in flight from its arrival until the last of them has completed. A
+//! record that cannot continue (no free zone, or a zone that must have nothing in flight) blocks
+//! the records behind it, which preserves their order. Reads that wait for a write do not block
+//! others.
 
 mod cleaning;
 mod endings;
@@ -34,48 +36,48 @@ use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Channel, Completion, Volume};
 
-/// How a trace's addresses become the device's.
+/// Mapping from the trace's addresses to the device's.
 pub(super) enum Layout {
     AsIs(AsIs),
     Log(Box<Log>),
 }
 
-/// A record under way.
+/// A record in flight.
 struct Task {
     number: u64,
     record: Record,
     arrived: Nanos,
-    /// When its first request went out.
+    /// Time at which its first request was issued.
     sent: Option<Nanos>,
     in_flight: u32,
     stage: TaskStage,
-    /// What there is to do, in blocks on a log, else in sectors.
+    /// Total work, in blocks on a log and in sectors otherwise.
     total: u64,
-    /// How much of it has been sent.
+    /// Amount issued.
     next: u64,
-    /// How much of it has ended.
+    /// Amount completed.
     done: u64,
-    /// First block of the disk, on a log.
+    /// First block on the disk, on a log.
     block: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TaskStage {
-    /// Before a write: the rest of blocks that it covers in part is read, zones that it begins again are reset.
+    /// Before a write: read the rest of partly covered blocks, reset zones that it starts over.
     Before,
     Main,
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// All or part of a record as it is.
+    /// A record, or part of one, at its recorded place.
     AsIs {
         units: u64,
     },
     /// A reset before a write.
     ResetBefore,
-    /// A flush of a record on a log.
+    /// A flush record on a log.
     Flush,
     Piece(WritePiece),
     Extent {
@@ -91,7 +93,7 @@ enum Purpose {
 }
 
 struct Sent {
-    /// The record's task; `None`: the cleaner's.
+    /// Task of the record; `None` for the cleaner.
     task: Option<u64>,
     purpose: Purpose,
     op: Op,
@@ -99,15 +101,15 @@ struct Sent {
     sectors: u32,
 }
 
-/// Whether a task has sent all that it can for now.
+/// Result of advancing a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flow {
     GoesOn,
-    /// It has to be tried again, and the tasks after it wait.
+    /// The task has to be tried again, and the tasks behind it wait.
     Blocked,
 }
 
-/// What was measured.
+/// Measurements of a replay.
 #[derive(Default)]
 pub(super) struct Measured {
     pub(super) ios: [u64; 2],
@@ -115,7 +117,7 @@ pub(super) struct Measured {
     pub(super) flushes: u64,
     pub(super) resets: u64,
     pub(super) finishes: u64,
-    /// From the arrival to the first request, from there to the end, and both together.
+    /// Latencies from the arrival to the first request, from there to the end, and in total.
     pub(super) latencies: [[Latency; 3]; 2],
     pub(super) flush: Latency,
     pub(super) depths: Depths,
@@ -125,17 +127,17 @@ pub(super) struct Measured {
     pub(super) failure: Option<Failure>,
 }
 
-/// How to play.
+/// Parameters of the player.
 pub(super) struct Rules {
     pub(super) speed: Speed,
-    /// Records under way at most.
+    /// Maximum number of records in flight.
     pub(super) depth: u32,
     pub(super) is_wrapped: bool,
-    /// Whether log writes are native or emulated appends.
+    /// True if writes to the log are native or emulated appends.
     pub(super) appends: bool,
     pub(super) has_data: bool,
     pub(super) records_max: u64,
-    /// Set from outside to end the replay.
+    /// Set by the caller to end the replay.
     pub(super) interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -158,12 +160,12 @@ pub(super) struct Player<'a> {
     buffers: Buffers,
     tasks: Slots<Task>,
     sent: Slots<Sent>,
-    /// Tasks that have to be tried again, in order.
+    /// Tasks to be tried again, in order.
     blocked: VecDeque<u64>,
-    /// Tasks that wait for the end of a write of the log.
+    /// Tasks that wait for a write of the log, by its number.
     waiting: HashMap<u64, Vec<u64>>,
     cleaning: Cleaning,
-    /// The record that was read and whose time has not come.
+    /// The next record, already read but not yet due.
     ahead: Option<Record>,
     last: Option<Record>,
     pub(super) ledger: Ledger,
@@ -201,7 +203,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Plays the trace to its end, or to the first request that fails; how long that took.
+    /// Replays the trace to its end or to the first failed request. Returns the elapsed time.
     pub(super) fn run(&mut self) -> Result<Nanos, ReplayError> {
         loop {
             self.take_in()?;
@@ -234,7 +236,7 @@ impl<'a> Player<'a> {
             return Ok(true);
         }
         if !self.tasks.is_empty() {
-            // With nothing at the device, no completion can let them continue.
+            // With nothing at the device, no completion can unblock them.
             return Err(self.stalled());
         }
         Ok(self.peek()?.is_none())
@@ -251,7 +253,7 @@ impl<'a> Player<'a> {
             self.clock.progress();
             return Ok(());
         }
-        // What waits for a place waits for completions, not for its time.
+        // Records that wait for a free slot wait for completions, not for a time.
         let may_begin = self.blocked.is_empty() && self.has_place() && self.measured.failure.is_none();
         let arrival = if may_begin { self.peek()?.map(|record| self.arrival(&record)) } else { None };
         let due = due.filter(|_| !self.sent.is_empty());
@@ -262,7 +264,7 @@ impl<'a> Player<'a> {
         self.tasks.len() < self.rules.depth as usize
     }
 
-    /// The next record, if there is one. An interrupted replay is at its end.
+    /// Returns the next record, if any. An interrupted replay is at its end.
     fn peek(&mut self) -> Result<Option<Record>, ReplayError> {
         if self.rules.is_interrupted() {
             self.ahead = None;
@@ -274,7 +276,7 @@ impl<'a> Player<'a> {
         Ok(self.ahead)
     }
 
-    /// When a record is to be sent.
+    /// Time at which a record is due.
     fn arrival(&self, record: &Record) -> Nanos {
         match self.rules.speed {
             Speed::Max => self.clock.now(),
@@ -283,7 +285,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends what may be sent now.
+    /// Issues all requests that can be issued now.
     fn admit(&mut self) -> Result<(), ReplayError> {
         loop {
             if self.measured.failure.is_some() {
@@ -304,7 +306,7 @@ impl<'a> Player<'a> {
                 return Ok(());
             }
             self.begin(record, arrived)?;
-            // What ends at once makes room, and decides what the next may do.
+            // Requests that complete inline make room, and affect the next record.
             if !self.inbox.lock().is_empty() {
                 self.take_in()?;
                 self.clean();

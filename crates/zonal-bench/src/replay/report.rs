@@ -1,4 +1,4 @@
-//! Results of a replay: a benchmark's report, and what only a replay has.
+//! Results of a replay: a benchmark's report with an additional part for replays.
 
 use super::ledger::Ledger;
 use super::player::{Layout, Measured};
@@ -15,86 +15,88 @@ use std::time::{Duration, SystemTime};
 use zonal_core::{Nanos, SECTOR_BYTES};
 use zonal_io::volume::Volume;
 
-/// Lines that show the queue over time.
+/// Number of lines that show the queue over time.
 const LINES: usize = 16;
 
-/// Longest bar in these lines.
+/// Maximum length of a bar in these lines.
 const BAR: usize = 40;
 
-/// How a trace's disk was laid on the zones, and what that cost.
+/// Layout of the trace's disk on the zones, and its cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Laid {
-    /// Bytes of a block of the map: the device's.
+    /// Bytes per block of the map, equal to the device's block.
     pub block_bytes: u64,
-    /// Zones of the log, the reserve included.
+    /// Zones of the log, including the reserve.
     pub zones: u32,
     /// Zones in reserve.
     pub reserve_zones: u32,
-    /// Zones that the trace's writes go to in turn.
+    /// Zones to which the trace's writes are distributed.
     pub open_zones: u32,
-    /// Size of the disk that this makes.
+    /// Size of the resulting disk in bytes.
     pub disk_bytes: u64,
-    /// Bytes that the trace's writes became: whole blocks.
+    /// Bytes written for the trace, in whole blocks.
     pub written_bytes: u64,
-    /// Blocks that the cleaner moved.
+    /// Blocks moved by garbage collection.
     pub moved_blocks: u64,
-    /// Zones that it reset.
+    /// Zones reset by garbage collection.
     pub cleaned_zones: u64,
     /// Blocks read before writes that covered them in part.
     pub edge_blocks: u64,
-    /// Blocks read that were never written: answered without the device.
+    /// Unwritten blocks that were read, answered without the device.
     pub unmapped_blocks: u64,
-    /// Reads of nothing but such blocks. They took no time, and are in no rate and no latency.
+    /// Reads of unwritten blocks only. They take no time, and are excluded from rates and
+    /// latencies.
     pub unmapped_reads: u64,
-    /// Bytes that they asked for.
+    /// Bytes of these reads.
     pub unmapped_read_bytes: u64,
-    /// Blocks read whose content was checked.
+    /// Blocks read and checked.
     pub checked_blocks: u64,
-    /// Blocks that the trace discarded.
+    /// Blocks discarded by the trace.
     pub discarded_blocks: u64,
     /// Reads that waited for a write of the same blocks.
     pub reads_that_waited: u64,
 }
 
-/// What only a replay has to tell.
+/// Results specific to replays.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replay {
-    /// The trace.
+    /// Name of the trace.
     pub trace: String,
     /// Its format.
     pub format: Format,
-    /// When requests went out.
+    /// Timing of requests.
     pub speed: Speed,
-    /// Records under way at most.
+    /// Maximum number of records in flight.
     pub depth: u32,
-    /// Whether the device lives in virtual time.
+    /// True if the device has virtual time.
     pub is_virtual: bool,
-    /// Real time that the replay took.
+    /// Duration of the replay in real time.
     pub took: Duration,
-    /// Records that have ended, each once.
+    /// Records ended, each exactly once.
     pub records: u64,
-    /// Records that were begun: more only where the replay ended with a request that failed.
+    /// Records started. Exceeds `records` only if a failed request ended the replay.
     pub begun: u64,
-    /// Requests and events of the trace that are none to be played.
+    /// Requests and events of the trace that are not replayed.
     pub skipped: u64,
-    /// Records that said an earlier time than the one before.
+    /// Records with an earlier time than the one before.
     pub backward: u64,
-    /// Records that needed nothing of the device.
+    /// Records that needed no request to the device.
     pub without_request: u64,
-    /// Discards that had no effect, because the trace was played as it is.
+    /// Discards without effect, because the trace was replayed as it is.
     pub discards_passed_over: u64,
-    /// Resets that went before writes at the start of zones with data.
+    /// Resets added before writes to the start of zones with data.
     pub resets_added: u64,
-    /// Bytes that the trace wrote.
+    /// Bytes written by the trace.
     pub trace_bytes: u64,
-    /// How it was laid; `None`: it was played as it is.
+    /// Layout on a log, or `None` if the trace was replayed as it is.
     pub laid: Option<Laid>,
-    /// The queue over time.
+    /// Queue depth over time.
     pub series: Series,
 }
 
 impl Replay {
-    /// Bytes written to the device for each that the trace wrote; `None` without writes.
+    /// Write amplification: bytes written to the device per byte written by the trace. `None`
+    /// without writes.
     pub fn write_amplification(&self) -> Option<f64> {
         let written = match &self.laid {
             Some(laid) => laid.written_bytes + laid.moved_blocks * laid.block_bytes,
@@ -107,10 +109,10 @@ impl Replay {
 /// Results of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayReport {
-    /// In a benchmark's shape: one mode, one job. Its latencies are `lat`, from the recorded arrival to the end; `slat`,
-    /// from there to the first request; and `clat`, the rest.
+    /// Report in the form of a benchmark's, with one mode and one job. `lat` is the latency from
+    /// the recorded arrival to the end, `slat` the part up to the first request, `clat` the rest.
     pub report: Report,
-    /// The rest.
+    /// Results specific to replays.
     pub replay: Replay,
 }
 
@@ -158,7 +160,7 @@ pub(super) fn report(
     ReplayReport { report: Report { started, modes: vec![mode], ended: Ended::Done }, replay }
 }
 
-/// How the disk was laid, and what the log did; `None` if nothing is laid.
+/// Layout of the disk and accounts of the log, or `None` without a log.
 fn laid(layout: &Layout, block_bytes: u64, counts: &Counts, options: &ReplayOptions) -> Option<Laid> {
     let Layout::Log(log) = layout else { return None };
     Some(Laid {
@@ -180,9 +182,9 @@ fn laid(layout: &Layout, block_bytes: u64, counts: &Counts, options: &ReplayOpti
     })
 }
 
-/// The replay as a job.
+/// Builds a job report of the replay.
 fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
-    // A job that does what the trace did; it is never run.
+    // A job that resembles the trace. It is never run.
     let spec = JobFile::parse_inline(["--name=replay", "--rw=randrw", "--lat_percentiles=1"]);
     let jobs = spec.expect("the options are the language's");
     let spec = Arc::new(jobs.specs().next().expect("there is one job").clone());
@@ -218,25 +220,25 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
 }
 
 impl ReplayReport {
-    /// The results as text.
+    /// Formats the results as text.
     pub fn to_text(&self) -> String {
         let mut text = self.report.to_text();
         let replay = &self.replay;
         let pace = match replay.speed {
             Speed::Max => format!("as fast as possible, {} at a time", replay.depth),
-            Speed::Times(1.0) => format!("at the recorded times, {} at a time at most", replay.depth),
+            Speed::Times(1.0) => format!("at the recorded times, at most {} at a time", replay.depth),
             Speed::Times(factor) => {
-                format!("{factor} times as fast as recorded, {} at a time at most", replay.depth)
+                format!("{factor} times as fast as recorded, at most {} at a time", replay.depth)
             }
         };
         line!(text, "\nReplay of {} ({}), {pace}:", replay.trace, replay.format);
         let outcome = match replay.begun - replay.records {
             0 => "each executed once".to_owned(),
-            left => format!("and {left} more were under way when a request failed, which ended the replay"),
+            left => format!("and {left} more were in flight when a request failed, which ended the replay"),
         };
         line!(
             text,
-            "  records={}, {outcome}; {} needed nothing of the device; skipped={}, back in time={}",
+            "  records={}, {outcome}; {} needed no request; skipped={}, back in time={}",
             replay.records,
             replay.without_request,
             replay.skipped,
@@ -246,7 +248,7 @@ impl ReplayReport {
             Some(laid) => print_laid(&mut text, laid),
             None => line!(
                 text,
-                "  as it is: resets added={}, discards passed over={}",
+                "  as it is: resets added={}, discards skipped={}",
                 replay.resets_added,
                 replay.discards_passed_over
             ),
@@ -261,11 +263,11 @@ impl ReplayReport {
         text
     }
 
-    /// The results as JSON: a benchmark's document, with one object `replay` more.
+    /// Formats the results as JSON: a benchmark's document with an additional object `replay`.
     pub fn to_json(&self, detail: Detail) -> String {
         let document = self.report.to_json(detail);
         let replay = serde_json::to_string_pretty(&self.object()).expect("numbers and text");
-        // The document ends with its object; one member more goes before its brace.
+        // The document ends with its object. The new member is inserted before the closing brace.
         let members = document.trim_end().strip_suffix('}').expect("it is an object").trim_end();
         format!("{members},\n  \"replay\": {}\n}}", replay.replace('\n', "\n  "))
     }
@@ -306,7 +308,7 @@ impl ReplayReport {
 struct Object<'a> {
     trace: &'a str,
     format: &'static str,
-    /// `null` is as fast as possible.
+    /// `null` means as fast as possible.
     speed: Option<f64>,
     depth: u32,
     virtual_time: bool,
@@ -353,8 +355,8 @@ fn print_laid(text: &mut String, laid: &Laid) {
     );
     line!(
         text,
-        "  reads: blocks never written={} (answered as zeroes, without the device), reads of nothing else={} (in no IOPS \
-                 and no latency), blocks checked={}, reads that waited for a write={}",
+        "  reads: blocks never written={} (answered as zeroes, without the device), reads of these only={} (excluded from IOPS \
+                 and latency), blocks checked={}, reads that waited for a write={}",
         laid.unmapped_blocks,
         laid.unmapped_reads,
         laid.checked_blocks,
@@ -367,7 +369,7 @@ fn print_series(text: &mut String, series: &Series) {
     if most == 0 {
         return;
     }
-    line!(text, "  queue over time (records under way: mean, most):");
+    line!(text, "  queue over time (records in flight: mean, maximum):");
     let per_line = series.spans.len().div_ceil(LINES);
     for (n, spans) in series.spans.chunks(per_line).enumerate() {
         let first = n * per_line;

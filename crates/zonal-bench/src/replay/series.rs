@@ -1,33 +1,33 @@
-//! How many requests were under way, over time.
+//! Number of records in flight over time.
 //!
-//! A fixed number of spans, whatever the length of a replay: when they are used up, each takes its neighbour in and is
-//! twice as long.
+//! Keeps a bounded number of spans whatever the length of a replay: when they are used up,
+//! neighbouring spans are merged in pairs, which doubles their length.
 
 use zonal_core::Nanos;
 
-/// Spans at most; half as many at least in all but the shortest replays.
+/// Maximum number of spans. All but the shortest replays have at least half of it.
 const SPANS_MAX: usize = 240;
 
-/// Length of a span at first.
+/// Initial length of a span in nanoseconds.
 const SPAN_MIN: u64 = 1_000_000;
 
 /// One span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
-    /// Sum over its requests of the time that each was under way in it, in nanoseconds.
+    /// Total time in flight of all records within the span, in nanoseconds.
     pub busy: u64,
-    /// Most requests under way at once.
+    /// Maximum number of records in flight at once.
     pub depth_max: u32,
-    /// Records that ended in it.
+    /// Records that ended in the span.
     pub ended: u64,
 }
 
-/// The depth of the queue over time.
+/// Queue depth over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Series {
     /// Length of a span.
     pub span: Nanos,
-    /// The spans; the last one may not be over.
+    /// The spans. The last one may be incomplete.
     pub spans: Vec<Span>,
     at: Nanos,
     depth: u32,
@@ -40,7 +40,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// From `now` on `depth` records are under way.
+    /// Sets the number of records in flight to `depth` from `now` on.
     pub(super) fn set(&mut self, now: Nanos, depth: u32) {
         self.pass_to(now);
         self.depth = depth;
@@ -48,12 +48,12 @@ impl Series {
         span.depth_max = span.depth_max.max(depth);
     }
 
-    /// A record has ended.
+    /// Counts a record that has ended.
     pub(super) fn ended(&mut self, now: Nanos) {
         self.span_of(now).ended += 1;
     }
 
-    /// Mean number of requests under way in a span.
+    /// Mean number of records in flight in a span.
     pub fn depth_mean(&self, n: usize) -> f64 {
         let begin = n as u64 * self.span.0;
         let length = self.span.0.min(self.at.0.saturating_sub(begin));

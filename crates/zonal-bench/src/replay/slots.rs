@@ -1,6 +1,7 @@
-//! Things under way, by a number that is not used again for another while the first may still be asked for.
+//! Items in flight by key. A key is not reused for another item as long as it may still be looked
+//! up.
 
-/// Slots; a key is a slot and how often it was used before.
+/// Slots of items. A key consists of a slot and the number of its earlier uses.
 pub(super) struct Slots<T> {
     slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,

@@ -279,7 +279,7 @@ fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
         assert_eq!(latency.count(), 1);
         assert!(latency.min() >= 1_000_000, "{} ns", latency.min());
     }
-    assert!(report.to_text().contains("reads of nothing else=2 (in no IOPS"), "{}", report.to_text());
+    assert!(report.to_text().contains("reads of these only=2 (excluded from IOPS"), "{}", report.to_text());
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn device_that_falls_silent_stops_a_replay_in_virtual_time() {
     let device: Arc<dyn Device> = Witness::mute_from(null(&polled()), PROBES + 2);
     let error = try_replay(&device, THREE, &options_with(|options| options.depth = Some(1))).unwrap_err();
     assert!(matches!(error, ReplayError::Stalled { .. }), "{error}");
-    assert!(error.to_string().starts_with("trace: line 3: the device came to a stop"), "{error}");
+    assert!(error.to_string().starts_with("trace: line 3: deadlock"), "{error}");
 }
 
 #[test]
@@ -433,19 +433,19 @@ fn record_that_does_not_fit_as_it_is_names_its_place() {
         |text: &str, options: &ReplayOptions| try_replay(&blocks, text, options).unwrap_err().to_string();
     assert_eq!(
         of("0,h,0,Read,0,4096\n0,h,0,Write,512,4096\n", &as_is()),
-        "trace: line 2: 8 sectors from 1 on are no whole blocks of 8 sectors, as the device has them"
+        "trace: line 2: 8 sectors at 1 are not aligned to the device's blocks of 8 sectors"
     );
     let beyond = of("0,h,0,Read,0,4096\n0,h,0,Read,67108864,4096\n", &as_is());
     assert!(beyond.starts_with("trace: line 2: sectors 131072 to 131080 lie beyond the device"), "{beyond}");
     let append = of("8,0 1 1 0.0 1 Q ZA 8192 + 8 [x]\n", &at_full_speed());
-    assert_eq!(append, "trace: line 1: a zone append; a trace of a zoned drive is played with --as-is");
+    assert_eq!(append, "trace: line 1: zone append on a log; use --as-is for a trace of a zoned drive");
 }
 
 #[test]
 fn malformed_record_ends_the_replay_with_its_place() {
     let device = null(&options());
     let error = try_replay(&device, "0,h,0,Write,0,4096\n0,h,0,Write,0\n", &at_full_speed()).unwrap_err();
-    assert_eq!(error.to_string(), "trace: line 2: 5 columns; there are 6, or 7 with the response time");
+    assert_eq!(error.to_string(), "trace: line 2: 5 columns instead of 6, or 7 with the response time");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn only_one_device_of_several_is_read_where_it_is_named() {
     let error = of_bytes(bytes, &TraceOptions::default()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "t: line 3: a record of sdb after those of sda: a replay has one device, and --only names it"
+        "t: line 3: a record of sdb after those of sda: a replay has one device; select it with --only"
     );
     let only = |name: &str| TraceOptions { only: Some(name.to_owned()), ..TraceOptions::default() };
     assert_eq!(
@@ -144,25 +144,25 @@ fn refused_traces_name_the_place() {
     let places = [
         ("binary", "not a trace"),
         ("blkparse-cut", "line 2: the line ends before the process"),
-        ("blkparse-foreign", "line 2: \"hello\" is no device"),
-        ("blkparse-kind", "line 1: \"X\" is no kind"),
-        ("blkparse-sector", "line 1: \"x\" is no first sector"),
-        ("blkparse-time", "line 1: \"now\" is no time"),
-        ("empty", "it is empty"),
-        ("iolog-action", "line 2: \"scrub\" is no action"),
+        ("blkparse-foreign", "line 2: \"hello\" is not a device"),
+        ("blkparse-kind", "line 1: \"X\" is not a type"),
+        ("blkparse-sector", "line 1: \"x\" is not a valid first sector"),
+        ("blkparse-time", "line 1: \"now\" is not a time"),
+        ("empty", "the trace is empty"),
+        ("iolog-action", "line 2: \"scrub\" is not an action"),
         ("iolog-files", "line 3: a record of sdb"),
         ("iolog-odd", "line 2: an offset of 100 bytes"),
-        ("iolog-time", "line 2: \"sda\" is no time"),
+        ("iolog-time", "line 2: \"sda\" is not a valid time"),
         ("iolog-version", "line 1: \"fio version 9 iolog\""),
         ("iolog-words", "line 2: not a file"),
         ("msr-columns", "line 2: 5 columns"),
         ("msr-disks", "line 2: a record of h.1 after those of h.0"),
-        ("msr-number", "line 2: \"-1\" is no offset"),
-        ("msr-type", "line 1: \"Erase\" is no type"),
+        ("msr-number", "line 2: \"-1\" is not a valid offset"),
+        ("msr-type", "line 1: \"Erase\" is not a type"),
         ("text", "not a trace"),
-        ("vscsi-age", "byte 64: it comes more than 580 years"),
+        ("vscsi-age", "byte 64: the time is over 580 years"),
         ("vscsi-cut", "byte 160: the trace ends after 27 of 32 bytes"),
-        ("vscsi-end", "byte 64: it ends beyond"),
+        ("vscsi-end", "byte 64: the request ends beyond"),
         ("vscsi-length", "byte 64: a length of 513 bytes"),
         ("vscsi-version", "byte 64: a record of version 3 among those of version 1"),
     ];

@@ -65,7 +65,7 @@ fn refusals_name_the_place_or_the_option() {
     assert!(cut.ends_with("vscsi-cut: byte 160: the trace ends after 27 of 32 bytes of a record"), "{cut}");
     let columns = of("refuse/msr-columns", "null --speed max");
     assert!(
-        columns.ends_with("msr-columns: line 2: 5 columns; there are 6, or 7 with the response time"),
+        columns.ends_with("msr-columns: line 2: 5 columns instead of 6, or 7 with the response time"),
         "{columns}"
     );
     let unknown = of("refuse/text", "null");
@@ -74,7 +74,7 @@ fn refusals_name_the_place_or_the_option() {
     assert!(beyond.contains("v1.vscsi: byte 128: ") && beyond.contains("--wrap"), "{beyond}");
     let zones = of("accept/v1.vscsi", "null:size=1G");
     assert!(
-        zones.contains("4 zones that can hold a log, and it needs 6") && zones.contains("too small"),
+        zones.contains("4 zones that can hold a log, which needs 6") && zones.contains("too small"),
         "{zones}"
     );
     for wrong in ["null --speed fast", "null --as-is --open-zones 2", "null --format txt", "null --depth 0"] {
@@ -83,9 +83,9 @@ fn refusals_name_the_place_or_the_option() {
     refused(dir.path(), &format!("{} --device missing.zonal", corpus("accept/v1.vscsi")), DEVICE);
     refused(dir.path(), "missing --device null", USAGE);
     for (bytes, expected) in [
-        (b"".as_slice(), "it is empty"),
-        (b"\x1f\x8b\x08\0\0\0\0\0", "it is compressed"),
-        (b"\x28\xb5\x2f\xfd\x04\0", "it is compressed"),
+        (b"".as_slice(), "the trace is empty"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "the trace is compressed"),
+        (b"\x28\xb5\x2f\xfd\x04\0", "the trace is compressed"),
     ] {
         std::fs::write(dir.path().join("t"), bytes).unwrap();
         let said = refused(dir.path(), "t --device null", USAGE);
@@ -93,7 +93,7 @@ fn refusals_name_the_place_or_the_option() {
     }
     std::fs::write(dir.path().join("t"), "0,h,0,Write,0,4294967296\n").unwrap();
     let long = refused(dir.path(), "t --wrap --device null:size=1G,zone_size=1M", USAGE);
-    assert!(long.contains("t: line 1: ") && long.ends_with("it is longer than all of that"), "{long}");
+    assert!(long.contains("t: line 1: ") && long.ends_with("the request is longer than that"), "{long}");
 }
 
 #[test]
@@ -107,23 +107,19 @@ fn trace_of_which_nothing_is_played_is_an_error() {
     let arrived = issued.replace('D', "Q");
     let log = "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda close\n";
     for (text, more, expected) in [
-        (issued, "", "it has no event Q, but D, C; --event names the one that is played"),
-        (&arrived, "--only 9,9", "it has no request of 9,9, but of 8,0; --only names the one that is played"),
-        (
-            "1,h,1,Read,0,512\n",
-            "--only h.2",
-            "it has no request of h.2, but of h.1; --only names the one that is played",
-        ),
-        (log, "", "it has no requests"),
-        ("8,0 0 4 0.0 3421 Q FN [a]\n", "", "requests and events that are not played: 1"),
+        (issued, "", "no event Q, only D, C; select one with --event"),
+        (&arrived, "--only 9,9", "no request of 9,9, only of 8,0; select one with --only"),
+        ("1,h,1,Read,0,512\n", "--only h.2", "no request of h.2, only of h.1; select one with --only"),
+        (log, "", "no requests"),
+        ("8,0 0 4 0.0 3421 Q FN [a]\n", "", "requests and events that are skipped: 1"),
     ] {
-        assert_eq!(of(text, more), format!("zonal: t: nothing was played: {expected}"));
+        assert_eq!(of(text, more), format!("zonal: t: no record to replay: {expected}"));
     }
     // A line of another layout, and one that was cut.
     let priority = of("252,0 23 1 4.888123821 17964 Q ZAS N 262144 + 8 [dd]\n", "--as-is");
-    assert_eq!(priority, "zonal: t: line 1: \"N 262144 +\" is no place, such as 123456 + 8");
+    assert_eq!(priority, "zonal: t: line 1: \"N 262144 +\" is not an address such as 123456 + 8");
     let cut = of(&format!("{arrived}8,0 0 2 0.2 3421 Q W 123 [java]\n"), "");
-    assert_eq!(cut, "zonal: t: line 3: \"123 [java]\" is no place, such as 123456 + 8");
+    assert_eq!(cut, "zonal: t: line 3: \"123 [java]\" is not an address such as 123456 + 8");
     // Nothing was asked for.
     replay(dir.path(), "t --device ram:size=1G,zone_size=16M --records 0");
 }
@@ -160,7 +156,7 @@ fn zoned_trace_is_played_on_an_image_as_it_is() {
     zonal.args(create.split_whitespace()).current_dir(dir.path()).assert().success();
     let line = format!("{} --device d --as-is", corpus("accept/blkparse-zoned.txt"));
     let text = replay(dir.path(), &line);
-    assert!(text.contains("as it is: resets added=0, discards passed over=0"), "{text}");
+    assert!(text.contains("as it is: resets added=0, discards skipped=0"), "{text}");
     assert!(text.contains("records=10, each executed once"), "{text}");
 }
 

@@ -1,26 +1,26 @@
-//! Cleaning: which zone, what is left in it, and when it is free again.
+//! Garbage collection: choice of a zone, the data to move, and the end of the zone's reset.
 
 use super::{Home, Log, LogZoneState, NO_BLOCK, Room, Stream};
 use zonal_core::ZoneIndex;
 
-/// The cleaner's work at hand.
+/// State of the cleaner.
 #[derive(Default)]
 pub(super) struct Cleaner {
-    /// The zone that it writes to.
+    /// Zone to which it writes.
     pub(super) end: Option<ZoneIndex>,
     victim: Option<Victim>,
 }
 
 struct Victim {
     zone: ZoneIndex,
-    /// How far it has been looked through.
+    /// Offset up to which it has been scanned.
     next: u32,
-    /// Runs under way.
+    /// Runs in flight.
     moves: u32,
     is_reset: bool,
 }
 
-/// Blocks to be moved, one after the other in their zone.
+/// Contiguous blocks of a zone to be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(crate) zone: ZoneIndex,
@@ -28,7 +28,7 @@ pub(crate) struct Run {
     pub(crate) blocks: u32,
 }
 
-/// A part of a run that moves to its new place.
+/// Part of a run with its new place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Move {
     pub(crate) from: Run,
@@ -36,12 +36,13 @@ pub(crate) struct Move {
 }
 
 impl Log {
-    /// Whether free zones are so few that one is to be cleaned.
+    /// True if free zones are so few that one has to be cleaned.
     fn is_short(&self) -> bool {
         self.free.len() < self.streams.len() + 2
     }
 
-    /// The next blocks to be moved, at most `max`, with their read counted. Chooses a zone if that is needed.
+    /// Returns the next blocks to move, at most `max`, and counts them as being read. Chooses a new
+    /// victim if necessary.
     pub(crate) fn next_run(&mut self, max: u32) -> Option<Run> {
         if self.cleaner.victim.is_none() && self.is_short() {
             let zone = self.choose()?;
@@ -68,7 +69,7 @@ impl Log {
         Some(Run { zone, offset: begin, blocks: end - begin })
     }
 
-    /// The full zone with least left, if that frees anything.
+    /// Chooses the full zone with the least live data, if cleaning it frees anything.
     fn choose(&self) -> Option<ZoneIndex> {
         let can_be = |zone: &super::Zone| {
             zone.state == LogZoneState::Full && zone.writes == 0 && zone.live < self.capacity
@@ -77,15 +78,15 @@ impl Log {
         zones.min_by_key(|(_, zone)| zone.live).map(|(n, _)| ZoneIndex(n as u32))
     }
 
-    /// Room for a run that has been read, or for its beginning.
+    /// Reserves room for a run that has been read, or for its first part.
     pub(crate) fn begin_move(&mut self, from: Run) -> Option<Move> {
         let room = self.room(Stream::Cleaner, from.blocks)?;
         self.account.moved += u64::from(room.blocks);
         Some(Move { from: Run { blocks: room.blocks, ..from }, room })
     }
 
-    /// The blocks are at their new place, from this offset of the zone on. Those that were written or discarded
-    /// meanwhile are garbage there.
+    /// Records that the blocks are at their new place, from this offset of the zone on. Blocks
+    /// written or discarded meanwhile are garbage there.
     pub(crate) fn end_move(&mut self, moved: &Move, offset: u32) {
         let Move { from, room } = moved;
         for n in 0..from.blocks {
@@ -103,14 +104,14 @@ impl Log {
         self.ended_in(room.zone);
     }
 
-    /// All of a run is at its new place.
+    /// Records that the whole run is at its new place.
     pub(crate) fn end_run(&mut self, run: Run) {
         let victim = self.cleaner.victim.as_mut().expect("runs are of the zone that is cleaned");
         debug_assert_eq!(victim.zone, run.zone);
         victim.moves -= 1;
     }
 
-    /// The zone that can be reset now, once.
+    /// Returns the victim once, when it can be reset.
     pub(crate) fn next_reset(&mut self) -> Option<ZoneIndex> {
         let capacity = self.capacity;
         let victim = self.cleaner.victim.as_mut()?;
@@ -124,7 +125,7 @@ impl Log {
         Some(victim.zone)
     }
 
-    /// The zone has been reset.
+    /// Records that the zone has been reset.
     pub(crate) fn end_reset(&mut self, zone: ZoneIndex) {
         self.cleaner.victim = None;
         let entry = self.zone(zone);

@@ -1,18 +1,19 @@
-//! Where each block of the laid disk is: a table that exists where something was written.
+//! Map from blocks of the disk to blocks of the device, a table allocated where blocks have been
+//! written.
 
 use std::collections::HashMap;
 
-/// Blocks in one piece of the table: 4 KiB of it.
+/// Blocks per piece of the table, which takes 4 KiB.
 const PIECE: u64 = 512;
 
-/// Where a block of the disk is.
+/// Place of a block of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
-    /// Nowhere: never written, or discarded.
+    /// No place: never written, or discarded.
     None,
-    /// With the write of this number, which has not ended.
+    /// In a write with this number that has not completed.
     Write(u64),
-    /// At this block of the device.
+    /// This block of the device.
     At(u64),
 }
 
@@ -37,7 +38,7 @@ impl Home {
     }
 }
 
-/// The table, 8 bytes a block of the pieces in use.
+/// The table, with 8 bytes per block of the allocated pieces.
 #[derive(Default)]
 pub(crate) struct Map {
     pieces: HashMap<u64, Box<[u64; PIECE as usize]>>,
@@ -49,7 +50,7 @@ impl Map {
         piece.map_or(Home::None, |piece| Home::unpack(piece[(block % PIECE) as usize]))
     }
 
-    /// Puts a block somewhere else; where it was.
+    /// Sets the place of a block and returns the previous one.
     pub(crate) fn set(&mut self, block: u64, home: Home) -> Home {
         let new = || Box::new([NONE; PIECE as usize]);
         let piece = self.pieces.entry(block / PIECE).or_insert_with(new);
@@ -57,12 +58,12 @@ impl Map {
         Home::unpack(std::mem::replace(word, home.pack()))
     }
 
-    /// Puts a block nowhere; where it was. Makes no piece for what is nowhere already.
+    /// Removes the place of a block and returns it. Does not allocate a piece for an absent block.
     pub(crate) fn clear(&mut self, block: u64) -> Home {
         if self.get(block) == Home::None { Home::None } else { self.set(block, Home::None) }
     }
 
-    /// Forgets everything.
+    /// Removes all places.
     pub(crate) fn clear_all(&mut self) {
         self.pieces.clear();
     }

@@ -1,22 +1,23 @@
-//! A disk laid on zones as a log: what a trace of an ordinary disk needs to run on a zoned one.
+//! Log-structured disk on zones: lets a trace of an ordinary disk run on a zoned drive.
 //!
-//! Writes are appended to open zones, whatever their address. A map says where each block of the disk is; the blocks that
-//! were overwritten are garbage, which stays until its zone is cleaned: what is left in it is moved to the end of the
-//! log, and the zone is reset. The zone with least left is cleaned first. The module decides places and keeps account; it
-//! sends nothing.
+//! Writes are appended to open zones, whatever their address. A map has the place of each block of
+//! the disk. Overwritten blocks are garbage until their zone is cleaned: its live data is moved to
+//! the end of the log, and the zone is reset. The zone with the least live data is cleaned first.
+//! The module assigns places and keeps accounts; it issues no requests.
 //!
 //! # Invariants
-//! - A block of the map is nowhere, with a write that has not ended, or at one block of the device that is below its
-//!   zone's pointer. Of several writes of a block under way the last one counts, in whatever order they end.
-//! - `live` of a zone is the number of its blocks that the map points at. It is exact once the zone's writes have ended,
-//!   and only then may it be cleaned.
-//! - A zone is reset once nothing in it is live and no read of it is under way.
-//! - The last free zone is the cleaner's. So cleaning can always continue: with it and the reserve, some full zone
-//!   has garbage while the disk has no more blocks than it was promised.
+//! - A block of the map has no place, is in a write that has not completed, or is at one block of
+//!   the device below its zone's write pointer. Of several writes of a block in flight the last one
+//!   counts, in whatever order they complete.
+//! - `live` of a zone is the number of its blocks in the map. It is exact once the zone's writes
+//!   have completed, and only then can the zone be cleaned.
+//! - A zone is reset once it has no live block and no read in flight.
+//! - The last free zone belongs to the cleaner, so cleaning can always continue: with this zone and
+//!   the reserve, some full zone has garbage as long as the disk does not exceed its size.
 //!
 //! # Why a write has a number before it has a place
-//! With native zone append the device chooses the place. Reads of a block whose write has not ended wait for that write,
-//! in every mode, so no reader needs the place before.
+//! With native zone append the device chooses the place. In every mode, reads of a block in a write
+//! that has not completed wait for that write, so no reader needs the place before.
 
 mod clean;
 mod map;
@@ -29,18 +30,19 @@ use map::Map;
 use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::device::DeviceInfo;
 
-/// Share of the zones kept in reserve by default, in percent: what SSDs keep.
+/// Default share of zones in reserve in percent, as in SSDs.
 pub const RESERVE_PERCENT: u32 = 7;
 
-/// No block of the disk.
+/// Marks the absence of a block of the disk.
 const NO_BLOCK: u64 = u64::MAX;
 
-/// How a disk is laid.
+/// Layout options of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogOptions {
-    /// Zones that the trace's writes go to in turn.
+    /// Number of zones that the trace's writes are distributed to.
     pub open_zones: u32,
-    /// Zones that the disk's size leaves to the log; `None`: 7 in 100, and no fewer than it needs.
+    /// Zones in reserve, not counted in the disk's size; `None` for 7 percent, but no fewer than
+    /// the log needs.
     pub reserve_zones: Option<u32>,
 }
 
@@ -50,108 +52,108 @@ impl Default for LogOptions {
     }
 }
 
-/// Why a disk cannot be laid on a device.
+/// Reason why a disk cannot be laid out on a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// Too few zones are empty.
-    #[error("{empty} empty zones, and a log needs {needed}; --reset empties all")]
+    /// Too few empty zones.
+    #[error("{empty} empty zones, but a log needs {needed}; --reset empties all zones")]
     Zones {
         /// Empty zones.
         empty: u32,
-        /// Zones that are needed, the reserve included.
+        /// Required zones, including the reserve.
         needed: u32,
     },
-    /// The device has too few zones for a log, empty or not.
+    /// The device has too few zones for a log, even if all were empty.
     #[error(
-        "{zones} zones that can hold a log, and it needs {needed}, its reserve included: the drive is too small"
+        "the drive is too small: it has {zones} zones that can hold a log, which needs {needed} with its reserve"
     )]
     TooSmall {
         /// Sequential zones of full size.
         zones: u32,
-        /// Zones that are needed, the reserve included.
+        /// Required zones, including the reserve.
         needed: u32,
     },
     /// The reserve is too small for the cleaner.
     #[error("{reserve} zones in reserve; with {open} open zones a log needs {needed}")]
     Reserve {
-        /// What was asked for.
+        /// Requested reserve.
         reserve: u32,
         /// Open zones of the trace.
         open: u32,
-        /// What is needed.
+        /// Required reserve.
         needed: u32,
     },
-    /// The limit of open or active zones is too small.
+    /// The limit on open or active zones is too low.
     #[error("{open} open zones and the cleaner's need {}, but {left} can be open or active", open + 1)]
     Limit {
         /// Open zones of the trace.
         open: u32,
-        /// What the device's limits leave.
+        /// Number of zones that the device's limits allow.
         left: u32,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LogZoneState {
-    /// Not the log's: conventional, or with data that it has not written.
+    /// Not part of the log: conventional, or with foreign data.
     Foreign,
     Free,
-    /// Some stream writes to it.
+    /// A stream writes to it.
     Open,
     Full,
-    /// What is left is being moved.
+    /// Its live data is being moved.
     Cleaning,
 }
 
 /// A zone of the log.
 struct Zone {
     state: LogZoneState,
-    /// Blocks given to writes.
+    /// Blocks assigned to writes.
     given: u32,
     live: u32,
     writes: u32,
     reads: u32,
-    /// Which block of the disk is in each block of the zone.
+    /// Block of the disk stored in each block of the zone.
     blocks: Box<[u64]>,
 }
 
-/// Who writes.
+/// Source of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stream {
     Trace(u32),
     Cleaner,
 }
 
-/// Room in a zone for a write.
+/// Room for a write in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Room {
     pub(crate) zone: ZoneIndex,
-    /// In blocks from the zone's start.
+    /// Offset from the start of the zone, in blocks.
     pub(crate) offset: u32,
     pub(crate) blocks: u32,
 }
 
-/// A write of the trace, or a piece of one, under way.
+/// A write of the trace, or part of one, in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WritePiece {
     number: u64,
-    /// First block of the disk.
+    /// First block on the disk.
     pub(crate) block: u64,
     pub(crate) room: Room,
 }
 
-/// Where consecutive blocks of the disk are.
+/// Consecutive blocks of the disk with their place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extent {
-    /// First block of the disk.
+    /// First block on the disk.
     pub(crate) block: u64,
     pub(crate) blocks: u32,
-    /// `None`: nowhere.
+    /// `None` if they have no place.
     pub(crate) at: Option<(ZoneIndex, u32)>,
 }
 
-/// What the log did.
+/// Counters of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) written: u64,
@@ -159,30 +161,30 @@ pub(crate) struct Account {
     pub(crate) cleaned: u64,
 }
 
-/// The log.
+/// State of the log.
 pub(crate) struct Log {
     zones: Box<[Zone]>,
     map: Map,
-    /// Blocks of a zone.
+    /// Blocks per zone.
     capacity: u32,
     zone_blocks: u64,
     block_sectors: u32,
-    /// Free zones, the next one to be taken last.
+    /// Free zones; the last one is taken first.
     free: Vec<ZoneIndex>,
     streams: Box<[Option<ZoneIndex>]>,
     cleaner: clean::Cleaner,
-    /// Most zones that may have a pointer that moves; 0: any number.
+    /// Maximum number of open zones; 0 is no limit.
     open_max: u32,
     open: u32,
     next_number: u64,
-    /// Blocks of the disk.
+    /// Number of blocks of the disk.
     pub(crate) disk_blocks: u64,
     pub(crate) log_zones: u32,
     pub(crate) reserve_zones: u32,
     pub(crate) account: Account,
 }
 
-/// Zones in reserve of `empty` ones.
+/// Number of zones in reserve, out of `empty` zones.
 fn reserve_of(options: LogOptions, empty: u32) -> Result<u32, LogError> {
     let open = options.open_zones.max(1);
     let needed = 2 * open + 3;
@@ -191,7 +193,8 @@ fn reserve_of(options: LogOptions, empty: u32) -> Result<u32, LogError> {
     if reserve < needed { Err(LogError::Reserve { reserve, open, needed }) } else { Ok(reserve) }
 }
 
-/// Why fewer than `needed` zones are empty: those that could be are too few, or hold data.
+/// Reason why fewer than `needed` zones are empty: there are too few usable zones, or they hold
+/// data.
 fn too_few<'a>(zones: impl Iterator<Item = &'a ZoneDescriptor>, empty: u32, needed: u32) -> LogError {
     let is_dead =
         |z: &&ZoneDescriptor| matches!(z.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
@@ -203,7 +206,7 @@ fn too_few<'a>(zones: impl Iterator<Item = &'a ZoneDescriptor>, empty: u32, need
 }
 
 impl Log {
-    /// A log on the empty zones of a device.
+    /// Creates a log on the empty zones of a device.
     pub(crate) fn new(
         info: &DeviceInfo,
         zones: &[ZoneDescriptor],
@@ -266,7 +269,8 @@ impl Log {
         Sector(self.block_of(zone, offset) * u64::from(self.block_sectors))
     }
 
-    /// Room for up to `want` blocks at a stream's end. `None`: there is none until something ends, or a zone is cleaned.
+    /// Reserves room for up to `want` blocks at the end of a stream. `None` if there is none until
+    /// a request completes or a zone is cleaned.
     fn room(&mut self, stream: Stream, want: u32) -> Option<Room> {
         let at = match stream {
             Stream::Trace(n) => self.streams[n as usize],
@@ -312,7 +316,7 @@ impl Log {
         Some(zone)
     }
 
-    /// Begins to write up to `blocks` blocks of the disk. `None`: there is no room now.
+    /// Starts a write of up to `blocks` blocks of the disk. `None` if there is no room at present.
     pub(crate) fn begin_write(&mut self, stream: u32, block: u64, blocks: u32) -> Option<WritePiece> {
         let room = self.room(Stream::Trace(stream % self.streams.len() as u32), blocks)?;
         let number = self.next_number;
@@ -325,7 +329,7 @@ impl Log {
         Some(WritePiece { number, block, room })
     }
 
-    /// What was there is garbage.
+    /// Turns the block at the old place into garbage.
     fn leave(&mut self, home: Home) {
         if let Home::At(block) = home {
             let (zone, _) = self.place_of(block);
@@ -333,7 +337,8 @@ impl Log {
         }
     }
 
-    /// The piece has been written, from this offset of its zone on; its number, for the tasks that wait for it.
+    /// Records that the piece was written, from this offset of its zone on. Returns its number, for
+    /// the tasks that wait for it.
     pub(crate) fn end_write(&mut self, piece: &WritePiece, offset: u32) -> u64 {
         let Room { zone, blocks, .. } = piece.room;
         for n in 0..blocks {
@@ -351,7 +356,7 @@ impl Log {
         piece.number
     }
 
-    /// A write to `zone` has ended.
+    /// Records that a write to `zone` has completed.
     fn ended_in(&mut self, zone: ZoneIndex) {
         let entry = self.zone(zone);
         entry.writes -= 1;
@@ -359,7 +364,8 @@ impl Log {
         self.open -= u32::from(is_closed);
     }
 
-    /// Where blocks of the disk are, in order. An error is the number of a write under way that has to end first.
+    /// Returns the places of blocks of the disk, in order. The error is the number of a write in
+    /// flight that has to complete first.
     pub(crate) fn find(&self, block: u64, blocks: u64) -> Result<Vec<Extent>, u64> {
         let mut extents: Vec<Extent> = Vec::new();
         for block in block..block + blocks {
@@ -378,7 +384,7 @@ impl Log {
         Ok(extents)
     }
 
-    /// A read of this zone goes out.
+    /// Records that a read of this zone is issued.
     pub(crate) fn begin_read(&mut self, zone: ZoneIndex) {
         self.zone(zone).reads += 1;
     }
@@ -387,7 +393,7 @@ impl Log {
         self.zone(zone).reads -= 1;
     }
 
-    /// Blocks of the disk are needed no more.
+    /// Discards blocks of the disk.
     pub(crate) fn discard(&mut self, block: u64, blocks: u64) {
         if self.map.is_empty() {
             return;
@@ -398,13 +404,13 @@ impl Log {
         }
     }
 
-    /// Nothing of the disk is needed any more.
+    /// Discards the whole disk.
     pub(crate) fn discard_all(&mut self) {
         self.map.clear_all();
         self.zones.iter_mut().for_each(|zone| zone.live = 0);
     }
 
-    /// Checks the books against the map: for tests, after every step.
+    /// Checks the accounts against the map. Tests call it after every step.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         for (n, zone) in self.zones.iter().enumerate() {
@@ -424,11 +430,12 @@ fn is_limited(info: &DeviceInfo) -> bool {
     info.open_max != 0 || info.active_max != 0
 }
 
-/// How many zones of the log may be open at once; 0 is any number, or none where there is a limit.
+/// Maximum number of open zones of the log. 0 means unlimited on a device without limits, and none
+/// at all on a limited one.
 fn open_max(info: &DeviceInfo, zones: &[ZoneDescriptor]) -> u32 {
     let active = zones.iter().filter(|z| z.condition.is_active()).count() as u32;
     let of_active = if info.active_max == 0 { u32::MAX } else { info.active_max.saturating_sub(active) };
-    // Zones of others that are open are closed by the device when it needs to.
+    // The device closes open zones of others if necessary.
     let of_open = if info.open_max == 0 { u32::MAX } else { info.open_max };
     match of_active.min(of_open) {
         u32::MAX => 0,

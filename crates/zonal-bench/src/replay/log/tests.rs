@@ -42,7 +42,7 @@ fn write_that_ends_later_than_a_newer_one_is_garbage() {
     let mut log = plain();
     let (old, new) = (log.begin_write(0, 7, 1).unwrap(), log.begin_write(0, 7, 1).unwrap());
     assert_eq!(log.find(7, 1), Err(new.number));
-    // They trade places, as appends may.
+    // They swap places, as appends may.
     log.end_write(&new, 0);
     log.end_write(&old, 1);
     log.check();
@@ -63,7 +63,7 @@ fn next_zone_is_not_opened_before_the_limit_allows_it() {
 #[test]
 fn zone_is_not_reset_while_it_is_read() {
     let mut log = plain();
-    // Of each zone but the last the first block stays.
+    // The first block of each zone but the last stays live.
     for block in 0..14 {
         let piece = log.begin_write(0, block, 64).unwrap();
         log.end_write(&piece, piece.room.offset);
@@ -86,7 +86,7 @@ fn zone_is_not_reset_while_it_is_read() {
 enum LogStep {
     Write(u64, u32),
     Discard(u64, u64),
-    /// Of the writes under way, this one ends, modulo their number.
+    /// Completes the write in flight with this index, modulo their number.
     End(usize),
     Clean,
 }
@@ -100,7 +100,7 @@ fn step() -> impl Strategy<Value = LogStep> {
     ]
 }
 
-/// A device that remembers what was written where, and who wrote what last.
+/// Model of a device that keeps the content of each place and the last version of each block.
 #[derive(Default)]
 struct Model {
     flash: HashMap<(u32, u32), (u64, u64)>,
@@ -112,7 +112,7 @@ impl Model {
     fn write(&mut self, log: &mut Log, version: u64, mut block: u64, mut blocks: u32) {
         while blocks > 0 {
             let Some(piece) = log.begin_write(version as u32, block, blocks) else {
-                // A write that could be in the way ends, or the cleaner makes room.
+                // Complete a write that may be in the way, or let the cleaner make room.
                 assert!(self.end(log, 0) || self.clean(log), "a log that is stuck");
                 continue;
             };
@@ -139,7 +139,7 @@ impl Model {
         true
     }
 
-    /// Moves one run, or resets; whether there was anything to do.
+    /// Moves one run or resets a zone. True if there was something to do.
     fn clean(&mut self, log: &mut Log) -> bool {
         if let Some(zone) = log.next_reset() {
             self.flash.retain(|(z, _), _| *z != zone.0);
@@ -169,7 +169,7 @@ impl Model {
         true
     }
 
-    /// Everything that the disk has can be read as it was last written.
+    /// Checks that every block of the disk has its last written version.
     fn check(&self, log: &Log) {
         log.check();
         for block in 0..log.disk_blocks {

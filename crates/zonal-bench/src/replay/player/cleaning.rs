@@ -1,4 +1,5 @@
-//! The cleaner's requests: what is left in a zone is read, written to the end of the log, and the zone is reset.
+//! Requests of the cleaner: live data of a zone is read and written to the end of the log, and the
+//! zone is reset.
 
 use super::{Layout, Player, Purpose};
 use crate::replay::log::{Log, Move, Run};
@@ -7,28 +8,28 @@ use zonal_core::{Op, SECTOR_BYTES, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Request;
 
-/// Runs under way at most: enough that reads and writes overlap.
+/// Maximum number of runs in flight, enough for reads and writes to overlap.
 const RUNS_MAX: usize = 4;
 
-/// Longest run, in sectors: 1 MiB.
+/// Maximum length of a run in sectors: 1 MiB.
 const RUN_SECTORS_MAX: u32 = 2048;
 
 /// A run that has been read.
 struct Moving {
     run: Run,
-    /// What has no new place yet.
+    /// Part without a new place.
     rest: Run,
-    /// Its bytes, where there are any.
+    /// Its data, if any.
     buffer: IoBuf,
     writes: u32,
 }
 
-/// The cleaner's work under way.
+/// Work of the cleaner in flight.
 #[derive(Default)]
 pub(super) struct Cleaning {
     reads: usize,
     runs: Slots<Moving>,
-    /// Runs with a rest, in order.
+    /// Runs that still need places, in order.
     unplaced: Vec<u64>,
 }
 
@@ -40,7 +41,7 @@ fn log_of(layout: &mut Layout) -> Option<&mut Log> {
 }
 
 impl Player<'_> {
-    /// Does what there is to do for the cleaner.
+    /// Issues the cleaner's requests.
     pub(super) fn clean(&mut self) {
         if self.measured.failure.is_some() {
             return;
@@ -86,7 +87,7 @@ impl Player<'_> {
         self.place_runs();
     }
 
-    /// Sends runs to the end of the log, as far as there is room.
+    /// Writes runs to the end of the log, as far as there is room.
     fn place_runs(&mut self) {
         while let Some(&key) = self.cleaning.unplaced.first() {
             let (Some(log), Some(moving)) = (log_of(&mut self.layout), self.cleaning.runs.get_mut(key))

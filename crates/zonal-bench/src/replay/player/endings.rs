@@ -1,4 +1,4 @@
-//! What becomes of a record when its requests end.
+//! Completion of requests and records.
 
 use super::{Layout, Player, Purpose, Sent, Task, TaskStage};
 use crate::measure::Dir;
@@ -11,7 +11,7 @@ use zonal_io::device::Output;
 use zonal_io::volume::Completion;
 
 impl Player<'_> {
-    /// Takes in all that has ended.
+    /// Handles all completions.
     pub(super) fn take_in(&mut self) -> Result<(), ReplayError> {
         loop {
             let next = self.inbox.lock().pop_front();
@@ -24,7 +24,7 @@ impl Player<'_> {
         let Completion { token, result, buf } = completion;
         let buf = buf.into_buf();
         let Some(sent) = self.sent.remove(token) else {
-            // A request that ended before.
+            // The request had already completed.
             let (begun, ended) = (self.ledger.begun, self.ledger.ended + 1);
             return Err(ReplayError::Unbalanced { trace: self.trace.name().to_owned(), begun, ended });
         };
@@ -59,7 +59,7 @@ impl Player<'_> {
             Op::ZoneFinish => self.measured.finishes += 1,
             _ => {}
         }
-        // Where an append went; everything else went where it was sent.
+        // Only appends have an address other than the one they were sent to.
         let sector = match output {
             Output::Appended(sector) => *sector,
             _ => sent.sector,
@@ -94,13 +94,13 @@ impl Player<'_> {
         }
     }
 
-    /// A sector's place in its zone, in blocks.
+    /// Offset of a sector in its zone, in blocks.
     fn offset_of(&self, sector: Sector) -> u32 {
         let info = self.volume.info();
         info.geometry.offset_of(sector) / info.block_sectors
     }
 
-    /// Whether blocks of the disk that were read are those that were asked for.
+    /// Checks that the blocks read from the disk are the requested ones.
     fn check(&mut self, sent: &Sent, block: u64, bytes: &[u8]) {
         if !self.rules.has_data {
             return;
@@ -115,20 +115,21 @@ impl Player<'_> {
         }
     }
 
-    /// The write of this number has ended: the tasks that waited for it continue.
+    /// Unblocks the tasks that wait for the write of this number.
     fn wake(&mut self, number: u64) {
         if let Some(tasks) = self.waiting.remove(&number) {
             self.blocked.extend(tasks);
         }
     }
 
-    /// A request of a task has ended.
+    /// Continues a task after one of its requests has completed.
     fn go_on(&mut self, key: u64) -> Result<(), ReplayError> {
         let is_log = matches!(self.layout, Layout::Log(_));
         let Some(task) = self.tasks.get_mut(key) else { return Ok(()) };
         let has_more = task.in_flight == 0 && task.stage == TaskStage::Main && task.next < task.total;
-        // As it is, a write that waits for its resets is in line already. On a log a write that waited for the rest of
-        // its blocks joins the line, unless it is there because zones ran out.
+        // As it is, a write waiting for its resets is already in the queue. On a log, a write that
+        // waited for its partly covered blocks enters the queue, unless a lack of zones has put it
+        // there.
         if is_log && has_more && !self.blocked.contains(&key) {
             self.blocked.push_back(key);
         }
@@ -136,7 +137,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Ends a task that has nothing more to do.
+    /// Ends a task without remaining work.
     pub(super) fn end_if_done(&mut self, key: u64) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let is_waiting =
@@ -148,7 +149,7 @@ impl Player<'_> {
         let task = self.tasks.remove(key).expect("it was just there");
         let now = self.clock.now();
         let record = &task.record;
-        // What was done is counted in blocks on a log, and a discard there may be of none.
+        // On a log the work is counted in blocks, and a discard may cover none.
         let sectors = if task.done == task.total { record.sectors.0 } else { task.done };
         self.ledger.end(task.number, record, sectors);
         self.count(&task, now);
@@ -157,7 +158,7 @@ impl Player<'_> {
         self.measured.series.ended(now);
     }
 
-    /// Counts and times a record that has ended.
+    /// Counts a completed record and its latencies.
     fn count(&mut self, task: &Task, now: Nanos) {
         let sent = task.sent.unwrap_or(now);
         let times =
@@ -167,7 +168,7 @@ impl Player<'_> {
             TraceOp::Write | TraceOp::Append => Some(Dir::Write),
             _ => None,
         };
-        // What is answered without the device takes no time, and says nothing of it.
+        // Reads answered without the device take no time and would distort its latencies.
         let is_unmapped =
             matches!(self.layout, Layout::Log(_)) && dir == Some(Dir::Read) && task.sent.is_none();
         if is_unmapped {

@@ -1,4 +1,4 @@
-//! What a record asks of the write path, and where.
+//! Requests of a record, and their places.
 
 use super::{Flow, Layout, Player, Purpose, Sent, Task, TaskStage};
 use crate::replay::as_is::Misfit;
@@ -10,7 +10,8 @@ use zonal_core::{Op, SECTOR_BYTES, Sector, Sectors};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Request;
 
-/// Longest request, in sectors: 16 MiB. A longer record is sent in parts, which bounds the buffers.
+/// Maximum size of a request in sectors: 16 MiB. Longer records are split, which bounds the
+/// buffers.
 const REQUEST_SECTORS_MAX: u64 = 32_768;
 
 impl Player<'_> {
@@ -25,7 +26,7 @@ impl Player<'_> {
         self.volume.info().block_sectors.into()
     }
 
-    /// The record with its address on the device, or on the disk that is laid.
+    /// Converts the address of a record to the device, or to the disk on the log.
     pub(super) fn fold(&self, record: &Record) -> Result<Record, ReplayError> {
         let (what, sectors) = match &self.layout {
             Layout::AsIs(as_is) => ("the device", as_is.sectors()),
@@ -38,7 +39,7 @@ impl Player<'_> {
         let is_placed = !matches!(op, TraceOp::Flush | TraceOp::ResetAll);
         let beyond = || ReplayError::Beyond { trace: trace(), place, sector, end, what, sectors };
         if is_placed && end.max(sector.0 + 1) > sectors {
-            // Not across the end: what is one request stays one.
+            // Keep clear of the end, so that a single request stays single.
             let last = sectors.checked_sub(length.0).filter(|_| self.rules.is_wrapped).ok_or_else(beyond)?;
             folded.sector = Sector((sector.0 % sectors).min(last));
         }
@@ -58,7 +59,7 @@ impl Player<'_> {
         })
     }
 
-    /// What there is to do: on a log the first block and the number of blocks, else sectors.
+    /// Work of a record: the first block and the number of blocks on a log, sectors otherwise.
     pub(super) fn range_of(&self, record: &Record) -> (u64, u64) {
         let size = self.block_sectors();
         let (begin, end) = (record.sector.0, record.sector.0 + record.sectors.0);
@@ -68,7 +69,7 @@ impl Player<'_> {
                 let first = begin / size;
                 (first, end.div_ceil(size) - first)
             }
-            // A block of which a part is still needed stays.
+            // Partly covered blocks are kept.
             (Layout::Log(_), TraceOp::Discard | TraceOp::Reset) => {
                 let first = begin.div_ceil(size);
                 (first, (end / size).saturating_sub(first))
@@ -77,7 +78,7 @@ impl Player<'_> {
         }
     }
 
-    /// Sends what can be sent of a task.
+    /// Issues as many requests of a task as possible.
     pub(super) fn advance(&mut self, key: u64) -> Result<Flow, ReplayError> {
         let Some(task) = self.tasks.get_mut(key) else { return Ok(Flow::GoesOn) };
         let record = task.record;
@@ -130,7 +131,7 @@ impl Player<'_> {
         Flow::GoesOn
     }
 
-    /// A write where it was; before it, resets of zones that it begins again.
+    /// Issues a write at its recorded place, after resets of the zones that it starts over.
     fn write_as_is(&mut self, key: u64, record: &Record) -> Flow {
         let Record { sector, sectors, .. } = *record;
         let Layout::AsIs(as_is) = &self.layout else { unreachable!("the caller looked") };
@@ -152,7 +153,7 @@ impl Player<'_> {
         self.send_range(key, Op::Write, sector)
     }
 
-    /// Sends a record's whole range, in parts where it is long.
+    /// Issues requests for the whole range of a record, split if it is long.
     fn send_range(&mut self, key: u64, op: Op, sector: Sector) -> Flow {
         let append_max = u64::from(self.volume.append_sectors_max().max(1));
         let max = if op == Op::Append { append_max.min(REQUEST_SECTORS_MAX) } else { REQUEST_SECTORS_MAX };
@@ -192,7 +193,7 @@ impl Player<'_> {
                 self.task(key).done = total;
             }
             TraceOp::ResetAll => self.log().discard_all(),
-            // The log itself opens and finishes zones.
+            // The log opens and finishes zones by itself.
             TraceOp::Finish | TraceOp::Open | TraceOp::Close => {}
             TraceOp::Append => {
                 return Err(ReplayError::Zoned { trace: self.trace.name().to_owned(), place: record.place });
@@ -201,7 +202,8 @@ impl Player<'_> {
         Ok(Flow::GoesOn)
     }
 
-    /// Reads blocks of the disk from wherever they are. If one is still being written, the task waits for that.
+    /// Reads blocks of the disk from their places. If one is still being written, the task waits
+    /// for that.
     fn read_blocks(&mut self, key: u64, ranges: &[(u64, u64)], is_edge: bool) {
         let mut extents = Vec::new();
         for &(block, blocks) in ranges {
@@ -252,7 +254,7 @@ impl Player<'_> {
         }
     }
 
-    /// Appends a write to the log. What it covers in part is read first.
+    /// Appends a write to the log. Partly covered blocks are read first.
     fn write_on_log(&mut self, key: u64, record: &Record) -> Flow {
         if self.task(key).stage == TaskStage::Before {
             let edges = self.edges_of(key, record);
@@ -265,7 +267,7 @@ impl Player<'_> {
         self.write_blocks(key, record)
     }
 
-    /// Blocks at the ends of a write that it covers in part.
+    /// Blocks at the ends of a write that it covers only in part.
     fn edges_of(&mut self, key: u64, record: &Record) -> Vec<(u64, u64)> {
         let size = self.block_sectors();
         let task = self.task(key);
@@ -308,7 +310,7 @@ impl Player<'_> {
         }
     }
 
-    /// A write of all of a room on the log.
+    /// Builds the write that fills a room on the log.
     pub(super) fn log_write(&mut self, room: crate::replay::log::Room, buf: IoBuf) -> Request {
         let sectors = room.blocks * self.block_sectors() as u32;
         match self.rules.appends {

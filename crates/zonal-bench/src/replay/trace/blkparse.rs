@@ -1,30 +1,32 @@
-//! What `blkparse` prints by default, a line an event:
+//! Default output of `blkparse`, one event per line:
 //!
 //! ```text
 //!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
 //! ```
 //!
-//! Device, processor, number, seconds, process, event, flags, first sector, sectors. A request passes through several
-//! events; one of them is taken for its record, by default `Q`, its arrival. The flags say what it is: R, W, D or N, or
-//! the name of a zone operation, which begins with Z (kernels that do not know these say N); F in front is a flush before
-//! it, F after it a write that is to be durable. After the events there is a summary, which ends the trace.
+//! Device, processor, number, seconds, process, event, flags, first sector, sectors. A request
+//! passes through several events. One of them is used as its record, by default `Q`, its arrival.
+//! The flags have the type: R, W, D or N, or the name of a zone operation, which begins with Z
+//! (kernels that do not support these print N). A leading F is a flush before the request, a
+//! following F is FUA. The summary after the events ends the trace.
 
 use super::{Names, OneDevice, Parsed, Raw, TraceOp, number, short};
 
-/// How the lines begin that say nothing of events: of the summary, and of the program's way to read its input.
+/// Beginnings of lines that are not events: the summary, and messages of the program about its
+/// input.
 const SUMMARY: [&str; 5] = ["CPU", "Total (", "Events (", "Throughput (", "Skips: "];
 
 pub(super) struct Blkparse {
     event: char,
-    /// The event was there.
+    /// True if the chosen event has occurred.
     has_event: bool,
-    /// Events that were passed over.
+    /// Other events that were skipped.
     others: Names,
     one: OneDevice,
     is_summary: bool,
 }
 
-/// Whether a trace that begins with this line is one.
+/// True if a trace that begins with this line has this format.
 pub(super) fn begins_with(line: &[u8]) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let mut words = line.split_ascii_whitespace();
@@ -32,7 +34,7 @@ pub(super) fn begins_with(line: &[u8]) -> bool {
     words.next().is_some_and(is_device) && is_number(words.next()) && is_number(words.next())
 }
 
-/// Whether a word is a device's numbers.
+/// True if a word has the form of a device number.
 fn is_device(word: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     word.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
@@ -44,13 +46,13 @@ impl Blkparse {
         Blkparse { event, has_event: false, others: Names::default(), one, is_summary: false }
     }
 
-    /// Returns the events or devices of a trace without a record to play.
+    /// Returns the events or devices found in a trace without records to replay.
     pub(super) fn instead(&self) -> Option<String> {
         if self.has_event || self.others.is_empty() {
             return self.one.instead();
         }
         let Blkparse { event, others, .. } = self;
-        Some(format!("it has no event {event}, but {others}; --event names the one that is played"))
+        Some(format!("no event {event}, only {others}; select one with --event"))
     }
 
     pub(super) fn line(&mut self, line: &str) -> Result<Parsed, String> {
@@ -62,7 +64,7 @@ impl Blkparse {
         let mut next = |what: &str| words.next().ok_or_else(|| format!("the line ends before the {what}"));
         let device = next("device")?;
         if !is_device(device) {
-            return Err(format!("{:?} is no device; a line begins as in 8,0", short(device)));
+            return Err(format!("{:?} is not a device such as 8,0", short(device)));
         }
         number("processor", next("processor")?)?;
         number("number", next("number")?)?;
@@ -84,7 +86,7 @@ impl Blkparse {
     }
 }
 
-/// What the flags of a request say.
+/// Flags of a request.
 struct RequestFlags {
     flush_before: bool,
     op: TraceOp,
@@ -109,19 +111,20 @@ impl RequestFlags {
             [b'D', ..] => (TraceOp::Discard, &rest[1..]),
             [b'N', ..] => return Ok(None),
             [] if flush_before => (TraceOp::Flush, rest),
-            _ => return Err(format!("{:?} is no kind of request", short(flags))),
+            _ => return Err(format!("{:?} is not a type of request", short(flags))),
         };
         Ok(Some(RequestFlags { flush_before, op, fua: op == TraceOp::Write && marks.contains('F') }))
     }
 
-    /// With what follows the flags: `SECTOR + SECTORS`, or something else where a request has no place.
+    /// Parses the part after the flags: `SECTOR + SECTORS`, or something else if the request has no
+    /// address.
     fn parsed(self, at: u128, event: char, rest: &[&str]) -> Result<Parsed, String> {
         let RequestFlags { flush_before, op, fua } = self;
         let raw = Raw { at, op, fua, sector: 0, sectors: 0 };
         let has_place = rest.len() == 3 && rest[1] == "+";
         if !has_place {
             if op.has_range() && !is_without_place(event, rest) {
-                return Err(format!("{:?} is no place, such as 123456 + 8", short(&rest.join(" "))));
+                return Err(format!("{:?} is not an address such as 123456 + 8", short(&rest.join(" "))));
             }
             return Ok(match op {
                 _ if flush_before => Parsed::Record(Raw { op: TraceOp::Flush, fua: false, ..raw }),
@@ -138,17 +141,18 @@ impl RequestFlags {
     }
 }
 
-/// True if what follows the flags is that of a request without length, which has only its process or error in brackets, or of a
-/// passthrough command, which has its bytes before them and never arrives as `Q`.
+/// True if the part after the flags belongs to a request without length, which has only the process
+/// or error in brackets, or to a passthrough command, which has its bytes before them and never
+/// arrives as `Q`.
 fn is_without_place(event: char, rest: &[&str]) -> bool {
     let is_mark = |at: usize| rest.get(at).is_some_and(|word: &&str| word.starts_with(['[', '(']));
     let begins_with_number = rest.first().is_some_and(|word| word.parse::<u64>().is_ok());
     is_mark(0) || event != 'Q' && begins_with_number && is_mark(1)
 }
 
-/// Seconds with nine decimals.
+/// Parses seconds with up to nine decimals to nanoseconds.
 fn nanos(word: &str) -> Result<u128, String> {
-    let bad = || format!("{:?} is no time in seconds", short(word));
+    let bad = || format!("{:?} is not a time in seconds", short(word));
     let (seconds, decimals) = word.split_once('.').ok_or_else(bad)?;
     let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     if decimals.is_empty() || decimals.len() > 9 || !is_number(decimals) || !is_number(seconds) {
@@ -194,10 +198,10 @@ mod tests {
     fn request_has_a_place_unless_it_moves_nothing() {
         let wrong = ["W 123 [java]", "FW 123 [java]", "ZAS N 262144 + 8 [dd]", "R 123 - 8 [cat]", "D"];
         for line in wrong {
-            assert!(at_zero(line).unwrap_err().ends_with("is no place, such as 123456 + 8"), "{line}");
+            assert!(at_zero(line).unwrap_err().ends_with("is not an address such as 123456 + 8"), "{line}");
         }
         assert_eq!(at_zero("W [java]"), Ok(Parsed::Skipped));
-        // Commands of smartd and others, as the kernel issues and completes them.
+        // Commands of smartd and others, as issued and completed by the kernel.
         for line in ["D R 36 (12 00 00) [smartd]", "D R 36 [smartd]", "C R (12 00 00) [0]", "C W 123 [0]"] {
             let mut of_event = Blkparse::new(line.chars().next(), OneDevice::new(None));
             let parsed = of_event.line(&format!("8,0 3 1 0.000000000 697 {line}"));

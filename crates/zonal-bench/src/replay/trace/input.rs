@@ -1,15 +1,15 @@
-//! What parsers read from: bytes that know where they stand.
+//! Input of the parsers: bytes with their position.
 
 use super::{Fault, Parsed, TracePlace};
 use std::io::{BufRead, Read};
 
-/// Longest line: what no writer of traces prints, and little enough to hold.
+/// Maximum length of a line in bytes: more than any tracer prints, and little enough to buffer.
 const LINE_BYTES_MAX: usize = 1 << 16;
 
-/// A trace's bytes.
+/// Bytes of a trace.
 pub(super) struct Input {
     reader: Box<dyn BufRead>,
-    /// Lines, or bytes, that were read.
+    /// Number of lines or bytes read.
     at: u64,
     line: Vec<u8>,
 }
@@ -19,7 +19,7 @@ impl Input {
         Input { reader, at: 0, line: Vec::new() }
     }
 
-    /// Gives the next line, without its end, to `parse`; `None` at the end of the trace.
+    /// Passes the next line, without its end, to `parse`. `None` at the end of the trace.
     pub(super) fn line(
         &mut self,
         parse: impl FnOnce(&str) -> Result<Parsed, String>,
@@ -34,13 +34,13 @@ impl Input {
         if self.line.len() == LINE_BYTES_MAX && !self.line.ends_with(b"\n") {
             return Err(Fault::Malformed(place, format!("a line of more than {LINE_BYTES_MAX} bytes")));
         }
-        // Names of processes may be any bytes, and are not looked at.
+        // Process names may contain arbitrary bytes, and are not examined.
         let text = String::from_utf8_lossy(&self.line);
         let parsed = parse(text.trim()).map_err(|what| Fault::Malformed(place, what))?;
         Ok(Some((place, parsed)))
     }
 
-    /// Fills `record` from the trace; where it began, and how many bytes there were.
+    /// Fills `record` from the trace. Returns its position and the number of bytes read.
     pub(super) fn record(&mut self, record: &mut [u8]) -> Result<(TracePlace, usize), Fault> {
         let place = TracePlace::Byte(self.at);
         let mut filled = 0;

@@ -1,4 +1,4 @@
-//! fio's logs of what a job did, as `write_iolog` makes them, of versions 2 and 3:
+//! fio's logs as written by `write_iolog`, versions 2 and 3:
 //!
 //! ```text
 //! fio version 2 iolog          fio version 3 iolog
@@ -9,8 +9,9 @@
 //! sda close                    1520 sda close
 //! ```
 //!
-//! Offsets and lengths are bytes. In version 3 every line begins with its time in microseconds; in version 2 the time
-//! passes with `wait`, whose offset is the time in microseconds since the last one.
+//! Offsets and lengths are in bytes. In version 3 every line begins with its time in microseconds.
+//! In version 2 time passes by `wait`, which has the microseconds since the last one in the place
+//! of the offset.
 
 use super::{OneDevice, Parsed, Raw, TraceOp, number, sectors_of, short};
 
@@ -26,11 +27,11 @@ enum Version {
 pub(super) struct Iolog {
     pub(super) one: OneDevice,
     version: Option<Version>,
-    /// Of version 2: microseconds that were waited.
+    /// Sum of the waits in microseconds, in version 2.
     waited: u128,
 }
 
-/// Whether a trace that begins with this line is one.
+/// True if a trace that begins with this line has this format.
 pub(super) fn begins_with(line: &[u8]) -> bool {
     line.starts_with(b"fio version ")
 }
@@ -60,7 +61,7 @@ impl Iolog {
         }
     }
 
-    /// A line without its time.
+    /// Parses a line without its time.
     fn action(&mut self, micros: Option<u128>, words: &[&str]) -> Result<Parsed, String> {
         let (file, action, range) = match words {
             [file, action @ ("add" | "open" | "close")] => (file, *action, None),
@@ -71,7 +72,7 @@ impl Iolog {
             _ => return Err("not a file, an action, an offset and a length".to_owned()),
         };
         let op = match action {
-            // They come for each file in the log, used or not.
+            // These occur for each file in the log, used or not.
             "add" | "open" | "close" => return Ok(Parsed::Blank),
             "wait" => {
                 self.waited += u128::from(range.map_or(0, |(offset, _)| offset));
@@ -81,7 +82,7 @@ impl Iolog {
             "write" => TraceOp::Write,
             "trim" => TraceOp::Discard,
             "sync" | "datasync" | "sync_file_range" => TraceOp::Flush,
-            _ => return Err(format!("{:?} is no action of a log", short(action))),
+            _ => return Err(format!("{:?} is not an action of a log", short(action))),
         };
         if !self.one.takes(file)? {
             return Ok(Parsed::Skipped);

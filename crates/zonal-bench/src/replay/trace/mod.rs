@@ -1,17 +1,18 @@
-//! Traces: what others have recorded of a drive's requests, read one record at a time.
+//! Traces: requests of a drive recorded by other programs, read one record at a time.
 //!
-//! Each format is a module that turns one line, or one binary record, into what it says. What they have in common is
-//! here: finding out the format, counting places, one origin of time, one device a trace. A trace is never held in
-//! memory, so it may have any length.
+//! Each format has a module that parses one line or one binary record. The common part is here:
+//! format detection, positions, the time origin, and the restriction to one device. A trace is
+//! never held in memory, so its length is unlimited.
 //!
-//! # What a record is
-//! A request as it arrived at the drive. A trace also holds what is none: other events of the same request, commands that
-//! move no data, requests without length. They are counted as skipped. What cannot be understood is an error that names
-//! the line or the byte offset, and ends the trace: who knows what the rest of it would mean.
+//! # Records
+//! A record is a request as it arrived at the drive. Traces also contain other events of the same
+//! request, commands that transfer no data, and requests without length. These are counted as
+//! skipped. Anything that cannot be parsed is an error with the line or byte offset, and ends the
+//! trace, since the meaning of the rest is uncertain.
 //!
 //! # Time
-//! The first record is at zero. A record that says an earlier time than the record before it is taken to be at the same
-//! time, since it stands after it; such records are counted.
+//! The first record has time zero. A record with an earlier time than its predecessor is given the
+//! predecessor's time, since it follows it in the trace. Such records are counted.
 
 mod blkparse;
 mod input;
@@ -26,28 +27,28 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector, Sectors};
 
-/// Bytes at the beginning of a trace that tell its format.
+/// Bytes at the beginning of a trace used to detect its format.
 const HEAD_BYTES: usize = 4096;
 
-/// Formats of traces.
+/// Trace formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Binary records of a virtual machine's disks, versions 1 and 2, as CloudPhysics published them.
+    /// Binary records of virtual disks, versions 1 and 2, as published by CloudPhysics.
     Vscsi,
-    /// What `blkparse` prints by default.
+    /// Default output of `blkparse`.
     Blkparse,
-    /// Comma-separated: time, host, disk, type, offset, size, response time; as Microsoft Research Cambridge published
-    /// them.
+    /// Comma-separated: time, host, disk, type, offset, size, response time; as published by
+    /// Microsoft Research Cambridge.
     Msr,
     /// fio's logs, versions 2 and 3.
     Iolog,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format; 4] = [Format::Vscsi, Format::Blkparse, Format::Msr, Format::Iolog];
 
-    /// The name on the command line and in reports.
+    /// Name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Vscsi => "vscsi",
@@ -57,7 +58,7 @@ impl Format {
         }
     }
 
-    /// The format that a trace which begins like this has.
+    /// Detects the format from the beginning of a trace.
     pub fn of_head(head: &[u8]) -> Option<Format> {
         let text = first_line(head);
         let is_text = text.is_some_and(|line| line.iter().all(|&b| b == b'\t' || b >= b' ' && b != 0x7F));
@@ -76,38 +77,38 @@ impl fmt::Display for Format {
     }
 }
 
-/// The first line that is not blank, without its end.
+/// Returns the first non-blank line, without its end.
 fn first_line(head: &[u8]) -> Option<&[u8]> {
     let line = head.split(|&b| b == b'\n').map(|line| line.trim_ascii_end());
     line.into_iter().find(|line| !line.is_empty())
 }
 
-/// Beginnings of compressed files: gzip, zstd, xz, bzip2.
+/// Magic numbers of compressed files: gzip, zstd, xz, bzip2.
 const COMPRESSED: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"];
 
-/// What is to be said of a trace that begins like this, which is no format's beginning.
+/// Describes a trace of unknown format.
 fn no_format(head: &[u8]) -> &'static str {
     match head {
-        [] => "it is empty",
+        [] => "the trace is empty",
         _ if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => {
-            "it is compressed; decompress it, to standard input for instance, and name the trace -"
+            "the trace is compressed; decompress it, for example to standard input with - as the trace"
         }
         _ => "not a trace of a known format; --format names one of vscsi, blkparse, msr and iolog",
     }
 }
 
-/// What a record asks for.
+/// Operation of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceOp {
     /// Read.
     Read,
-    /// Write at this place.
+    /// Write at this position.
     Write,
-    /// Append to the zone that begins here.
+    /// Append to the zone that starts here.
     Append,
-    /// Make everything durable.
+    /// Flush the device.
     Flush,
-    /// The data is needed no more.
+    /// Discard the data.
     Discard,
     /// Reset the zone.
     Reset,
@@ -122,16 +123,16 @@ pub enum TraceOp {
 }
 
 impl TraceOp {
-    /// Whether it says where and how long.
+    /// True if it has an address and a length.
     pub const fn has_range(self) -> bool {
         matches!(self, TraceOp::Read | TraceOp::Write | TraceOp::Append | TraceOp::Discard)
     }
 }
 
-/// Where in a trace something stands.
+/// Position in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TracePlace {
-    /// Line, from 1.
+    /// Line number, from 1.
     Line(u64),
     /// Offset in bytes.
     Byte(u64),
@@ -149,67 +150,67 @@ impl fmt::Display for TracePlace {
 /// One request of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// When it arrived, from the first record on.
+    /// Arrival time since the first record.
     pub at: Nanos,
-    /// What it asks for.
+    /// Operation.
     pub op: TraceOp,
-    /// Whether a write is to be durable before it is acknowledged.
+    /// True for a write with FUA.
     pub fua: bool,
-    /// Its first sector.
+    /// First sector.
     pub sector: Sector,
-    /// Its length; 0 where the operation has none. The end fits 64 bits, in bytes too.
+    /// Length; 0 if the operation has none. The end fits into 64 bits, even in bytes.
     pub sectors: Sectors,
-    /// Where it stands.
+    /// Position in the trace.
     pub place: TracePlace,
 }
 
-/// Why a trace cannot be read.
+/// Reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The operating system does not read it.
+    /// Reading fails.
     #[error("{trace}: cannot read the trace: {error}")]
     Io {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Why not.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// Its beginning is that of no format.
+    /// The beginning matches no format.
     #[error("{trace}: {what}")]
     Unknown {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// What it looks like instead.
+        /// Description of the content.
         what: &'static str,
     },
-    /// A record does not say what one of its format says.
+    /// A malformed record.
     #[error("{trace}: {place}: {what}")]
     Malformed {
-        /// The trace.
+        /// Name of the trace.
         trace: String,
-        /// Where.
+        /// Position.
         place: TracePlace,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceOptions {
-    /// Its format; `None`: the format that it begins like.
+    /// Format; `None` to detect it.
     pub format: Option<Format>,
-    /// The one device whose records are read, as the trace names it; `None`: there has to be one only.
+    /// Device to select records by, as named in the trace; `None` if there must be only one.
     pub only: Option<String>,
-    /// Of `blkparse`, which event of a request is its record; `Q`, its arrival, by default.
+    /// Event of `blkparse` used as the record of a request; `Q`, its arrival, by default.
     pub event: Option<char>,
 }
 
-/// What one line or binary record says.
+/// Content of one line or binary record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Raw {
-    /// Nanoseconds, from wherever the format counts.
+    /// Nanoseconds from an origin of the format's own.
     at: u128,
     op: TraceOp,
     fua: bool,
@@ -217,19 +218,19 @@ struct Raw {
     sectors: u64,
 }
 
-/// What becomes of a line or binary record.
+/// Result of parsing a line or binary record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Parsed {
     Record(Raw),
-    /// A flush, and then this.
+    /// A flush followed by this record.
     FlushAnd(Raw),
-    /// A request or event that is none to be replayed.
+    /// A request or event that is not replayed.
     Skipped,
-    /// A line that says nothing of requests.
+    /// A line without information on requests.
     Blank,
 }
 
-/// Why a line or record was not read.
+/// Reason why a line or record was not read.
 enum Fault {
     Io(io::Error),
     Malformed(TracePlace, String),
@@ -252,7 +253,7 @@ impl Parser {
         }
     }
 
-    /// Returns the events or devices of a trace without a record to play.
+    /// Returns the events or devices found in a trace without records to replay.
     fn instead(&self) -> Option<String> {
         match self {
             Parser::Vscsi(_) => None,
@@ -263,13 +264,13 @@ impl Parser {
     }
 }
 
-/// An open trace: its records, one after the other. After an error there are no more.
+/// Open trace: an iterator over its records, which ends after an error.
 pub struct Trace {
     name: String,
     format: Format,
     input: Input,
     parser: Parser,
-    /// The second record of a place.
+    /// Second record of the last position.
     held: Option<(TracePlace, Raw)>,
     origin: Option<u128>,
     last: Nanos,
@@ -282,7 +283,7 @@ impl Trace {
     /// Opens the trace in a file.
     ///
     /// # Errors
-    /// [`TraceError`] if it cannot be read or its format is not known.
+    /// [`TraceError`] if it cannot be read or its format is unknown.
     pub fn open(path: &Path, options: &TraceOptions) -> Result<Trace, TraceError> {
         let trace = path.display().to_string();
         match File::open(path) {
@@ -291,7 +292,7 @@ impl Trace {
         }
     }
 
-    /// A trace from anywhere; `name` is for messages.
+    /// Reads a trace from any source. `name` is for messages.
     ///
     /// # Errors
     /// As for [`Trace::open`].
@@ -329,31 +330,31 @@ impl Trace {
         })
     }
 
-    /// Its name in messages.
+    /// Name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its format.
+    /// Format of the trace.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Requests and events so far that are none to be replayed.
+    /// Number of requests and events skipped so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Records so far that said an earlier time than the one before.
+    /// Number of records so far with an earlier time than the one before.
     pub fn backward(&self) -> u64 {
         self.backward
     }
 
-    /// Says why a trace that was read to its end had no record.
+    /// Explains why a trace that was read to its end had no record.
     pub(super) fn why_no_record(&self) -> String {
         self.parser.instead().unwrap_or_else(|| match self.skipped {
-            0 => "it has no requests".to_owned(),
-            skipped => format!("requests and events that are not played: {skipped}"),
+            0 => "no requests".to_owned(),
+            skipped => format!("requests and events that are skipped: {skipped}"),
         })
     }
 
@@ -366,7 +367,7 @@ impl Trace {
             match parsed {
                 Parsed::Blank => {}
                 Parsed::Skipped => self.skipped += 1,
-                // Such commands move nothing.
+                // Such commands transfer nothing.
                 Parsed::Record(raw) if raw.op.has_range() && raw.sectors == 0 => self.skipped += 1,
                 Parsed::Record(raw) => return self.record(place, raw).map(Some),
                 Parsed::FlushAnd(raw) => {
@@ -382,10 +383,10 @@ impl Trace {
         let Raw { at, op, fua, sector, sectors } = raw;
         let bad = |what: &str| Fault::Malformed(place, what.to_owned());
         let end = sector.checked_add(sectors).filter(|end| *end <= u64::MAX / SECTOR_BYTES);
-        end.ok_or_else(|| bad("it ends beyond 2^64 bytes"))?;
+        end.ok_or_else(|| bad("the request ends beyond 2^64 bytes"))?;
         let since = at.saturating_sub(*self.origin.get_or_insert(at));
         let since =
-            u64::try_from(since).map_err(|_| bad("it comes more than 580 years after the first record"))?;
+            u64::try_from(since).map_err(|_| bad("the time is over 580 years after the first record"))?;
         self.backward += u64::from(Nanos(since) < self.last);
         self.last = self.last.max(Nanos(since));
         Ok(Record { at: self.last, op, fua, sector: Sector(sector), sectors: Sectors(sectors), place })
@@ -412,12 +413,12 @@ impl Iterator for Trace {
     }
 }
 
-/// Sees to it that the records of a trace are of one device.
+/// Ensures that all records of a trace belong to one device.
 #[derive(Clone, Debug)]
 struct OneDevice {
     only: Option<String>,
     seen: Option<String>,
-    /// Devices that were passed over.
+    /// Devices that were skipped.
     others: Names,
 }
 
@@ -426,14 +427,14 @@ impl OneDevice {
         OneDevice { only, seen: None, others: Names::default() }
     }
 
-    /// Says which devices a trace has instead of the one asked for.
+    /// Lists the devices of a trace in which the requested one does not occur.
     fn instead(&self) -> Option<String> {
         let OneDevice { only, others, .. } = self;
         let only = only.as_ref().filter(|_| !others.is_empty())?;
-        Some(format!("it has no request of {only}, but of {others}; --only names the one that is played"))
+        Some(format!("no request of {only}, only of {others}; select one with --only"))
     }
 
-    /// Whether a record of this device is one to be replayed.
+    /// True if records of this device are to be replayed.
     fn takes(&mut self, name: &str) -> Result<bool, String> {
         if let Some(only) = &self.only {
             if only != name {
@@ -444,7 +445,7 @@ impl OneDevice {
         match &self.seen {
             Some(seen) if seen == name => Ok(true),
             Some(seen) => Err(format!(
-                "a record of {name} after those of {seen}: a replay has one device, and --only names it"
+                "a record of {name} after those of {seen}: a replay has one device; select it with --only"
             )),
             None => {
                 self.seen = Some(name.to_owned());
@@ -454,11 +455,11 @@ impl OneDevice {
     }
 }
 
-/// Different names in the order in which they came, as many as a message has room for.
+/// Distinct names in order of appearance, as many as fit into a message.
 #[derive(Clone, Debug, Default)]
 struct Names(Vec<String>);
 
-/// Names that a message shows.
+/// Maximum number of names in a message.
 const NAMES_SHOWN: usize = 8;
 
 impl Names {
@@ -486,20 +487,20 @@ impl fmt::Display for Names {
     }
 }
 
-/// Whole sectors in a number of bytes.
+/// Converts bytes to whole sectors.
 fn sectors_of(what: &str, bytes: u64) -> Result<u64, String> {
     match Sectors::from_bytes(bytes) {
         Some(sectors) => Ok(sectors.0),
-        None => Err(format!("{what} of {bytes} bytes is no whole number of sectors of 512")),
+        None => Err(format!("{what} of {bytes} bytes is not a multiple of 512 bytes")),
     }
 }
 
-/// A word as a number, or an error that says what it should have been.
+/// Parses a number, or returns an error with its meaning.
 fn number(what: &str, word: &str) -> Result<u64, String> {
-    word.parse().map_err(|_| format!("{:?} is no {what}", short(word)))
+    word.parse().map_err(|_| format!("{:?} is not a valid {what}", short(word)))
 }
 
-/// As much of a word as belongs in a message.
+/// Shortens a word for a message.
 fn short(word: &str) -> String {
     const CHARS_MAX: usize = 40;
     match word.char_indices().nth(CHARS_MAX) {
@@ -508,10 +509,11 @@ fn short(word: &str) -> String {
     }
 }
 
-/// Reads any bytes as a trace, in the format they seem to have and in all others: for the fuzzer and the tests.
+/// Parses arbitrary bytes as a trace, in the detected format and in all others. For the fuzzer and
+/// the tests.
 ///
 /// # Panics
-/// If a promise of [`Trace`] is broken.
+/// If a guarantee of [`Trace`] is violated.
 pub fn fuzz_trace(bytes: &[u8]) {
     for format in Format::ALL.into_iter().map(Some).chain([None]) {
         let options = TraceOptions { format, ..TraceOptions::default() };

@@ -1,11 +1,12 @@
-//! Comma-separated lines as Microsoft Research Cambridge published them:
+//! Comma-separated lines as published by Microsoft Research Cambridge:
 //!
 //! ```text
 //! 128166372003061629,usr,0,Read,7014609920,24576,41286
 //! ```
 //!
-//! Time and response time in units of 100 ns, host, number of the disk, type, offset and size in bytes. The response time
-//! may be missing; it belongs to the drive that was traced. A first line that names the columns is passed over.
+//! Time and response time in units of 100 ns, host, disk number, type, offset and size in bytes.
+//! The response time, that of the traced drive, is optional. A first line with column names is
+//! skipped.
 
 use super::{OneDevice, Parsed, Raw, TraceOp, number, sectors_of, short};
 
@@ -16,7 +17,7 @@ pub(super) struct Msr {
     is_begun: bool,
 }
 
-/// Whether a trace that begins with this line is one.
+/// True if a trace that begins with this line has this format.
 pub(super) fn begins_with(line: &[u8]) -> bool {
     let columns: Vec<&[u8]> = line.split(|&b| b == b',').map(<[u8]>::trim_ascii).collect();
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
@@ -42,12 +43,12 @@ impl Msr {
             return Ok(Parsed::Blank);
         }
         if !COLUMNS.contains(&columns.len()) {
-            return Err(format!("{} columns; there are 6, or 7 with the response time", columns.len()));
+            return Err(format!("{} columns instead of 6, or 7 with the response time", columns.len()));
         }
         let at = u128::from(number("time in units of 100 ns", columns[0])?) * 100;
         number("number of a disk", columns[2])?;
         let op = op_of(columns[3]).ok_or_else(|| {
-            format!("{:?} is no type of request; there are Read and Write", short(columns[3]))
+            format!("{:?} is not a type of request, which is Read or Write", short(columns[3]))
         })?;
         let sector = sectors_of("an offset", number("offset in bytes", columns[4])?)?;
         let sectors = sectors_of("a size", number("size in bytes", columns[5])?)?;

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | serial number u32, length u32, segments u32, command u16, version u16, block u64, time u64 | command u16, version u16, serial number u32, length u32, segments u32, block u64, time u64, response time u64 |
 //!
-//! Lengths are bytes, blocks are sectors, times are microseconds. The version is the upper byte of its field; it is all
-//! that tells the two apart, so it has to be right in every record. Commands are those of SCSI.
+//! Lengths are in bytes, blocks in sectors, times in microseconds. The version is the upper byte of
+//! its field. It is the only distinction between the two layouts, so it has to be correct in every
+//! record. Commands are SCSI operation codes.
 
 use super::input::Input;
 use super::{Fault, Parsed, Raw, TraceOp, TracePlace, sectors_of};
 
-/// Records that have to agree on the version.
+/// Number of records that have to agree on the version.
 const RECORDS_LOOKED_AT: usize = 2;
 
 const RECORD_BYTES_MAX: usize = 40;
@@ -30,7 +31,7 @@ impl Version {
         }
     }
 
-    /// Where the byte is that says the version, and what it says.
+    /// Offset and value of the version byte.
     const fn mark(self) -> (usize, u8) {
         match self {
             Version::One => (15, 1),
@@ -43,7 +44,8 @@ impl Version {
         record[at] == mark
     }
 
-    /// The version of a trace that begins like this. Version 2 first, as other readers of these traces do it.
+    /// Detects the version from the beginning of a trace. As in other readers of these traces,
+    /// version 2 is tried first.
     pub(super) fn of_head(head: &[u8]) -> Option<Version> {
         [Version::Two, Version::One].into_iter().find(|version| {
             let mut records = head.chunks_exact(version.bytes()).take(RECORDS_LOOKED_AT).peekable();
@@ -57,7 +59,8 @@ pub(super) struct Vscsi {
 }
 
 impl Vscsi {
-    /// What does not begin like either is read as version 1, whose first record then says what is wrong.
+    /// A trace with neither version is read as version 1, so that its first record yields the
+    /// error.
     pub(super) fn of_head(head: &[u8]) -> Vscsi {
         Vscsi { version: Version::of_head(head).unwrap_or(Version::One) }
     }
@@ -98,14 +101,14 @@ impl Vscsi {
     }
 }
 
-/// What a SCSI command does, if it is one to be replayed.
+/// Operation of a SCSI command, if it is replayed.
 fn op_of(command: u16) -> Option<TraceOp> {
     match command {
-        // READ with 6, 10, 12 and 16 bytes.
+        // READ(6), READ(10), READ(12) and READ(16).
         0x08 | 0x28 | 0xA8 | 0x88 => Some(TraceOp::Read),
         // WRITE, and WRITE AND VERIFY.
         0x0A | 0x2A | 0xAA | 0x8A | 0x2E | 0xAE | 0x8E => Some(TraceOp::Write),
-        // SYNCHRONIZE CACHE with 10 and 16 bytes.
+        // SYNCHRONIZE CACHE(10) and (16).
         0x35 | 0x91 => Some(TraceOp::Flush),
         _ => None,
     }
