@@ -1,70 +1,70 @@
-//! Why a drive cannot be calibrated.
+//! Reasons why a drive cannot be calibrated.
 
 use crate::error::BenchError;
 use crate::job::JobError;
 use crate::report::Failure;
 use zonal_core::{DeviceError, ZoneIndex};
 
-/// Why a drive cannot be calibrated.
+/// Reason why a drive cannot be calibrated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// The drive has not enough zones for the runs, or may not have enough of them active.
-    #[error("the runs need {needed} sequential zones{}, and the drive has {there}", of_which(*active))]
+    /// The drive has too few zones for the runs, or allows too few active ones.
+    #[error("the runs need {needed} sequential zones{}, but the drive has {there}", of_which(*active))]
     TooSmall {
-        /// Zones that have to be there.
+        /// Required zones.
         needed: u32,
-        /// Zones that there are.
+        /// Zones of the drive.
         there: u32,
-        /// Those of them that are partly written at a time.
+        /// Required zones that are active at the same time.
         active: u32,
     },
-    /// The runs cannot be made at all.
+    /// The runs cannot be executed at all.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The runs are no jobs for this drive.
+    /// The runs are not valid jobs for this drive.
     #[error(transparent)]
     Job(#[from] JobError),
     /// A write of a run failed.
     #[error("run {run}: {failure}")]
     Failed {
-        /// The run.
+        /// Name of the run.
         run: &'static str,
-        /// What went wrong.
+        /// The failure.
         failure: Box<Failure>,
     },
-    /// A run came to its end without having written what it should.
-    #[error("run {run} wrote {written} bytes of {wanted}")]
+    /// A run ended before writing its full amount.
+    #[error("run {run} wrote only {written} of {wanted} bytes")]
     Short {
-        /// The run.
+        /// Name of the run.
         run: &'static str,
-        /// What it wrote.
+        /// Bytes written.
         written: u64,
-        /// What it should have written.
+        /// Bytes to be written.
         wanted: u64,
     },
-    /// A zone that the runs use cannot be emptied.
+    /// A zone used by the runs cannot be reset.
     #[error("cannot reset zone {zone}: {error}")]
     Reset {
         /// The zone.
         zone: ZoneIndex,
-        /// The device's answer.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The zones cannot be read.
+    /// The drive cannot report its zones.
     #[error("cannot read the zones: {0}")]
     Zones(DeviceError),
-    /// The values that the drive reports make no simulated drive.
+    /// The values reported by the drive do not describe a drive that can be simulated.
     #[error("the drive cannot be simulated: {0}")]
     Drive(String),
-    /// The profile to begin with is of another kind of drive.
-    #[error("profile {profile} is of {of}, and the drive is {is}")]
+    /// The initial profile is for another kind of drive.
+    #[error("profile {profile} is for {of}, but the drive is {is}")]
     OtherKind {
         /// Name of the profile.
         profile: String,
-        /// What it is of.
+        /// Kind of drive of the profile.
         of: &'static str,
-        /// What the drive is.
+        /// Kind of the drive.
         is: &'static str,
     },
 }

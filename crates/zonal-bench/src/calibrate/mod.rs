@@ -1,13 +1,14 @@
-//! Calibration: a few short runs on a drive, and the profile that explains them.
+//! Calibration: derives the profile of a drive from a few short runs.
 //!
-//! [`Runs`] are chosen by the kind of drive and its zones, and go through the write path like any job. [`measure`] makes
-//! them on the drive itself. [`fit`] makes the same ones on simulated drives, in virtual time, until the values of a
-//! profile are found with which they come out as they did: data rates in closed form, the rest by a [`search`](mod@search)
-//! without derivatives and without chance, so that the same measurements give the same profile.
+//! [`Runs`] depend on the kind of drive and its zones, and use the write path like any job.
+//! [`measure`] executes them on the drive. [`fit`] executes them on simulated drives, in virtual
+//! time, until it has found profile values that reproduce the measurements: data rates in closed
+//! form, the rest by a [`search`](mod@search) that is derivative-free and deterministic, so that
+//! equal measurements give equal profiles.
 //!
-//! # What a run tells
-//! Its data rate, everything flushed, and the share of its time that the last flush took: how full the drive's cache was,
-//! which is what tells a large cache from a good order.
+//! # Results of a run
+//! The data rate including flushes, and the fraction of time spent in the last flush. The latter
+//! shows how full the drive's cache was, which distinguishes a large cache from good scheduling.
 
 mod error;
 mod kinds;
@@ -23,33 +24,34 @@ use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
-/// The usual budget of [`fit`]: the most sets of runs that it simulates.
+/// Default budget of [`fit`]: the maximum number of simulations, each of all runs.
 pub const SIMULATED_MAX: usize = 700;
 
-/// Largest error of a run with which a profile is called calibrated: what is beyond it the model does not explain.
+/// Maximum error of a run in a profile marked as calibrated. Larger errors are not explained by the
+/// model.
 pub const RESIDUAL_MAX: f64 = 0.1;
 
-/// Weight of the flush's share of a run's time, compared with that of its rate.
+/// Weight of the flush's share of a run's time, relative to that of its rate.
 const FLUSH_WEIGHT: f64 = 0.5;
 
-/// A run as it was measured and as the fitted profile simulates it.
+/// A run as measured, and as simulated with the fitted profile.
 #[derive(Clone, Debug)]
 pub struct Residual {
-    /// Which run.
+    /// Name of the run.
     pub run: &'static str,
-    /// What it did on the drive.
+    /// Outcome on the drive.
     pub measured: Outcome,
-    /// What it does on the profile.
+    /// Outcome with the profile.
     pub simulated: Outcome,
 }
 
 impl Residual {
-    /// Error of the simulated rate.
+    /// Relative error of the simulated rate.
     pub fn error(&self) -> f64 {
         self.simulated.megabytes_a_second() / self.measured.megabytes_a_second() - 1.0
     }
 
-    /// What counts of it.
+    /// Contribution to the cost.
     fn cost(&self) -> f64 {
         let rate = (1.0 + self.error()).max(1e-9).ln();
         let flush = self.simulated.flushing_share() - self.measured.flushing_share();
@@ -57,34 +59,35 @@ impl Residual {
     }
 }
 
-/// A profile that was fitted, and how well.
+/// A fitted profile with its errors.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// The profile, which is called calibrated if no run is further off than [`RESIDUAL_MAX`]. Values that the runs do not
-    /// show are those of the profile that it began with.
+    /// The profile, marked as calibrated if no error exceeds [`RESIDUAL_MAX`]. Values not
+    /// determined by the runs are those of the initial profile.
     pub profile: Profile,
-    /// Of each run.
+    /// Residual of each run.
     pub residuals: Vec<Residual>,
-    /// Sets of runs that were simulated.
+    /// Number of simulations.
     pub simulated: usize,
 }
 
-/// How far [`fit`] is.
+/// Progress of [`fit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Fitting {
-    /// Sets of runs that have been simulated.
+    /// Simulations so far.
     pub simulated: usize,
-    /// Most that will be.
+    /// Maximum number of simulations.
     pub simulated_max: usize,
-    /// Root mean square of the errors of the best so far.
+    /// Root mean square error of the best point so far.
     pub error: f64,
 }
 
-/// The profile that explains `measured`, which [`measure`] has of the drive that `info` describes. What the runs do not
-/// show is taken from `base`, which is of the same kind of drive.
+/// Fits a profile to `measured`, the result of [`measure`] on the drive described by `info`. Values
+/// not determined by the runs are taken from `base`, which is for the same kind of drive.
 ///
 /// # Errors
-/// [`CalibrateError`] if `base` is of another kind than the runs are for, or a simulated run fails.
+/// [`CalibrateError`] if `base` is for another kind of drive than the runs, or a simulated run
+/// fails.
 pub fn fit(
     info: &DeviceInfo,
     base: &Profile,
@@ -115,7 +118,7 @@ struct Fitter<'a> {
 }
 
 impl Fitter<'_> {
-    /// The point of the search that costs least.
+    /// Finds the point with the lowest cost.
     fn search(&mut self, start: &Profile, budget: usize, progress: &mut dyn FnMut(Fitting)) -> Point {
         let kind = self.kind;
         let starts = kind.starts(start, self.runs, self.measured);
@@ -139,7 +142,7 @@ impl Fitter<'_> {
         })
     }
 
-    /// Mean cost of the runs that the search is about.
+    /// Weighted mean cost of the runs used by the search.
     fn cost(&mut self, profile: &Profile) -> Result<f64, CalibrateError> {
         let searched: Vec<usize> = self.kind.searched(self.runs);
         let residuals = self.residuals(profile, &searched)?;
@@ -148,7 +151,7 @@ impl Fitter<'_> {
         Ok(sum / residuals.iter().map(weight).sum::<f64>())
     }
 
-    /// Simulates these of the runs.
+    /// Simulates the selected runs.
     fn residuals(&mut self, profile: &Profile, which: &[usize]) -> Result<Vec<Residual>, CalibrateError> {
         self.simulated += 1;
         let device = profile.simulated("sim:").map_err(|e| CalibrateError::Drive(e.to_string()))?;
@@ -162,7 +165,8 @@ impl Fitter<'_> {
         Ok(residuals.collect())
     }
 
-    /// Corrects the rates by what runs at these rates lose, and says how well all came out.
+    /// Corrects the rates for the losses of the runs that measure them, and computes the final
+    /// residuals.
     fn finish(mut self, mut profile: Profile) -> Result<Calibrated, CalibrateError> {
         let all: Vec<usize> = (0..self.runs.list().len()).collect();
         let mut residuals = self.residuals(&profile, &all)?;
@@ -177,7 +181,7 @@ impl Fitter<'_> {
     }
 }
 
-/// What the drive says of itself, as a profile has it.
+/// Values reported by the drive, as part of a profile.
 fn drive_values(info: &DeviceInfo) -> profile::DriveValues {
     const SAID: &str = "as the drive reports it";
     let geometry = &info.geometry;
@@ -203,7 +207,7 @@ fn drive_values(info: &DeviceInfo) -> profile::DriveValues {
     }
 }
 
-/// The profile that a drive's calibration begins with if the user names no other.
+/// Default initial profile for a drive.
 pub fn base_for(info: &DeviceInfo) -> &'static str {
     match (info.rotational, info.keeps_order) {
         (true, _) => "smr-hdd-30t",

@@ -1,10 +1,11 @@
-//! The runs of a calibration: which zones they write, the jobs that they are, and what came of them.
+//! Runs of a calibration: their zones, their jobs and their outcomes.
 //!
-//! A run is made at several places of the drive, one after the other, so that it does not depend on where two zones
-//! happen to lie to each other. At each place every zone has a job of its own, which writes it in order, one request at
-//! a time, in mode `per-zone`; one run writes to zones at random, because drives that hold up all for one zone show it there,
-//! and one is of jobs that share their zones, in mode `qd1`, whose order a drive meets with a queue that is now long and now
-//! short. Chance comes from a fixed seed: the same runs on the same drive are the same writes.
+//! A run is executed at several places of the drive, one after the other, so that it does not
+//! depend on the relative position of two zones. At each place every zone has its own job, which
+//! writes it sequentially at queue depth 1 in mode `per-zone`. One run writes to zones at random,
+//! which exposes drives that delay all zones for one. Another has jobs that share their zones, in
+//! mode `qd1`, whose ordering lets the queue length at the drive vary. Random numbers have a fixed
+//! seed, so the same runs on the same drive issue the same writes.
 
 use super::error::CalibrateError;
 use crate::job::JobFile;
@@ -19,29 +20,29 @@ use zonal_core::{Op, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::device::{Command, Device};
 use zonal_io::volume::{WriteMode, report, run_alone};
 
-/// Some zones, equally far apart, that are written at the same time.
+/// Equidistant zones that are written concurrently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ZoneSpread {
     pub(super) first: u32,
     pub(super) apart: u32,
     pub(super) zones: u32,
-    /// Neighbouring zones that each job writes.
+    /// Neighbouring zones per job.
     pub(super) in_a_row: u32,
 }
 
-/// How a job writes.
+/// Order of a job's writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
-    /// In order, one write under way.
+    /// Sequential, at queue depth 1.
     Sequential,
-    /// To its zones by chance, the same each time, `depth` writes under way.
+    /// To its zones in a reproducible random order, at this queue depth.
     Random { depth: u32 },
-    /// The same by `jobs` jobs, all of them to all zones of a place.
+    /// Random order, with `jobs` jobs that share all zones of a place.
     Shared { jobs: u32, depth: u32 },
 }
 
 impl Order {
-    /// Writes that a job has under way.
+    /// Queue depth of a job.
     fn depth(self) -> u32 {
         match self {
             Order::Sequential => 1,
@@ -64,11 +65,11 @@ impl ZoneSpread {
 /// One run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// Bytes of a write.
+    /// Bytes per write.
     pub block: u64,
-    /// Bytes that each job writes.
+    /// Bytes written by each job.
     pub bytes: u64,
     pub(super) places: Vec<ZoneSpread>,
     pub(super) order: Order,
@@ -76,7 +77,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Bytes of all its jobs.
+    /// Bytes written by all of its jobs.
     pub fn total_bytes(&self) -> u64 {
         self.bytes * self.places.iter().map(|place| u64::from(self.jobs_at(place))).sum::<u64>()
     }
@@ -88,7 +89,7 @@ impl Run {
         }
     }
 
-    /// The run in the job language, a section a place.
+    /// Appends the run in the job language, with a section per place.
     fn jobs(&self, text: &mut String) {
         let order = match self.order {
             Order::Sequential => "rw=write".to_owned(),
@@ -109,19 +110,20 @@ impl Run {
     }
 }
 
-/// What all runs have in common. Each leaves its zones partly written, which is more than some drives have open at a time:
-/// they close zones by themselves then.
+/// Options common to all runs. Each run leaves its zones partly written, more than some drives can
+/// keep open; such drives close zones by themselves.
 const COMMON: &str = "[global]\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup_reporting\nend_fsync=1\n\
                       ignore_zone_limits=1\n";
 
-/// The modes of runs, in the order in which they are made.
+/// Modes of the runs in their order of execution.
 const MODES: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Qd1];
 
-/// What is written before the runs of the second mode. A simulated drive's time continues from one mode to the next,
-/// but each mode has a clock of its own: its first write waits until that is as late as the drive.
+/// Written before the runs of the second mode. The time of a simulated drive continues across
+/// modes, but each mode has its own clock: its first write waits until that clock has caught up
+/// with the drive.
 const SETTLE: &str = "[settle]\nrw=write\nbs=4k\nsize=1z\nio_size=4k\n";
 
-/// Zones that runs write, in ascending order; prints as ranges.
+/// Zones written by runs, in ascending order. Prints as ranges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZonesUsed(pub Vec<ZoneIndex>);
 
@@ -139,13 +141,13 @@ impl fmt::Display for ZonesUsed {
     }
 }
 
-/// The runs for a drive, in the order of their modes.
+/// Runs for a drive, in the order of their modes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
     list: Vec<Run>,
 }
 
-/// What they are, in a line: sizes of writes, writes under way a job, zones at a time, modes.
+/// Summary in one line: sizes of writes, queue depths, concurrent zones, modes.
 impl fmt::Display for Runs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blocks: BTreeSet<u64> = self.list.iter().map(|run| run.block).collect();
@@ -173,22 +175,22 @@ impl Runs {
         Runs { list }
     }
 
-    /// All of them.
+    /// All runs.
     pub fn list(&self) -> &[Run] {
         &self.list
     }
 
-    /// Only these.
+    /// Selects runs by index.
     pub(super) fn only(&self, which: &[usize]) -> Runs {
         Runs { list: which.iter().map(|&at| self.list[at].clone()).collect() }
     }
 
-    /// Which one has this name.
+    /// Index of the run with this name.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|run| run.name == name)
     }
 
-    /// All zones that they write.
+    /// All zones written by the runs.
     pub fn zones(&self) -> ZonesUsed {
         let places = self.list.iter().flat_map(|run| &run.places);
         let mut zones: Vec<ZoneIndex> =
@@ -198,7 +200,7 @@ impl Runs {
         ZonesUsed(zones)
     }
 
-    /// Those of [`Runs::zones`] that are not empty on `device`.
+    /// Zones of [`Runs::zones`] that are not empty on `device`.
     ///
     /// # Errors
     /// [`CalibrateError::Zones`].
@@ -214,12 +216,12 @@ impl Runs {
         Ok(ZonesUsed(found))
     }
 
-    /// Whether a block is written before them.
+    /// True if a block is written before the runs.
     fn settles(&self) -> bool {
         self.list.first().is_some_and(|run| run.mode != MODES[0])
     }
 
-    /// Those that are made in this mode.
+    /// Runs in this mode.
     fn in_mode(&self, mode: WriteMode) -> Runs {
         Runs { list: self.list.iter().filter(|run| run.mode == mode).cloned().collect() }
     }
@@ -234,43 +236,44 @@ impl Runs {
     }
 }
 
-/// What came of a run, over all its places.
+/// Result of a run over all its places.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Bytes written.
     pub bytes: u64,
-    /// Time that it took with everything flushed.
+    /// Duration in seconds, including flushes.
     pub seconds: f64,
-    /// The part of it that went by with the last flushes.
+    /// Part of the duration spent in the last flushes.
     pub flushing: f64,
 }
 
 impl Outcome {
-    /// Data rate, everything flushed, in 10^6 bytes a second.
+    /// Data rate including flushes, in 10^6 bytes per second.
     pub fn megabytes_a_second(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e6
     }
 
-    /// Share of the time that went by with the last flushes.
+    /// Fraction of the duration spent in the last flushes.
     pub fn flushing_share(&self) -> f64 {
         self.flushing / self.seconds
     }
 }
 
-/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards.
+/// Executes the runs on `device`, in the device's time. Their zones are reset before and
+/// afterwards.
 ///
 /// # Errors
-/// [`CalibrateError`] with the run and what went wrong.
+/// [`CalibrateError`] with the failed run and the reason.
 pub fn measure(device: &Arc<dyn Device>, runs: &Runs) -> Result<Vec<Outcome>, CalibrateError> {
     reset(&**device, runs)?;
     let outcomes: Result<Vec<_>, _> = MODES.iter().map(|mode| measure_in(*mode, device, runs)).collect();
-    // Runs that failed have written, too.
+    // Failed runs have written, too.
     let emptied = reset(&**device, runs);
     let outcomes = outcomes?.concat();
     emptied.map(|()| outcomes)
 }
 
-/// The same of the runs in one mode, without resets.
+/// Executes the runs in one mode, without resets.
 fn measure_in(
     mode: WriteMode,
     device: &Arc<dyn Device>,
@@ -281,7 +284,7 @@ fn measure_in(
         return Ok(Vec::new());
     }
     let mut options = BenchOptions::new(runs.jobs()?);
-    // Whoever measures has agreed to lose the data of the zones.
+    // The caller of a measurement has accepted the loss of the zones' data.
     options.overwrite = true;
     options.modes = vec![mode];
     options.volume.merge = false;
@@ -300,7 +303,7 @@ fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<O
         }
         outcome.bytes += job.dir(Dir::Write).bytes;
         outcome.seconds += job.elapsed.as_secs_f64();
-        // The flush that began last is the shortest.
+        // The flush that started last is the shortest.
         outcome.flushing += job.flush_lat.as_ref().map_or(0.0, |lat| lat.min() as f64 / 1e9);
     }
     let wanted = run.total_bytes();
@@ -310,7 +313,7 @@ fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<O
     Ok(outcome)
 }
 
-/// Empties the zones of the runs that are not empty.
+/// Resets the zones of the runs that are not empty.
 fn reset(device: &dyn Device, runs: &Runs) -> Result<(), CalibrateError> {
     for zone in runs.zones_with_data(device)?.0 {
         let sector: Sector = device.info().geometry.start_of(zone);

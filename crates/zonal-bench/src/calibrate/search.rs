@@ -1,61 +1,64 @@
-//! A search for the point that costs least, without derivatives, and each time the same.
+//! Deterministic derivative-free search for the point with the lowest cost.
 //!
-//! Costs come from simulations: they are not smooth, and some axes are words rather than numbers. So the search goes along
-//! one axis after the other, from the best few of the points that it is given and of others scattered around them, and then
-//! wanders from there along a few axes at a time, which ones and how far by numbers from a fixed seed. What has been asked once
-//! is not asked again.
+//! Costs are results of simulations and not smooth, and some axes are categorical. The search
+//! therefore moves along one axis at a time, starting from the best of the given points and of
+//! points scattered around them. It then explores from there by changing a few axes at once, with
+//! pseudo-random steps from a fixed seed. Known costs are not recomputed.
 //!
-//! # Why no library does it
-//! Of the 13 values of a disk two are words and six have steps in an order. Nelder-Mead, COBYLA and their like search numbers.
-//! Libraries that also choose between words model the cost as a Gaussian process, and bring linear algebra along.
+//! # Why not a library
+//! Of the 13 values of a disk two are categorical and six have ordered steps. Nelder-Mead, COBYLA
+//! and similar methods search continuous values. Libraries that handle categories model the cost as
+//! a Gaussian process, and depend on linear algebra.
 
 use std::collections::HashMap;
 
-/// A value for each axis.
+/// A value per axis.
 pub type Point = Vec<f64>;
 
-/// How a value may change.
+/// Range of a value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Axis {
-    /// One of these, all of which are tried.
+    /// One of these; all of them are tried.
     Any(Vec<f64>),
-    /// One of these, in an order in which neighbours are alike.
+    /// One of these, ordered such that neighbours are similar.
     Ladder(Vec<f64>),
-    /// Any value in between, by ratios.
+    /// Any value in between, on a logarithmic scale.
     Scale(f64, f64),
 }
 
-/// Points from which the search continues.
+/// Points with which the search continues.
 const KEPT: usize = 3;
 
-/// Shares of the budget that are spent once the first points, and then each of the kept ones, are through.
+/// Share of the budget spent after the descents from the first points, and then from each of the
+/// kept ones.
 const COARSE_SHARE: f64 = 0.65;
 
-/// Share of the budget that is spent when points have been scattered, and around how many of the best each time.
+/// Share of the budget spent after scattering, and the number of best points to scatter around.
 const SCATTER_SHARE: f64 = 0.35;
 const SCATTERED_FROM: usize = 8;
 
-/// Share of the budget after which it does not wander any more.
+/// Share of the budget after which exploration ends.
 const WANDER_SHARE: f64 = 0.9;
 
-/// Ratios by which values on a scale are changed, from coarse to fine.
+/// Ratios by which values on a scale change, from coarse to fine.
 const RATIOS: [f64; 5] = [1.5, 1.2, 1.08, 1.03, 1.01];
 
-/// By this ratio at least a cost has to fall to be worth going on.
+/// Factor by which a cost has to fall for the search to go on.
 const GAIN: f64 = 0.999;
 
-/// Most axes along which it goes at once when it wanders.
+/// Maximum number of axes changed at once in exploration.
 const AXES_AT_ONCE: usize = 4;
 
-/// How far it wanders: on a ladder, where one time in `LEAPS` it goes anywhere, and on a scale.
+/// Step lengths of exploration: rungs of a ladder, with one step in `LEAPS` to any rung, and a
+/// ratio on a scale.
 const RUNGS: usize = 2;
 const LEAPS: usize = 4;
 const FAR_RATIO: f64 = 1.8;
 
-/// Points that it tries for each cost that it may ask for.
+/// Maximum number of points tried per unit of the budget.
 const TRIES_PER_COST: usize = 8;
 
-/// See the module.
+/// State of a search. See the module documentation.
 pub struct Search<'a> {
     axes: Vec<Axis>,
     budget: usize,
@@ -64,23 +67,24 @@ pub struct Search<'a> {
     known: HashMap<Vec<u64>, f64>,
 }
 
-/// A point and what it costs.
+/// A cost with its point.
 type Rated = (f64, Point);
 
 impl<'a> Search<'a> {
-    /// Along these axes, asking for at most `budget` costs. Points that `normalise` makes equal are.
+    /// Creates a search along these axes with a budget of `budget` cost evaluations. Points are
+    /// equal if `normalise` makes them equal.
     pub fn new(axes: Vec<Axis>, budget: usize, normalise: &'a dyn Fn(&mut Point)) -> Search<'a> {
         Search { axes, budget, enough: 0.0, normalise, known: HashMap::new() }
     }
 
-    /// The same, content with a valley whose floor costs no more than this.
+    /// Stops the search at a point that costs no more than this.
     #[must_use]
     pub fn content_with(mut self, cost: f64) -> Search<'a> {
         self.enough = cost;
         self
     }
 
-    /// The point that costs least of those that were found from `starts`, of which there is at least one.
+    /// Returns the point with the lowest cost found from `starts`, which must not be empty.
     pub fn run(&mut self, starts: Vec<Point>, cost: &mut dyn FnMut(&Point) -> f64) -> Point {
         let first = starts.first().cloned().unwrap_or_default();
         let mut rated: Vec<Rated> =
@@ -101,20 +105,21 @@ impl<'a> Search<'a> {
         self.wander(descended, cost).1
     }
 
-    /// Continues from the best and, now and then, from the others, a few axes at a time: what makes up for each other
-    /// cannot be found along one axis alone. From a better point it goes down.
+    /// Explores from the best point and at times from others, a few axes at a time, since values
+    /// that compensate each other cannot be found along a single axis. Descends from each better
+    /// point.
     fn wander(&mut self, mut kept: Vec<Rated>, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
         let mut draw = Draw(0);
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         kept[0] = self.descend(kept[0].clone(), &RATIOS, self.budget, cost);
         let until = (self.budget as f64 * WANDER_SHARE) as usize;
-        // The search learns nothing from known points, and must not try them for ever.
+        // Known points yield no information and must not be tried forever.
         for n in 0..self.budget * TRIES_PER_COST {
             kept.sort_by(|a, b| a.0.total_cmp(&b.0));
             if kept[0].0 <= self.enough || self.known.len() >= until {
                 break;
             }
-            // The best has every other turn.
+            // The best point gets every other turn.
             let at = if n % 2 == 0 { 0 } else { n / 2 % kept.len() };
             let point = self.around(&kept[at].1, 1 + n % AXES_AT_ONCE, LEAPS, &mut draw);
             let Some(there) = self.rate(point, until, cost) else { break };
@@ -127,8 +132,9 @@ impl<'a> Search<'a> {
         self.descend(best, &RATIOS[2..], self.budget, cost)
     }
 
-    /// Adds points that differ from the best on a few axes, on ladders by any number of rungs: where a limit matters together
-    /// with another one only, no step along one of them gains.
+    /// Adds points that differ from the best on a few axes, on ladders by any number of rungs. If a
+    /// limit matters only in combination with another one, no step along one axis improves the
+    /// cost.
     fn scatter(&mut self, rated: &mut Vec<Rated>, cost: &mut dyn FnMut(&Point) -> f64) {
         let mut draw = Draw(1);
         let until = (self.budget as f64 * SCATTER_SHARE) as usize;
@@ -146,7 +152,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A point with other values on a few axes, one in `leaps` of those on ladders anywhere.
+    /// Returns a point with other values on a few axes. One in `leaps` steps on a ladder goes to
+    /// any rung.
     fn around(&self, point: &Point, axes: usize, leaps: usize, draw: &mut Draw) -> Point {
         let mut point = point.clone();
         for _ in 0..axes {
@@ -168,7 +175,8 @@ impl<'a> Search<'a> {
         point
     }
 
-    /// The best few that differ in a word: what is best with one word says little about another.
+    /// Selects the best points that differ in a category, since the best point of one category says
+    /// little about the others.
     fn different(&self, rated: Vec<Rated>) -> Vec<Rated> {
         let words = |point: &Point| -> Vec<f64> {
             let is_word = |axis: &&usize| matches!(self.axes[**axis], Axis::Any(_));
@@ -183,7 +191,8 @@ impl<'a> Search<'a> {
         kept
     }
 
-    /// A point's cost; `None` if `until` costs are known, so that no other may be asked for.
+    /// Returns a point with its cost, or `None` if it is unknown and `until` costs have been
+    /// computed.
     fn rate(&mut self, mut point: Point, until: usize, cost: &mut dyn FnMut(&Point) -> f64) -> Option<Rated> {
         (self.normalise)(&mut point);
         let key: Vec<u64> = point.iter().map(|value| value.to_bits()).collect();
@@ -196,7 +205,7 @@ impl<'a> Search<'a> {
         Some((cost, point))
     }
 
-    /// Goes down along the axes, with each of the ratios until they gain nothing.
+    /// Descends along the axes, with each ratio until it gains nothing.
     fn descend(
         &mut self,
         mut best: Rated,
@@ -218,7 +227,8 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// The best along one axis: a step either way, and on in the direction that gains.
+    /// Finds the best point along one axis: a step in either direction, continued while it
+    /// improves.
     fn along(
         &mut self,
         axis: usize,
@@ -250,7 +260,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// The next value of an axis in this direction, if there is one.
+    /// Next value of an axis in this direction, if any.
     fn step(&self, axis: usize, from: f64, direction: i32, ratio: f64) -> Option<f64> {
         match &self.axes[axis] {
             Axis::Any(_) => None,
@@ -267,13 +277,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Which of some values is nearest to one.
+/// Index of the value nearest to `to`.
 fn nearest(values: &[f64], to: f64) -> usize {
     let distance = |at: &usize| (values[*at] - to).abs();
     (0..values.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
 }
 
-/// Numbers that are the same each time (splitmix64).
+/// Deterministic random numbers (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -296,7 +306,7 @@ fn with(point: &Point, axis: usize, value: f64) -> Point {
 mod tests {
     use super::*;
 
-    /// A valley along three axes, with its floor at word 2, step 8 and 37 on the scale.
+    /// A valley along three axes with its minimum at category 2, step 8 and 37 on the scale.
     fn cost(point: &Point) -> f64 {
         let word = if point[0] == 2.0 { 0.0 } else { 5.0 };
         word + (point[1].ln() - 8f64.ln()).abs() + (point[2].ln() - 37f64.ln()).abs()
@@ -338,7 +348,7 @@ mod tests {
     #[test]
     fn equal_points_are_asked_for_once() {
         let mut asked = 0;
-        // The scale does not matter where the word is 0.
+        // The scale has no effect in category 0.
         let normalise = |point: &mut Point| point[2] = if point[0] == 0.0 { 1.0 } else { point[2] };
         let mut search = Search::new(
             vec![Axis::Any(vec![0.0]), Axis::Any(vec![1.0]), Axis::Scale(1.0, 9.0)],

@@ -1,5 +1,5 @@
-//! Tests of calibration: which zones it uses, and profiles that are found again. Whole drives with hidden profiles are in
-//! the tests of the whole tree.
+//! Tests of calibration: zones used, and recovery of known profiles. Whole drives with hidden
+//! profiles are in the tests of the whole tree.
 
 use super::*;
 use zonal_sim::profile::TimingValues;
@@ -39,7 +39,7 @@ fn runs_of_a_disk_write_different_zones() {
     }
 }
 
-/// Rates of the runs on two zones that are further and further apart.
+/// Rates of the runs on two zones at increasing distances.
 fn rates_apart(changes: &[(&str, &str)]) -> Vec<f64> {
     let profile = disk(changes);
     let device = profile.simulated("x").unwrap();
@@ -62,10 +62,10 @@ fn zones_far_apart_tell_visits_that_pay_for_their_moves() {
 fn small_drives_and_other_kinds_are_refused() {
     let profile = disk(&[("size", "8G")]);
     let error = Runs::new(&info(&profile), &profile).unwrap_err().to_string();
-    assert!(error.contains("need 275 sequential zones, and the drive has 32"), "{error}");
+    assert!(error.contains("need 275 sequential zones, but the drive has 32"), "{error}");
     let flash = Profile::open("zns-1t", &[]).unwrap();
     let error = Runs::new(&info(&flash), &profile).unwrap_err().to_string();
-    assert_eq!(error, "profile smr-hdd-30t is of a disk, and the drive is flash");
+    assert_eq!(error, "profile smr-hdd-30t is for a disk, but the drive is flash");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn flash_drive_is_found_again() {
     let measured = measure(&device, &runs).unwrap();
     let found = fit(device.info(), &base, &runs, &measured, SIMULATED_MAX, &mut |_| ()).unwrap();
     let worst = found.residuals.iter().map(|r| r.error().abs()).fold(0.0, f64::max);
-    // The link and the die are not fitted, so that a row in which they count stays off by a percent.
+    // Link and die are not fitted, so a run in which they matter stays off by a percent.
     assert!(worst < 0.02, "{:?}", found.residuals);
     let TimingValues::Flash(values) = &found.profile.timing else { panic!("it is flash") };
     assert!((values.drive_us.value / 24.0 - 1.0).abs() < 0.05, "{values:?}");
@@ -118,7 +118,8 @@ fn fit_that_leaves_a_run_beyond_10_percent_is_not_called_calibrated() {
     let good = fitted(&measured);
     assert!(good.profile.calibrated && worst(&good) < 10.0, "{:?}", good.profile.worst_residual_percent);
     assert!((good.profile.worst_residual_percent.unwrap() - worst(&good)).abs() < 0.06);
-    // A drive that takes three times as long in one run as in the others: no values of the model do that.
+    // A drive that takes three times as long in one run as in the others, which no values of the
+    // model explain.
     let mut odd = measured.clone();
     odd[1].seconds *= 3.0;
     let found = fitted(&odd);

@@ -89,8 +89,8 @@ fn calibrations_that_cannot_be_are_refused_before_anything_is_written() {
     let said = refused(dir, "calibrate sim:zns-1t -o nowhere/p.toml", 2);
     assert!(said.contains("nowhere/p.toml: there is no directory for it"), "{said}");
     let said = refused(dir, "calibrate sim:zns-1t -o p.toml --base smr-hdd-30t", 2);
-    assert!(said.contains("profile smr-hdd-30t is of a disk, and the drive is flash"), "{said}");
+    assert!(said.contains("profile smr-hdd-30t is for a disk, but the drive is flash"), "{said}");
     let said = refused(dir, "calibrate sim:smr-hdd-30t,size=8G -o p.toml", 2);
-    assert!(said.contains("need 275 sequential zones, and the drive has 32"), "{said}");
+    assert!(said.contains("need 275 sequential zones, but the drive has 32"), "{said}");
     assert_eq!(names(dir), [""; 0]);
 }

@@ -1,4 +1,5 @@
-//! An SMR disk: rates from three positions, then what the head does between zones.
+//! Runs and values of an SMR disk: rates at three positions, and the behaviour of the head between
+//! zones.
 
 use crate::calibrate::Residual;
 use crate::calibrate::error::CalibrateError;
@@ -9,7 +10,7 @@ use zonal_io::volume::WriteMode;
 use zonal_sim::profile::{SmrValues, Sourced};
 use zonal_sim::smr::Policy;
 
-/// The runs that show the rate of the medium, from the outer edge inwards.
+/// Runs that measure the media rate, from the outer edge inwards.
 pub(super) const POSITIONS: [&str; 3] = ["outer", "middle", "inner"];
 
 const PAIR: &str = "pair";
@@ -21,7 +22,8 @@ const MANY_128K: &str = "many-128K";
 const MANY_4K: &str = "many-4K";
 const SHARED: &str = "shared";
 
-/// Two streams this many zones apart: what a visit lasts as the move from it gets longer tells rules of destaging apart.
+/// Two streams this many zones apart. The length of a visit as a function of the seek distance
+/// distinguishes destaging policies.
 const APART: [(&str, u32); 6] = [
     ("apart-20", 20),
     ("apart-200", 200),
@@ -31,71 +33,75 @@ const APART: [(&str, u32); 6] = [
     ("apart-60000", 60_000),
 ];
 
-/// Zones over all of the disk between few and many: where the drive's patience ends, and whether it is a time, which small
-/// writes do not reach, or a number of commands.
+/// Intermediate numbers of zones across the whole disk. They show where the drive's patience ends,
+/// and whether it is a time, which small writes do not reach, or a number of commands.
 const FAR_16: &str = "far-16";
 const FAR_16_SMALL: &str = "far-16-256K";
 const FAR_32: &str = "far-32";
 
-/// One write under way in all of the drive: what its cache puts in order.
+/// Queue depth 1 on the whole drive, which shows the reordering in its cache.
 const QD1_128: &str = "qd1-128";
 
-/// What the search is about: all runs but the positions.
+/// Runs used by the search: all but the positions.
 const SEARCHED: &str = "all runs but outer, middle, inner";
 
-/// Most zones that are written at the same time.
+/// Maximum number of zones written concurrently.
 const MANY: u32 = 128;
 
-/// In the end this many times as many zones are partly written: at random, a half twice, in order, and shared.
+/// Zones left partly written, as a multiple of the number of zones: by random writes, twice by half
+/// of the zones, by sequential and by shared writes.
 const MANIES: u32 = 4;
 
-/// Least of them that are many.
+/// Minimum number of zones written concurrently.
 const MANY_MIN: u32 = 16;
 
-/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted. More where they
-/// are neighbours, and the arm has next to nothing to do.
+/// Number of places for runs on two zones. The relative position of two zones is random, so a mean
+/// is taken. Adjacent zones get more places, because the arm hardly moves there.
 const PAIRS: u32 = 16;
 const FARS: u32 = 12;
 
-/// The same of the run on eight, and of that on half of the many.
+/// Number of places for the run on eight zones, and for the run on half of the zones.
 const EIGHTS: u32 = 3;
 const HALVES: u32 = 2;
 
-/// Times that jobs which share their zones write there, and how many they are with how many writes under way.
+/// Number of times that shared zones are written, number of jobs that share them, and their queue
+/// depth.
 const SHARINGS: usize = 2;
 const SHARERS: u32 = 16;
 const SHARERS_DEPTH: u32 = 8;
 
-/// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
-/// one has written.
+/// Minimum distance between neighbouring zones of the large runs: the number of uses of a zone
+/// below, so that runs do not overlap.
 const STRIDE_MIN: u32 = 6 + CLUSTER + 2;
 
-/// The uses of a zone of the runs on wide disks, after those of the others: two for each distance, then one a run.
+/// Zone uses of the runs on wide disks, after those of the other runs: two for each distance, then
+/// one per run.
 const APART_USE: u32 = STRIDE_MIN;
 const FAR_USE: u32 = APART_USE + 2 * APART.len() as u32;
 
-/// Runs of wide disks that use each of the many once.
+/// Runs on wide disks that use each zone of the large runs once.
 const FAR_RUNS: u32 = 4;
 
-/// Zones between neighbours of the many on a disk that is wide enough for these runs: the shorter distances lie in between.
+/// Distance between neighbouring zones of the large runs on a disk wide enough for these runs. The
+/// shorter distances fit in between.
 const STRIDE_WIDE: u32 = FAR_USE + FAR_RUNS + 200;
 
-/// The most zones that one of them writes at a time.
+/// Maximum number of zones that one of them writes concurrently.
 const WIDE_ZONES: u32 = 32;
 
-/// Places of each distance.
+/// Places per distance.
 const APART_PLACES: u32 = 6;
 
-/// Neighbours of the many that belong to one job where these are written at random.
+/// Number of neighbouring zones per job in the run with random writes.
 const CLUSTER: u32 = 8;
 
 const MIB: u64 = 1 << 20;
 
-/// The smallest writes: a block of any drive.
+/// Size of the smallest writes in bytes, a block of any drive.
 const SMALL: u64 = 4096;
 
-/// The zones that runs choose from: as many as there are strides that lie side by side from the first sequential zone on,
-/// then the strides, and two zones after them.
+/// Zones available to runs: as many zones as there are strides, starting at the first sequential
+/// zone, then the strides, and two zones after them.
 struct Span {
     first: u32,
     stride: u32,
@@ -105,10 +111,10 @@ struct Span {
 impl Span {
     fn of(info: &DeviceInfo) -> Result<Span, CalibrateError> {
         let geometry = &info.geometry;
-        // The last one may be smaller than the others.
+        // The last zone may be smaller than the others.
         let there = geometry.sequential_zones().saturating_sub(1);
         let open = if info.open_max == 0 { MANY } else { info.open_max };
-        // In addition to the many, the zones of the runs before are partly written.
+        // Zones of earlier runs are partly written as well.
         let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
         let active = match info.active_max {
             0 => open,
@@ -127,20 +133,22 @@ impl Span {
         Ok(Span { first, stride: (there - 2 - many) / many, many })
     }
 
-    /// The zone `use_of` of stride `n`.
+    /// Zone `use_of` of stride `n`.
     fn at(&self, n: u32, use_of: u32) -> u32 {
         self.first + n * self.stride + use_of
     }
 }
 
-/// The runs on a disk whose zones are many enough, with no limit of active ones: before those whose jobs share zones, and after.
+/// Runs on disks with many zones and no limit on active zones: those before the runs with shared
+/// zones, and the one after.
 fn runs_of_wide(
     span: &Span,
     run: &dyn Fn(&'static str, u64, u64, Vec<ZoneSpread>) -> Run,
 ) -> (Vec<Run>, Option<Run>) {
     let two = |(n, (name, zones)): (usize, (&'static str, u32))| {
         let use_of = APART_USE + 2 * n as u32;
-        // Another use of a zone some strides away, or a zone between the uses of one stride and of the next.
+        // A different use of a zone some strides away, or a zone between the uses of neighbouring
+        // strides.
         let strides = (f64::from(zones) / f64::from(span.stride)).round() as u32;
         let apart = if strides == 0 { zones } else { strides.min(span.many - 1) * span.stride + 1 };
         let room = span.many - strides.min(span.many - 1);
@@ -160,7 +168,7 @@ fn runs_of_wide(
     (runs, Some(Run { mode: WriteMode::Qd1, ..run(QD1_128, MIB, 4 * MIB, vec![all]) }))
 }
 
-/// The runs, two to three minutes on a real disk.
+/// All runs, two to three minutes on a real disk.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let span = Span::of(info)?;
     let capacity = info.geometry.zone_capacity().bytes();
@@ -231,7 +239,8 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     Ok(runs)
 }
 
-/// Outer rate and inner ratio from the positions: the square of the rate falls linearly with the place.
+/// Derives the outer rate and the inner ratio from the positions. The square of the rate is linear
+/// in the position.
 pub(super) fn rates(values: &mut SmrValues, zones: u64, runs: &Runs, measured: &[Outcome]) {
     let points: Vec<(f64, f64)> = POSITIONS
         .iter()
@@ -248,7 +257,7 @@ pub(super) fn rates(values: &mut SmrValues, zones: u64, runs: &Runs, measured: &
     values.inner_ratio = Sourced::measured(rounded(ratio.clamp(0.01, 0.999)), &rows);
 }
 
-/// The straight line through points, by least squares: its value at 0 and its slope.
+/// Fits a straight line by least squares. Returns its value at 0 and its slope.
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
     let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
@@ -257,14 +266,14 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
     (y - slope * x, slope)
 }
 
-/// As many digits as mean something.
+/// Rounds to the significant digits.
 fn rounded(value: f64) -> f64 {
     let digits = 10f64.powi(4 - value.abs().max(1e-9).log10().floor() as i32);
     (value * digits).round() / digits
 }
 
-/// How much a run's error counts. In runs of small writes each zone has its turn a few times only, so that chance makes
-/// up more of them.
+/// Weight of a run's error. In runs of small writes each zone is visited only a few times, so they
+/// are noisier.
 pub(super) fn weight(run: &str) -> f64 {
     match run {
         MANY_128K => 0.25,
@@ -296,13 +305,13 @@ const DWELL: usize = 11;
 const IN_ORDER: usize = 12;
 const AXES: usize = 13;
 
-/// A command of the runs is no larger.
+/// Maximum size of a command in the runs.
 const COMMAND_MIB_MAX: f64 = 1.0;
 
-/// On a ladder of limits the last is none.
+/// Top of a ladder of limits: unlimited.
 const NO_LIMIT: f64 = 0.0;
 
-/// Of the cache for one zone, in MiB.
+/// Cache limits per zone, in MiB.
 const ZONE_MIBS: [f64; 11] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
 
 pub(super) fn axes() -> Vec<Axis> {
@@ -324,10 +333,10 @@ pub(super) fn axes() -> Vec<Axis> {
     ]
 }
 
-/// Smallest cache to begin with: where zones have small limits it is never full.
+/// Smallest initial cache. It never fills if zones have small limits.
 const CACHE_MIB_MIN: f64 = 16.0;
 
-/// Policy, alpha, patience in ms and dwell to begin with.
+/// Initial values of policy, alpha, patience in ms, and dwell.
 const POLICIES: [(usize, f64, f64, f64); 8] = [
     (0, 0.5, NO_LIMIT, NO_LIMIT),
     (1, 0.5, NO_LIMIT, NO_LIMIT),
@@ -339,7 +348,7 @@ const POLICIES: [(usize, f64, f64, f64); 8] = [
     (3, 0.5, 150.0, 1.5),
 ];
 
-/// Each policy, with limits of the cache as the flushes show them.
+/// Initial points: each policy, with cache limits derived from the flush times.
 pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
     let held = |name: &str| {
         let at = runs.position(name).expect("it is one of the runs");
@@ -363,14 +372,15 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
     POLICIES.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
 }
 
-/// What the cache holds of a zone.
+/// Cache limits per zone.
 struct Limit {
     commands: f64,
     mib: f64,
 }
 
-/// Limits of a zone, by bytes or by commands of `command` MiB, with which two zones can leave `held` MiB to be flushed:
-/// that is all of the last one's and what the other one has not got rid of. The search tries the rest of what goes together.
+/// Limits per zone, in bytes or in commands of `command` MiB, with which writes to two zones can
+/// leave `held` MiB to flush. That is everything cached for the last zone, and the part of the
+/// other zone not yet written. The search covers further combinations.
 fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
     let may_be = ZONE_MIBS.into_iter().filter(|mib| (0.45 * held..=1.15 * held + 1.0).contains(mib));
     let limits = may_be.flat_map(|mib| {
@@ -400,7 +410,7 @@ pub(super) fn normalise(point: &mut Point) {
     point[SEEK_FULL] = point[SEEK_FULL].max(point[SEEK_THIRD]);
 }
 
-/// A limit that others keep from being reached is none.
+/// Removes limits that other limits keep from taking effect.
 fn leave_out_what_never_binds(point: &mut Point) {
     let of_zone = point[ZONE_COMMANDS];
     if of_zone == NO_LIMIT {

@@ -1,4 +1,5 @@
-//! A flash drive: what a command and a byte cost in one zone, and in all.
+//! Runs and values of a flash drive: cost per command and per byte, for one zone and for the whole
+//! drive.
 
 use crate::calibrate::error::CalibrateError;
 use crate::calibrate::runs::{Order, Outcome, Run, Runs, ZoneSpread};
@@ -13,11 +14,11 @@ const ONE_1M: &str = "one-1M";
 const EIGHT_4K: &str = "eight-4K";
 const EIGHT_128K: &str = "eight-128K";
 
-/// Zones of the runs, the same in all.
+/// Number of zones, common to all runs.
 const ZONES: u32 = 8;
 
-/// The five runs, a second or two on a real drive. In the run between small and large a zone shows how much it takes
-/// for a command: for a small one the drive as a whole takes longer.
+/// The five runs, a second or two on a real drive. The run of medium size shows the cost per
+/// command of a zone. For small writes the drive as a whole is the bottleneck.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let geometry = &info.geometry;
     let there = geometry.sequential_zones();
@@ -57,21 +58,22 @@ pub(super) fn axes() -> Vec<Axis> {
     ]
 }
 
-/// A fixed time in microseconds and a rate in MB/s, from what writes of two sizes took one after the other.
+/// Derives a fixed time in microseconds and a rate in MB/s from the times of sequential writes of
+/// two sizes.
 fn service(small: (f64, f64), large: (f64, f64)) -> (f64, f64) {
     let rate = (large.0 - small.0) / (large.1 - small.1).max(1e-9);
     let rate = rate.clamp(1e6, 1e11);
     ((small.1 - small.0 / rate).max(1e-7) * 1e6, rate / 1e6)
 }
 
-/// What the sizes alone say: the zone by its runs, the drive as a whole by its own.
+/// Initial points from the sizes alone: the zone from its runs, the drive from its own.
 pub(super) fn starts(values: &FlashValues, host: u64, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
     let took = |name: &str| {
         let at = runs.position(name).expect("it is one of the runs");
         let (run, outcome) = (&runs.list()[at], &measured[at]);
         (run.block as f64, outcome.seconds * run.block as f64 / outcome.bytes as f64)
     };
-    // On the way to the zone and back, where nothing overlaps.
+    // Time to the zone and back, without overlap.
     let around = (values.link_us.value + values.answer_us.value) / 1e6 + host as f64 / 1e9;
     let link = if values.link_mb_s.value == 0.0 { 0.0 } else { 1.0 / (values.link_mb_s.value * 1e6) };
     let alone = |(bytes, time): (f64, f64)| (bytes, (time - around - bytes * link).max(1e-7));

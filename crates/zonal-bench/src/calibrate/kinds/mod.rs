@@ -1,4 +1,5 @@
-//! What is particular to a kind of drive: its runs, the values that they show, and where to begin to look for them.
+//! Specifics of each kind of drive: its runs, the values they determine, and the starting points of
+//! the search.
 
 mod disk;
 mod flash;
@@ -33,7 +34,7 @@ impl DriveKind {
         }
     }
 
-    /// Values that follow from the measurements as they are.
+    /// Sets the values that follow directly from the measurements.
     pub(super) fn begin(self, profile: &mut Profile, runs: &Runs, measured: &[Outcome]) {
         if let TimingValues::SmrDisk(values) = &mut profile.timing {
             let zones = profile.drive.size.value / profile.drive.zone_size.value.max(1);
@@ -41,13 +42,13 @@ impl DriveKind {
         }
     }
 
-    /// Indices of the runs that the search is about.
+    /// Indices of the runs used by the search.
     pub(super) fn searched(self, runs: &Runs) -> Vec<usize> {
         let is_searched = |run: &Run| !(self == DriveKind::Disk && disk::POSITIONS.contains(&run.name));
         (0..runs.list().len()).filter(|&at| is_searched(&runs.list()[at])).collect()
     }
 
-    /// How much a run's error counts.
+    /// Weight of a run's error.
     pub(super) fn weight(self, run: &str) -> f64 {
         match self {
             DriveKind::Disk => disk::weight(run),
@@ -55,8 +56,9 @@ impl DriveKind {
         }
     }
 
-    /// Root mean square of the errors that is good enough. Where two zones of a disk happen to lie to each other is chance,
-    /// which a profile cannot have in common with its drive, and makes runs differ by about as much.
+    /// Root mean square error at which the search stops. The relative position of two zones on a
+    /// disk is random and cannot be part of a profile; it alone makes runs differ by about this
+    /// much.
     pub(super) fn error_enough(self) -> f64 {
         match self {
             DriveKind::Disk => 0.015,
@@ -71,7 +73,7 @@ impl DriveKind {
         }
     }
 
-    /// Where the search begins.
+    /// Starting points of the search.
     pub(super) fn starts(self, profile: &Profile, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
         match &profile.timing {
             TimingValues::SmrDisk(values) => {
@@ -81,7 +83,7 @@ impl DriveKind {
         }
     }
 
-    /// Makes points equal that are the same drive, and drives out of those that are none.
+    /// Makes equivalent points equal, and invalid points valid.
     pub(super) fn normalise(self, point: &mut Point) {
         match self {
             DriveKind::Disk => disk::normalise(point),
@@ -96,7 +98,8 @@ impl DriveKind {
         }
     }
 
-    /// Takes off what runs at the rates of the medium lose beside them; whether there are any.
+    /// Corrects the media rates for the losses of the runs that measure them. True if there were
+    /// any.
     pub(super) fn correct(self, profile: &mut Profile, residuals: &[Residual]) -> bool {
         match &mut profile.timing {
             TimingValues::SmrDisk(values) => disk::correct(values, residuals),
@@ -106,7 +109,7 @@ impl DriveKind {
 }
 
 impl Runs {
-    /// The runs that suit the drive that `info` describes, to fit a profile of the kind of `base`.
+    /// Creates the runs for the drive described by `info`, to fit a profile of the kind of `base`.
     ///
     /// # Errors
     /// [`CalibrateError::TooSmall`], or [`CalibrateError::OtherKind`].
