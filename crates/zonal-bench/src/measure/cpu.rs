@@ -1,8 +1,8 @@
-//! Processor time of the calling thread, as the kernel counts it.
+//! Processor time of the calling thread as accounted by the kernel.
 
 use std::time::Duration;
 
-/// Times and context switches since the thread began.
+/// Times and context switches since the thread started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) user: Duration,
@@ -10,11 +10,11 @@ pub(crate) struct Usage {
     pub(crate) switches: u64,
 }
 
-/// Clock ticks a second in `/proc`, fixed by the kernel's interface on every architecture in use.
+/// Clock ticks per second in `/proc`, fixed by the kernel's interface on every architecture in use.
 const TICKS_PER_SECOND: u64 = 100;
 
 impl Usage {
-    /// What the calling thread used so far; zero where the system does not say.
+    /// Usage of the calling thread so far; zero if not available.
     pub(crate) fn now() -> Usage {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -32,7 +32,7 @@ impl Usage {
 }
 
 fn times(stat: &str) -> Option<(Duration, Duration)> {
-    // The second field is a name in brackets that may hold blanks.
+    // The second field is a name in brackets that may contain blanks.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let time = |field: &str| {
         let ticks: u64 = field.parse().ok()?;

@@ -1,15 +1,16 @@
-//! Times of requests: exact extremes and moments, and a histogram for the percentiles.
+//! Latencies: exact extremes and moments, and a histogram for the percentiles.
 
 use hdrhistogram::Histogram;
 
-/// Longest time that is told apart, in nanoseconds: the end of fio's own table (17 s), beyond which its tools do not
-/// look. Longer ones count as this in percentiles; minimum, maximum and mean are exact.
+/// Longest latency that the histogram resolves, in nanoseconds: the end of fio's own table (17 s),
+/// which its tools do not exceed. Longer ones count as this value in percentiles; minimum, maximum
+/// and mean are exact.
 pub const HISTOGRAM_MAX: u64 = 17_112_760_320;
 
-/// Digits that percentiles keep: 1%, finer than fio's 1.5%, in 30 KiB a histogram.
+/// Significant digits of percentiles: 1%, finer than fio's 1.5%, at 30 KiB per histogram.
 const DIGITS: u8 = 2;
 
-/// Times of one kind, in nanoseconds.
+/// Latencies of one kind, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Latency {
     min: u64,
@@ -26,7 +27,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// No times yet.
+    /// Creates an empty set.
     pub fn new() -> Latency {
         let histogram = Histogram::new_with_bounds(1, HISTOGRAM_MAX, DIGITS);
         Latency {
@@ -38,7 +39,7 @@ impl Latency {
         }
     }
 
-    /// Adds one time.
+    /// Adds one latency.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
         self.min = self.min.min(nanos);
@@ -48,7 +49,7 @@ impl Latency {
         self.histogram.saturating_record(nanos);
     }
 
-    /// Adds all times of another.
+    /// Adds all latencies of another set.
     pub fn add(&mut self, other: &Latency) {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -57,22 +58,22 @@ impl Latency {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
 
-    /// How many.
+    /// Number of latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The shortest; 0 of none.
+    /// Minimum, or 0 if empty.
     pub fn min(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min }
     }
 
-    /// The longest; 0 of none.
+    /// Maximum, or 0 if empty.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Their mean; 0 of none.
+    /// Mean, or 0 if empty.
     pub fn mean(&self) -> f64 {
         match self.count() {
             0 => 0.0,
@@ -80,7 +81,7 @@ impl Latency {
         }
     }
 
-    /// Their standard deviation, as of a sample; 0 of fewer than two.
+    /// Sample standard deviation, or 0 for fewer than two.
     pub fn stddev(&self) -> f64 {
         let n = self.count() as f64;
         if n < 2.0 {
@@ -90,12 +91,12 @@ impl Latency {
         (squares / (n - 1.0)).max(0.0).sqrt()
     }
 
-    /// The time that `percent` of them do not pass; 0 of none.
+    /// Percentile, or 0 if empty.
     pub fn percentile(&self, percent: f64) -> u64 {
         self.histogram.value_at_percentile(percent).min(self.max)
     }
 
-    /// How many are below `nanos`, to the histogram's precision.
+    /// Number of latencies below `nanos`, to the histogram's precision.
     pub fn count_below(&self, nanos: u64) -> u64 {
         match nanos {
             0 => 0,
@@ -103,7 +104,8 @@ impl Latency {
         }
     }
 
-    /// Times and how often each occurred, rising. A time stands for those down to the one before it.
+    /// Bins in ascending order, with their counts. A bin is named by its upper end and starts after
+    /// the previous bin.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_since_last_iteration()))
     }

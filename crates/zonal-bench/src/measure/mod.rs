@@ -1,4 +1,4 @@
-//! What is counted and timed, whatever is run.
+//! Measurements common to benchmarks and replays.
 
 mod cpu;
 mod dir;

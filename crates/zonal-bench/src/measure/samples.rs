@@ -1,6 +1,6 @@
 //! Samples of a rate over time.
 
-/// Minimum, maximum, mean and deviation of samples.
+/// Minimum, maximum, mean and standard deviation of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Samples {
     count: u64,
@@ -17,7 +17,7 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds one.
+    /// Adds a sample.
     pub fn record(&mut self, value: f64) {
         self.count += 1;
         self.min = self.min.min(value);
@@ -26,7 +26,7 @@ impl Samples {
         self.sum_of_squares += value * value;
     }
 
-    /// Adds those of another job at the same time: sums are compared with sums, as fio does it.
+    /// Adds the concurrent samples of another job. As in fio, sums are compared with sums.
     pub fn add(&mut self, other: &Samples) {
         if other.count == 0 {
             return;
@@ -45,27 +45,27 @@ impl Samples {
         self.sum_of_squares = deviation * deviation * (count as f64 - 1.0) + count as f64 * mean * mean;
     }
 
-    /// How many.
+    /// Number of samples.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The smallest; 0 of none.
+    /// Minimum, or 0 if empty.
     pub fn min(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.min }
     }
 
-    /// The largest; 0 of none.
+    /// Maximum, or 0 if empty.
     pub fn max(&self) -> f64 {
         self.max
     }
 
-    /// Their mean; 0 of none.
+    /// Mean, or 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// Their standard deviation; 0 of fewer than two.
+    /// Standard deviation, or 0 for fewer than two.
     pub fn stddev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;

@@ -1,26 +1,27 @@
-//! Buckets of time whose number is bounded: when they run out, each two become one.
+//! Bounded number of time buckets: when they are used up, neighbours are merged in pairs.
 //!
 //! # Invariants
-//! - There are at most [`BUCKETS_MAX`], all of one width, which is a power of two and only grows.
-//! - Bucket `n` holds what happened from `n` widths after zero until `n + 1`.
-//! - What was recorded is in exactly one bucket, whatever the widths went through.
+//! - There are at most [`BUCKETS_MAX`] buckets, all of the same width, which is a power of two and
+//!   only grows.
+//! - Bucket `n` covers the time from `n` to `n + 1` widths after zero.
+//! - Every recorded event is in exactly one bucket, whatever the sequence of widths.
 
 use std::ops::Range;
 use zonal_core::Nanos;
 
-/// Most buckets of a series: about what a chart has room for.
+/// Maximum number of buckets in a series, about the resolution of a chart.
 pub const BUCKETS_MAX: usize = 512;
 
-/// The first width is 2^16 ns, 66 us: runs from 33 ms on have all their buckets.
+/// The initial width is 2^16 ns, 66 us. Runs of 33 ms and more use all buckets.
 const FIRST_SHIFT: u32 = 16;
 
-/// What a bucket holds.
+/// Content of a bucket.
 pub trait Bucket: Clone + Default {
-    /// Adds what another one holds.
+    /// Adds the content of another bucket.
     fn merge(&mut self, other: &Self);
 }
 
-/// Buckets from time zero on.
+/// Buckets starting at time zero.
 #[derive(Clone, Debug)]
 pub struct Buckets<B> {
     /// Binary logarithm of the width in nanoseconds.
@@ -36,7 +37,7 @@ impl<B> Default for Buckets<B> {
 }
 
 impl<B: Bucket> Buckets<B> {
-    /// The bucket of a moment.
+    /// Bucket of a point in time.
     #[inline]
     pub fn at(&mut self, at: Nanos) -> &mut B {
         let index = self.index(at);
@@ -46,7 +47,7 @@ impl<B: Bucket> Buckets<B> {
         &mut self.buckets[index]
     }
 
-    /// Number of the bucket of a moment, for which there is room then. It holds until the next call.
+    /// Index of the bucket of a point in time, making room if necessary. Valid until the next call.
     #[inline]
     pub fn index(&mut self, at: Nanos) -> usize {
         self.until = self.until.max(at);
@@ -56,7 +57,7 @@ impl<B: Bucket> Buckets<B> {
         (at.0 >> self.shift) as usize
     }
 
-    /// Makes them twice as wide.
+    /// Doubles the width of the buckets.
     #[cold]
     pub fn coarsen(&mut self) {
         self.shift += 1;
@@ -70,7 +71,7 @@ impl<B: Bucket> Buckets<B> {
         self.buckets.truncate(self.buckets.len().div_ceil(2));
     }
 
-    /// Adds those of another series with the same zero. Both become as wide as the wider.
+    /// Adds a series with the same time zero. The result has the larger of the two widths.
     pub fn add(&mut self, other: &Buckets<B>) {
         while self.shift < other.shift {
             self.coarsen();
@@ -81,27 +82,28 @@ impl<B: Bucket> Buckets<B> {
         self.until = self.until.max(other.until);
     }
 
-    /// Changes each.
+    /// Applies a change to each bucket.
     pub(super) fn each(&mut self, change: impl FnMut(&mut B)) {
         self.buckets.iter_mut().for_each(change);
     }
 
-    /// Width of each.
+    /// Width of a bucket.
     pub fn width(&self) -> Nanos {
         Nanos(1 << self.shift)
     }
 
-    /// How many there are, empty ones between others included.
+    /// Number of buckets, including empty ones between others.
     pub fn len(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Whether nothing was recorded.
+    /// True if nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }
 
-    /// Each with its time. The last ends where recording did.
+    /// Iterates over the buckets with their time ranges. The last range ends at the last recorded
+    /// event.
     pub fn iter(&self) -> impl Iterator<Item = (Range<Nanos>, &B)> {
         self.buckets.iter().enumerate().map(|(n, bucket)| {
             let (from, to) = ((n as u64) << self.shift, (n as u64 + 1) << self.shift);
@@ -133,7 +135,7 @@ mod tests {
         buckets
     }
 
-    /// Every moment lies in the time of its bucket, and none got lost.
+    /// Checks that every event lies within the time of its bucket, and that none is missing.
     fn check(buckets: &Buckets<Moments>, moments: &[u64]) {
         assert!(buckets.len() <= BUCKETS_MAX, "{} buckets", buckets.len());
         let mut found = Vec::new();

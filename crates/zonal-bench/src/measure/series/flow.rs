@@ -1,54 +1,55 @@
-//! How much a job did in each bucket of time, and how long it took.
+//! Requests completed by a job in each time bucket, and their latencies.
 //!
-//! # Why two forms
-//! Requests end in the order of time, so all that is recorded now goes to one bucket. That one has a table of bins, a
-//! few lines of which are in the cache; the others keep only the bins that are not empty, which are some tens.
+//! # Why two representations
+//! Requests complete in order of time, so only one bucket is being recorded. It has a full table of
+//! bins, of which a few lines are in the cache. The others keep only their non-empty bins,
+//! typically some tens.
 
 use super::buckets::{Bucket, Buckets};
 use zonal_core::Nanos;
 
-/// Bins of an octave, as a power of two: a time is told to within 6%.
+/// Bins per octave, as a power of two. The resolution is 6%.
 const SUB_BITS: u32 = 4;
 
-/// Bins of all times.
+/// Total number of bins.
 const BINS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + (1 << SUB_BITS);
 
-/// Times below 16 ns have a bin each; of longer ones, the leading five bits count.
+/// Times below 16 ns have a bin each. Longer times are binned by their leading five bits.
 #[inline]
 fn bin_of(nanos: u64) -> usize {
     let octave = (nanos | (1 << SUB_BITS)).ilog2() - SUB_BITS;
     ((octave as usize) << SUB_BITS) + (nanos >> octave) as usize
 }
 
-/// The longest time of a bin.
+/// Longest time of a bin.
 fn longest_of(bin: usize) -> u64 {
     let octave = (bin >> SUB_BITS).saturating_sub(1) as u32;
     let leading = (bin as u64) - (u64::from(octave) << SUB_BITS);
     (leading << octave) + ((1 << octave) - 1)
 }
 
-/// What ended in one bucket of time.
+/// Requests completed in one time bucket.
 #[derive(Clone, Default, Debug)]
 pub struct FlowBucket {
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Sum of their times, in nanoseconds.
+    /// Sum of their latencies in nanoseconds.
     pub nanos: u64,
-    /// The longest of them.
+    /// Maximum latency in nanoseconds.
     pub nanos_max: u64,
-    /// Bins that are not empty, rising.
+    /// Non-empty bins in ascending order.
     bins: Vec<(u16, u64)>,
 }
 
 impl FlowBucket {
-    /// Mean time in nanoseconds; `None` of no request.
+    /// Mean latency in nanoseconds; `None` without requests.
     pub fn mean(&self) -> Option<f64> {
         (self.ios > 0).then(|| self.nanos as f64 / self.ios as f64)
     }
 
-    /// The time that `percent` of the requests do not pass, to 6%; `None` of no request.
+    /// Percentile of the latency to within 6%; `None` without requests.
     pub fn percentile(&self, percent: f64) -> Option<u64> {
         let rank = ((self.ios as f64 * percent / 100.0).ceil() as u64).max(1);
         let mut seen = 0;
@@ -76,24 +77,24 @@ impl Bucket for FlowBucket {
     }
 }
 
-/// Requests and their times over time.
+/// Requests and latencies over time.
 pub type FlowSeries = Buckets<FlowBucket>;
 
 impl FlowSeries {
-    /// Requests of all time.
+    /// Total number of requests.
     pub fn ios(&self) -> u64 {
         self.iter().map(|(_, bucket)| bucket.ios).sum()
     }
 }
 
-/// A series that is being recorded.
+/// A series during recording.
 pub(super) struct FlowRecorder {
     series: FlowSeries,
-    /// When the last request ended, which is in the bucket that is open.
+    /// Time of the last completion, which lies in the open bucket.
     at: Nanos,
     open: FlowBucket,
     bins: Box<[u32; BINS]>,
-    /// The bins that may not be empty.
+    /// Range of bins that may be non-empty.
     used: (usize, usize),
 }
 
@@ -113,7 +114,8 @@ impl FlowRecorder {
     #[inline]
     pub(super) fn record(&mut self, at: Nanos, nanos: u64, bytes: u64) {
         let index = self.series.index(at);
-        // Buckets that became wider have other numbers, so the open one's is not kept.
+        // After a change of the width the indices differ, so the index of the open bucket is not
+        // stored.
         if index != self.series.index(self.at) || self.open.ios == u64::from(u32::MAX) {
             self.close();
         }
@@ -128,7 +130,7 @@ impl FlowRecorder {
         self.used = (self.used.0.min(bin), self.used.1.max(bin));
     }
 
-    /// Puts what is open into its bucket.
+    /// Stores the open bucket in the series.
     fn close(&mut self) {
         let (low, high) = std::mem::replace(&mut self.used, (BINS, 0));
         if self.open.ios == 0 {

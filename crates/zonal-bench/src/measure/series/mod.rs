@@ -1,10 +1,10 @@
-//! What happened when: rates, latencies and positions over the time of a run.
+//! Time series: rates, latencies and positions over the duration of a run.
 //!
-//! Kept only where the caller asks for it ([`BenchOptions::series`](crate::BenchOptions::series)), in a memory that a
-//! longer run does not let grow: [`Buckets`] become wider instead of more. A worker records its own series; afterwards
-//! those of a job, and of all jobs, are added up.
+//! Kept only on request ([`BenchOptions::series`](crate::BenchOptions::series)). The memory does
+//! not grow with the run's duration: [`Buckets`] become wider rather than more. Each worker records
+//! its own series; those of a job and of all jobs are added afterwards.
 //!
-//! Times count from the beginning of the write mode, so that rounds follow one another on one axis.
+//! Times count from the start of the write mode, so rounds follow each other on one axis.
 
 mod buckets;
 mod flow;
@@ -25,64 +25,65 @@ use zonal_io::device::DeviceInfo;
 /// Reads and writes of one job over time.
 #[derive(Clone, Debug)]
 pub struct JobSeries {
-    /// How much, and how long it took.
+    /// Throughput and latencies of reads and of writes.
     pub flows: [FlowSeries; 2],
-    /// Where, as the job sent it.
+    /// Positions of reads and of writes, as issued by the job.
     pub positions: [PositionSeries; 2],
 }
 
 impl JobSeries {
-    /// How much was done in one direction.
+    /// Throughput and latencies of one direction.
     pub fn flow(&self, dir: Dir) -> &FlowSeries {
         &self.flows[dir as usize]
     }
 
-    /// Where it was done.
+    /// Positions of one direction.
     pub fn position(&self, dir: Dir) -> &PositionSeries {
         &self.positions[dir as usize]
     }
 
-    /// Adds what another job of the mode did.
+    /// Adds the series of another job of the mode.
     pub fn add(&mut self, other: &JobSeries) {
         self.flows.iter_mut().zip(&other.flows).for_each(|(own, other)| own.add(other));
         self.positions.iter_mut().zip(&other.positions).for_each(|(own, other)| own.add(other));
     }
 }
 
-/// What a mode has in addition to the series of its jobs.
+/// Data of a mode in addition to the series of its jobs.
 #[derive(Clone, Debug)]
 pub struct ModeSeries {
     /// The device.
     pub device: DeviceInfo,
-    /// Its zones at the end, if they could be had.
+    /// Zones at the end, if available.
     pub zones: Option<ZoneMap>,
-    /// Where the device's head was, if the device tells: it knows better than the workers that send it there.
+    /// Positions of the device's head, if the device reports them. These are more accurate than the
+    /// positions issued by workers.
     pub head: Option<PositionSeries>,
 }
 
-/// On what axes the series of a mode lie.
+/// Axes of the series of a mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// What counts as zero: the mode's beginning, that far before the beginning of the round.
+    /// Time from the start of the mode, which is zero on the axis, to the start of the round.
     pub(crate) before: Nanos,
-    /// Sectors that the jobs work in.
+    /// Range of sectors used by the jobs.
     pub(crate) sectors: Range<Sector>,
 }
 
-/// A request that has ended well.
+/// A successful request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// When, counted from the beginning of the round.
+    /// Completion time since the start of the round.
     pub(crate) at: Nanos,
-    /// How long it took, in nanoseconds.
+    /// Latency in nanoseconds.
     pub(crate) nanos: u64,
-    /// Where it began.
+    /// First sector.
     pub(crate) sector: Sector,
-    /// How long it was.
+    /// Length in sectors.
     pub(crate) sectors: u32,
 }
 
-/// Series of one worker while it runs.
+/// Recorder of the series of a running worker.
 pub(crate) struct SeriesRecorder {
     before: Nanos,
     flows: [FlowRecorder; 2],
@@ -104,7 +105,7 @@ impl SeriesRecorder {
         self.positions[dir as usize].record(at, sample.sector);
     }
 
-    /// A request that has no place on the device.
+    /// Records a request without a position on the device.
     pub(crate) fn record_flow(&mut self, dir: Dir, at: Nanos, nanos: u64, bytes: u64) {
         let at = Nanos(self.before.0.saturating_add(at.0));
         self.flows[dir as usize].record(at, nanos, bytes);

@@ -1,39 +1,40 @@
-//! Where a device was at work over time: the last, the lowest and the highest place of each bucket of time, and which
-//! stripes of the address range were touched.
+//! Positions of a device over time: the last, lowest and highest position of each time bucket, and
+//! the stripes of the address range that were touched.
 //!
-//! A runner fills it with what its workers sent, as it ended, and another with where the device's head was, if it has one
-//! and tells.
+//! A runner records one series from the completed requests of its workers, and another from the
+//! head's positions if the device has a head and reports them.
 //!
-//! # How wide a stripe is
-//! As narrow as goes with what was touched, not with what might have been: a few zones of many would be one stripe. So the
-//! stripes begin as wide as a sector, and each two become one when a place lies beyond them all. Which sectors a stripe has
-//! depends on the number of its zone and not on who came first, so those of several jobs can be added.
+//! # Width of a stripe
+//! As narrow as the touched addresses allow, since with the full address range a few zones out of
+//! many would share a stripe. Stripes start with the width of a sector and are merged in pairs when
+//! a position lies outside of them. Boundaries are multiples of the width rather than relative to
+//! the first position, so the series of several jobs can be added.
 
 use super::buckets::{Bucket, Buckets};
 use std::ops::Range;
 use zonal_core::{Nanos, Sector};
 
-/// Most stripes there are.
+/// Maximum number of stripes.
 pub const ROWS_MAX: usize = 256;
 
 const WORDS: usize = ROWS_MAX / 64;
 
-/// Places of one bucket of time.
+/// Positions in one time bucket.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PositionBucket {
-    /// How many there were. Without any, the others mean nothing.
+    /// Number of positions. If zero, the other fields are meaningless.
     pub count: u64,
-    /// The lowest.
+    /// Lowest position.
     pub min: Sector,
-    /// The highest.
+    /// Highest position.
     pub max: Sector,
-    /// The last, and when it was there.
+    /// Last position, with its time.
     pub last: (Nanos, Sector),
     rows: [u64; WORDS],
 }
 
 impl PositionBucket {
-    /// Runs of neighbouring stripes that were touched, rising.
+    /// Runs of neighbouring touched stripes, in ascending order.
     pub fn rows(&self) -> Vec<Range<usize>> {
         let is_set = |row: &usize| self.rows[row / 64] >> (row % 64) & 1 == 1;
         let mut runs: Vec<Range<usize>> = Vec::new();
@@ -47,7 +48,7 @@ impl PositionBucket {
     }
 }
 
-/// The stripes of a series: of `1 << shift` sectors each, from number `first` on.
+/// Grid of a series: stripes of `1 << shift` sectors, starting with stripe number `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Grid {
     shift: u32,
@@ -65,7 +66,8 @@ impl Grid {
         Sector((self.first + row as u64) << self.shift)
     }
 
-    /// The narrowest, but none narrower than this one, for all from `low` to `high`, with more room where `place` is.
+    /// Finds the narrowest grid, but not narrower than this one, that covers `low` to `high` and
+    /// has spare stripes on the side of `place`.
     fn for_all(&self, low: Sector, high: Sector, place: Sector) -> Grid {
         let is_too_wide = |shift: &u32| (high.0 >> shift) - (low.0 >> shift) >= ROWS_MAX as u64;
         let shift = (self.shift..u64::BITS).find(|shift| !is_too_wide(shift)).unwrap_or(u64::BITS - 1);
@@ -78,7 +80,7 @@ impl Grid {
 }
 
 impl PositionBucket {
-    /// Divides what was touched in another way, which has room for it.
+    /// Moves the touched stripes to another grid, which has room for them.
     fn divide(&mut self, from: &Grid, to: &Grid) {
         let mut rows = [0; WORDS];
         for row in self.rows().into_iter().flatten() {
@@ -108,23 +110,23 @@ impl Bucket for PositionBucket {
     }
 }
 
-/// Places over time.
+/// Positions over time.
 #[derive(Clone, Debug)]
 pub struct PositionSeries {
     sectors: Range<Sector>,
     grid: Grid,
-    /// The lowest and the highest place, taken into `sectors`.
+    /// Lowest and highest position, limited to `sectors`.
     ends: Option<(Sector, Sector)>,
     buckets: Buckets<PositionBucket>,
 }
 
 impl PositionSeries {
-    /// None yet. `sectors`: where they are; places outside of it count to its first or last.
+    /// Creates an empty series over `sectors`. Positions outside count as its first or last sector.
     pub fn new(sectors: Range<Sector>) -> PositionSeries {
         PositionSeries { sectors, grid: Grid::default(), ends: None, buckets: Buckets::default() }
     }
 
-    /// The device was here at that time.
+    /// Records the device's position at a point in time.
     #[inline]
     pub fn record(&mut self, at: Nanos, sector: Sector) {
         let place = sector.max(self.sectors.start).min(Sector(self.sectors.end.0.saturating_sub(1)));
@@ -137,7 +139,7 @@ impl PositionSeries {
         self.buckets.at(at).merge(&one);
     }
 
-    /// Makes room for a place among the stripes.
+    /// Extends the grid to cover a position.
     #[inline]
     fn touch(&mut self, place: Sector) {
         let (low, high) = self.ends.map_or((place, place), |(low, high)| (low.min(place), high.max(place)));
@@ -156,7 +158,7 @@ impl PositionSeries {
         self.grid = grid;
     }
 
-    /// Adds the places of another series over the same range.
+    /// Adds another series over the same range.
     ///
     /// # Panics
     /// If the ranges differ.
@@ -179,7 +181,7 @@ impl PositionSeries {
         start.max(self.sectors.start)..end.min(self.sectors.end)
     }
 
-    /// The buckets of time.
+    /// Time buckets.
     pub fn buckets(&self) -> &Buckets<PositionBucket> {
         &self.buckets
     }

@@ -1,27 +1,28 @@
-//! Every zone of a device, by condition and fill.
+//! Condition and fill level of all zones of a device.
 
 use zonal_core::{ZoneCondition, ZoneDescriptor};
 
-/// Neighbouring zones that are alike.
+/// Neighbouring zones with equal condition and fill level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneRun {
-    /// How many.
+    /// Number of zones.
     pub zones: u32,
-    /// Condition of each.
+    /// Condition.
     pub condition: ZoneCondition,
-    /// How much of each is written, in percent of its capacity: 0 only if nothing is, 100 only if all is.
+    /// Written part of the capacity in percent: 0 only if empty, 100 only if completely written.
     pub fill: u8,
 }
 
-/// Zones in the order of the device, in runs: of a hundred thousand, most are alike.
+/// Run-length encoded zones in the order of the device. Of a hundred thousand zones, most are
+/// alike.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZoneMap {
-    /// The runs.
+    /// Runs of equal zones.
     pub runs: Vec<ZoneRun>,
 }
 
 impl ZoneMap {
-    /// Of zones in their order.
+    /// Builds the map from zones in order.
     pub fn new<'a>(zones: impl IntoIterator<Item = &'a ZoneDescriptor>) -> ZoneMap {
         let mut runs: Vec<ZoneRun> = Vec::new();
         for zone in zones {
