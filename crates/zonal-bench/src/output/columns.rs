@@ -1,9 +1,9 @@
-//! Lines in columns.
+//! Text in aligned columns.
 
 use std::fmt::Write as _;
 
-/// Lines of which each column is as wide as its widest cell, two blanks apart. Columns in `words` keep to the left, numbers to the
-/// right.
+/// Formats lines with each column as wide as its widest cell, two blanks apart. The columns in
+/// `words` are aligned left, the others right.
 pub fn columns<const N: usize>(lines: &[[String; N]], words: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

@@ -1,7 +1,7 @@
-//! JSON in the shape of fio 3.33's, so that tools made for it read it.
+//! JSON in the format of fio 3.33, for tools that read fio's output.
 //!
-//! Keys that fio has mean what they mean there. What fio does not have is in objects named `zonal`: one for the run,
-//! one for each job.
+//! fio's keys have the same meaning as in fio. Additional data is in objects named `zonal`, one for
+//! the run and one for each job.
 
 use crate::measure::Dir;
 use crate::measure::{HISTOGRAM_MAX, Latency};
@@ -12,17 +12,17 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::time::{Duration, UNIX_EPOCH};
 use zonal_io::volume::Statistics;
 
-/// How much a JSON report holds.
+/// Level of detail of a JSON report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Detail {
-    /// What fio calls `json`.
+    /// fio's `json`.
     #[default]
     Plain,
-    /// What fio calls `json+`: every bin of the latency histograms too.
+    /// fio's `json+`, which adds every bin of the latency histograms.
     Bins,
 }
 
-/// An object whose keys keep their order.
+/// An object that preserves the order of its keys.
 struct Object<V>(Vec<(String, V)>);
 
 impl<V: Serialize> Serialize for Object<V> {
@@ -48,10 +48,10 @@ struct Document {
     zonal: RunPart,
 }
 
-/// What fio has no place for, of the run.
+/// Data of the run that fio's format lacks.
 #[derive(serde::Serialize)]
 struct RunPart {
-    /// Which fio's shape this is.
+    /// Version of fio's format.
     format: &'static str,
     modes: Vec<Mode>,
 }
@@ -112,7 +112,7 @@ struct Job {
     zonal: JobPart,
 }
 
-/// What fio has no place for, of a job.
+/// Data of a job that fio's format lacks.
 #[derive(serde::Serialize)]
 struct JobPart {
     write_mode: &'static str,
@@ -173,16 +173,16 @@ struct Times {
     bins: Option<Object<u64>>,
 }
 
-/// Why a report can be written as JSON.
+/// Reason why serialization cannot fail.
 const ALWAYS: &str = "numbers, text and objects with text as keys";
 
 impl Report {
-    /// The results as JSON, in fio's shape.
+    /// Formats the results as JSON in fio's format.
     pub fn to_json(&self, detail: Detail) -> String {
         serde_json::to_string_pretty(&self.document(detail)).expect(ALWAYS)
     }
 
-    /// The same in as few characters as it takes.
+    /// Formats the results as compact JSON.
     pub(super) fn to_compact_json(&self, detail: Detail) -> String {
         serde_json::to_string(&self.document(detail)).expect(ALWAYS)
     }
@@ -314,7 +314,7 @@ fn direction(mode: &ModeReport, job: &JobReport, dir: Dir, detail: Detail) -> Di
     }
 }
 
-/// The sampled bandwidth as percentage of the whole group's.
+/// Sampled bandwidth as a percentage of the group's.
 fn share_of_group(mode: &ModeReport, group: u32, report: &DirReport, dir: Dir) -> f64 {
     let of_group = mode.jobs.iter().filter(|job| job.group == group);
     let all: f64 = of_group.map(|job| job.dir(dir).bandwidth_bytes() / 1024.0).sum();
@@ -336,7 +336,7 @@ fn times(job: &JobReport, latency: Option<&Latency>, has_percentiles: bool, deta
     }
 }
 
-/// Bins below the end of fio's table, which its tools do not look beyond.
+/// Bins up to the end of fio's table, which its tools do not exceed.
 fn bins(latency: &Latency) -> Vec<(String, u64)> {
     let mut bins: Vec<(u64, u64)> = Vec::new();
     for (nanos, count) in latency.bins() {
@@ -351,7 +351,7 @@ fn bins(latency: &Latency) -> Vec<(String, u64)> {
 
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// Requests go out and come back one by one, which fio counts under 4.
+/// Requests are submitted and completed one by one, which fio counts under 4.
 fn one_at_a_time(report: &JobReport) -> [u64; 7] {
     [0, report.depths.iter().sum(), 0, 0, 0, 0, 0]
 }
@@ -365,13 +365,13 @@ fn depths(names: &[&str; 7], counts: [u64; 7]) -> Object<f64> {
 const SHORT: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 const LONG: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// Percentage of requests whose latency lies below each bound and not below the one before it.
+/// Percentage of requests with a latency below each bound but not below the previous one.
 fn shares(report: &JobReport, unit: u64, bounds: &[u64]) -> Object<f64> {
     let latencies = || report.dirs.iter().filter_map(|dir| dir.lat.as_ref().or(dir.clat.as_ref()));
     let total: u64 = latencies().map(|latency| latency.count()).sum();
     let share = |count: u64| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 };
     let count_below = |nanos: u64| latencies().map(|latency| latency.count_below(nanos)).sum::<u64>();
-    // Below one unit is the business of the next smaller unit.
+    // Latencies below one unit belong to the next smaller unit.
     let mut before = if unit == 1 { 0 } else { count_below(unit) };
     let mut shares: Vec<(String, f64)> = Vec::new();
     for &bound in bounds {
@@ -385,7 +385,7 @@ fn shares(report: &JobReport, unit: u64, bounds: &[u64]) -> Object<f64> {
     Object(shares)
 }
 
-/// A moment as `Sat Nov 21 12:16:43 2026`, in UTC.
+/// Formats a time as `Sat Nov 21 12:16:43 2026`, in UTC.
 pub(super) fn calendar(since_epoch: Duration) -> String {
     const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =

@@ -1,4 +1,4 @@
-//! Reports as text, as JSON, as a table and as a page.
+//! Reports as text, JSON, comparison table and HTML page.
 
 mod columns;
 mod html;
@@ -12,7 +12,7 @@ pub use html::About;
 pub use json::Detail;
 pub use table::{Comparison, Row};
 
-/// Writes a line to a string, which does not fail.
+/// Appends a line to a string, which cannot fail.
 macro_rules! line {
     ($text:expr, $($argument:tt)*) => {{
         use std::fmt::Write as _;
@@ -22,7 +22,7 @@ macro_rules! line {
 
 pub(crate) use line;
 
-/// A number of bytes for people.
+/// Formats bytes in human-readable form.
 pub(crate) fn binary(bytes: u64) -> String {
     quantity::quantity(bytes as f64, quantity::Prefixes::Binary, "B")
 }

@@ -1,6 +1,6 @@
-//! Numbers for people: four characters and a prefix, as fio prints them.
+//! Human-readable numbers as printed by fio: four characters and a prefix.
 
-/// What a prefix stands for.
+/// Meaning of prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Prefixes {
     /// `k` is 1000.
@@ -9,12 +9,12 @@ pub(super) enum Prefixes {
     Binary,
 }
 
-/// `value` in at most four characters before the prefix and `unit`.
+/// Formats `value` with at most four characters before the prefix and `unit`.
 pub(super) fn quantity(value: f64, prefixes: Prefixes, unit: &str) -> String {
     short(value, prefixes, unit, 4)
 }
 
-/// `value` in at most `width` characters before the prefix and `unit`.
+/// Formats `value` with at most `width` characters before the prefix and `unit`.
 pub(super) fn short(value: f64, prefixes: Prefixes, unit: &str, width: usize) -> String {
     let (step, names): (f64, [&str; 6]) = match prefixes {
         Prefixes::Decimal => (1000.0, ["", "k", "M", "G", "T", "P"]),
@@ -27,7 +27,7 @@ pub(super) fn short(value: f64, prefixes: Prefixes, unit: &str, width: usize) ->
         prefix += 1;
     }
     let whole = format!("{:.0}", scaled.trunc()).len();
-    // One decimal needs two characters.
+    // A decimal takes two characters, with its point.
     let decimals = if prefix == 0 { 0 } else { width.saturating_sub(whole + 1) };
     format!("{scaled:.decimals$}{}{unit}", names[prefix])
 }

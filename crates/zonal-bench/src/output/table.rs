@@ -1,4 +1,4 @@
-//! The same jobs in several write modes, side by side.
+//! Comparison of the jobs in several write modes.
 
 use super::columns;
 use crate::measure::Dir;
@@ -6,34 +6,34 @@ use crate::report::{JobReport, Lack, Report};
 use std::fmt;
 use zonal_io::volume::WriteMode;
 
-/// One direction of one job in one write mode.
+/// One direction of a job in one write mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name of the job.
     pub job: String,
-    /// Which direction.
+    /// Direction.
     pub dir: Dir,
     /// Write mode.
     pub mode: WriteMode,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// Megabytes (10^6) a second.
+    /// Megabytes (10^6) per second.
     pub megabytes: f64,
-    /// Completion latency that half of the requests do not pass, in nanoseconds; `None` if it was not measured.
+    /// Median completion latency in nanoseconds; `None` if not measured.
     pub clat_p50: Option<u64>,
-    /// The same for 99 of 100.
+    /// 99th percentile of the completion latency in nanoseconds; `None` if not measured.
     pub clat_p99: Option<u64>,
-    /// Device commands a write took in this mode, over all jobs.
+    /// Device commands per write in this mode, over all jobs.
     pub commands_per_write: Option<f64>,
-    /// Requests a second compared with the first mode; `None` if one of the two did not do what was asked for.
+    /// IOPS relative to the first mode; `None` if either job is incomplete.
     pub ratio: Option<f64>,
-    /// Whether the job failed.
+    /// True if the job failed.
     pub is_failed: bool,
-    /// What it lacked, so that it did not do what it was asked for.
+    /// Reason why the job is incomplete, if it did not fail.
     pub lack: Option<Lack>,
 }
 
-/// All rows, job by job and mode by mode. Prints as a table.
+/// All rows by job and mode. Prints as a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// The rows.
@@ -41,7 +41,7 @@ pub struct Comparison {
 }
 
 impl Row {
-    /// How it compares, or why it does not.
+    /// Ratio of the row, or the reason why it has none.
     fn verdict(&self) -> String {
         match self.ratio {
             _ if self.is_failed => "failed".to_owned(),
@@ -52,7 +52,7 @@ impl Row {
 }
 
 impl Report {
-    /// The jobs in all write modes, to be compared.
+    /// Compares the jobs in all write modes.
     pub fn comparison(&self) -> Comparison {
         let mut rows = Vec::new();
         let jobs = self.modes.iter().map(|mode| mode.jobs.len()).max().unwrap_or(0);
@@ -64,7 +64,7 @@ impl Report {
         Comparison { rows }
     }
 
-    /// [`Report::comparison`] as text.
+    /// Formats [`Report::comparison`] as text.
     pub fn comparison_table(&self) -> String {
         self.comparison().to_string()
     }
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// A direction that the job has, or that it would have had if it had not failed.
+/// True for a direction that the job used, or would have used if it had not failed.
 pub(super) fn is_shown(job: &JobReport, dir: Dir) -> bool {
     use crate::job::Direction;
     let asked = match job.spec.pattern.direction {
@@ -110,8 +110,8 @@ pub(super) fn is_shown(job: &JobReport, dir: Dir) -> bool {
 }
 
 impl Comparison {
-    /// Whether no other row has the commands a write of this one's mode: it is one figure a mode, and beside one of several jobs it
-    /// would pass for that job's.
+    /// True if this row is the only one with the commands per write of its mode. The figure covers
+    /// the whole mode, and next to one of several jobs it would be mistaken for that job's.
     fn is_alone(&self, row: &Row) -> bool {
         let of_mode = self.rows.iter().filter(|other| (other.mode, other.dir) == (row.mode, row.dir));
         of_mode.count() == 1
@@ -158,10 +158,7 @@ impl fmt::Display for Comparison {
             writeln!(f, "cmds/write, all jobs of a mode: {}", each.collect::<Vec<_>>().join(", "))?;
         }
         if self.rows.iter().any(|row| row.lack.is_some()) {
-            writeln!(
-                f,
-                "no zone, no data: the job did not find that, so it is not to be compared; see above"
-            )?;
+            writeln!(f, "no zone, no data: the job found none, so its results are not compared; see above")?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use crate::measure::Samples;
 use crate::report::{DirReport, JobReport, ModeReport, Report, VerifyReport};
 use zonal_core::SECTOR_BYTES;
 
-/// Characters in a line of percentiles.
+/// Width of a line of percentiles in characters.
 const LINE: usize = 73;
 
 impl Report {
-    /// The results as text.
+    /// Formats the results as text.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for mode in &self.modes {
@@ -128,7 +128,7 @@ fn print_dir(text: &mut String, job: &JobReport, dir: Dir) {
     print_samples(text, report);
 }
 
-/// Divisor and name of the unit in which a range of times is told.
+/// Divisor and name of the unit for a range of latencies.
 fn unit(min: u64, max: u64) -> (f64, &'static str) {
     match (min, max) {
         (2_000_001.., 99_999_999..) => (1e6, "msec"),
@@ -169,7 +169,7 @@ fn print_percentiles(text: &mut String, name: &str, latency: &Latency, list: &[f
     }
 }
 
-/// Decimals that a percentile needs.
+/// Number of decimals that a percentile needs.
 fn decimals_of(percent: f64) -> usize {
     let text = format!("{percent}");
     text.split_once('.').map_or(0, |(_, decimals)| decimals.len())
@@ -258,7 +258,7 @@ fn print_path(text: &mut String, mode: &ModeReport) {
     if met != [0; 4] {
         line!(
             text,
-            "  threads that met: locks found taken={}, changes retried={}; in the device {} and {}",
+            "  contention: contended locks={}, retried updates={}; in the device {} and {}",
             met[0],
             met[1],
             met[2],
@@ -266,7 +266,7 @@ fn print_path(text: &mut String, mode: &ModeReport) {
         );
     }
     if let Some(commands) = mode.commands_per_write() {
-        line!(text, "  commands a write: {commands:.3}");
+        line!(text, "  commands per write: {commands:.3}");
     }
     mode.verify.iter().for_each(|verify| print_verify(text, verify));
 }
