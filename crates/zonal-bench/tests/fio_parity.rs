@@ -1,6 +1,8 @@
-//! The same jobs run by fio on zones it emulates in a file, and here: reads, writes and resets have to be as many.
+//! Runs jobs in fio, on zones that it emulates in a file, and in zonal: the numbers of reads,
+//! writes and resets have to agree.
 //!
-//! fio's engine is an asynchronous one: its synchronous engines do not end a pass at the job's size.
+//! fio uses an asynchronous engine, because with its synchronous engines a pass does not end at the
+//! job's size.
 
 mod support;
 
@@ -11,13 +13,13 @@ use zonal_bench::workload::Dir;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
 
-/// Zones of the drive, of 1 MiB each.
+/// Number of zones of the drive, of 1 MiB each.
 const ZONES: u64 = 32;
 
 /// Reads, writes and resets of each job.
 type Counts = Vec<(u64, u64, u64)>;
 
-/// What fio prints about `arguments` with no device at all; `None` if it is not installed.
+/// Output of fio for `arguments` without a device; `None` if it is not installed.
 fn by_fio_alone(arguments: &str) -> Option<String> {
     let output = output_of(
         Command::new("fio")
@@ -29,27 +31,27 @@ fn by_fio_alone(arguments: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// The same here, on a null device.
+/// Runs `arguments` on a null device of zonal.
 fn by_us_alone(arguments: &str) -> zonal_bench::JobReport {
     let device = null(&EmulatedOptions::default().with_size(8 << 30).with_zone_nr_conv(16));
     job(&run_on(&device, WriteMode::PerZone, &format!("--name=j {arguments}")), 0).clone()
 }
 
-/// Reads and writes in a report of fio's.
+/// Number of reads and writes in fio's report.
 fn issued(text: &str) -> [u64; 2] {
     let (_, rest) = text.split_once("issued rwts: total=").expect("fio did something");
     let mut numbers = rest.split(',').map(|n| n.parse().unwrap());
     [numbers.next().unwrap(), numbers.next().unwrap()]
 }
 
-/// `found` is within `percent` percent of `expected`.
+/// Asserts that `found` is within `percent` percent of `expected`.
 #[track_caller]
 fn assert_near(what: &str, found: f64, expected: f64, percent: f64) {
     let is_near = (found - expected).abs() <= expected.abs() * percent / 100.0;
     assert!(is_near, "{what}: {found} here, {expected} by fio");
 }
 
-/// `arguments` run by fio; `None` if it is not installed.
+/// Runs `arguments` in fio; `None` if it is not installed.
 fn by_fio(capacity: u64, arguments: &str) -> Option<Counts> {
     let directory = tempfile::tempdir().unwrap();
     let file = std::fs::File::create(directory.path().join("drive")).unwrap();
@@ -145,7 +147,7 @@ fn limits_of_open_zones_hold_per_job_too() {
         ),
         "--name=a --rw=randwrite --bs=64k --size=8z --max_open_zones=3 --ignore_zone_limits=1".to_owned(),
     ] {
-        // Which zones are drawn while they are full depends on the generator of random numbers.
+        // The choice of zones after they are full depends on the random number generator.
         let without_resets = |counts: Counts| counts.into_iter().map(|(r, w, _)| (r, w)).collect::<Vec<_>>();
         let Some(theirs) = by_fio(WHOLE, &arguments) else { return };
         let ours = by_us(WHOLE, &arguments, WriteMode::PerZone);
@@ -153,7 +155,7 @@ fn limits_of_open_zones_hold_per_job_too() {
     }
 }
 
-/// fio has no such limit without one over all jobs, and says so.
+/// In fio, too, this limit requires an overall limit, which its message says.
 #[test]
 fn limit_of_a_job_alone_is_refused_by_both() {
     let arguments = "--name=a --rw=write --bs=64k --size=8z --job_max_open_zones=2";
@@ -212,7 +214,7 @@ fn flushes_come_between_writes() {
     agree(WHOLE, "--name=a --rw=write --bs=64k --size=2z --fsync=4");
 }
 
-/// Bytes of a size as fio prints it in the line of a job.
+/// Parses a size in bytes as printed by fio in the line of a job.
 fn bytes(text: &str) -> u32 {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap());
     let unit = match unit {
@@ -254,7 +256,8 @@ fn bounds_of_block_sizes_are_read_alike() {
     }
 }
 
-/// Sizes are drawn by different generators: numbers of requests agree by the law of large numbers.
+/// Sizes are drawn by different generators. The numbers of requests agree by the law of large
+/// numbers.
 #[test]
 fn drawn_sizes_have_the_same_mean() {
     let size = "--rw=randrw --norandommap --size=2g";
@@ -279,7 +282,7 @@ fn drawn_sizes_have_the_same_mean() {
     }
 }
 
-/// Bytes of each zone do not depend on how they are divided.
+/// The bytes per zone do not depend on the sizes of the requests.
 #[test]
 fn drawn_sizes_fill_and_reset_as_many_zones() {
     for arguments in [
@@ -293,14 +296,15 @@ fn drawn_sizes_fill_and_reset_as_many_zones() {
     }
 }
 
-/// Seconds that fio says a job ran.
+/// Runtime of a job in seconds, according to fio.
 fn seconds(text: &str) -> f64 {
     let (before, _) = text.split_once("msec)").expect("a job ran");
     let (_, milliseconds) = before.rsplit_once('/').unwrap();
     milliseconds.parse::<f64>().unwrap() / 1000.0
 }
 
-/// Requests and seconds of a job are as many here as by fio: the medians of rounds in turn, of which a busy machine may hold one up.
+/// Asserts that requests and seconds of a job agree with fio's. Compares medians of alternating
+/// rounds, since a busy machine may delay one of them.
 #[track_caller]
 fn agree_in_time(arguments: &str) {
     const ROUNDS: usize = 3;
@@ -326,7 +330,7 @@ fn agree_in_time(arguments: &str) {
     }
 }
 
-// Without thinktime_spin: fio 3.33 sleeps for ever if it spins for longer than the whole pause.
+// Without thinktime_spin: fio 3.33 sleeps forever if it spins for longer than the whole pause.
 #[test]
 fn rates_and_pauses_take_the_same_time() {
     for arguments in [
@@ -388,7 +392,7 @@ fn ramp_takes_as_much_away() {
     }
 }
 
-/// fio prints the options of a job file as a command line, with what it includes.
+/// fio prints the options of a job file as a command line, including those of included files.
 #[test]
 fn files_are_included_alike() {
     let directory = tempfile::tempdir().unwrap();
@@ -410,7 +414,7 @@ fn files_are_included_alike() {
     let arguments: Vec<&str> = command.split_whitespace().skip(1).collect();
     let mut theirs = JobFile::parse_inline(&arguments).unwrap();
     let text = std::fs::read_to_string(&source).unwrap();
-    // The name that stands for itself is looked for in the current directory, which this test does not change.
+    // The plain name is looked up in the current directory, which this test does not change.
     let text =
         text.replace("include c.fio", &format!("include {}", directory.path().join("c.fio").display()));
     let ours = JobFile::parse(&text, source.to_str().unwrap()).unwrap();
@@ -419,7 +423,7 @@ fn files_are_included_alike() {
     assert!(!theirs.specs().eq(ours.specs()));
 }
 
-/// Lines of a log without their times, and without the places of flushes, which mean nothing.
+/// Lines of a log without their times, and without the meaningless addresses of flushes.
 fn lines(log: &str) -> Vec<String> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();

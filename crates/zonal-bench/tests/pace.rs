@@ -1,5 +1,5 @@
-//! Rates, pauses and `ramp_time` in real time. How long things take at least is certain; how long at most is not, on a
-//! machine with other work.
+//! Rates, pauses and `ramp_time` in real time. Only minimum durations are certain on a machine with
+//! other work.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn run(arguments: &str) -> JobReport {
 fn rate_is_kept() {
     let report = run("--rw=write --zonemode=zbd --offset=4z --size=1z --io_size=200k --rate_iops=500");
     assert_eq!(report.dir(Dir::Write).ios, 50);
-    // The last of 50 goes out after 98 ms.
+    // The last of 50 requests is issued after 98 ms.
     assert!(report.elapsed >= Duration::from_millis(98), "{:?}", report.elapsed);
     assert!(report.dir(Dir::Write).iops() < 520.0);
 }
@@ -52,7 +52,7 @@ fn stop_ends_a_pause() {
     assert!(report.elapsed < Duration::from_secs(100), "{:?}", report.elapsed);
 }
 
-/// What counts of a run with a ramp is exact in virtual time (`virtual_time.rs`). Here it is certain that the ramp has passed.
+/// Only checks that the ramp has passed. `virtual_time.rs` checks a run with a ramp exactly.
 #[test]
 fn runtime_begins_after_the_ramp() {
     let begin = Instant::now();
@@ -61,7 +61,7 @@ fn runtime_begins_after_the_ramp() {
     assert!(whole >= Duration::from_millis(200), "{whole:?}");
     let outside = whole - report.elapsed;
     assert!(outside >= Duration::from_millis(100), "{outside:?} of the run do not count");
-    // Between two reads is a pause.
+    // There is a pause between two reads.
     let reads_max = report.elapsed.as_millis() as u64 + 2;
     assert!(report.dir(Dir::Read).ios <= reads_max, "{} of {reads_max}", report.dir(Dir::Read).ios);
 }

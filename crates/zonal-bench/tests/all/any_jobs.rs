@@ -1,4 +1,4 @@
-//! Jobs put together at random on small devices: no request may fail, no block may be lost, nothing may hang.
+//! Random jobs on small devices: no request may fail, no block may be lost, nothing may hang.
 
 use crate::support::{Fault, ZONE, memory, options, run_on};
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn drives() -> impl Strategy<Value = Drive> {
     )
 }
 
-/// One section, as options.
+/// Options of one section.
 fn jobs(verify: bool) -> impl Strategy<Value = String> {
     let rw = prop_oneof![
         Just("write"),
@@ -67,7 +67,8 @@ fn jobs(verify: bool) -> impl Strategy<Value = String> {
 
     let amount = (1..40u32, 1..3u32);
     let resets = prop_oneof![Just(""), Just(" --zone_reset_frequency=0.3 --zone_reset_threshold=0.1")];
-    // Two jobs that overwrite each other's blocks cannot verify them; in sequential zones no job overwrites.
+    // Jobs that overwrite each other's blocks cannot verify them. In sequential zones no job
+    // overwrites.
     let first = if verify { 3 } else { 0 };
     let range = (first..12u32, 1..5u32, 0..2u32);
     ((rw, bs, mixes), 1..5u32, 1..20u32, amount, range, resets, any::<[bool; 3]>()).prop_map(
@@ -83,7 +84,7 @@ fn jobs(verify: bool) -> impl Strategy<Value = String> {
                 flag(stonewall, " --stonewall"),
                 flag(norandommap, " --norandommap"),
                 flag(sync, " --fsync=7 --end_fsync=1"),
-                // A job that only reads would check blocks that others are just writing.
+                // A job that only reads would check blocks while others write them.
                 flag(verify && !rw.ends_with("read"), " --verify=crc32c"),
             )
         },
@@ -102,7 +103,8 @@ fn check(report: &Report) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Open zones of the device afterwards; never more than it allows, or a write would have failed.
+/// Number of open zones of the device afterwards. It cannot exceed the limit, because a write would
+/// have failed.
 fn open_zones(device: &dyn zonal_io::device::Device) -> usize {
     let zones = report(device, zonal_core::Sector(0), 1000).unwrap();
     zones.iter().filter(|zone| zone.condition == ZoneCondition::ImpOpen).count()

@@ -1,8 +1,10 @@
-//! Calibration of drives whose profiles are hidden: what is found has to behave as they do, in runs that it was not fitted to.
+//! Calibration of hidden drives: the fitted profile has to behave like the drive in runs that were
+//! not used for the fit.
 //!
-//! `ZONAL_CALIBRATE_SEED` and `ZONAL_CALIBRATIONS` ask for other drives and for more of them, and then for as many simulations
-//! as the program makes. Among many there are some with a row that is further off than it should be: they are told and counted,
-//! and twice as far is an error, but of drives that the search misses now and then (`Family::is_missed`).
+//! `ZONAL_CALIBRATE_SEED` and `ZONAL_CALIBRATIONS` select other drives and their number, and then
+//! use the program's full budget of simulations. Among many drives some have a row with an error
+//! above its bound. These are reported and counted. An error of twice the bound is a failure,
+//! except for drives that the search misses at times (`Family::is_missed`).
 
 use std::thread;
 use zonal_bench::calibrate::{Calibrated, Runs, SIMULATED_MAX, fit, measure};
@@ -12,26 +14,30 @@ use zonal_bench::{BenchOptions, HostRules, run};
 use zonal_io::volume::WriteMode;
 use zonal_sim::Profile;
 
-/// Disks with `ZONAL_WHOLE`, and of `make test`. Their fits are shorter than those of a campaign.
+/// Number of disks with `ZONAL_WHOLE`, and in `make test`. Their fits are shorter than those of a
+/// campaign.
 const DISKS: (u64, u64) = (2, 1);
 const SIMULATED: usize = 130;
 
-/// How far the rates of the medium may be from the hidden ones.
+/// Maximum error of the media rates.
 const RATE_ERROR_MAX: f64 = 0.05;
 
-/// How far rows may be from the hidden ones.
+/// Maximum error of the rows.
 const ROW_ERROR_MAX: f64 = 0.10;
 
-/// Of many drives drawn by chance a row may be this many times as far off; how many are is counted.
+/// Factor on the bound that a row of a randomly drawn drive may reach. The number of rows above
+/// their bound is reported.
 const FURTHER: f64 = 2.0;
 
-/// The rows of those of `make test` that are further off, and their bound: so short a fit finds out neither how large the
-/// plain disk's cache is, in both modes, nor how patient the other disk is. One of full length does.
+/// Rows of `make test` with larger errors, and their bounds. So short a fit determines neither the
+/// cache size of the plain disk, in both modes, nor the patience of the other disk. A fit of full
+/// length does.
 const KNOWN: [(Family, &str, f64); 2] =
     [(Family::Plain, "seed 0: 128 zones", 0.11), (Family::Pressed, "seed 0: 2 zones, per-zone", 0.11)];
 
-/// What the calibration of a plain disk begins with, and what of the hidden one is not drawn: values that are fitted to
-/// nothing, so that this test stays what it is when a profile is.
+/// Initial values for the calibration of a plain disk, and the values of the hidden disk that are
+/// not drawn. They are not fitted to any drive, so that this test does not change when a profile
+/// does.
 const PLAIN: [(&str, &str); 15] = [
     ("command_max", "1310720"),
     ("outer_rate_mb_s", "246"),
@@ -50,7 +56,7 @@ const PLAIN: [(&str, &str); 15] = [
     ("admits_in_order", "1"),
 ];
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -71,12 +77,13 @@ impl Draw {
     }
 }
 
-/// Drives that have something in common, which the calibration knows.
+/// Drives with common traits that the calibration is aware of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// What waits for room asks nothing of the head, and waits in line after what came before it.
+    /// Waiting data makes no demands on the head, and is written in order of arrival.
     Plain,
-    /// As the profile `smr-hdd-30t`: what waits ends a visit that has paid for the move, hurries the drive, and may be let in past others.
+    /// As in the profile `smr-hdd-30t`: waiting data ends a visit that has amortised its seek,
+    /// makes the drive hurry, and may overtake others.
     Pressed,
     /// Flash drives.
     Flash,
@@ -87,7 +94,8 @@ impl Family {
         if self == Family::Flash { "zns-1t" } else { "smr-hdd-30t" }
     }
 
-    /// Whether such a drive has more values than a search of this length finds every time: how far rows are off is told.
+    /// True if such a drive has more values than a search of this length can always find. Errors
+    /// are then only reported.
     fn is_missed(self) -> bool {
         self == Family::Pressed
     }
@@ -100,7 +108,7 @@ impl Family {
     }
 }
 
-/// A drive that the calibration does not know.
+/// A drive unknown to the calibration.
 fn hidden(family: Family, seed: u64) -> Profile {
     let mut draw = Draw(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let changes = if family == Family::Flash { flash(&mut draw) } else { disk(family, &mut draw) };
@@ -119,7 +127,7 @@ fn flash(draw: &mut Draw) -> Vec<(&'static str, String)> {
     numbers.iter().map(|(key, n)| (*key, n.to_string())).collect()
 }
 
-/// Its zones begin at other places of their circles, too.
+/// Values of a hidden disk. The rotational positions of its zones differ as well.
 fn disk(family: Family, draw: &mut Draw) -> Vec<(&'static str, String)> {
     let numbers = [
         ("outer_rate_mb_s", draw.within(240.0, 270.0)),
@@ -147,7 +155,7 @@ fn disk(family: Family, draw: &mut Draw) -> Vec<(&'static str, String)> {
     changes
 }
 
-/// A row like the published ones.
+/// A row similar to the published results.
 struct Row {
     name: String,
     mode: WriteMode,
@@ -189,7 +197,8 @@ fn disk_rows() -> Vec<Row> {
             });
         }
         for zones in [1, 2, 8, 32, 128] {
-            // Who waits for a zone waits with all that it has under way: a queue of 8 a job is as good as one of 32.
+            // A job that waits for a zone waits with its whole queue, so a queue depth of 8 per job
+            // is as good as 32.
             let options =
                 format!("rw=randwrite\niodepth=8\nnumjobs=16\nmax_open_zones={zones}\nio_size=64M\n");
             rows.push(Row {
@@ -208,7 +217,7 @@ fn disk_rows() -> Vec<Row> {
     rows
 }
 
-/// MB/s of a row on a drive of this profile.
+/// Rate of a row in MB/s on a drive with this profile.
 fn rate(profile: &Profile, row: &Row) -> f64 {
     let device = profile.simulated("x").unwrap();
     let common = "[row]\nbs=1M\nzonemode=zbd\ndirect=1\nthread\ngroup_reporting\nend_fsync=1\nrandseed=7\n";
@@ -229,7 +238,7 @@ fn calibrated(family: Family, hidden: &Profile, budget: usize) -> Calibrated {
     fit(device.info(), &base, &runs, &measured, budget, &mut |_| ()).unwrap()
 }
 
-/// A row's error, and how large it may be.
+/// Error of a row and its bound.
 struct Error {
     what: String,
     is: f64,
@@ -242,7 +251,7 @@ impl Error {
     }
 }
 
-/// Finds the drive of a seed again; the errors of its rows, and a word on it.
+/// Recovers the drive of a seed. Returns the errors of its rows and a summary.
 fn errors(family: Family, seed: u64, budget: usize) -> (Vec<Error>, String) {
     let hidden = hidden(family, seed);
     let found = calibrated(family, &hidden, budget);
@@ -263,7 +272,7 @@ fn errors(family: Family, seed: u64, budget: usize) -> (Vec<Error>, String) {
     (errors, said)
 }
 
-/// What calibration looks for, in a line.
+/// Fitted values in one line.
 fn values(name: &str, profile: &Profile) -> String {
     let text = profile.to_toml([]);
     let keys = [
@@ -279,8 +288,8 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// Finds drives again: the first few, with a shorter fit, or those that are asked for. Of the first few there are as many as `whole` says
-/// with `ZONAL_WHOLE`, else as many as `sample` does.
+/// Recovers drives: the requested ones, or the first few with a shorter fit. Their number is
+/// `whole` with `ZONAL_WHOLE`, otherwise `sample`.
 fn find_all(family: Family, (whole, sample): (u64, u64)) {
     let short = if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample };
     let (first, count) = (variable("ZONAL_CALIBRATE_SEED"), variable("ZONAL_CALIBRATIONS"));
@@ -309,13 +318,13 @@ fn find_all(family: Family, (whole, sample): (u64, u64)) {
     assert!(too_far.is_empty(), "{}", too_far.join("\n"));
 }
 
-/// Slow: it fits simulated disks.
+/// Slow: fits simulated disks.
 #[test]
 fn hidden_disks_are_found_again_rates_within_5_percent_and_rows_within_10() {
     find_all(Family::Plain, DISKS);
 }
 
-/// Slow: it fits simulated disks.
+/// Slow: fits simulated disks.
 #[test]
 fn hidden_disks_under_pressure_are_found_again_rates_within_5_percent_and_rows_within_10() {
     find_all(Family::Pressed, (1, 1));

@@ -1,4 +1,4 @@
-//! Jobs that work with files: the file system in real time and in virtual time.
+//! Jobs on files: the file system in real and in virtual time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 use zonal_sim::Timeline;
 
-/// A small disk that turns: 64 zones of 16 MiB.
+/// A small rotational disk: 64 zones of 16 MiB.
 const DISK: &str = "sim:smr-hdd-30t,size=1G,zone_size=16M";
 
 fn open(name: &str) -> Arc<dyn Device> {
@@ -75,7 +75,7 @@ fn run_in_virtual_time_made_again_says_the_same_to_the_byte() {
     assert_eq!(first, say());
 }
 
-/// The jobs on files with series, in two modes.
+/// Runs jobs on files with series, in two modes.
 fn recorded(files: FilesOptions, job: &str) -> Report {
     let jobs = JobFile::parse_inline(job.split_whitespace()).unwrap();
     let mut options = BenchOptions::new(jobs);
@@ -86,7 +86,8 @@ fn recorded(files: FilesOptions, job: &str) -> Report {
 
 #[test]
 fn write_path_counts_from_behind_what_was_laid_out() {
-    // Half of the disk is laid out, and 8 MiB written over it, in units of 256 KiB of which a block is the header.
+    // Half of the disk is laid out, and 8 MiB of it are overwritten, in units of 256 KiB with one
+    // header block each.
     let job = "--name=w --rw=randwrite --bs=1M --filesize=1M --size=8M --end_fsync=1";
     let report = on(DISK, FilesOptions { fill_percent: Some(50), ..small() }, job);
     let mode = &report.modes[0];
@@ -128,7 +129,7 @@ fn page_of_files_has_charts_over_time_and_the_file_systems_figures() {
         assert_eq!(of_all.len(), 2);
         let last =
             of_all.iter().flat_map(|dir| dir["flow"]["t"].as_array().unwrap()).map(|t| t.as_f64().unwrap());
-        // The second job begins when the later one of the first one's clones has ended.
+        // The second job starts when both clones of the first one have ended.
         let elapsed = |job: usize| mode.jobs[job].elapsed.as_secs_f64();
         let measured = elapsed(0).max(elapsed(1)) + elapsed(2);
         assert!(
@@ -187,9 +188,10 @@ fn options_of_the_other_target_are_refused() {
     }
 }
 
-/// Write amplification of greedy collecting under random overwriting of whole zones' worth of small pieces, where a share
-/// `alpha` of the capacity is live: Desnoyers, "Analytic modeling of SSD write performance" (SYSTOR 2012), for zones of many
-/// pieces: 1 / (1 - x), x the live share of a victim, which solves x = exp(-(1 - x) / alpha).
+/// Write amplification of greedy garbage collection under uniform random overwrites of small
+/// pieces, with a live share of `alpha`: Desnoyers, "Analytic modeling of SSD write performance"
+/// (SYSTOR 2012). For zones of many pieces it is 1 / (1 - x), where x is the live share of a victim
+/// and solves x = exp(-(1 - x) / alpha).
 fn greedy(alpha: f64) -> f64 {
     let mut live = alpha;
     for _ in 0..200 {
@@ -208,7 +210,7 @@ fn closed_form_of_greedy_collecting_is_the_published_one() {
 fn streaming_writes_reach_the_rate_of_the_medium() {
     let job = "--name=w --rw=write --bs=1M --filesize=1G --nrfiles=4 --end_fsync=1";
     let report = on("sim:smr-hdd-30t", FilesOptions::default(), job);
-    // What the profile says of the outer edge.
+    // Outer rate of the profile.
     let media = 246e6;
     let rate = report.modes[0].jobs[0].dir(Dir::Write).bandwidth_bytes();
     assert!(rate >= 0.97 * media, "{:.1} of {:.1} MB/s", rate / 1e6, media / 1e6);
@@ -241,7 +243,7 @@ fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must()
     assert!(found < 1.3 * bound, "{found:.3}, {bound:.3} at {share:.3}: {}", report.to_text());
 }
 
-/// Slow: it simulates a full disk of 30 TB.
+/// Slow: simulates a full disk of 30 TB.
 #[test]
 fn no_call_takes_a_second_while_a_full_disk_is_overwritten_at_random() {
     let runs = [
@@ -272,7 +274,8 @@ fn no_call_takes_a_second_while_a_full_disk_is_overwritten_at_random() {
     }
 }
 
-/// Four jobs that sync, and the collector, of which each may come to the database while another waits in it.
+/// Four jobs that sync, and the collector. Each may enter the database while another one waits
+/// inside.
 #[test]
 fn metadata_on_a_simulated_drive_take_its_time_and_say_the_same_each_time() {
     let jobs =
@@ -307,7 +310,7 @@ fn metadata_on_a_drive_that_keeps_no_data_are_refused() {
     assert!(error.to_string().contains("keep=data"), "{error}");
 }
 
-/// The waiter of a thread that is alone on a drive in virtual time: it jumps to what the drive does next.
+/// Waiter of the only thread on a drive in virtual time. It jumps to the next event of the drive.
 struct Jumping(Timeline);
 
 impl Wait for Jumping {
@@ -350,16 +353,17 @@ fn superblock_of(volume: &Volume) -> Superblock {
     }
 }
 
-/// What the database keeps of its rows.
+/// Cache of the database for its rows.
 const CACHE: usize = 64 << 20;
 
-/// Files that the figures below are of: `ZONAL_FILES`, or in a quick build fewer than a million, as the bounds are a file's share.
+/// Number of files for the figures below: `ZONAL_FILES`, or fewer than a million in a debug build,
+/// as the bounds are per file.
 fn files() -> u64 {
     let wanted = std::env::var("ZONAL_FILES").map(|files| files.parse().expect("ZONAL_FILES is a number"));
     wanted.unwrap_or(if cfg!(debug_assertions) { 100_000 } else { 1_000_000 })
 }
 
-/// Slow: it makes a million files.
+/// Slow: creates a million files.
 #[test]
 fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two_seconds() {
     let files = files();
@@ -379,7 +383,7 @@ fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two
     }
     fs.sync(&waiter).unwrap();
     drop(fs);
-    // All that is kept: the rows, where they are in memory, and what the database also keeps of them.
+    // Total memory: the rows, which are in memory here, and the cache of the database.
     let bytes = memory.footprint() * 1_000_000 / files + CACHE as u64;
     assert!(bytes < 400 << 20, "{} MiB a million files", bytes >> 20);
     let begin = Instant::now();

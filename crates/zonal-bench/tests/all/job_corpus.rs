@@ -1,4 +1,5 @@
-//! Replays the corpus of job files: nothing panics, what parses prints to an equal job, what is wrong says so.
+//! Replays the corpus of job files: nothing panics, valid files print as equal jobs, and invalid
+//! ones give an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +68,7 @@ fn refused_files_say_what_their_first_line_expects() {
     }
 }
 
-/// A setting that parses, mostly; wrong ones end a file early and so would hide the others.
+/// A setting that is usually valid. An invalid one ends the file early and would hide the others.
 fn good_line() -> impl Strategy<Value = String> {
     let every_option =
         include_str!("../corpus/job/accept/every-option.fio").lines().skip(1).map(str::to_owned);
@@ -83,7 +84,7 @@ fn good_line() -> impl Strategy<Value = String> {
     select(every_option.chain(words).collect::<Vec<_>>())
 }
 
-/// An option with a value that hardly suits it, or anything.
+/// An option with an unsuitable or arbitrary value.
 fn odd_line() -> impl Strategy<Value = String> {
     let names: Vec<&str> =
         supported().iter().map(|option| option.name).chain(["flow", "include", "nonsense"]).collect();

@@ -1,9 +1,9 @@
-//! Every option that is acted upon shows in the printed form, so that none is read and then lost.
+//! Checks that every supported option appears in the printed form, so none is parsed and then lost.
 
 use zonal_bench::job::{JobFile, supported};
 
-/// Options that are printed as something else: the name as header, the write share as the read share, and the only
-/// accepted distribution not at all.
+/// Options printed in another form: the name as header, the write share as read share, and the only
+/// supported distribution not at all.
 const NOT_PRINTED: [&str; 3] = ["name", "rwmixwrite", "random_distribution"];
 
 #[test]

@@ -1,4 +1,5 @@
-//! The tests of zonal-bench that share a process. `cargo test -p zonal-bench --test all MODULE::` runs one module.
+//! Tests of zonal-bench that share a process. `cargo test -p zonal-bench --test all MODULE::` runs
+//! one module.
 
 mod any_jobs;
 mod calibrate;

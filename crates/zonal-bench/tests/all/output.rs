@@ -1,4 +1,4 @@
-//! The shapes of reports, and fio's own tools reading them.
+//! Formats of reports, and fio's own tools reading them.
 
 use crate::support::{Fault, memory, null, options, output_of, polled, run_on, try_run};
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ fn parse(report: &Report, detail: Detail) -> Value {
     serde_json::from_str(&report.to_json(detail)).unwrap()
 }
 
-/// Every key with the kind of its value, one a line, in the order of the text.
+/// Lists every key with the type of its value, one per line, in the order of the text.
 fn shape(value: &Value, indent: usize, out: &mut String) {
     let Value::Object(object) = value else { return };
     for (key, value) in object {
@@ -53,7 +53,7 @@ fn json_has_the_golden_shape() {
     }
 }
 
-/// A report of fio 3.33 for a mixed job, as its JSON output.
+/// JSON output of fio 3.33 for a mixed job.
 fn of_fio() -> Option<Value> {
     let directory = tempfile::tempdir().unwrap();
     let output = output_of(
@@ -73,7 +73,7 @@ fn of_fio() -> Option<Value> {
     Some(serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap())
 }
 
-/// Keys of `ours` that `theirs` has not, and the other way round, by path; kinds of values too.
+/// Lists keys missing in `ours` or in `theirs`, by path, and differing types of values.
 fn compare(path: &str, theirs: &Value, ours: &Value, differences: &mut Vec<String>) {
     let (Value::Object(theirs), Value::Object(ours)) = (theirs, ours) else {
         if theirs.is_number() != ours.is_number() || theirs.is_string() != ours.is_string() {
@@ -98,7 +98,8 @@ fn json_has_fios_keys_and_only_zonal_besides() {
     let ours = parse(&mix(), Detail::Plain);
     let mut differences = Vec::new();
     compare("", &theirs["jobs"][0], &ours["jobs"][0], &mut differences);
-    // The options are the job's, percentiles of what fio's synchronous engine does not time are missing there.
+    // Job options differ by design. Percentiles that fio's synchronous engine does not measure are
+    // missing in its output.
     differences.retain(|d| !d.starts_with("/job options/") && !d.contains("/percentile is not"));
     assert_eq!(differences, ["/zonal is not fio's"]);
     let top = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

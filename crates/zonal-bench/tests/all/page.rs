@@ -1,4 +1,5 @@
-//! The page as text: what is in it without a browser. How it draws is tested with one, in zonal-check.
+//! Content of the HTML page, tested as text without a browser. Tests of its rendering are in
+//! zonal-check.
 
 use crate::support;
 use crate::support::{jobs, null, options, polled, run_on};

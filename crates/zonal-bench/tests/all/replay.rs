@@ -1,4 +1,4 @@
-//! Replays of traces: what reaches the device, when, and what the report says of it.
+//! Replays of traces: requests that reach the device, their times, and the report.
 
 use crate::support::{Fault, ZONE, memory, null, options, polled, run_on};
 use std::io::Cursor;
@@ -14,14 +14,14 @@ use zonal_io::volume::WriteMode;
 const MODES: [WriteMode; 5] =
     [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Pipelined];
 
-/// Reads before a replay.
+/// Number of reads before a replay.
 const PROBES: usize = 2;
 
-/// A device in virtual time that notes what it is asked, and when.
+/// A device in virtual time that records its commands with their times.
 struct Witness {
     inner: Arc<dyn Device>,
     seen: Mutex<Vec<(Nanos, Op, Sector, u32)>>,
-    /// The command, without reports, from which on nothing is answered.
+    /// Index of the first command, without reports, that is not answered.
     mute_from: usize,
 }
 
@@ -34,7 +34,8 @@ impl Witness {
         Arc::new(Witness { inner, seen: Mutex::default(), mute_from })
     }
 
-    /// What the replay asked: after the reads that find out whether the device keeps data.
+    /// Commands of the replay, without the initial reads that determine whether the device keeps
+    /// data.
     fn seen(&self) -> Vec<(Nanos, Op, Sector, u32)> {
         self.seen.lock().unwrap()[PROBES..].to_vec()
     }
@@ -111,8 +112,8 @@ fn dirs(report: &ReplayReport) -> &[DirReport; 2] {
     &report.report.modes[0].jobs[0].dirs
 }
 
-/// A disk of 44 MiB that is filled, overwritten in pieces here and there, and read all the while: `requests` lines, with
-/// places that are no whole blocks of 4 KiB.
+/// A disk of 44 MiB that is filled, overwritten in scattered pieces, and read at the same time:
+/// `requests` lines, with addresses that are not aligned to blocks of 4 KiB.
 fn busy_disk(requests: u64) -> String {
     let mut text = String::new();
     let mut place = 12_345u64;
@@ -125,14 +126,14 @@ fn busy_disk(requests: u64) -> String {
     text
 }
 
-/// Requests and bytes of one kind in such a text.
+/// Number of requests and bytes of one kind in such a text.
 fn sum(text: &str, kind: &str) -> (u64, u64) {
     let sizes = text.lines().filter(|line| line.contains(kind));
     let sizes = sizes.map(|line| line.rsplit(',').next().unwrap().parse::<u64>().unwrap());
     sizes.fold((0, 0), |(ios, bytes), size| (ios + 1, bytes + size))
 }
 
-/// Slow: it replays and compares a trace in six modes.
+/// Slow: replays and compares a trace in six modes.
 #[test]
 fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
     let text = busy_disk(6000);
@@ -222,7 +223,7 @@ fn time_counts_from_the_recorded_arrival() {
         let latency = latency.as_ref().unwrap();
         (latency.count(), latency.min(), latency.max())
     };
-    // The second has to wait half a millisecond for its place.
+    // The second one has to wait half a millisecond for a free slot.
     assert_eq!(of(&write.slat), (3, 0, 500_000));
     assert_eq!(of(&write.clat), (3, 1_000_000, 1_000_000));
     assert_eq!(of(&write.lat), (3, 1_000_000, 1_500_000));
@@ -265,7 +266,7 @@ fn read_of_a_write_under_way_waits_for_it() {
 #[test]
 fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
     let device = null(&polled().with_completion_nsec(1_000_000));
-    // The last read is of a block that was written and of a block that was not.
+    // The last read covers a written and an unwritten block.
     let text =
         "0,h,0,Write,0,4096\n20000,h,0,Read,65536,4096\n20000,h,0,Read,131072,8192\n40000,h,0,Read,0,8192\n";
     let report = replay(&device, text, &ReplayOptions::default());
@@ -402,7 +403,7 @@ fn log_that_a_job_wrote_is_played_as_it_is_again_and_again() {
         assert_eq!(failure(&report), None, "time {time}");
         let [_, write] = dirs(&report);
         assert_eq!((write.ios, write.bytes), (80, 5 << 20));
-        // The job began two zones again; the second time all of them have data.
+        // The job starts two zones over. The second time all zones have data.
         assert_eq!(report.replay.resets_added, resets, "time {time}");
     }
 }

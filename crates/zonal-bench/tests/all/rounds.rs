@@ -1,4 +1,4 @@
-//! Rounds: what a later one finds is what an earlier one left, in every write mode.
+//! Rounds: a later one continues from the state left by an earlier one, in every write mode.
 
 use zonal_bench::job::JobFile;
 use zonal_bench::{BenchOptions, run};
@@ -14,7 +14,7 @@ fn round_after_full_zones_resets_them() {
         let open = || registry.open(device).map_err(Into::into);
         let mut options = BenchOptions::new(JobFile::parse_inline(jobs.split_whitespace()).unwrap());
         options.modes = WriteMode::ALL.to_vec();
-        // Neither device promises order.
+        // Neither device guarantees order.
         options.volume.force = true;
         let report = run(&open, &options).unwrap();
         for mode in &report.modes {

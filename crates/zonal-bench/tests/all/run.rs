@@ -44,7 +44,7 @@ fn full_zones_are_reset_before_they_are_written_again() {
 
 #[test]
 fn sixteen_jobs_write_the_same_zones_within_the_limit() {
-    // The limit is the device's too, so one zone too many would fail a write.
+    // The device has the same limit, so one zone too many would fail a write.
     let options = polled().with_zone_max_open(6).with_zone_max_active(6);
     for (mode, host) in MODES.into_iter().flat_map(|mode| HOSTS.map(|host| (mode, host))) {
         let device = null(&options);
@@ -206,7 +206,7 @@ fn append_mode_writes_through_zone_appends() {
     let device = null(&polled());
     let arguments = "--name=a --rw=write --zonemode=zbd --bs=64k --size=8z --iodepth=16";
     let report = run_on(&device, WriteMode::Append, arguments);
-    // Conventional zones have no appends; every write succeeds all the same.
+    // Conventional zones have no appends, and yet every write succeeds.
     assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 16);
     assert_eq!(report.modes[0].statistics.merged, 0);
 }
@@ -276,7 +276,7 @@ fn job_that_finds_no_zone_to_open_says_so() {
 
 #[test]
 fn job_that_lost_its_writes_is_marked_and_not_compared() {
-    // The first job leaves its two zones open and partly written; the second then reads.
+    // The first job leaves its two zones open and partly written. The second one only reads.
     let arguments = "--max_open_zones=2 --zonemode=zbd --bs=64k --name=hold --rw=write --io_size=64k --offset=4z --size=1z \
                      --numjobs=2 --offset_increment=1z --name=fill --stonewall --rw=read --offset=4z --size=2z \
                      --io_size=64k --name=late --stonewall --rw=randrw --offset=10z --size=4z";
@@ -310,7 +310,7 @@ fn job_that_finds_nothing_to_read_says_so() {
         assert_eq!((job.lack(), job.dir(Dir::Read).ios), (Some(zonal_bench::Lack::Data), 0), "{rw}");
         assert!(report.to_text().contains("nothing is written there to read"), "{}", report.to_text());
         assert!(report.to_json(zonal_bench::Detail::Plain).contains("\"lacked_data\": true"));
-        // Where something is there the job reads that, and what else it does not find is no matter.
+        // If there is some data, the job reads that, and zones without data do not matter.
         let some = format!(
             "--name=w --rw=write --zonemode=zbd --bs=64k --offset=6z --size=1z {}",
             read.replace("--name=r", "--name=r --stonewall")
@@ -321,18 +321,18 @@ fn job_that_finds_nothing_to_read_says_so() {
     }
 }
 
-/// 64 zones of 1 MiB, of which four may be active.
+/// 64 zones of 1 MiB, at most four of them active.
 fn four_active() -> EmulatedOptions {
     options().with_zone_max_open(4).with_zone_max_active(4).with_zone_nr_conv(0)
 }
 
-/// The zones in this condition.
+/// Zones in this condition.
 fn zones_that_are(device: &dyn zonal_io::device::Device, wanted: ZoneCondition) -> Vec<usize> {
     let conditions = conditions(device);
     (0..conditions.len()).filter(|&zone| conditions[zone] == wanted).collect()
 }
 
-/// Closes every open zone, as an image that was closed and opened again has them.
+/// Closes every open zone, as closing and reopening an image does.
 fn close_open_zones(device: &dyn zonal_io::device::Device) {
     for zone in zones_that_are(device, ZoneCondition::ImpOpen) {
         let sector = Sector(zone as u64 * ZONE / 512);
@@ -376,9 +376,10 @@ fn closed_zones_beyond_the_jobs_limit_are_kept_unless_their_slots_are_needed() {
         let left = zones_that_are(&*device, ZoneCondition::Closed);
         (left.len(), zones_that_are(&*device, ZoneCondition::ImpOpen).len())
     };
-    // One of four is written on, and the others keep their data.
+    // One of the four is continued, and the others keep their data.
     assert_eq!(closed_after("8z", "--offset=8z --size=4z --max_open_zones=1"), (3, 1));
-    // The set is as large as the device allows, and this job may have one zone of it: the others' slots are the set's.
+    // The set is as large as the device's limit, but this job may have only one zone of it. The
+    // remaining slots belong to the set.
     assert_eq!(closed_after("8z", "--offset=8z --size=4z --job_max_open_zones=1"), (0, 1));
 }
 
@@ -402,14 +403,14 @@ fn active_zones_outside_the_range_are_named_with_what_helps() {
          10 (sector 20480), 12 (sector 24576), 14 (sector 28672); `zonal finish` fills such a zone and keeps its data, `zonal \
          reset` empties it",
     );
-    // Of the four, these are in the range: the rest lowers the limit, and a note says so.
+    // Only some of the four are in the range. The others reduce the limit, and a note says so.
     let some = run_on(&device, WriteMode::PerZone, &format!("{elsewhere} --offset=12z --io_size=64k"));
     assert!(some.to_text().contains("open zones limited to 2 of 4: 2 zones outside"), "{}", some.to_text());
-    // A job that writes no zone has no use for a slot.
+    // A job that writes no zone needs no slot.
     for read in ["--zonemode=zbd --rw=randread", "--zonemode=none --rw=randread"] {
         run_on(&device, WriteMode::PerZone, &format!("--name=x --bs=64k --size=16M --io_size=64k {read}"));
     }
-    // What the message says helps.
+    // Follow the advice of the message.
     let sector = Sector(8 * ZONE / 512);
     let finish = Command::new(Op::ZoneFinish, sector, 0);
     run_alone(&*device, &finish).unwrap();
@@ -418,7 +419,7 @@ fn active_zones_outside_the_range_are_named_with_what_helps() {
 
 #[test]
 fn blocks_above_the_largest_append_are_written_whole_by_default() {
-    // As drives have it: appends of 128 KiB, and commands that are smaller than the blocks, too.
+    // Limits as on real drives: appends of 128 KiB, and commands smaller than the blocks, too.
     let options = polled().with_zone_append_max_sectors(256).with_max_sectors(384).with_zone_nr_conv(0);
     let jobs = [
         "--rw=write --zonemode=zbd",
@@ -437,7 +438,8 @@ fn blocks_above_the_largest_append_are_written_whole_by_default() {
         let verified = mode.verify.as_ref().unwrap();
         assert!(!verified.is_failed() && verified.blocks >= 32, "{job}: {verified:?}");
     }
-    // Blocks that an append can take are appends, as the device suggests, and reads of any size change nothing.
+    // Blocks within the append limit use appends, as the device suggests. The size of reads makes
+    // no difference.
     for job in [
         "--rw=write --bs=128k --zonemode=zbd",
         "--rw=read --bs=256k",
@@ -447,7 +449,7 @@ fn blocks_above_the_largest_append_are_written_whole_by_default() {
         let (mode, reason) = (report.modes[0].mode, report.modes[0].mode_reason);
         assert_eq!((mode, reason), (WriteMode::Append, "the device has native zone append"), "{job}");
     }
-    // Where mode append was asked for, the refusal stays.
+    // If mode append was requested explicitly, it is still refused.
     let error = misfit(&options, WriteMode::Append, "--name=x --bs=256k --rw=write --zonemode=zbd");
     assert_eq!(error, PlanError::BlockAboveAppend { block: 256 << 10, append: 128 << 10 });
 }

@@ -1,4 +1,4 @@
-//! Series over time say the same as the totals, and cost nothing where no caller asks for them.
+//! Series over time agree with the totals, and cost nothing unless requested.
 
 use crate::support;
 use crate::support::{Fault, jobs, memory, null, options, polled, run_on};
@@ -21,13 +21,14 @@ fn recorded(device: &Arc<dyn Device>, mode: WriteMode, arguments: &str) -> Repor
     run(&|| Ok(device.clone()), &options).unwrap()
 }
 
-/// Sectors of the lowest and highest place.
+/// First and last sector touched.
 fn ends(positions: &PositionSeries) -> Option<(u64, u64)> {
     let buckets = || positions.buckets().iter().map(|(_, b)| b).filter(|b| b.count > 0);
     Some((buckets().map(|b| b.min.0).min()?, buckets().map(|b| b.max.0).max()?))
 }
 
-/// Every request that the totals count is in the series, with its bytes, at a time within the run.
+/// Checks that every request in the totals is in the series, with its bytes, at a time within the
+/// run.
 fn check(job: &JobReport) {
     assert_eq!(job.failure, None);
     let series = job.series.as_ref().expect("series were asked for");

@@ -1,4 +1,5 @@
-//! Traces of each format: what is read of them, and that any bytes are records or an error that says where it is.
+//! Traces of each format: the parsed records, and arbitrary bytes, which yield records or an error
+//! with its location.
 
 use proptest::prelude::*;
 use std::fs;
@@ -45,7 +46,7 @@ fn vscsi_of_both_versions_is_read_as_the_same_requests() {
             record(1000, TraceOp::Write, 1 << 32, 16, at(4)),
         ];
         assert_eq!(records, expected, "{name}");
-        // An inquiry, and a read of nothing.
+        // An inquiry, and a read of length zero.
         assert_eq!((trace.format(), trace.skipped()), (Format::Vscsi, 2), "{name}");
     }
 }
@@ -201,14 +202,14 @@ fn cut_and_flipped_traces_are_records_or_an_error() {
     }
 }
 
-/// A request as a writer has it: microseconds since the last one, whether it reads, sector, sectors.
+/// A request for a trace writer: microseconds since the last one, true for a read, sector, sectors.
 type Written = (u32, bool, u32, u16);
 
 fn written() -> impl Strategy<Value = Vec<Written>> {
     prop::collection::vec((any::<u32>(), any::<bool>(), any::<u32>(), 1..=u16::MAX), 1..50)
 }
 
-/// What is expected of such requests, in the places of a format.
+/// Expected records for such requests, with the positions of a format.
 fn expected(rows: &[Written], place: impl Fn(u64) -> TracePlace) -> Vec<Record> {
     let mut micros = 0;
     let mut records = Vec::new();

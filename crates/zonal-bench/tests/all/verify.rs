@@ -1,4 +1,4 @@
-//! Verification finds what a device does wrong, and nothing where it does nothing wrong.
+//! Verification detects the errors of a device, and reports none on a correct one.
 
 use crate::support;
 use crate::support::{Fault, ZONE, job, jobs, memory, null, options, polled, run_as, run_on, try_run};
@@ -24,8 +24,8 @@ fn verified(report: &Report) -> &VerifyReport {
 fn good_device_verifies_with_many_jobs_at_depth_32_in_every_mode() {
     for mode in MODES {
         let device = memory(&polled(), Fault::None);
-        // The random jobs can open 10 zones at most, so that the limit leaves two to the others: a job that finds every
-        // zone of the limit held by jobs that have ended ends too, as with fio.
+        // The random jobs can open at most 10 zones, so that the limit leaves two for the others.
+        // As in fio, a job also ends if every zone of the limit is held by jobs that have ended.
         let arguments = "--verify=crc32c --zonemode=zbd --iodepth=32 --group_reporting --offset=4z \
                          --max_open_zones=12 --name=seq --rw=write --bs=16k --size=8z --numjobs=2 --offset_increment=8z \
                          --name=rand --rw=randwrite --bs=4k --offset=24z --size=10z --numjobs=3 --io_size=3M \
@@ -47,7 +47,7 @@ fn good_device_verifies_with_many_jobs_at_depth_32_in_every_mode() {
 
 #[test]
 fn good_device_verifies_where_all_jobs_append_to_the_same_zones() {
-    // With every job's writes side by side, which is the write path's to keep in order.
+    // All jobs write concurrently, and the write path has to keep the order.
     for mode in [WriteMode::PerZone, WriteMode::Append] {
         let device = memory(&polled(), Fault::None);
         let arguments = "--name=same --verify=crc32c --zonemode=zbd --rw=write --bs=4k --offset=4z --size=4z \
@@ -94,7 +94,8 @@ fn reads_of_a_later_job_are_checked_too() {
     assert!(matches!(report.modes[0].jobs[1].failure, Some(Failure::Verify { .. })));
 }
 
-/// What the final check tells of a device with `fault`, with the read-back by the job itself turned off.
+/// Mismatches found by the final check on a device with `fault`, without read-back by the job
+/// itself.
 fn final_check(fault: Fault, mode: WriteMode, arguments: &str) -> Vec<Mismatch> {
     let device = memory(&polled(), fault);
     let report = run_on(&device, mode, &format!("--name=j --verify=crc32c --zonemode=zbd {arguments}"));
@@ -221,7 +222,7 @@ fn capacity_below_the_zone_size_verifies() {
         let arguments = "--name=j --verify=crc32c --zonemode=zbd --rw=randwrite --bs=16k --offset=4z --size=4z --iodepth=8 \
                          --max_open_zones=2";
         let report = run_on(&device, mode, arguments);
-        // The map holds a zone's size of blocks, of which its capacity fits.
+        // The map covers the whole zone size in blocks, of which only the capacity can be written.
         assert_eq!(job(&report, 0).dir(Dir::Write).ios, 4 * 48, "{mode}");
         assert_eq!((verified(&report).blocks, verified(&report).mismatches), (4 * 48, 0), "{mode}");
     }
@@ -249,8 +250,8 @@ fn image_is_closed_and_opened_again_to_be_verified() {
     }
 }
 
-/// The reset of the second pass fails and leaves the zone in doubt, so the write path asks the device about it; the job is
-/// over before the answer comes.
+/// The reset of the second pass fails and leaves the zone's state unknown, so the write path
+/// queries the device. The job ends before the answer arrives.
 #[test]
 fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
     for hw_queue_depth in [64, 1] {
@@ -270,8 +271,8 @@ fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
     }
 }
 
-/// The second pass begins with a write that fails half-way: what lies there is the end of one block and the beginning of
-/// another, and the job was not told that it is either.
+/// The second pass starts with a torn write. The place then holds the end of one block and the
+/// beginning of another, and neither was acknowledged to the job.
 #[test]
 fn u46_block_that_a_failed_write_has_overwritten_in_part_is_no_mismatch() {
     let device = memory(&options(), Fault::None);

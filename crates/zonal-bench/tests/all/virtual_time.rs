@@ -26,7 +26,7 @@ fn error_on(device: &Arc<Timeless>, arguments: &str) -> BenchError {
     try_run(&device, &[WriteMode::PerZone], arguments).unwrap_err()
 }
 
-/// Writes of `blocks` blocks to zones, 4 KiB each.
+/// Writes of `blocks` blocks of 4 KiB to zones.
 fn writes(blocks: u64) -> String {
     format!("--name=w --rw=write --zonemode=zbd --bs=4k --offset=8z --size=16z --io_size={}", blocks * 4096)
 }
@@ -56,7 +56,7 @@ fn depth_is_kept_in_zones_of_their_own() {
     let jobs = &report.modes[0].jobs;
     assert_eq!(jobs.len(), 16);
     for job in jobs {
-        // One write goes out, the three after it wait for the zone and share the next command.
+        // One write is issued. The three behind it wait for the zone and share the next command.
         assert_eq!(job.dir(Dir::Write).ios, 16);
         assert!(job.elapsed <= Duration::from_micros(110), "{:?}", job.elapsed);
     }
@@ -94,7 +94,7 @@ fn host_cost_makes_a_worker_a_serial_processor() {
     assert_eq!(took, 100 * 12_000);
     let slat = job(&report, 0).dir(Dir::Read).slat.as_ref().unwrap();
     assert_eq!((slat.min(), slat.max()), (2000, 2000));
-    // At a depth that hides the device, the processor is what takes time.
+    // At a queue depth that hides the device, the processor is the bottleneck.
     assert_eq!(elapsed(2000, 32).0, 100 * 2000 + 10_000);
 }
 
@@ -107,7 +107,7 @@ fn hour_takes_no_hour() {
     assert_eq!(job(&report, 0).elapsed, Duration::from_secs(3600));
     let write = job(&report, 0).dir(Dir::Write);
     assert_eq!(write.ios, 36_000);
-    // Samples come each half second; the first is where counting begins.
+    // Samples are taken every half second. The first one marks the start of the measurement.
     assert!(write.rate.count() == 7200, "{}", write.rate.count());
     assert!((write.rate.mean() - 10.0).abs() < 1e-9, "{}", write.rate.mean());
     assert!(begin.elapsed() < Duration::from_secs(20));
@@ -133,7 +133,7 @@ fn what_comes_before_the_end_of_the_ramp_does_not_count() {
         &device,
         "--name=j --bs=4k --rw=write --zonemode=zbd --offset=4z --size=1z --io_size=400k --rate_iops=500 --ramp_time=100ms",
     );
-    // A write each 2 ms: fifty before, and fifty from 100 to 198 ms.
+    // One write every 2 ms: fifty during the ramp, and fifty from 100 to 198 ms.
     let found = job(&report, 0);
     assert_eq!(found.dir(Dir::Write).ios, 50);
     assert_eq!(found.elapsed, Duration::from_micros(98 * 1000 + 10));
@@ -142,7 +142,8 @@ fn what_comes_before_the_end_of_the_ramp_does_not_count() {
     let line =
         "--name=j --bs=4k --rw=read --size=8m --time_based --runtime=100ms --ramp_time=100ms --thinktime=1ms";
     let report = on(&device, line);
-    // A read each 1.01 ms: the last of the ramp ends at 99.99 ms, and 99 end within the 100 ms after it.
+    // One read every 1.01 ms. The last one of the ramp completes at 99.99 ms, and 99 complete
+    // within the following 100 ms.
     let found = job(&report, 0);
     assert_eq!(found.dir(Dir::Read).ios, 99);
     assert_eq!(found.elapsed, Duration::from_millis(100));
@@ -191,7 +192,7 @@ fn failure_that_ends_all_stops_the_others() {
     assert!(jobs[1].elapsed < Duration::from_secs(1), "{:?}", jobs[1].elapsed);
 }
 
-/// Everything that a job did, in the report's own words, but when the run began.
+/// The complete report of a job, except for the time at which the run started.
 fn told(report: &Report) -> String {
     let mut json: serde_json::Value = serde_json::from_str(&report.to_json(Detail::Bins)).unwrap();
     for key in ["timestamp", "timestamp_ms", "time"] {
@@ -218,7 +219,7 @@ fn same_jobs_say_the_same_to_the_byte() {
     assert!(first.1.len() > 200);
 }
 
-/// Writes to each zone, in order: where and how long.
+/// Writes to each zone in order, as offset and length.
 type ByZone = Vec<Vec<(u64, u32)>>;
 
 /// Reads, writes, bytes, resets and finishes of each job, and the writes to each zone.
@@ -236,7 +237,7 @@ fn outcome(report: &Report, device: &Timeless) -> (Vec<[u64; 6]>, ByZone) {
 
 #[test]
 fn real_and_virtual_time_do_the_same() {
-    // Without merging, whose extent depends on when what waits; each zone has one writer, whose order is its own.
+    // No merging, since it depends on timing. Each zone has one writer, which determines the order.
     let arguments = "--name=a --rw=randwrite --zonemode=zbd --bs=4k --iodepth=8 --offset=8z --size=8z --io_size=2M \
                      --name=b --rw=write --zonemode=zbd --bs=16k --iodepth=4 --offset=16z --size=4z --loops=2 \
                      --name=c --rw=randwrite --zonemode=zbd --bsrange=4k-64k --offset=24z --size=8z --io_size=4M";
@@ -263,7 +264,7 @@ fn jobs_share_zones_in_virtual_time() {
     }
 }
 
-/// A zone that is opened before it is held may be full by then, and then no worker closes it.
+/// A zone opened before it is held may be full by then, and no worker would close it.
 #[test]
 fn full_zones_do_not_stay_open_by_fios_rule() {
     for (open, seed) in (2..6).flat_map(|open| (1..5).map(move |seed| (open, seed))) {
@@ -292,7 +293,7 @@ fn jobs_that_wait_for_nothing_are_named() {
     assert!(said.contains("stuck waits for its requests, also waits"), "{said}");
 }
 
-/// With nothing in flight no event comes that would have the command offered again.
+/// With nothing in flight, no event would make the write path retry the command.
 #[test]
 fn command_that_a_quiet_device_is_too_busy_for_is_offered_again() {
     let device: Arc<dyn Device> = timeless(10 * MICROS, options());
@@ -349,7 +350,8 @@ fn any_job() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Whatever the jobs are: each does what it was asked for, the device got every byte of it, and a second run the same.
+    /// For arbitrary jobs: each transfers its amount, the device receives every byte, and a second
+    /// run is identical.
     #[test]
     fn bytes_are_conserved(jobs in prop::collection::vec(any_job(), 1..5), nanos in 0u64..50_000, open in 4u32..12) {
         let arguments: String = jobs
@@ -371,7 +373,7 @@ proptest! {
         for job in jobs {
             let bytes = job.dir(Dir::Read).bytes + job.dir(Dir::Write).bytes;
             let Extent::Bytes(wanted) = job.spec.io_size else { panic!("{:?}", job.spec.io_size) };
-            // A mixed one may find nothing to read.
+            // A mixed job may find nothing to read.
             let ends_early = job.lacked_zone || matches!(job.spec.pattern.direction, Direction::Mixed { .. });
             prop_assert!((ends_early || bytes >= wanted) && bytes < wanted + 8192, "{bytes} of {wanted}");
         }
@@ -379,7 +381,8 @@ proptest! {
     }
 }
 
-/// A drive that keeps the order of writes and holds the writes of each zone in flight, told apart by their length.
+/// A drive that keeps the order of writes and delays the writes of each zone, which are
+/// distinguished by length.
 #[test]
 fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
     let ordered = options().with_preserves_write_order(true);

@@ -1,4 +1,4 @@
-//! Devices for the tests of the runner, and a short way to run jobs on them.
+//! Devices for the tests of the runner, and helpers to run jobs on them.
 #![allow(dead_code)]
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use zonal_io::device::{Command, Context, Device, Insight, Submitted, Wrapper};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
 use zonal_io::volume::WriteMode;
 
-/// What a program from elsewhere prints; `None` where it is not installed, which fails under continuous integration.
+/// Output of an external program. `None` if it is not installed, which is a failure in CI.
 pub fn output_of(process: &mut Process) -> Option<Output> {
     match process.output() {
         Ok(output) => Some(output),
@@ -34,29 +34,29 @@ pub fn options() -> EmulatedOptions {
     EmulatedOptions::default().with_size(64 * ZONE).with_zone_size(ZONE).with_zone_nr_conv(4)
 }
 
-/// The same, answering when polled.
+/// As [`options`], with completion by polling.
 pub fn polled() -> EmulatedOptions {
     options().with_complete(CompleteMode::Poll)
 }
 
-/// What a storage does wrong, once.
+/// A single fault of a storage device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// The write to this place (zone, offset in sectors) changes its byte number `byte`.
     Flip { zone: u32, offset: u32, byte: usize },
-    /// The write to this place does not happen.
+    /// The write to this place is dropped.
     Drop { zone: u32, offset: u32 },
-    /// The writes to these two places end up in each other's.
+    /// The writes to these two places are swapped.
     Swap { zone: u32, offsets: [u32; 2] },
-    /// Resets of this zone leave its data; writes to its start do not happen from then on.
+    /// Resets of this zone keep its data, and later writes to its start are dropped.
     Stale { zone: u32 },
     /// Writes to this place fail.
     Fail { zone: u32, offset: u32 },
 }
 
-/// Memory that keeps every sector, and breaks as it is told.
+/// Memory that keeps every sector, with an optional fault.
 pub struct Memory {
     sectors: Mutex<HashMap<(u32, u32), [u8; 512]>>,
     discarded: Mutex<Vec<u32>>,
@@ -151,7 +151,7 @@ pub fn jobs(arguments: &str) -> JobFile {
     JobFile::parse_inline(arguments.split_whitespace()).unwrap()
 }
 
-/// Runs jobs on `device`, which keeps what it has across modes and for verification.
+/// Runs jobs on `device`, which keeps its content across modes and for verification.
 pub fn try_run(device: &Arc<dyn Device>, modes: &[WriteMode], arguments: &str) -> Result<Report, BenchError> {
     let mut options = BenchOptions::new(jobs(arguments));
     options.modes = modes.to_vec();
@@ -166,31 +166,31 @@ pub fn run_as(device: &Arc<dyn Device>, mode: WriteMode, host: HostRules, argume
     run(&|| Ok(device.clone()), &options).unwrap()
 }
 
-/// Both ways for workers to share zones.
+/// Both rules by which workers share zones.
 pub const HOSTS: [HostRules; 2] = [HostRules::Fio, HostRules::Zonal];
 
 pub fn run_on(device: &Arc<dyn Device>, mode: WriteMode, arguments: &str) -> Report {
     try_run(device, &[mode], arguments).unwrap()
 }
 
-/// The report of the first mode's job number `n`, which has to have succeeded.
+/// Report of job number `n` of the first mode, which must have succeeded.
 pub fn job(report: &Report, n: usize) -> &zonal_bench::JobReport {
     let job = &report.modes[0].jobs[n];
     assert_eq!(job.failure, None, "{}", report.to_text());
     job
 }
 
-/// A device that lives in virtual time: what is inside takes its time from the times it is given.
+/// A device with virtual time, derived from the times passed to the inner device.
 pub struct Timeless {
     inside: Arc<dyn Device>,
     virtual_time: bool,
-    /// The write commands that came, in order: where and how long.
+    /// Write commands in order, as offset and length.
     pub writes: Mutex<Vec<(u64, u32)>>,
-    /// Writes and resets that it will still answer.
+    /// Number of writes and resets that will still be answered.
     pub left: AtomicU64,
-    /// Writes that it has not answered, as the zone, the time of their answer and their length.
+    /// Unanswered writes: zone, completion time and length.
     under_way: Mutex<Vec<(u64, u64, u32)>>,
-    /// Most writes of one zone under way at once, and most different lengths among them.
+    /// Maximum number of concurrent writes in a zone, and of different lengths among them.
     pub most_at_once: Mutex<(usize, usize)>,
     nanos: u64,
 }
@@ -200,7 +200,7 @@ impl Timeless {
         Timeless::with(inside, true)
     }
 
-    /// The same in real time.
+    /// A device in real time.
     pub fn new_real(inside: Arc<dyn Device>) -> Arc<Timeless> {
         Timeless::with(inside, false)
     }
@@ -268,7 +268,7 @@ impl Wrapper for Timeless {
     }
 }
 
-/// A null device in virtual time that takes `nanos` for everything.
+/// A null device in virtual time that takes `nanos` for each command.
 pub fn timeless(nanos: u64, options: EmulatedOptions) -> Arc<Timeless> {
     let options = options.clone().with_complete(CompleteMode::Poll).with_completion_nsec(nanos);
     let mut device = Timeless::new(null(&options));
