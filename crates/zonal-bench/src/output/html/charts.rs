@@ -1,7 +1,7 @@
-//! What the charts are drawn from, as JSON.
+//! Data of the charts, as JSON.
 //!
-//! Its size is bounded: a series has at most [`BUCKETS_MAX`](crate::measure::series::BUCKETS_MAX) points, those of one job among
-//! many fewer, and beyond [`JOBS_MAX`] jobs only their sum is in it.
+//! Its size is bounded: a series has at most [`BUCKETS_MAX`](crate::measure::series::BUCKETS_MAX)
+//! points, fewer for a job among many, and beyond [`JOBS_MAX`] jobs it has only their sum.
 
 use super::tables::{labels, name_of};
 use crate::measure::Dir;
@@ -13,22 +13,23 @@ use crate::report::{DirReport, ModeReport, Report};
 use serde::Serialize;
 use zonal_core::{Nanos, Sector};
 
-/// Jobs of a mode that have series of their own.
+/// Maximum number of jobs of a mode with series of their own.
 const JOBS_MAX: usize = 64;
 
-/// Lines of one chart that have all their points: where there are more, they hide each other.
+/// Maximum number of lines in a chart at full resolution. More lines hide each other.
 const FINE_LINES_MAX: usize = 4;
 
-/// Points of each line where there are more.
+/// Number of points per line if there are more lines.
 const COARSE_POINTS: usize = 128;
 
-/// Requests that a point should stand for: fewer show when they ended rather than how many there were.
+/// Minimum number of requests per point. Fewer would show the times of single requests rather than
+/// a rate.
 const IOS_A_POINT: u64 = 16;
 
-/// Points that a series keeps, however few its requests are.
+/// Minimum number of points in a series, however few its requests.
 const POINTS_MIN: usize = 64;
 
-/// Distance of two points of a percentile curve, in powers of ten of what is left above.
+/// Step between points of a percentile curve, in powers of ten of the remainder above.
 const CURVE_STEP: f64 = 0.05;
 
 #[derive(Serialize)]
@@ -39,9 +40,9 @@ struct Charts {
 #[derive(Serialize)]
 struct Mode {
     name: &'static str,
-    /// All jobs together, and if there are several, each.
+    /// All jobs together, and each one if there are several.
     entries: Vec<Entry>,
-    /// Jobs that have no entry of their own.
+    /// Number of jobs without an entry of their own.
     left_out: usize,
     zone_bytes: Option<u64>,
     positions: Vec<Positions>,
@@ -61,7 +62,7 @@ struct Direction {
     curve: Option<Curve>,
 }
 
-/// Points over time: when each is, for how long, and what happened.
+/// Points over time: the centre and length of each, and its content.
 #[derive(Serialize, Default)]
 struct Flow {
     t: Vec<f64>,
@@ -73,14 +74,15 @@ struct Flow {
     max: Vec<Option<u64>>,
 }
 
-/// Latency against percentile. The place of a percentile p is -log10(1 - p/100): 90, 99 and 99.9 are as far apart.
+/// Latency against percentile. A percentile p is placed at -log10(1 - p/100), which makes 90, 99
+/// and 99.9 equidistant.
 #[derive(Serialize)]
 struct Curve {
     kind: &'static str,
     points: Vec<(f64, u64)>,
 }
 
-/// Places over time, in zones and parts of zones.
+/// Positions over time, in zones and fractions of zones.
 #[derive(Serialize)]
 struct Positions {
     name: &'static str,
@@ -89,18 +91,18 @@ struct Positions {
     last: Vec<f64>,
     min: Vec<f64>,
     max: Vec<f64>,
-    /// Stripes that were touched, each as its beginning and end.
+    /// Touched stripes, each with its start and end.
     stripes: Vec<Vec<f64>>,
 }
 
-/// The data of all charts.
+/// Data of all charts.
 pub(super) fn to_json(report: &Report) -> String {
     let modes = report.modes.len();
     let charts = Charts { modes: report.modes.iter().map(|each| mode(each, modes)).collect() };
     serde_json::to_string(&charts).expect("numbers and text")
 }
 
-/// One mode of `modes`.
+/// Data of one out of `modes` modes.
 fn mode(mode: &ModeReport, modes: usize) -> Mode {
     let series = mode.series.as_deref();
     let zones = series.and_then(|series| series.zones.as_ref());
@@ -125,12 +127,12 @@ fn entries(mode: &ModeReport, modes: usize) -> Vec<Entry> {
     entries
 }
 
-/// Most points of a line among `lines` lines.
+/// Maximum number of points per line for `lines` lines.
 fn points_of(lines: usize) -> usize {
     if lines > FINE_LINES_MAX { COARSE_POINTS } else { usize::MAX }
 }
 
-/// All jobs of a mode as one.
+/// Combines all jobs of a mode.
 fn together(mode: &ModeReport, points: usize) -> Entry {
     let mut dirs = [DirReport::default(), DirReport::default()];
     for job in &mode.jobs {
@@ -160,7 +162,7 @@ fn entry(label: String, dirs: &[DirReport; 2], series: Option<&JobSeries>, point
     Entry { label, dirs: used.map(direction).collect() }
 }
 
-/// Microseconds are fine enough for a chart, and short to write.
+/// Rounds to microseconds, which is precise enough for a chart and short.
 fn seconds(at: Nanos) -> f64 {
     (at.0 as f64 / 1000.0).round() / 1e6
 }
@@ -180,7 +182,8 @@ fn flow(series: &FlowSeries, points_max: usize) -> Flow {
     flow
 }
 
-/// The buckets from the first that is not empty, so wide that most have enough requests to speak of.
+/// Buckets from the first non-empty one on, wide enough for most to hold a meaningful number of
+/// requests.
 fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBucket)> {
     let mut series = series.clone();
     let is_sparse = |series: &FlowSeries| {
@@ -192,7 +195,7 @@ fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBuck
     }
     let buckets = series.iter().map(|(time, bucket)| (time.start, time.end, bucket.clone()));
     let mut points: Vec<_> = buckets.skip_while(|(_, _, bucket)| bucket.ios == 0).collect();
-    // A short piece at the end would be a rate of a moment.
+    // A short bucket at the end would show an instantaneous rate.
     if let [.., (_, end, before), (from, to, last)] = points.as_mut_slice()
         && to.0 - from.0 < series.width().0 / 2
     {
@@ -216,7 +219,8 @@ fn curve_points(latency: &Latency) -> Vec<(f64, u64)> {
     let steps = (end / CURVE_STEP).floor() as u32;
     let at = |x: f64| 100.0 * (1.0 - 10f64.powf(-x));
     let point = |n| {
-        // The shortest request of all often ended before it was seen to begin; from one in a hundred on.
+        // The fastest request often completed before its submission was timed, so the curve starts
+        // at one in a hundred.
         let x = if n == 0 { -0.99f64.log10() } else { f64::from(n) * CURVE_STEP };
         ((x * 1e4).round() / 1e4, latency.percentile(at(x)))
     };

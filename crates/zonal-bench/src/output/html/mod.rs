@@ -1,12 +1,12 @@
-//! A report as one HTML page that needs nothing but itself: no network, no other file.
+//! A report as a self-contained HTML page, without network access or other files.
 //!
-//! Tables are in the page as they stand, also without scripts; charts are drawn from two pieces of JSON: the results,
-//! which are what [`Report::to_json`] gives, and the series.
+//! Tables are static and work without scripts. Charts are drawn from two pieces of JSON: the
+//! results, as given by [`Report::to_json`], and the series.
 //!
-//! # What comes from outside
-//! Names of jobs and devices, the command line and messages may hold anything. In text the template escapes them; in
-//! JSON nothing is left that could end the script element it is in ([`inert`]). A policy in the page forbids everything
-//! but what it brings along.
+//! # Untrusted input
+//! Names of jobs and devices, the command line and messages may contain anything. The template
+//! escapes them in text. In JSON, everything that could end the enclosing script element is escaped
+//! ([`inert`]). A content security policy forbids everything that is not part of the page.
 
 mod charts;
 mod quantities;
@@ -21,12 +21,12 @@ use std::time::UNIX_EPOCH;
 use tables::{Fact, Matrix, Row};
 use zonal_io::device::DeviceInfo;
 
-/// What a page says of its run that the results do not know.
+/// Information about a run that its results lack.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The command line, to be typed as it stands.
+    /// Command line, quoted for a shell.
     pub command: String,
-    /// What a simulated device was made to be: its profile, in words or in full.
+    /// Profile of a simulated device, as a name or in full.
     pub profile: Option<String>,
 }
 
@@ -45,7 +45,7 @@ struct Page<'a> {
     jobs: Vec<Row>,
     ratios: Vec<Matrix>,
     counters: Matrix,
-    /// The file system's part.
+    /// Statistics of the file system.
     files: Option<Matrix>,
     /// Zones that are not empty at the end, by mode.
     used: Vec<Fact>,
@@ -61,7 +61,7 @@ struct Page<'a> {
 }
 
 impl Report {
-    /// The results as a page. Charts over time are in it if the run kept series.
+    /// Formats the results as an HTML page. It has charts over time if the run kept series.
     pub fn to_html(&self, about: &About) -> String {
         let device = self.modes.first().map_or("no device", |mode| mode.device.as_str());
         let table = tables::Table::new(self);
@@ -92,7 +92,7 @@ impl Report {
         page.render().expect("a template whose parts are all there")
     }
 
-    /// What was run, on what, when.
+    /// Facts about the run: device, jobs and time.
     fn facts(&self) -> Vec<Fact> {
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let fact = |name: &str, text: String| Fact { name: name.to_owned(), text };
@@ -110,7 +110,7 @@ impl Report {
         facts
     }
 
-    /// The modes and why they are what they are.
+    /// The modes with the reasons for their choice.
     fn modes_in_words(&self) -> String {
         let reason = self.modes.first().map_or("", |mode| mode.mode_reason);
         let is_one = self.modes.iter().all(|mode| mode.mode_reason == reason);
@@ -123,7 +123,7 @@ impl Report {
     }
 }
 
-/// The device of a mode in one line.
+/// Describes the device of a mode in one line.
 fn describe(info: &DeviceInfo, mode: &ModeReport) -> String {
     let geometry = &info.geometry;
     let mut parts =
@@ -143,7 +143,7 @@ fn describe(info: &DeviceInfo, mode: &ModeReport) -> String {
     parts.join(", ")
 }
 
-/// JSON that says the same and can stand in a script element: nothing in it opens or closes anything in HTML.
+/// Escapes JSON for a script element: the result is equivalent, and nothing in it is markup.
 fn inert(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,10 +1,10 @@
-//! Numbers in the page's tables: three digits and a unit.
+//! Numbers in the tables of the page: three digits and a unit.
 
-/// `value` with a decimal prefix, as in `1.23 MB/s`.
+/// Formats `value` with a decimal prefix, as in `1.23 MB/s`.
 pub(super) fn amount(value: f64, unit: &str) -> String {
     let prefixes = ["", "k", "M", "G", "T", "P"];
     let (mut scaled, mut prefix) = (value, 0);
-    // Three digits of 999.7 would be four.
+    // 999.7 would round to four digits.
     while scaled >= 999.5 && prefix + 1 < prefixes.len() {
         scaled /= 1000.0;
         prefix += 1;
@@ -13,7 +13,7 @@ pub(super) fn amount(value: f64, unit: &str) -> String {
     format!("{text} {}{unit}", prefixes[prefix]).trim_end().to_owned()
 }
 
-/// A time in nanoseconds, as in `8.33 ms`.
+/// Formats a time in nanoseconds, as in `8.33 ms`.
 pub(super) fn time(nanos: f64) -> String {
     let units = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
     let fits = |(divisor, _): &&(f64, &str)| nanos / divisor < 999.5;
@@ -21,7 +21,7 @@ pub(super) fn time(nanos: f64) -> String {
     format!("{} {unit}", digits(nanos / divisor, *divisor == 1.0))
 }
 
-/// A size in bytes with a binary prefix, as in `256 MiB`.
+/// Formats a size in bytes with a binary prefix, as in `256 MiB`.
 pub(super) fn size(bytes: u64) -> String {
     let prefixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let (mut scaled, mut prefix) = (bytes as f64, 0);
@@ -32,7 +32,7 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{} {}B", digits(scaled, scaled.fract() == 0.0), prefixes[prefix])
 }
 
-/// A whole number with its thousands apart.
+/// Formats an integer with grouped thousands.
 pub(super) fn grouped(value: impl Into<u64>) -> String {
     let text = value.into().to_string();
     let mut out = String::new();

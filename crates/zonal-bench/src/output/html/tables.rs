@@ -1,4 +1,5 @@
-//! The tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters, options.
+//! Tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters and
+//! options.
 
 use super::super::table::is_shown;
 use super::quantities::{amount, grouped, size, time};
@@ -6,16 +7,16 @@ use crate::measure::Dir;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use serde_json::Value;
 
-/// In place of a ratio: the job failed.
+/// Replaces a ratio if the job failed.
 const FAILED: &str = "failed";
 
-/// A name and what there is to say of it.
+/// A name with a text.
 pub(super) struct Fact {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// A number as JSON has it, and as people read it.
+/// A number in its JSON and its human-readable form.
 pub(super) struct Cell {
     pub(super) value: String,
     pub(super) text: String,
@@ -27,47 +28,47 @@ impl Cell {
     }
 }
 
-/// What a row is of.
+/// Subject of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TableRowKind {
     Job,
-    /// Several jobs that ran in one group.
+    /// Several jobs of a reporting group.
     Group,
 }
 
-/// One direction of a job, or of a group, in one mode.
+/// One direction of a job or group in one mode.
 pub(super) struct Row {
-    /// Of a job, its number among those of the JSON.
+    /// Index of a job in the JSON.
     pub(super) index: Option<usize>,
     pub(super) label: String,
     pub(super) dir: &'static str,
     pub(super) mode: &'static str,
     pub(super) cells: Vec<Option<Cell>>,
-    /// That it did not do what was asked for, and how not.
+    /// Mark of a failed or incomplete job.
     pub(super) mark: Option<&'static str>,
-    /// Whether it is the first row of its label.
+    /// True for the first row of its label.
     pub(super) is_first: bool,
 }
 
-/// A table whose columns are the modes.
+/// A table with a column per mode.
 pub(super) struct Matrix {
     pub(super) label: String,
     pub(super) lines: Vec<Line>,
 }
 
-/// One line of it.
+/// A row of a [`Matrix`].
 pub(super) struct Line {
     pub(super) label: String,
     pub(super) cells: Vec<Option<Share>>,
 }
 
-/// A cell, and how long its bar is in percent.
+/// A cell with the length of its bar in percent.
 pub(super) struct Share {
     pub(super) cell: Cell,
     pub(super) percent: f64,
 }
 
-/// What is counted of one label in one mode.
+/// Results of one label in one mode.
 struct Counted<'a> {
     mode: &'a ModeReport,
     index: Option<usize>,
@@ -75,7 +76,7 @@ struct Counted<'a> {
     mark: Option<&'static str>,
 }
 
-/// A label with its modes.
+/// A label with its results in all modes.
 struct Entry<'a> {
     kind: TableRowKind,
     label: String,
@@ -83,7 +84,7 @@ struct Entry<'a> {
     counted: Vec<Option<Counted<'a>>>,
 }
 
-/// All that the tables of jobs show.
+/// Content of the tables of jobs.
 pub(super) struct Table<'a> {
     entries: Vec<Entry<'a>>,
 }
@@ -95,7 +96,7 @@ pub(super) fn name_of(dir: Dir) -> &'static str {
     }
 }
 
-/// Names of a mode's jobs, made distinct by their numbers where they are not.
+/// Names of a mode's jobs, numbered if they are not unique.
 pub(super) fn labels(mode: &ModeReport) -> Vec<String> {
     let names = || mode.jobs.iter().map(|job| job.name.as_str());
     let label = |(n, name): (usize, &str)| {
@@ -152,7 +153,7 @@ impl<'a> Table<'a> {
         rows
     }
 
-    /// Requests a second of every mode compared with the first, if there is something to compare.
+    /// IOPS of every mode relative to the first, if there are several modes.
     pub(super) fn ratios(&self) -> Vec<Matrix> {
         let modes = self.entries.iter().map(|entry| entry.counted.len()).max().unwrap_or(0);
         if modes < 2 {
@@ -167,7 +168,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What a job, or a group of jobs, did in one mode.
+/// Results of a job or a group in one mode.
 struct Tally {
     index: Option<usize>,
     dirs: [DirReport; 2],
@@ -175,7 +176,7 @@ struct Tally {
     mark: Option<&'static str>,
 }
 
-/// In place of a ratio, if a job did not do what was asked for.
+/// Returns the mark of a failed or incomplete job.
 fn mark_of(job: &JobReport) -> Option<&'static str> {
     match job.failure {
         Some(_) => Some(FAILED),
@@ -209,8 +210,8 @@ impl Tally {
     }
 }
 
-/// Adds both directions of a label, as far as a mode has them. `of`: its tally in a mode, given the number of jobs
-/// of the modes before it.
+/// Adds both directions of a label for the modes that have them. `of` returns its results in a
+/// mode, given the number of jobs in the preceding modes.
 fn add<'a>(
     entries: &mut Vec<Entry<'a>>,
     report: &'a Report,
@@ -236,7 +237,7 @@ fn add<'a>(
     }
 }
 
-/// Heads of the columns that [`cells`] fills.
+/// Headings of the columns filled by [`cells`].
 pub(super) const COLUMNS: [&str; 10] =
     ["requests", "bytes", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max", "cmds/write"];
 
@@ -263,7 +264,7 @@ fn cells(counted: &Counted<'_>, dir: Dir) -> Vec<Option<Cell>> {
 
 fn ratio(entry: &Entry<'_>) -> Line {
     let iops = || entry.counted.iter().flatten().map(|counted| counted.dir.iops());
-    // What did not do what was asked for is compared with nothing.
+    // Failed and incomplete jobs are not used as a reference.
     let first = entry.counted.iter().flatten().next().filter(|counted| counted.mark.is_none());
     let first = first.map(|counted| counted.dir.iops());
     let most = iops().fold(0.0, f64::max);
@@ -283,7 +284,7 @@ fn ratio(entry: &Entry<'_>) -> Line {
     Line { label: format!("{}, {}", entry.label, name_of(entry.dir)), cells: cells.collect() }
 }
 
-/// Counters of the write path that are not zero everywhere, and what was verified.
+/// Counters of the write path that are not zero in all modes, and results of verification.
 pub(super) fn counters(report: &Report) -> Matrix {
     let of = |mode: &ModeReport| {
         let counters = serde_json::to_value(mode.statistics).unwrap_or_default();
@@ -308,11 +309,11 @@ pub(super) fn counters(report: &Report) -> Matrix {
     Matrix { label: "Write path".to_owned(), lines: names.enumerate().filter_map(line).collect() }
 }
 
-/// Figures of the file system that come before the others.
+/// Figures of the file system to be shown first.
 const FIGURES_FIRST: [&str; 6] =
     ["used_percent", "written_bytes", "write_amplification", "victims", "moved_bytes", "stalls"];
 
-/// What the file system tells, if the jobs worked with files.
+/// Statistics of the file system, for jobs on files.
 pub(super) fn files(report: &Report) -> Option<Matrix> {
     let of = |mode: &ModeReport| {
         let part = serde_json::to_value(mode.files.as_ref()?.part()).ok()?;
@@ -320,7 +321,7 @@ pub(super) fn files(report: &Report) -> Option<Matrix> {
     };
     let modes: Vec<_> = report.modes.iter().map(of).collect();
     let mut names: Vec<String> = modes.iter().flatten().next()?.keys().cloned().collect();
-    // What people look for comes first.
+    // The most important figures are shown first.
     let rank = |name: &String| FIGURES_FIRST.iter().position(|first| first == name).unwrap_or(usize::MAX);
     names.sort_by_key(rank);
     let line = |name: &String| {
@@ -331,7 +332,7 @@ pub(super) fn files(report: &Report) -> Option<Matrix> {
     Some(Matrix { label: "figure".to_owned(), lines: names.iter().map(line).collect() })
 }
 
-/// A name without its unit, which stands with the figure.
+/// Converts a name to words without its unit, which is shown with the figure.
 fn words_of(name: &str) -> String {
     if name == "victims_bytes" {
         return "size of victims".to_owned();
@@ -340,7 +341,7 @@ fn words_of(name: &str) -> String {
     bare.unwrap_or(name).replace('_', " ")
 }
 
-/// A figure in the unit that its name ends with.
+/// Formats a figure in the unit at the end of its name.
 fn figure(name: &str, value: &Value) -> String {
     let (whole, number) = (value.as_u64().unwrap_or(0), value.as_f64().unwrap_or(0.0));
     match name {
@@ -352,7 +353,7 @@ fn figure(name: &str, value: &Value) -> String {
     }
 }
 
-/// What was rounded or left out, told once where all modes say it.
+/// Notes of the modes. Notes common to all modes are listed once.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for mode in &report.modes {
@@ -367,7 +368,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// The first failure of each job, what it lacked, and blocks that do not read back.
+/// The first failure of each job, its lack of zones or data, and verification errors.
 pub(super) fn failures(report: &Report) -> Vec<String> {
     let mut failures = Vec::new();
     for mode in &report.modes {
@@ -385,7 +386,7 @@ pub(super) fn failures(report: &Report) -> Vec<String> {
     failures
 }
 
-/// What each job was asked to do.
+/// Options of each job.
 pub(super) fn options(report: &Report) -> Vec<Fact> {
     let Some(mode) = report.modes.first() else { return Vec::new() };
     let options = |job: &JobReport| {

@@ -1,4 +1,5 @@
-//! The zones that are not empty at the end, as a list: among a hundred thousand, a few can hardly be found on the map.
+//! List of the zones that are not empty at the end, since a few among a hundred thousand are hard
+//! to find on the map.
 
 use super::quantities::grouped;
 use super::tables::Fact;
@@ -6,19 +7,19 @@ use crate::measure::series::{ZoneMap, ZoneRun};
 use crate::report::Report;
 use zonal_core::ZoneCondition;
 
-/// Most ranges of one mode that are listed.
+/// Maximum number of ranges listed per mode.
 const RANGES_MAX: usize = 64;
 
-/// Neighbouring zones in one condition.
+/// Neighbouring zones with the same condition.
 struct Range {
     first: u32,
     zones: u32,
     condition: ZoneCondition,
-    /// The least and the most written, in percent.
+    /// Minimum and maximum fill level in percent.
     fill: (u8, u8),
 }
 
-/// What each mode with a map of its zones has left, in the order of the device.
+/// Non-empty zones of each mode with a zone map, in the order of the device.
 pub(super) fn used(report: &Report) -> Vec<Fact> {
     let modes = report.modes.iter();
     let maps = modes.filter_map(|mode| Some((mode.mode, mode.series.as_ref()?.zones.as_ref()?)));
@@ -52,7 +53,7 @@ fn ranges(map: &ZoneMap) -> Vec<Range> {
     ranges
 }
 
-/// Conventional zones do not tell what is written.
+/// True if a zone is listed. Conventional zones have no write pointer that would show their use.
 fn is_used(condition: ZoneCondition) -> bool {
     !matches!(condition, ZoneCondition::Empty | ZoneCondition::NotWp)
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Requests of 8 sectors that end at these times.
+/// Requests of 8 sectors that complete at these times.
 fn series(times: impl IntoIterator<Item = u64>) -> FlowSeries {
     let mut series = FlowSeries::default();
     for at in times {
@@ -27,7 +27,7 @@ fn few_requests_get_wide_points_and_none_is_lost() {
     assert!((32..=POINTS_MIN).contains(&flow.t.len()), "{}", flow.t.len());
     assert_eq!(total(&flow).0, 1000);
     let rates = flow.ios.iter().zip(&flow.seconds).map(|(ios, seconds)| *ios as f64 / seconds);
-    // All points but the two ends, which need not hold whole gaps.
+    // All points except the two ends, which need not hold whole gaps.
     for rate in rates.skip(1).take(flow.t.len() - 2) {
         assert!((90.0..=110.0).contains(&rate), "{rate}");
     }
