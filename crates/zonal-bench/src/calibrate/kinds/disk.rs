@@ -48,8 +48,8 @@ const SEARCHED: &str = "all runs but outer, middle, inner";
 /// Maximum number of zones written concurrently.
 const MANY: u32 = 128;
 
-/// Zones left partly written, as a multiple of the number of zones: by random writes, twice by half
-/// of the zones, by sequential and by shared writes.
+/// Zones left partly written, as a multiple of those written concurrently: by random writes, by two
+/// runs on half of the zones, by sequential and by shared writes.
 const MANIES: u32 = 4;
 
 /// Minimum number of zones written concurrently.

@@ -2,8 +2,8 @@
 //!
 //! The device is erased, and a file system is made on it, with its metadata in memory by default.
 //! The files are those of the jobs, named as in fio. Files that have to exist before a job starts
-//! are written first and not measured. While the jobs run, a separate task performs garbage
-//! collection in the background.
+//! are written first and not measured. While the jobs run, a separate task does the background work
+//! on zones ahead of need: resets, commits and garbage collection.
 
 mod ground;
 mod job;
