@@ -26,7 +26,7 @@ use zonal_io::device::DeviceInfo;
 pub struct About {
     /// Command line, quoted for a shell.
     pub command: String,
-    /// Profile of a simulated device, as a name or in full.
+    /// Text of the profile of a simulated device, with the changes made by its name.
     pub profile: Option<String>,
 }
 
