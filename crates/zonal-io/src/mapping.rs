@@ -1,25 +1,29 @@
-//! Mappings of files that others may truncate.
+//! Shared mappings of files that others may truncate.
 //!
-//! An access to a page that its file no longer has raises SIGBUS, which ends the process. Files of another process may shrink at any
-//! time: guest memory that takes no seals, or an image that somebody truncates. So a [`SharedMapping`] survives that. The handler of
-//! SIGBUS looks the address up in a table of these mappings, puts zero pages in place of the whole mapping, marks it
-//! [lost](SharedMapping::is_lost), and returns. The access is repeated and finds the zero pages. The owner checks the mark before it
-//! relies on anything that was read from the mapping or written to it.
+//! Accessing a page beyond the end of the file raises SIGBUS, which ends the process. Files shared
+//! with other processes may shrink at any time: guest memory without seals, or an image that
+//! somebody truncates. A [`SharedMapping`] survives that. The SIGBUS handler looks up the address
+//! in a table of these mappings, replaces the whole mapping by zero pages, marks it
+//! [lost](SharedMapping::is_lost), and returns. The access is then repeated and reads zeroes. The
+//! owner checks the mark before relying on anything read from or written to the mapping.
 //!
 //! # Why a handler
-//! A check of the file's length before each access races with the truncation. A copy by a system call (`process_vm_readv`), which would
-//! return EFAULT, costs a call for each number of a ring, and does not help a drive that reads payload itself. Seals are taken by files of
-//! memory only, and only if their creator allows it.
+//! Checking the file's length before each access races with truncation. Copying with a system call
+//! (`process_vm_readv`), which would return EFAULT, costs one call for each index of a ring and
+//! does not help a drive that reads payload directly. Only memory files can be sealed, and only if
+//! their creator allows it.
 //!
-//! # What the handler may do
-//! It runs on the thread that made the access, in the middle of it. It takes no lock, allocates nothing, reads atomics, and calls `mmap`,
-//! `sigaction` and `raise`. The thread that faults holds the mapping, so its slot does not change meanwhile. A slot that does change is
-//! that of another mapping, and is skipped.
+//! # Restrictions of the handler
+//! It interrupts the thread that made the access. It takes no lock and allocates nothing; it reads
+//! atomics and calls `mmap`, `sigaction` and `raise`. The faulting thread holds the mapping, so its
+//! slot cannot change meanwhile. A slot that does change belongs to another mapping and is skipped.
 //!
-//! For a SIGBUS of any other kind the handler restores the action that was installed before it, and raises the signal again.
+//! For any other SIGBUS, the handler restores the action that was installed before it and raises
+//! the signal again.
 //!
 //! # Buffers of system calls
-//! The kernel's own accesses raise no signal: a call with such a buffer returns EFAULT, which is the error of one command.
+//! Accesses by the kernel raise no signal: a call with such a buffer returns EFAULT, which fails a
+//! single command.
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -29,7 +33,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 
-/// A range of a file in memory, shared with all that have the file, until it is dropped. See the module.
+/// Shared mapping of a range of a file, unmapped on drop. See the module.
 #[derive(Debug)]
 pub struct SharedMapping {
     base: NonNull<u8>,
@@ -43,14 +47,15 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps `len` bytes of `file` from `offset`, both multiples of the file's page size, for reading and writing.
+    /// Maps `len` bytes of `file` from `offset` for reading and writing. Both are multiples of the
+    /// file's page size.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Those of the operating system.
     pub fn new(file: impl AsFd, offset: u64, len: usize) -> Result<SharedMapping, Errno> {
         install_handler()?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at addresses of the kernel's choice.
+        // SAFETY: a new mapping, at an address chosen by the kernel.
         let base = unsafe { mmap(null_mut(), len, access, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let slot = FREE.lock().pop().unwrap_or_else(Slot::add);
@@ -58,7 +63,7 @@ impl SharedMapping {
         Ok(SharedMapping { base, len, slot })
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base
@@ -70,18 +75,19 @@ impl SharedMapping {
         self.len
     }
 
-    /// True if the length is 0, which no mapping has.
+    /// Always false: a mapping is never empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True once an access has found that the file is shorter than the mapping. The mapping has zero pages of this process since then.
+    /// True once an access has found the file shorter than the mapping. From then on the mapping
+    /// consists of private zero pages.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.slot.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Keeps the mapping from child processes.
+    /// Excludes the mapping from child processes.
     pub fn hide_from_children(&self) {
         // SAFETY: the range is mapped.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) };
@@ -90,7 +96,7 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // In this order: the addresses may be another mapping's once they are unmapped.
+        // In this order: once unmapped, the addresses may be reused by another mapping.
         self.slot.set(0, 0);
         FREE.lock().push(self.slot);
         // SAFETY: mapped by `new` with this length, or by the handler, and nothing refers to it any more.
@@ -99,13 +105,14 @@ impl Drop for SharedMapping {
     }
 }
 
-/// True if an access has ever found a mapping lost: until then no mapping has to be looked at.
+/// True if any mapping was ever lost. Until then no mapping has to be checked.
 #[inline]
 pub fn is_any_lost() -> bool {
     IS_ANY_LOST.load(Ordering::Relaxed)
 }
 
-/// A place in the table of mappings. It is never freed, since the handler may look at it at any time, but used again.
+/// Entry of the table of mappings. It is reused but never freed, because the handler may read it at
+/// any time.
 #[derive(Debug)]
 struct Slot {
     next: *const Slot,
@@ -144,7 +151,7 @@ impl Slot {
         }
     }
 
-    /// Gives the slot to another mapping. Only its owner calls this.
+    /// Assigns the slot to another mapping. Only its owner calls this.
     fn set(&self, start: usize, len: usize) {
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -154,7 +161,7 @@ impl Slot {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The range of the mapping, unless the slot changes at this moment.
+    /// Range of the mapping, or `None` if the slot is changing.
     fn range(&self) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -163,20 +170,22 @@ impl Slot {
         is_whole.then_some((start, len))
     }
 
-    /// Puts zero pages in place of the mapping, which the caller keeps mapped by its access. Returns false if the kernel has none.
+    /// Replaces the mapping by zero pages. The mapping stays alive meanwhile, because the caller is
+    /// in the middle of accessing it. Returns false if the kernel refuses.
     fn replace(&self) -> bool {
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
-        // Before the pages are there: an access of another thread that finds them finds the mark.
+        // Set before the pages are replaced, so a thread that reads zero pages also sees the mark.
         self.is_lost.store(true, Ordering::SeqCst);
         IS_ANY_LOST.store(true, Ordering::SeqCst);
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range is a mapping of this table, and its owner reaches it by raw pointers and atomics only.
+        // SAFETY: the range is a mapping in this table, which its owner accesses only through raw
+        // pointers and atomics.
         unsafe { mmap_anonymous(std::ptr::with_exposed_provenance_mut(start), len, access, flags) }.is_ok()
     }
 }
 
-/// The slot of the mapping that has `address`.
+/// Finds the slot of the mapping that contains `address`.
 fn find(address: usize) -> Option<&'static Slot> {
     let mut place = FIRST.load(Ordering::Acquire).cast_const();
     // SAFETY: slots are never freed.
@@ -189,14 +198,16 @@ fn find(address: usize) -> Option<&'static Slot> {
     None
 }
 
-/// The action for SIGBUS before the handler was installed. The standard library has one, which tells of a stack that overflows.
+/// SIGBUS action before the handler was installed. The standard library's action reports stack
+/// overflows.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
-/// Installs the handler, once a process.
+/// Installs the handler, once per process.
 fn install_handler() -> Result<(), Errno> {
     static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: all bytes zero is a value of the structure, and the pointers are of this function.
+        // SAFETY: all-zero bytes are a valid value of the structure, and the pointers are local to
+        // this function.
         unsafe {
             let mut previous: libc::sigaction = std::mem::zeroed();
             checked(libc::sigaction(libc::SIGBUS, null(), &raw mut previous))?;
@@ -220,13 +231,16 @@ fn checked(returned: libc::c_int) -> Result<(), Errno> {
 
 /// Handler of SIGBUS. See the module.
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's pointer, valid while the handler runs; the address is meant by the code.
+    // SAFETY: the kernel's pointer is valid while the handler runs, and this code implies an
+    // address.
     let address = unsafe { ((*info).si_code == libc::BUS_ADRERR).then(|| (*info).si_addr().addr()) };
-    // A mapping that is lost already was replaced by another thread since the access, which is repeated.
+    // If another thread has replaced the mapping since the access, repeating the access is enough;
+    // replacing it again does no harm.
     if address.and_then(find).is_some_and(Slot::replace) {
         return;
     }
-    // SAFETY: set before the handler was installed, never freed, and both calls may be made by a handler.
+    // SAFETY: the pointer was set before the handler was installed and is never freed. Both calls
+    // are async-signal-safe.
     unsafe {
         libc::sigaction(signal, PREVIOUS.load(Ordering::Acquire), null_mut());
         libc::raise(signal);
@@ -249,7 +263,7 @@ mod tests {
 
     fn word(mapping: &SharedMapping, page: usize) -> &AtomicU64 {
         assert!(page * PAGE < mapping.len());
-        // SAFETY: inside of the mapping, aligned, and reached as an atomic only.
+        // SAFETY: inside the mapping, aligned, and accessed only as an atomic.
         unsafe { mapping.base().add(page * PAGE).cast::<AtomicU64>().as_ref() }
     }
 
@@ -260,7 +274,7 @@ mod tests {
         word(&lost, 0).store(7, Ordering::Relaxed);
         word(&kept, 3).store(8, Ordering::Relaxed);
         short.set_len(PAGE as u64).unwrap();
-        // The page that is left is no reason to give up the rest.
+        // A page that still exists does not mark the mapping.
         assert_eq!((word(&lost, 0).load(Ordering::Relaxed), lost.is_lost()), (7, false));
         assert_eq!((word(&lost, 3).load(Ordering::Relaxed), lost.is_lost()), (0, true));
         word(&lost, 2).store(9, Ordering::Relaxed);
@@ -287,7 +301,7 @@ mod tests {
         );
     }
 
-    /// The test starts itself as the process that ends.
+    /// The test runs itself as the child process that is killed.
     #[test]
     fn bus_error_in_a_mapping_of_another_kind_still_ends_the_process() {
         const CHILD: &str = "ZONAL_TEST_BUS_ERROR";
@@ -300,7 +314,8 @@ mod tests {
         }
         let short = file(1);
         let _mapping = SharedMapping::new(&short, 0, PAGE).unwrap();
-        // SAFETY: a new mapping beyond the end of the file, at addresses of the kernel's choice. Reading there faults, as is meant.
+        // SAFETY: a new mapping beyond the end of the file, at an address chosen by the kernel. The
+        // read is meant to fault.
         unsafe {
             let at = mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &short, PAGE as u64);
             at.unwrap().cast::<u8>().read_volatile();
