@@ -1,7 +1,7 @@
-//! Aligned buffers: owned while idle, lent to a command while it runs.
+//! Aligned I/O buffers, owned while idle and lent to a command while it runs.
 //!
-//! A buffer moves into a request and comes back with its completion, so the submitter cannot touch it in between. The
-//! pool keeps freed memory for the next taker: no allocation a request once it is warm.
+//! A buffer moves into a request and returns with its completion, so the submitter cannot touch it
+//! in between. A pool keeps freed memory for reuse: once it is warm, requests need no allocation.
 
 mod pieces;
 mod pools;
@@ -15,47 +15,49 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// Alignment of every buffer: a page, which satisfies O_DIRECT on any block size.
+/// Alignment of every buffer: a page, which satisfies O_DIRECT for any block size.
 pub const BUFFER_ALIGN: usize = 4096;
 
-/// An aligned piece of memory that its holder owns.
+/// Aligned memory, owned by its holder.
 ///
-/// Three full words, without padding: a buffer is moved several times with every request, and what is put together from
-/// narrow stores stalls the processor when it is read in one piece. Neighbours differ in type, so that they are not
-/// moved as a pair either.
+/// Three full words without padding. A buffer is moved several times per request, and reading back
+/// in one piece a value that was stored in narrow pieces stalls the processor. Adjacent fields
+/// differ in type so that they are not moved as a pair either.
 #[repr(C)]
 pub struct IoBuf {
     ptr: NonNull<u8>,
-    /// The length, and [`OWNED`].
+    /// Length, and [`OWNED`].
     tag: u64,
-    /// The pool that the memory goes back to, as `Arc::into_raw` gives it, or null. A plain pointer, so that a buffer that
-    /// is only passed on stays in registers: a field with a destructor would pin it to memory.
+    /// Pool that the memory returns to, from `Arc::into_raw`, or null. A plain pointer keeps a
+    /// buffer that is only passed on in registers; a field with a destructor would pin it to
+    /// memory.
     pool: *const PoolInner,
 }
 
-/// In a buffer's tag: dropping it frees the memory. Not so of an empty buffer and of memory lent by [`IoBuf::from_raw`].
+/// Tag bit: dropping the buffer frees its memory. Not set for an empty buffer or for memory lent by
+/// [`IoBuf::from_raw`].
 const OWNED: u64 = 1 << 32;
 
-/// In the tag of an owned buffer: its memory is a mapping of its own, and of no pool.
+/// Tag bit of an owned buffer: its memory is a separate mapping and belongs to no pool.
 const MAPPED: u64 = 1 << 33;
 
-/// In the tag of an owned buffer, inside of [`IoBufs`] only: the pointer is that of a list of buffers.
+/// Tag bit of an owned buffer, only inside [`IoBufs`]: the pointer refers to a list of buffers.
 const SEVERAL: u64 = 1 << 34;
 
 const _: () = assert!(size_of::<IoBuf>() == 24, "buffers are moved with every request");
 
-// SAFETY: the holder of an `IoBuf` is the only one to reach its memory.
+// SAFETY: only the holder of an `IoBuf` accesses its memory.
 unsafe impl Send for IoBuf {}
 // SAFETY: `&IoBuf` only reads.
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// The buffer without bytes, for requests without payload and devices that keep no data.
+    /// Empty buffer, for requests without payload and devices that keep no data.
     pub const fn empty() -> IoBuf {
         IoBuf { ptr: NonNull::dangling(), tag: 0, pool: ptr::null() }
     }
 
-    /// A zeroed buffer of `len` bytes, at most 4 GiB - 1.
+    /// Zeroed buffer of `len` bytes, at most 4 GiB - 1.
     pub fn zeroed(len: u32) -> IoBuf {
         if len == 0 {
             return IoBuf::empty();
@@ -63,8 +65,8 @@ impl IoBuf {
         IoBuf { ptr: allocate(len), tag: len as u64 | OWNED, pool: ptr::null() }
     }
 
-    /// The same, of memory that is none before it is touched: for payload that no thread looks at. A page of it that a
-    /// thread does touch takes longer than one of a zeroed buffer.
+    /// Zeroed buffer that takes up no memory until it is touched, for payload that is never read.
+    /// Touching a page for the first time costs more than in [`IoBuf::zeroed`].
     pub fn untouched(len: u32) -> IoBuf {
         if len == 0 {
             return IoBuf::empty();
@@ -72,21 +74,21 @@ impl IoBuf {
         IoBuf { ptr: map(len), tag: len as u64 | OWNED | MAPPED, pool: ptr::null() }
     }
 
-    /// A buffer with a copy of `bytes`, at most 4 GiB - 1.
+    /// Buffer with a copy of `bytes`.
     ///
     /// # Panics
-    /// If there are more.
+    /// If `bytes` are longer than 4 GiB - 1.
     pub fn copied(bytes: &[u8]) -> IoBuf {
         let mut buf = IoBuf::zeroed(bytes.len().try_into().expect("a buffer has less than 4 GiB"));
         buf.copy_from_slice(bytes);
         buf
     }
 
-    /// A buffer over memory that it does not own: a foreign caller's, such as a C program's.
+    /// Buffer over memory of a foreign caller, such as a C program, which it does not own.
     ///
     /// # Safety
-    /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped. Until then no other code
-    /// touches it.
+    /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped. Until
+    /// then no other code accesses it.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
         IoBuf { ptr, tag: len as u64, pool: ptr::null() }
     }
@@ -96,12 +98,12 @@ impl IoBuf {
         self.tag as u32 as usize
     }
 
-    /// Whether there are no bytes.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.tag as u32 == 0
     }
 
-    /// The first byte's address.
+    /// Address of the first byte.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -138,7 +140,7 @@ impl Drop for IoBuf {
     #[inline]
     fn drop(&mut self) {
         if self.tag & OWNED != 0 {
-            // By value: see `pool`.
+            // Fields are passed by value: see `pool`.
             give_back(self.ptr, self.tag, self.pool);
         }
     }
@@ -148,7 +150,7 @@ impl Drop for IoBuf {
 fn give_back(ptr: NonNull<u8>, tag: u64, pool: *const PoolInner) {
     let len = tag as u32;
     if tag & SEVERAL != 0 {
-        // SAFETY: the buffer that is dropped held the list.
+        // SAFETY: the buffer being dropped held the list.
         return unsafe { pieces::free_list(ptr) };
     }
     if tag & MAPPED != 0 {
@@ -156,17 +158,17 @@ fn give_back(ptr: NonNull<u8>, tag: u64, pool: *const PoolInner) {
         return unsafe { unmap(ptr, len) };
     }
     if !pool.is_null() {
-        // SAFETY: it comes from `Arc::into_raw`, and this is the one end of the buffer that holds it.
+        // SAFETY: from `Arc::into_raw`, and the buffer that holds it is dropped only once.
         let pool = unsafe { Arc::from_raw(pool) };
         if pool.idle.push(Idle(ptr)).is_ok() {
             return;
         }
     }
-    // SAFETY: allocated by `allocate` with the same length, also for a pool.
+    // SAFETY: allocated by `allocate` with this length, also for a pool.
     unsafe { free(ptr, len) }
 }
 
-/// A pool of buffers of one length, shared by cloning.
+/// Pool of buffers of one length. Clones share it.
 #[derive(Clone)]
 pub struct BufferPool(Arc<PoolInner>);
 
@@ -183,20 +185,20 @@ unsafe impl Send for Idle {}
 impl Drop for PoolInner {
     fn drop(&mut self) {
         while let Some(idle) = self.idle.pop() {
-            // SAFETY: every idle piece was allocated by `allocate` with the pool's length.
+            // SAFETY: all idle memory was allocated by `allocate` with the pool's length.
             unsafe { free(idle.0, self.len) }
         }
     }
 }
 
 impl BufferPool {
-    /// A pool of buffers of `len` bytes (at least 1) that keeps at most `idle_max` freed ones.
+    /// Pool of buffers of `len` bytes (at least 1) that keeps at most `idle_max` freed buffers.
     pub fn new(len: u32, idle_max: usize) -> BufferPool {
         assert!(len > 0, "a pool of empty buffers");
         BufferPool(Arc::new(PoolInner { len, idle: ArrayQueue::new(idle_max.max(1)) }))
     }
 
-    /// A buffer with whatever bytes its last user left, or zeroes.
+    /// Takes a buffer, zeroed or with the data of its last user.
     pub fn take(&self) -> IoBuf {
         let ptr = self.0.idle.pop().map_or_else(|| allocate(self.0.len), |idle| idle.0);
         IoBuf { ptr, tag: u64::from(self.0.len) | OWNED, pool: Arc::into_raw(self.0.clone()) }
@@ -223,7 +225,7 @@ unsafe fn free(ptr: NonNull<u8>, len: u32) {
 
 fn map(len: u32) -> NonNull<u8> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, where the kernel likes.
+    // SAFETY: a new mapping, at an address chosen by the kernel.
     let mapped = unsafe {
         mmap_anonymous(ptr::null_mut(), len as usize, access, MapFlags::PRIVATE | MapFlags::NORESERVE)
     };

@@ -1,26 +1,27 @@
-//! The bytes of one device command: where they lie, not who owns them.
+//! Memory of one device command: its addresses, without ownership.
 //!
-//! A command borrows its bytes from its submitter until it completes. That span is not a lexical scope (the
-//! command may sit in a queue and complete on another thread), so the borrow is a contract: making a [`Data`] is
-//! unsafe, using one is not.
+//! A command borrows its bytes from the submitter until it completes. This is not a lexical scope,
+//! because the command may be queued and complete on another thread. So the borrow is a contract:
+//! creating a [`Data`] is unsafe, using one is not.
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
 
-/// A contiguous piece of memory.
+/// Contiguous memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     ptr: *mut u8,
     len: usize,
 }
 
-// SAFETY: a segment is an address and a length; who may touch the bytes is the contract of `Data::one`.
+// SAFETY: a segment is an address and a length; access to the bytes is governed by the contract of
+// `Data::one`.
 unsafe impl Send for Segment {}
-// SAFETY: as for `Send`; a shared segment gives no access that a copied one does not.
+// SAFETY: as for `Send`; a shared segment gives no more access than a copy.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// The piece of `len` bytes at `ptr`.
+    /// Segment of `len` bytes at `ptr`.
     pub const fn new(ptr: *mut u8, len: usize) -> Segment {
         Segment { ptr, len }
     }
@@ -30,18 +31,18 @@ impl Segment {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first byte's address.
+    /// Address of the first byte.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.ptr
     }
 }
 
-/// The bytes of one command: none, one segment, or several in order (a merged write).
+/// Bytes of one command: none, one segment, or several in order (a merged write).
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     kind: DataKind,
@@ -55,33 +56,36 @@ enum DataKind {
     Many(*const Segment, usize),
 }
 
-// SAFETY: see `Data::one`: until the command completes, the holder of the command is the only user of the bytes.
+// SAFETY: see `Data::one`: until the command completes, only the holder of the command uses the
+// bytes.
 unsafe impl Send for Data {}
-// SAFETY: shared access reads addresses only; the bytes are reached by the one thread that executes the command.
+// SAFETY: shared access reads addresses only; the bytes are accessed by the one thread that
+// executes the command.
 unsafe impl Sync for Data {}
 
 impl Data {
     /// No bytes: flush, zone management, write zeroes, or a device that keeps no data.
     pub const NONE: Data = Data { kind: DataKind::None, not_auto: PhantomData };
 
-    /// One piece.
+    /// One segment.
     ///
     /// # Safety
-    /// Until the command completes, the memory stays valid, no other code writes it, and for a read no other code reads
-    /// it. For a read it has to be writable.
+    /// Until the command completes, the memory stays valid and no other code writes it. For a read,
+    /// the memory is writable and no other code reads it.
     pub const unsafe fn one(segment: Segment) -> Data {
         Data { kind: DataKind::One(segment), not_auto: PhantomData }
     }
 
-    /// Several pieces, in order.
+    /// Several segments, in order.
     ///
     /// # Safety
-    /// As [`Data::one`] for each piece; the list itself stays in place and unchanged as long.
+    /// As for [`Data::one`], for each segment; the list itself stays in place and unchanged for as
+    /// long.
     pub const unsafe fn many(segments: *const [Segment]) -> Data {
         Data { kind: DataKind::Many(segments.cast(), segments.len()), not_auto: PhantomData }
     }
 
-    /// The pieces, in order.
+    /// Returns the segments in order.
     pub fn segments(&self) -> &[Segment] {
         match &self.kind {
             DataKind::None => &[],
@@ -91,17 +95,18 @@ impl Data {
         }
     }
 
-    /// Length in bytes of all pieces.
+    /// Total length in bytes.
     pub fn len(&self) -> usize {
         self.segments().iter().map(Segment::len).sum()
     }
 
-    /// Whether there are no bytes.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `take` with every piece of a write's payload, in order, and its offset in the payload.
+    /// Calls `take` with each segment of a write's payload, in order, and its offset in the
+    /// payload.
     pub fn for_each(&self, mut take: impl FnMut(usize, &[u8])) {
         let mut at = 0;
         for s in self.segments() {
@@ -111,7 +116,7 @@ impl Data {
         }
     }
 
-    /// Calls `take` once with all pieces of a write's payload, in order, for a vectored write.
+    /// Calls `take` once with all segments of a write's payload, in order, for a vectored write.
     pub fn with_slices<R>(&self, take: impl FnOnce(&mut [IoSlice<'_>]) -> R) -> R {
         // SAFETY: by the contract of `Data::one` the bytes are valid and unchanged until the command completes.
         let slice = |s: &Segment| IoSlice::new(unsafe { std::slice::from_raw_parts(s.ptr, s.len) });
@@ -121,17 +126,19 @@ impl Data {
         }
     }
 
-    /// Calls `fill` with every piece of a read's destination, in order, and its offset in the payload.
+    /// Calls `fill` with each segment of a read's destination, in order, and its offset in the
+    /// payload.
     pub fn for_each_mut(&self, mut fill: impl FnMut(usize, &mut [u8])) {
         let mut at = 0;
         for s in self.segments() {
-            // SAFETY: by the contract of `Data::one` a read's bytes are writable and no other code touches them.
+            // SAFETY: by the contract of `Data::one` a read's bytes are writable and no other code
+            // accesses them.
             fill(at, unsafe { std::slice::from_raw_parts_mut(s.ptr, s.len) });
             at += s.len;
         }
     }
 
-    /// The pieces of the first `bytes`, in order; fewer if there are not as many.
+    /// Returns the segments of the first `bytes` in order, or all if the payload is shorter.
     pub fn first(&self, bytes: usize) -> Box<[Segment]> {
         let mut left = bytes;
         let mut take = |s: &Segment| {
@@ -142,7 +149,7 @@ impl Data {
         self.segments().iter().map_while(&mut take).collect()
     }
 
-    /// Sets the destination's bytes from `from` on (bytes from the payload's start) to `value`.
+    /// Sets the bytes of the destination to `value`, starting at byte `from` of the payload.
     pub fn fill_from(&self, from: usize, value: u8) {
         self.for_each_mut(|at, piece| {
             let skip = from.saturating_sub(at).min(piece.len());

@@ -1,18 +1,18 @@
-//! The memory of a request: one buffer, or several in order.
+//! Memory of a request: one buffer, or several in order.
 //!
-//! A network connection receives a payload in packets, a guest's request lies in pages of its memory, a program gathers a
-//! header and its data. Each hands the pieces over as they lie, and no thread copies them together. A device command names
-//! them as a list ([`Data::many`]).
+//! A network connection receives payload in packets, a guest's request is spread over pages of its
+//! memory, and a program combines a header with its data. Each passes its pieces as they are,
+//! without a copy. A device command lists them ([`Data::many`]).
 //!
-//! Several pieces take the place of one buffer's three words: these point to a list. So a request with one buffer pays
-//! one test of a bit for those with more.
+//! Several pieces are stored as a list, with the three words of a single buffer pointing to it. So
+//! supporting them costs a request with one buffer only a bit test.
 
 use super::{IoBuf, OWNED, SEVERAL};
 use crate::data::{Data, Segment};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// The memory of a request: none, one buffer, or several in order.
+/// Memory of a request: none, one buffer, or several in order.
 ///
 /// ```
 /// use zonal_io::buffer::{IoBuf, IoBufs};
@@ -23,30 +23,31 @@ use std::ptr::{self, NonNull};
 #[repr(transparent)]
 pub struct IoBufs(IoBuf);
 
-/// What [`IoBufs`] of several pieces point to.
+/// List that [`IoBufs`] of several pieces point to.
 pub(super) struct Pieces {
     bufs: Box<[IoBuf]>,
-    /// What the present command uses of them. The device reads this list until the command has ended.
+    /// Segments used by the current command. The device reads this list until the command
+    /// completes.
     cut: Vec<Segment>,
 }
 
 impl IoBufs {
-    /// No memory.
+    /// Empty buffer.
     pub const fn empty() -> IoBufs {
         IoBufs(IoBuf::empty())
     }
 
-    /// Length in bytes of all pieces together. More than 4 GiB - 1 counts as that.
+    /// Total length in bytes, saturating at 4 GiB - 1.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no bytes.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The pieces, in order: one, unless several were given.
+    /// Returns the pieces in order: one, unless several were given.
     pub fn pieces(&self) -> &[IoBuf] {
         match self.several() {
             Some(pieces) => &pieces.bufs,
@@ -54,7 +55,7 @@ impl IoBufs {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable version of [`IoBufs::pieces`].
     pub fn pieces_mut(&mut self) -> &mut [IoBuf] {
         match self.is_several() {
             // SAFETY: as in `several`, and `&mut self` is the only way to it.
@@ -63,7 +64,7 @@ impl IoBufs {
         }
     }
 
-    /// One buffer with these bytes: the piece itself where there is one, and otherwise a copy of all.
+    /// Returns one buffer with these bytes: a single piece itself, or a copy of several.
     pub fn into_buf(self) -> IoBuf {
         match self.is_several() {
             true => self.gathered(),
@@ -71,13 +72,14 @@ impl IoBufs {
         }
     }
 
-    /// The pieces, in order.
+    /// Returns the pieces in order.
     pub fn into_pieces(self) -> Vec<IoBuf> {
         match self.is_several() {
             true => {
                 let list = self.list();
                 std::mem::forget(self);
-                // SAFETY: the list came from `Box::into_raw`, and what pointed to it is gone without dropping it.
+                // SAFETY: the list is from `Box::into_raw`, and its owner was forgotten without
+                // dropping it.
                 unsafe { Box::from_raw(list) }.bufs.into_vec()
             }
             false => vec![self.0],
@@ -106,28 +108,30 @@ impl IoBufs {
     }
 
     fn several(&self) -> Option<&Pieces> {
-        // SAFETY: with this bit the pointer is that of a list that these `IoBufs` own.
+        // SAFETY: with this bit set, the pointer refers to a list owned by these `IoBufs`.
         self.is_several().then(|| unsafe { &*self.list() })
     }
 
-    /// The `len` bytes from `from` on for one command. Both lie inside.
+    /// Returns the `len` bytes from `from` on for one command. The range lies inside.
     ///
     /// # Safety
-    /// As [`Data::one`]. Until the command has ended, this is not called again, and the buffers are not dropped.
+    /// As for [`Data::one`]. Until the command completes, this is not called again and the buffers
+    /// are not dropped.
     #[inline(always)]
     pub(crate) unsafe fn data(&mut self, from: usize, len: usize) -> Data {
         debug_assert!(from + len <= self.len());
         if self.is_several() {
-            // SAFETY: the caller's promise; the list is boxed and stays as it is until the next call.
+            // SAFETY: the caller's promise; the list is boxed and unchanged until the next call.
             return unsafe { Data::many(self.cut(from, len)) };
         }
         // SAFETY: the caller's promise.
         unsafe { Data::one(Segment::new(self.0.as_ptr().wrapping_add(from), len)) }
     }
 
-    /// Where the `len` bytes from `from` on lie, as a list in these buffers. Returned as an address and a number: a larger value
-    /// comes through memory, and then the data of one buffer goes through the same memory, field by field, and is read back in
-    /// one piece, which a processor can do only once the fields have left its store buffer.
+    /// Fills the command's list with the segments of the `len` bytes from `from` on. Returned as a
+    /// pointer and a length: a larger value would be returned through memory, and the data of a
+    /// single buffer would then take the same route, stored field by field and read back in one
+    /// piece, which stalls store forwarding.
     #[cold]
     #[inline(never)]
     fn cut(&mut self, from: usize, len: usize) -> *const [Segment] {
@@ -138,7 +142,7 @@ impl IoBufs {
         &raw const **cut
     }
 
-    /// Adds where the `len` bytes from `from` on lie to `segments`.
+    /// Appends the segments of the `len` bytes from `from` on to `segments`.
     #[inline]
     pub(crate) fn push_segments(&self, from: usize, len: usize, segments: &mut Vec<Segment>) {
         match self.several() {
@@ -147,10 +151,11 @@ impl IoBufs {
         }
     }
 
-    /// The `len` bytes from `from` on as memory of their own, lent.
+    /// Lends the `len` bytes from `from` on as separate buffers.
     ///
     /// # Safety
-    /// No one else touches these bytes, and these buffers are neither dropped nor used, until what is returned is dropped.
+    /// Until the returned buffers are dropped, no other code accesses these bytes, and `self` is
+    /// neither used nor dropped.
     #[cold]
     pub(crate) unsafe fn lend(&self, from: usize, len: usize) -> IoBufs {
         let mut segments = Vec::new();
@@ -163,7 +168,8 @@ impl IoBufs {
         lent.collect::<Vec<_>>().into()
     }
 
-    /// Calls `look` with the bytes from `from` on, as many as `others` has, piece by piece beside those of `others`.
+    /// Calls `look` with the bytes from `from` on and the corresponding part of `others`, piece by
+    /// piece, to the end of `others`.
     pub(crate) fn beside<'a>(
         &self,
         from: usize,
@@ -199,9 +205,9 @@ fn push_segments(bufs: &[IoBuf], from: usize, len: usize, segments: &mut Vec<Seg
 /// Frees a list.
 ///
 /// # Safety
-/// `ptr` is that of [`IoBufs`] of several pieces, which are gone.
+/// `ptr` is from [`IoBufs`] of several pieces that no longer exist.
 pub(super) unsafe fn free_list(ptr: NonNull<u8>) {
-    // SAFETY: it came from `Box::into_raw` of a list.
+    // SAFETY: from `Box::into_raw` of a list.
     drop(unsafe { Box::from_raw(ptr.as_ptr().cast::<Pieces>()) });
 }
 
@@ -213,7 +219,7 @@ impl From<IoBuf> for IoBufs {
 }
 
 impl From<Vec<IoBuf>> for IoBufs {
-    /// These pieces, in order. They may have any length.
+    /// Joins these pieces in order. They may have any length.
     fn from(mut bufs: Vec<IoBuf>) -> IoBufs {
         if bufs.len() <= 1 {
             return IoBufs(bufs.pop().unwrap_or_default());
@@ -253,7 +259,7 @@ mod tests {
         buf
     }
 
-    /// Bytes 0 to 9 in pieces of these lengths.
+    /// Bytes 0 to 9 in pieces of the given lengths.
     fn bytes(lengths: &[u32]) -> IoBufs {
         let mut at = 0;
         let pieces = lengths.iter().map(|&len| {
@@ -270,7 +276,7 @@ mod tests {
                 for len in 0..=10 - from {
                     let mut bufs = bytes(lengths);
                     let mut seen = Vec::new();
-                    // SAFETY: the buffers live and are not used meanwhile.
+                    // SAFETY: the buffers outlive the data and are not used meanwhile.
                     unsafe { bufs.data(from, len) }.for_each(|at, piece| {
                         assert_eq!(at, seen.len());
                         seen.extend_from_slice(piece);

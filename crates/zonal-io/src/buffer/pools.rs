@@ -1,10 +1,11 @@
-//! Memory for the data of commands that a server takes, kept by each thread.
+//! Per-thread pools of payload memory for servers.
 
 use super::IoBuf;
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-/// Memory for data, of one thread: what was given back last is used first, while it is in the processor's cache.
+/// Payload memory of one thread. The most recently returned buffer is reused first, while it is in
+/// the processor's cache.
 pub struct BufferPools(Vec<RefCell<Vec<IoBuf>>>);
 
 impl Default for BufferPools {
@@ -14,10 +15,10 @@ impl Default for BufferPools {
 }
 
 impl BufferPools {
-    /// Idle memory of each length that is kept, in bytes: the data of 512 commands of 4 KiB.
+    /// Maximum idle memory of each length, in bytes: the data of 512 commands of 4 KiB.
     const IDLE: usize = 2 << 20;
 
-    /// Lengths, as powers of two: from a page to the largest transfer.
+    /// Lengths as powers of two, from a page to the largest transfer.
     const SHIFTS: RangeInclusive<u32> = 12..=20;
 
     /// Empty pools.
@@ -33,7 +34,7 @@ impl BufferPools {
         self.0.get((shift - Self::SHIFTS.start()) as usize)
     }
 
-    /// At least `len` bytes, with what their last user left in them.
+    /// Takes a buffer of at least `len` bytes, which may hold the data of its last user.
     pub fn take(&self, len: u32) -> IoBuf {
         let shift = Self::shift_of(len as usize);
         match self.of(shift) {
@@ -43,7 +44,7 @@ impl BufferPools {
         }
     }
 
-    /// Takes back what is no longer used. What is only dropped is freed.
+    /// Returns a buffer to its pool. Buffers that are merely dropped are freed.
     pub fn give(&self, buf: IoBuf) {
         let shift = Self::shift_of(buf.len());
         if let Some(idle) = self.of(shift).filter(|_| buf.len() == 1 << shift) {
