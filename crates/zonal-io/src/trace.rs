@@ -1,12 +1,14 @@
-//! The `trace` wrapper: everything passes through, and every submission and completion leaves a record.
+//! The `trace` wrapper: passes everything through and records each submission and completion.
 //!
-//! Owns the records and, while a command is with the inner device, its context. Owns no queue and decides nothing.
+//! Owns the records and, while a command is at the inner device, its context. Owns no queue and
+//! makes no decisions.
 //!
-//! # What the counts mean
-//! A submission is recorded before the inner device sees the command, a completion after the device has given its
-//! answer and before the host gets it. Records and counts change together under one lock. So the records are in an
-//! order in which things could have happened, and a count is never below what is really in flight; for a host that
-//! waits for an answer before it sends the next command, it is exact.
+//! # Meaning of the counts
+//! A submission is recorded before the inner device receives the command, a completion after the
+//! device has answered and before the host is notified. Records and counts change together under
+//! one lock. So the records are in a possible order of events, and a count is never below the true
+//! number in flight. For a host that waits for each answer before it sends the next command, it is
+//! exact.
 
 use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, Mutex};
@@ -16,38 +18,39 @@ use std::fmt;
 use std::io::{self, Write};
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 
-/// What the columns of a trace are; its first line.
+/// First line of a trace: the names of the columns.
 const HEADER: &str = "# time_ns event queue op sector sectors zone_in_flight result";
 
 /// One line of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The time that the host passed in.
+    /// Time passed by the host.
     pub time: Nanos,
-    /// The queue.
+    /// Queue index.
     pub queue: usize,
-    /// The command.
+    /// Operation.
     pub op: Op,
-    /// Its first sector.
+    /// First sector.
     pub sector: Sector,
-    /// Its length in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// Commands in flight in the same zone after this event; 0 where the command concerns no single zone.
+    /// Commands in flight in the same zone after this event, or 0 if the command does not belong to
+    /// a single zone.
     pub in_flight: u32,
-    /// What happened.
+    /// The event.
     pub event: TraceEvent,
 }
 
-/// What a [`Record`] tells.
+/// Event of a [`Record`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TraceEvent {
-    /// The command goes to the device.
+    /// The command is passed to the device.
     Submitted,
-    /// The device's queue was full: the command has not happened.
+    /// The device's queue was full and the command was not executed.
     Busy,
-    /// The command was carried out; an append's first sector.
+    /// The command succeeded; for an append, with its first sector.
     Done(Option<Sector>),
-    /// The command was refused or has failed.
+    /// The command was refused or failed.
     Failed(DeviceError),
 }
 
@@ -76,7 +79,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A device that passes everything to another one and keeps a record of it.
+/// A device that passes everything to another device and records it.
 pub struct Trace {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
@@ -85,15 +88,15 @@ pub struct Trace {
 
 struct TraceState {
     sink: Sink,
-    /// Commands in flight a zone; zones without any have no entry.
+    /// Number of commands in flight by zone; no entry if 0.
     in_flight: HashMap<ZoneIndex, u32>,
-    /// Commands that the inner device has taken, by the token it knows them by.
+    /// Commands accepted by the inner device, by their token there.
     taken: Slots<Taken>,
 }
 
 enum Sink {
     Memory(Vec<Record>),
-    /// Until it fails: a full disk ends the trace, not the work.
+    /// Until a write fails: a full disk ends the trace, not the work.
     Writer(Box<dyn Write + Send>),
     Failed(io::Error),
 }
@@ -112,7 +115,7 @@ impl Sink {
     }
 }
 
-/// What has to be known of a command when it completes.
+/// Properties of a command needed when it completes.
 #[derive(Clone, Copy)]
 struct Traced {
     queue: usize,
@@ -124,12 +127,12 @@ struct Traced {
 
 struct Taken {
     traced: Traced,
-    /// The host's own; absent until the inner device has said that it takes the command.
+    /// The host's context; absent until the inner device has accepted the command.
     context: Option<Context>,
 }
 
 impl Trace {
-    /// Traces `inner` to `writer`, a line a record. Wrap a file in a [`io::BufWriter`].
+    /// Traces `inner` to `writer`, one line per record. Wrap a file in a [`io::BufWriter`].
     ///
     /// # Errors
     /// If the first line cannot be written. Later failures end the trace: see [`Trace::finish`].
@@ -150,16 +153,16 @@ impl Trace {
         Trace { info: inner.info().clone(), inner, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Calls the device `name` instead of what the inner one is called.
+    /// Sets the device name to `name` instead of the inner device's name.
     pub fn named(mut self, name: &str) -> Trace {
         name.clone_into(&mut self.info.name);
         self
     }
 
-    /// Brings what was traced so far to its file.
+    /// Writes buffered records to the file.
     ///
     /// # Errors
-    /// The first failure to write: from there on records are missing.
+    /// The first write failure; records after it are missing.
     pub fn finish(&self) -> io::Result<()> {
         match &mut self.state.lock().sink {
             Sink::Memory(_) => Ok(()),
@@ -168,7 +171,7 @@ impl Trace {
         }
     }
 
-    /// The zone that `command` is counted in, if it concerns one.
+    /// Returns the zone that `command` is counted in, if it belongs to a single one.
     fn zone_of(&self, command: &Command) -> Option<ZoneIndex> {
         let is_of_one_zone = !matches!(command.op, Op::Flush | Op::ResetAll | Op::Report);
         let is_there = command.sector.0 < self.info.geometry.sectors().0;
@@ -215,7 +218,8 @@ impl crate::device::Wrapper for Trace {
     ) -> Submitted {
         let Command { op, sector, sectors, .. } = *command;
         let traced = Traced { queue, op, sector, sectors, zone: self.zone_of(command) };
-        // The command may complete on another thread before the inner device returns: its context goes in first.
+        // The command may complete on another thread before the inner device returns, so its
+        // context is stored first.
         let token = {
             let mut state = self.state.lock();
             state.record(now, traced, TraceEvent::Submitted);
@@ -253,7 +257,7 @@ impl crate::device::Wrapper for Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // A caller that wants to know asks `finish` before.
+        // A caller that needs the result calls `finish` first.
         let _ = self.finish();
     }
 }
@@ -265,7 +269,7 @@ pub struct TraceLog {
 }
 
 impl TraceLog {
-    /// The records so far.
+    /// Returns the records so far.
     pub fn records(&self) -> Vec<Record> {
         match &self.state.lock().sink {
             Sink::Memory(records) => records.clone(),
@@ -273,14 +277,14 @@ impl TraceLog {
         }
     }
 
-    /// Forgets the records so far; counts of what is in flight continue.
+    /// Discards the records so far; the counts in flight continue.
     pub fn clear(&self) {
         if let Sink::Memory(records) = &mut self.state.lock().sink {
             records.clear();
         }
     }
 
-    /// Number of commands of this kind that were submitted and not found busy.
+    /// Number of accepted commands of this kind (busy ones excluded).
     pub fn commands(&self, op: Op) -> usize {
         let of = |event: fn(&TraceEvent) -> bool| move |r: &&Record| r.op == op && event(&r.event);
         let records = self.records();
@@ -288,8 +292,8 @@ impl TraceLog {
         submitted - records.iter().filter(of(|e| *e == TraceEvent::Busy)).count()
     }
 
-    /// Largest number of commands that `counts` was true for in flight at once in any group that `group` put them in:
-    /// by zone, by queue, all together.
+    /// Maximum number of commands in flight at once within a group. Includes the commands for which
+    /// `counts` is true, grouped by `group`: by zone, by queue, or all together.
     ///
     /// ```
     /// # use zonal_io::trace::{Record, TraceLog};

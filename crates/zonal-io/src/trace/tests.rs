@@ -19,7 +19,7 @@ fn command(op: Op, sector: u64, sectors: u32) -> Command {
     Command::new(op, Sector(sector), sectors)
 }
 
-/// Submits and gives back what is left of the context.
+/// Submits a command; returns the result and the token if the context was not taken.
 fn submit(device: &dyn Device, time: u64, command: Command, token: u64) -> (Submitted, Option<u64>) {
     let mut context = Some(Context::token(token));
     let submitted = device.submit(Nanos(time), 0, &command, &mut context);
@@ -146,7 +146,7 @@ fn full_disk_ends_the_trace_and_not_the_work() {
 #[test]
 fn threads_that_wait_for_their_answers_are_counted_exactly() {
     let (d, log) = traced(&EmulatedOptions { hw_queue_depth: 64, ..polled() });
-    // Writes of each zone whose answers are out: that is when the poll that got them has returned.
+    // Completed writes of each zone, counted after the poll has returned.
     let ended: [std::sync::atomic::AtomicU64; 4] = Default::default();
     std::thread::scope(|s| {
         for zone in 0..4u64 {
@@ -154,7 +154,7 @@ fn threads_that_wait_for_their_answers_are_counted_exactly() {
             s.spawn(move || {
                 for i in 0..8 {
                     submit(d, 0, command(Op::Write, zone * 64 + i * 8, 8), zone);
-                    // Another thread may get it.
+                    // The completion may be returned to another thread.
                     while ended[zone as usize].load(std::sync::atomic::Ordering::Acquire) == i {
                         for token in poll(d, 0, 9) {
                             ended[token as usize].fetch_add(1, std::sync::atomic::Ordering::Release);
@@ -170,7 +170,7 @@ fn threads_that_wait_for_their_answers_are_counted_exactly() {
 }
 
 proptest! {
-    /// Records against a count made by the test.
+    /// Compares the records with a count kept by the test.
     #[test]
     fn counts_are_what_was_submitted_and_not_handed_out(
         steps in prop::collection::vec(prop_oneof![(0..8u64).prop_map(Some), Just(None)], 1..80),

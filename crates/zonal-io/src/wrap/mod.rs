@@ -1,15 +1,16 @@
-//! What devices made out of devices have in common.
+//! Common parts of the wrappers.
 //!
-//! A wrapper that has to do something about a command's answer gives the inner device a context of its own, a token,
-//! and keeps the host's context in a slot meanwhile. Whatever else comes through (a volume's contexts) can be passed on
-//! as it is, because it cannot be taken for a token; so a wrapper that has nothing to do costs next to nothing.
-//! Tokens of direct users and of outer wrappers have to be kept in slots, always.
+//! A wrapper that has to act on a command's answer passes a token as context to the inner device
+//! and keeps the host's context in a slot meanwhile. Other contexts (a volume's) are passed on
+//! unchanged, because they cannot be confused with a token, so a wrapper that has nothing to do
+//! costs almost nothing. Tokens of direct users and of outer wrappers always have to be kept in
+//! slots.
 
 mod reset;
 
 pub(crate) use reset::{ResetStep, ResetWalk};
 
-/// Things in numbered places: what the device inside knows by those numbers.
+/// Numbered slots. The inner device uses the numbers as tokens.
 pub(crate) struct Slots<T> {
     places: Vec<Option<T>>,
     free: Vec<u64>,
@@ -22,7 +23,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Puts `thing` into a place and returns its number.
+    /// Stores `thing` in a slot and returns its number.
     pub(crate) fn put(&mut self, thing: T) -> u64 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -32,10 +33,10 @@ impl<T> Slots<T> {
         number
     }
 
-    /// Takes out what is in place `number`.
+    /// Removes and returns the contents of slot `number`.
     ///
     /// # Panics
-    /// If nothing is: a device has answered a command twice.
+    /// If the slot is empty: the device has answered a command twice.
     pub(crate) fn take(&mut self, number: u64) -> T {
         self.free.push(number);
         self.places[number as usize].take().expect("a device answers each command once")
@@ -55,8 +56,8 @@ impl<T> Slots<T> {
 }
 
 impl<T> Drop for Slots<T> {
-    /// The device inside may outlive its wrapper, and read and fill what these things own until it is done: it is not freed
-    /// any more.
+    /// The contents of used slots are leaked, because the inner device may outlive its wrapper and
+    /// still access their memory.
     fn drop(&mut self) {
         if !self.is_empty() {
             std::mem::forget(std::mem::take(&mut self.places));

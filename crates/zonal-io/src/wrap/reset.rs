@@ -1,7 +1,9 @@
-//! Reset of all zones of a range, zone by zone: what a wrapper does where the command for all would reach too far.
+//! Reset of a range of zones one by one, for wrappers where the command for all zones would reach
+//! too far.
 //!
-//! Pure: says which command comes next and is told how it ended. One command is out at any time. Like the command that
-//! it stands for, it passes over zones that are empty, read-only, offline or conventional, and is no single instant.
+//! Pure: returns the next command and receives its result. One command is in flight at a time. Like
+//! the command for all zones, it skips zones that are empty, read-only, offline or conventional,
+//! and is not atomic.
 
 use crate::device::{CommandResult, Output};
 use std::collections::VecDeque;
@@ -9,38 +11,38 @@ use std::ops::Range;
 use zonal_core::device::ZoneAction;
 use zonal_core::{DeviceError, ZoneError, ZoneIndex};
 
-/// Zones asked for at a time: 64 bytes each on the wire of a real drive, so 64 KiB.
+/// Zones per report: 64 bytes each on the wire of a real drive, so 64 KiB.
 const REPORT_ZONES: u32 = 1024;
 
-/// See the module.
+/// Walk through a range of zones; see the module.
 #[derive(Debug)]
 pub(crate) struct ResetWalk {
-    /// Not looked at yet.
+    /// Not reported yet.
     rest: Range<u32>,
-    /// Found to need a reset.
+    /// Needing a reset.
     found: VecDeque<ZoneIndex>,
     except: Box<[ZoneIndex]>,
     error: Option<DeviceError>,
 }
 
-/// What a walk does next.
+/// Next step of a walk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ResetStep {
-    /// Describe this number of zones from this one.
+    /// Report this number of zones, starting with this zone.
     Report(ZoneIndex, u32),
-    /// Reset this one.
+    /// Reset this zone.
     Reset(ZoneIndex),
-    /// Nothing more.
+    /// The walk is complete.
     End(Result<(), DeviceError>),
 }
 
 impl ResetWalk {
-    /// A walk through `zones` that leaves those of `except` alone.
+    /// Walk through `zones` that skips those in `except`.
     pub(crate) fn new(zones: Range<u32>, except: impl IntoIterator<Item = ZoneIndex>) -> ResetWalk {
         ResetWalk { rest: zones, found: VecDeque::new(), except: except.into_iter().collect(), error: None }
     }
 
-    /// The command that is next, again and again until [`ResetWalk::answered`].
+    /// Returns the next command; unchanged until [`ResetWalk::answered`].
     pub(crate) fn step(&self) -> ResetStep {
         match (self.error, self.found.front()) {
             (Some(error), _) => ResetStep::End(Err(error)),
@@ -52,7 +54,7 @@ impl ResetWalk {
         }
     }
 
-    /// The command of [`ResetWalk::step`] has ended.
+    /// Receives the result of the command of [`ResetWalk::step`].
     pub(crate) fn answered(&mut self, result: CommandResult) {
         match (self.found.pop_front(), result) {
             (None, Ok(Output::Zones(zones))) if !zones.is_empty() => {
@@ -62,12 +64,12 @@ impl ResetWalk {
                         self.found.push_back(zone.zone);
                     }
                 }
-                // At least one further, so that no device can keep a walk in one place.
+                // Advance by at least one zone so that no device can keep the walk in place.
                 self.rest.start = (last + 1).clamp(self.rest.start + 1, self.rest.end);
             }
             (None, Ok(_)) => self.error = Some(DeviceError::InvalidField),
             (None, Err(error)) => self.error = Some(error),
-            // It fell to read-only or offline meanwhile.
+            // The zone became read-only or offline meanwhile.
             (Some(_), Ok(_) | Err(DeviceError::Zone(ZoneError::InvalidTransition))) => {}
             (Some(_), Err(error)) => self.error = Some(error),
         }
