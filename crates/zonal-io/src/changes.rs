@@ -1,10 +1,11 @@
-//! Changes of a device that no command of its host made: a zone that a failing head has turned read-only or offline, other
-//! limits, another size, a device that is gone.
+//! Changes of a device that no command of its host caused: a zone that a failing head made
+//! read-only or offline, other limits, another size, a device that is gone.
 //!
-//! A device notes them in its [`Notices`] and rings its wake-ups; its host takes them with
-//! [`Device::take_changes`](crate::device::Device::take_changes), each once. What is not taken yet is kept as a set, so its
-//! size has a bound: zones by number, and a flag for each of the rest. A host that looks late hears only once of a zone
-//! that changed twice, and asks the device what the zone is now.
+//! A device records them in its [`Notices`] and notifies its wake-ups; the host takes each once
+//! with [`Device::take_changes`](crate::device::Device::take_changes). Pending changes are kept as
+//! a set of bounded size: zone numbers, and one flag for each other kind. If a zone changes twice
+//! before the host looks, it is reported once, and the host asks the device for its current
+//! condition.
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::str::FromStr;
 use zonal_core::ZoneIndex;
 use zonal_core::device::ZoneEvent;
 
-/// What [`Device::set_zone`](crate::device::Device::set_zone) makes of a zone.
+/// Condition that [`Device::set_zone`](crate::device::Device::set_zone) puts a zone into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneSetting {
@@ -21,16 +22,16 @@ pub enum ZoneSetting {
     ReadOnly,
     /// Neither readable nor writable; its data is gone.
     Offline,
-    /// As if its medium had never failed. A read-only zone has its data and its pointer again, and is empty, closed or full
-    /// by it. An offline zone is empty.
+    /// Back to normal, as if the medium had never failed. A read-only zone regains its data and its
+    /// write pointer, and becomes empty, closed or full accordingly. An offline zone becomes empty.
     Restored,
 }
 
 impl ZoneSetting {
-    /// Every setting.
+    /// All settings.
     pub const ALL: [ZoneSetting; 3] = [ZoneSetting::ReadOnly, ZoneSetting::Offline, ZoneSetting::Restored];
 
-    /// The name in commands and messages.
+    /// Name in commands and messages.
     pub const fn name(self) -> &'static str {
         match self {
             ZoneSetting::ReadOnly => "read-only",
@@ -39,7 +40,7 @@ impl ZoneSetting {
         }
     }
 
-    /// What it does to a zone.
+    /// Event that puts a zone into this condition.
     pub const fn event(self) -> ZoneEvent {
         match self {
             ZoneSetting::ReadOnly => ZoneEvent::SetReadOnly,
@@ -55,7 +56,7 @@ impl fmt::Display for ZoneSetting {
     }
 }
 
-/// A word that is no [`ZoneSetting`].
+/// A word that is not a [`ZoneSetting`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?}: a zone is set to read-only, offline or restored")]
 pub struct UnknownSetting(pub String);
@@ -69,30 +70,30 @@ impl FromStr for ZoneSetting {
     }
 }
 
-/// How often a zone has changed since its host last looked.
+/// Number of changes of a zone since its host last looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
     /// Once.
     Once,
-    /// Several times: it may be what it was, and its data may be gone all the same.
+    /// Several times. Its condition may be the same as before, although its data may be lost.
     Often,
 }
 
-/// What a host has not heard of yet.
+/// Changes not yet reported to a host.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Changes {
     /// Zones that became read-only, offline, or writable again.
     pub zones: BTreeMap<ZoneIndex, Changed>,
-    /// The limits on open and active zones are others.
+    /// The limits on open and active zones have changed.
     pub limits: bool,
-    /// The size is another.
+    /// The size has changed.
     pub size: bool,
     /// The device is gone: every command fails with [`DeviceError::Gone`](zonal_core::DeviceError::Gone).
     pub gone: bool,
 }
 
 impl Changes {
-    /// Notes a change of `zone`.
+    /// Records a change of `zone`.
     pub fn add_zone(&mut self, zone: ZoneIndex) {
         self.add(zone, Changed::Once);
     }
@@ -101,7 +102,8 @@ impl Changes {
         self.zones.entry(zone).and_modify(|often| *often = Changed::Often).or_insert(changed);
     }
 
-    /// Adds `other`, whose zones are called as `name` says; one without a name is none of this device's.
+    /// Adds `other`, with its zones renumbered by `name`. Zones for which it returns `None` are not
+    /// part of this device and are skipped.
     pub fn merge(&mut self, other: &Changes, name: impl Fn(ZoneIndex) -> Option<ZoneIndex>) {
         for (&zone, &changed) in &other.zones {
             if let Some(zone) = name(zone) {
@@ -114,22 +116,22 @@ impl Changes {
     }
 }
 
-/// The changes that a device keeps for its host.
+/// Pending changes of a device.
 #[derive(Default)]
 pub struct Notices {
-    /// The one thing that a poll reads while there are none.
+    /// Only this flag is read by polls while there are no changes.
     are_there: AtomicBool,
     changes: Mutex<Changes>,
 }
 
 impl Notices {
-    /// Notes changes. The device rings its wake-ups after that, for all queues.
+    /// Records changes. The device then notifies the wake-ups of all queues.
     pub fn note(&self, change: impl FnOnce(&mut Changes)) {
         change(&mut self.changes.lock());
         self.are_there.store(true, Ordering::Release);
     }
 
-    /// Whether there are changes to take.
+    /// True if there are changes to take.
     #[inline]
     pub fn are_there(&self) -> bool {
         self.are_there.load(Ordering::Acquire)
@@ -137,7 +139,8 @@ impl Notices {
 
     /// Moves the changes to `into`.
     pub fn take(&self, into: &mut Changes) {
-        // Before they are taken: what is noted meanwhile is taken here, or is seen by the next look.
+        // Cleared before taking: a change recorded meanwhile is either taken here or found by the
+        // next check.
         self.are_there.store(false, Ordering::Relaxed);
         let taken = std::mem::take(&mut *self.changes.lock());
         into.merge(&taken, Some);

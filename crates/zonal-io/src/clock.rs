@@ -1,12 +1,12 @@
-//! The time of a volume: one monotonic clock that all its callers share.
+//! Time of a volume: one monotonic clock shared by all its callers.
 //!
-//! A volume reads no clock: each call brings the time. Two callers with clocks that began at different moments disagree about
-//! every deadline between them. So there is one [`Clock`] for a volume, and each thread has a copy of it.
+//! A volume reads no clock; each call passes the time. Callers with different clocks would disagree
+//! about deadlines, so a volume has one [`Clock`], and each thread a copy of it.
 
 use std::time::Instant;
 use zonal_core::Nanos;
 
-/// A monotonic clock. Copies have the same beginning, and therefore tell the same time.
+/// Monotonic clock. Copies share their starting point and return the same time.
 ///
 /// ```
 /// use zonal_io::clock::Clock;
@@ -24,17 +24,18 @@ enum Source {
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Starts a clock at zero.
     pub fn start() -> Clock {
         Clock(Source::Since(Instant::now()))
     }
 
-    /// A clock that `now` reads, for a program that has one already. It is monotonic and the same in every thread.
+    /// Uses `now`, for a program that already has a clock. It has to be monotonic and the same in
+    /// every thread.
     pub const fn read_by(now: fn() -> Nanos) -> Clock {
         Clock(Source::Function(now))
     }
 
-    /// Time since the beginning.
+    /// Time since the start.
     #[inline]
     pub fn now(&self) -> Nanos {
         match self.0 {

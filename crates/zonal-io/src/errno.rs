@@ -1,17 +1,18 @@
-//! The error number that a program would see, were the device one of the kernel's.
+//! Error numbers that a program would get if the device were one of the kernel's.
 //!
-//! The kernel tells programs one number a failed request: what its driver made of the device's status, by the table
-//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job continues, and a ublk server tells the kernel a
-//! status by it. So the numbers are the kernel's and not nicer ones: a write that is not at the pointer is `EIO`, and a
+//! The kernel returns one number for a failed request: its driver's status, translated by the table
+//! `blk_errors` of `block/blk-core.c`. fio decides by this number whether a job continues, and a
+//! ublk server passes a status to the kernel by it. So these are exactly the kernel's numbers, even
+//! where others would be more descriptive: a write that is not at the write pointer is `EIO`, and a
 //! medium error is `ENODATA`.
 
 use rustix::io::Errno;
 use zonal_core::{DeviceError, RequestError, ZoneError};
 
-/// The number for a request that ended with `error`.
+/// Returns the number for a failed request.
 pub fn of(error: &RequestError) -> i32 {
     match *error {
-        // What the kernel refuses before the device sees it.
+        // Refused by the kernel before the device is involved.
         RequestError::OutOfRange { .. } => Errno::NOSPC,
         RequestError::Invalid(_) => Errno::INVAL,
         RequestError::WouldWait => Errno::AGAIN,
@@ -22,13 +23,14 @@ pub fn of(error: &RequestError) -> i32 {
         | RequestError::GaveUp { error, .. }
         | RequestError::InPart { error, .. }
         | RequestError::Device(error) => return of_device(error),
-        // Refused by the zone, or lost with another write: the driver's status has no number of its own.
+        // Refused by the zone, or lost with another write: the driver has no separate status for
+        // these.
         _ => Errno::IO,
     }
     .raw_os_error()
 }
 
-/// The number for a device's answer.
+/// Returns the number for an error of the device.
 pub fn of_device(error: DeviceError) -> i32 {
     match error {
         DeviceError::Zone(ZoneError::TooManyActive) => Errno::OVERFLOW,
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
     use zonal_core::{Sector, ZoneIndex};
 
-    /// Written by hand from `blk_errors` and `nvme_error_status`.
+    /// Derived by hand from `blk_errors` and `nvme_error_status`.
     const TABLE: [(&str, i32); 20] = [
         ("invalid-write", 5),
         ("boundary", 5),

@@ -1,8 +1,10 @@
-//! Identity of a device: a number that it keeps for life, whatever its name and wherever its file lies.
+//! Identity of a device: a permanent number, independent of its name and location.
 //!
-//! A copy of a file has the identity of its original: on one machine [`DeviceInfo::cache`](crate::device::DeviceInfo::cache) tells them apart.
+//! A copy of a file has the identity of its original. On one machine,
+//! [`DeviceInfo::cache`](crate::device::DeviceInfo::cache) distinguishes them.
 //!
-//! A UUID as in RFC 9562. A drawn one is of version 4; a given one may be of any version. The nil UUID is none.
+//! It is a UUID as in RFC 9562. Random identities are of version 4; others may be of any version.
+//! The nil UUID is not an identity.
 
 use std::fmt;
 use std::num::NonZeroU128;
@@ -20,7 +22,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(NonZeroU128);
 
-/// A text that is no identity.
+/// A text that is not an identity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0:?} is no UUID: 32 hexadecimal digits, as in 67e55044-10b1-426f-9247-bb680e5fe0c8, and not all zero"
@@ -28,25 +30,26 @@ pub struct Identity(NonZeroU128);
 pub struct NotAnIdentity(String);
 
 impl Identity {
-    /// A random one, of version 4; `None` where the kernel has no random numbers yet.
+    /// Random identity of version 4; `None` if the kernel's random number generator is not ready
+    /// yet.
     pub fn random() -> Option<Identity> {
         let mut bytes = [0; 16];
         let length = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
         if length != Ok(bytes.len()) {
             return None;
         }
-        // Section 5.4: four bits of version, two of variant.
+        // RFC 9562, section 5.4: four bits of version, two of variant.
         bytes[6] = bytes[6] & 0x0F | 0x40;
         bytes[8] = bytes[8] & 0x3F | 0x80;
         Identity::from_bytes(bytes)
     }
 
-    /// The identity of these bytes, in the order of the text; `None` if all are zero.
+    /// Identity from its bytes in textual order; `None` if all are zero.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Identity> {
         NonZeroU128::new(u128::from_be_bytes(bytes)).map(Identity)
     }
 
-    /// Its bytes, in the order of the text.
+    /// Returns the bytes in textual order.
     pub fn bytes(self) -> [u8; 16] {
         self.0.get().to_be_bytes()
     }

@@ -1,13 +1,15 @@
-//! Locks of files: any number of readers or one writer, and which process is in the way.
+//! File locks: many readers or one writer, with a report of the conflicting processes.
 //!
-//! A lock belongs to the open file. A second opener in the same process is refused too, and the lock ends when the file is
-//! closed. A POSIX lock would end as soon as the process closes any other descriptor of the file.
+//! A lock belongs to the open file. A second open in the same process is refused too, and closing
+//! the file releases the lock. A POSIX lock would be released as soon as the process closes any
+//! other descriptor of the file.
 //!
-//! # How the holder is found
-//! The kernel refuses such a lock without a process: `F_OFD_GETLK` answers -1 for the holder. But `/proc/locks` lists every
-//! lock with its process, the file's device and its inode. On file systems such as btrfs that device is not what `stat`
-//! tells; there the open files of the process decide. A holder in another PID namespace or on another host is not
-//! listed. Then the error says that the process is not known.
+//! # Finding the holder
+//! The kernel refuses a lock of this kind without naming the holder: `F_OFD_GETLK` returns -1. But
+//! `/proc/locks` lists every lock with its process and the device and inode of the file. On file
+//! systems such as btrfs that device differs from the one of `stat`, so the open files of the
+//! process are compared instead. Holders in other PID namespaces or on other hosts are not listed;
+//! the error then reports an unknown process.
 
 use crate::device::OpenMode;
 use rustix::fs::{FlockOperation, flock, major, minor};
@@ -17,17 +19,17 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Times that a lock is asked for while no holder is listed: the holder may just have let go.
+/// Attempts to lock a file while no holder is listed, because the holder may just have released it.
 const TRIES_MAX: u32 = 3;
 
-/// Why a file cannot be locked.
+/// Error of locking a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The file is open elsewhere.
     #[error(transparent)]
     Held(#[from] Held),
-    /// The operating system does not lock it.
+    /// The operating system refuses to lock it.
     #[error("cannot be locked: {0}")]
     Os(#[source] io::Error),
 }
@@ -35,18 +37,19 @@ pub enum LockError {
 /// A process that has a file open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Holder {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// What it has the file open for.
+    /// Access that it has opened the file for.
     pub mode: OpenMode,
 }
 
-/// The processes that have a file open, as far as they are known.
+/// Processes that have a file open, as far as known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Held(Vec<Holder>);
 
 impl Held {
-    /// The processes in the order of their numbers; none if the operating system does not tell them.
+    /// Returns the processes in ascending order, or none if the operating system does not list
+    /// them.
     pub fn holders(&self) -> &[Holder] {
         &self.0
     }
@@ -72,10 +75,10 @@ impl fmt::Display for Held {
 
 impl std::error::Error for Held {}
 
-/// Locks `file` until it is closed: for reading beside other readers, for writing alone.
+/// Locks `file` until it is closed: shared for reading, exclusive for writing.
 ///
 /// # Errors
-/// [`LockError::Held`] if another opener is in the way; it is not waited for.
+/// [`LockError::Held`] if it is locked already; this does not wait.
 pub fn lock(file: &File, mode: OpenMode) -> Result<(), LockError> {
     let operation = match mode {
         OpenMode::Reading => FlockOperation::NonBlockingLockShared,
@@ -97,7 +100,7 @@ pub fn lock(file: &File, mode: OpenMode) -> Result<(), LockError> {
     }
 }
 
-/// The processes with a lock of `file`.
+/// Finds the processes that have locked `file`.
 fn holders(file: &File) -> Held {
     let (Ok(found), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
         return Held::default();
@@ -110,7 +113,7 @@ fn holders(file: &File) -> Held {
     Held(holders)
 }
 
-/// A line of `/proc/locks`.
+/// Parsed line of `/proc/locks`.
 #[derive(PartialEq, Eq, Debug)]
 struct Listed {
     holder: Holder,
@@ -119,7 +122,8 @@ struct Listed {
 }
 
 impl Listed {
-    /// A lock of a whole file that a process has; other locks, and processes that wait for one, are none.
+    /// Parses the line of a lock that a process holds on a whole file. Other locks, and waiting
+    /// processes, return `None`.
     fn parse(line: &str) -> Option<Listed> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (Some("FLOCK"), Some(_advisory)) = (words.next(), words.next()) else { return None };
@@ -128,7 +132,7 @@ impl Listed {
             "WRITE" => OpenMode::Writing,
             _ => return None,
         };
-        // A process of another namespace has no number here.
+        // Processes of other namespaces have no number here.
         let pid = words.next()?.parse().ok().filter(|pid| *pid > 0)?;
         let mut place = words.next()?.splitn(3, ':');
         let mut hex = || u32::from_str_radix(place.next()?, 16).ok();
@@ -142,7 +146,8 @@ impl Listed {
     }
 }
 
-/// Whether one of the open files of a process is `found`. Those of another user's process are not shown.
+/// True if one of the open files of the process is `found`. Those of another user's processes are
+/// not visible.
 fn has_open(pid: u32, found: &Metadata) -> bool {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let is_it = |other: Metadata| (other.dev(), other.ino()) == (found.dev(), found.ino());

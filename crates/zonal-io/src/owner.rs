@@ -1,11 +1,14 @@
-//! Owner of the data on a drive: a file system or a partition table, recognized by its magic number.
+//! Owner of the data on a drive: a file system or a partition table, recognized by its magic
+//! number.
 //!
-//! Commands that overwrite or reset a drive call [`check`] first, and refuse the drive unless the user confirms. [`check`] reads the documented
-//! locations of superblocks, a few blocks at the beginning of the drive. It ignores data of unknown origin, and unreadable blocks, because a drive
-//! may reject reads above a write pointer.
+//! Commands that overwrite or reset a drive call [`check`] first, and refuse the drive unless the
+//! user confirms. [`check`] reads the documented locations of superblocks, a few blocks at the
+//! beginning of the drive. It ignores data of unknown origin as well as unreadable blocks, because
+//! a drive may reject reads above a write pointer.
 //!
-//! A file system of Zonal without conventional zones moves its superblocks if the first zones fail. Then the start of each written zone is read,
-//! in the cases in which opening the file system does the same.
+//! A Zonal file system without conventional zones moves its superblocks if the first zones fail.
+//! Then the start of each written zone is read, in the same cases in which opening the file system
+//! does so.
 
 use crate::buffer::IoBuf;
 use crate::device::Device;
@@ -13,23 +16,24 @@ use crate::volume::{read_alone, report};
 use std::fmt;
 use zonal_core::{SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
-/// First bytes of a superblock of Zonal, in each of its copies.
+/// First bytes of each copy of Zonal's superblock.
 pub const ZONAL_MAGIC: [u8; 8] = *b"ZNLsuper";
 
-/// Place of the label in a superblock of Zonal; it is padded with zeroes.
+/// Location of the zero-padded label in Zonal's superblock.
 pub const ZONAL_LABEL: std::ops::Range<usize> = 80..144;
 
-/// Size of a block of Zonal's file system, and the unit in which a drive is read here.
+/// Block size of Zonal's file system, and the unit of reads in this module.
 const BLOCK: usize = 4096;
 
-/// Bytes at the beginning of the drive that may hold a superblock: the four copies of Zonal's in conventional zones. Those of all
-/// others lie in the first two blocks, but for btrfs.
+/// Bytes at the beginning of the drive that may hold a superblock: Zonal's four copies in
+/// conventional zones. All others except btrfs have theirs in the first two blocks.
 const HEAD: usize = 4 * BLOCK;
 
-/// Place of the primary superblock of btrfs on a drive without zones.
+/// Location of the primary btrfs superblock on a drive without zones.
 const BTRFS_AT: u64 = 64 << 10;
 
-/// Limit of written zones for a search if the first two zones have other data. Each costs a read.
+/// Maximum number of written zones to search if the first two zones have other data. Each costs a
+/// read.
 const SEARCHED_MAX: usize = 4096;
 
 /// Number of zones per report.
@@ -40,7 +44,7 @@ const REPORTED: u32 = 4096;
 pub enum Owner {
     /// A file system of Zonal.
     Zonal {
-        /// Its name for people, which may be empty.
+        /// Label, possibly empty.
         label: String,
     },
     /// Another file system, by its name.
@@ -60,7 +64,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A drive holds data of a known owner.
+/// Error of a drive that holds data of a known owner.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("{device}: there is {owner} on it")]
 pub struct Owned {
@@ -70,7 +74,8 @@ pub struct Owned {
     pub owner: Owner,
 }
 
-/// Refuses a drive that holds data of a known owner. A device that is empty whenever it is opened is not read.
+/// Refuses a drive that holds data of a known owner. A device that is always empty when opened is
+/// not read.
 ///
 /// # Errors
 /// [`Owned`]; nothing was changed.
@@ -97,7 +102,7 @@ pub fn find(device: &dyn Device) -> Option<Owner> {
     if is_btrfs(&block(device, BTRFS_AT)) {
         return Some(Owner::FileSystem("btrfs"));
     }
-    // Superblocks that are logged alternate between the first two zones.
+    // Logged superblocks alternate between the first two zones.
     let second = (geometry.zones() > 1).then(|| block(device, geometry.start_of(ZoneIndex(1)).bytes()))?;
     match is_btrfs(&second) {
         true => Some(Owner::FileSystem("btrfs")),
@@ -105,7 +110,7 @@ pub fn find(device: &dyn Device) -> Option<Owner> {
     }
 }
 
-/// Finds a file system of Zonal with superblocks outside of the first two zones.
+/// Finds a Zonal file system with its superblocks outside the first two zones.
 fn moved(device: &dyn Device) -> Option<Owner> {
     let geometry = device.info().geometry;
     if geometry.conventional_zones() > 0 {
@@ -154,13 +159,13 @@ fn owner_of(head: &[u8]) -> Option<Owner> {
     let others = [
         ("XFS", has(0, b"XFSB")),
         ("btrfs", is_btrfs(head)),
-        // Its two superblocks lie 1 KiB into the first two blocks.
+        // The two superblocks are 1 KiB into the first two blocks.
         ("F2FS", [1024, BLOCK + 1024].iter().any(|at| has(*at, &0xF2F5_2010_u32.to_le_bytes()))),
         ("zonefs", has(0, b"SFOZ")),
         ("ext4", is_ext(head)),
     ];
     let other = || others.iter().find(|(_, is_it)| *is_it).map(|(name, _)| Owner::FileSystem(name));
-    // The header of a GPT lies in the second logical block, of 512 or 4096 bytes. An MBR protects it.
+    // The GPT header is in the second logical block, of 512 or 4096 bytes, protected by an MBR.
     let table = || match [512, BLOCK].iter().any(|at| has(*at, b"EFI PART")) {
         true => Some(Owner::PartitionTable("GPT")),
         false => has_partition(head).then_some(Owner::PartitionTable("MBR")),
@@ -168,8 +173,8 @@ fn owner_of(head: &[u8]) -> Option<Owner> {
     head.chunks_exact(BLOCK).find_map(zonal).or_else(other).or_else(table)
 }
 
-/// The file system of Zonal with this block as a copy of its superblock. One that is damaged behind its magic number counts:
-/// it can be repaired.
+/// Returns the Zonal file system if `block` is a copy of its superblock. A superblock damaged
+/// behind its magic number counts, because it can be repaired.
 fn zonal(block: &[u8]) -> Option<Owner> {
     block.starts_with(&ZONAL_MAGIC).then(|| {
         let label = String::from_utf8_lossy(&block[ZONAL_LABEL]);
@@ -177,20 +182,22 @@ fn zonal(block: &[u8]) -> Option<Owner> {
     })
 }
 
-/// True for a superblock of btrfs: at its place on a drive without zones, or at the start of a zone.
+/// True for a btrfs superblock: at its location on a drive without zones, or at the start of a
+/// zone.
 fn is_btrfs(block: &[u8]) -> bool {
     block[0x40..].starts_with(b"_BHRfS_M")
 }
 
-/// True if there is a superblock of ext2 to ext4. Its magic number has two bytes only, which other data has by chance, so the size of
-/// blocks and the revision have to make sense too.
+/// True for a superblock of ext2, ext3 or ext4. Its two-byte magic number may occur by chance, so
+/// the block size and the revision have to be plausible too.
 fn is_ext(head: &[u8]) -> bool {
     let superblock = &head[1024..2048];
     let number = |at: usize| u32::from_le_bytes(superblock[at..at + 4].try_into().expect("four bytes"));
     superblock[0x38..].starts_with(&[0x53, 0xEF]) && number(0x18) <= 6 && number(0x4C) <= 1
 }
 
-/// True if there is an MBR with a partition. The boot sector of a file system ends like one, and has other bytes in place of entries.
+/// True for an MBR with a partition. The boot sector of a file system has the same signature, but
+/// other bytes in place of the entries.
 fn has_partition(head: &[u8]) -> bool {
     let mut entries = head[446..510].chunks_exact(16);
     let is_entry = |entry: &[u8]| matches!(entry[0], 0 | 0x80);
@@ -202,7 +209,7 @@ fn has_partition(head: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Bytes, each with their place.
+    /// Byte strings and their offsets.
     type Pieces<'a> = &'a [(usize, &'a [u8])];
 
     fn head_with(pieces: Pieces<'_>) -> Vec<u8> {
@@ -233,7 +240,7 @@ mod tests {
             (&[(BLOCK + 1024, &[0x10, 0x20, 0xF5, 0xF2])], Some("a file system of F2FS")),
             (&[(0, b"SFOZ")], Some("a file system of zonefs")),
             (&[(0x438, &[0x53, 0xEF]), (0x418, &[2])], Some("a file system of ext4")),
-            // Two bytes that happen to be the magic number.
+            // Two bytes that match the magic number by chance.
             (&[(0x438, &[0x53, 0xEF]), (0x418, &[200])], None),
             (&[(512, b"EFI PART"), (446, &partition), signature], Some("a partition table (GPT)")),
             (&[(4096, b"EFI PART")], Some("a partition table (GPT)")),

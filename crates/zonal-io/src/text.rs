@@ -1,14 +1,14 @@
-//! Text that comes from elsewhere, such as names of files, for people to read.
+//! Escaping of untrusted text, such as file names, for display.
 //!
-//! A name may have any byte but zero and the slash. Shown as it is, a newline in it would begin a line of output of its own, and
-//! an escape sequence would steer the terminal.
+//! A name may contain any byte but zero and the slash. Printed as it is, a newline would start
+//! another line of output, and an escape sequence would control the terminal.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// A name or a path: control characters and bytes that are no text are escaped, and a backslash is doubled, so that two names
-/// never look alike.
+/// Escapes control characters and invalid UTF-8 in a name or path, and doubles backslashes, so that
+/// different names never look alike.
 pub fn shown(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -25,12 +25,12 @@ pub fn shown(name: &[u8]) -> String {
     shown
 }
 
-/// The same of a word of the command line.
+/// Like [`shown`], for a word of the command line.
 pub fn shown_word(word: &OsStr) -> String {
     shown(word.as_bytes())
 }
 
-/// A line of text with its control characters escaped.
+/// Escapes control characters in a line of text.
 pub fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     text.chars().for_each(|character| push(&mut harmless, character));
@@ -44,8 +44,8 @@ fn push(into: &mut String, character: char) {
     }
 }
 
-/// Whether a character steers a terminal: the control characters proper, and those that break lines or turn the direction of
-/// writing around.
+/// True for characters that affect a terminal: control characters, line separators, and
+/// bidirectional overrides.
 fn is_control(character: char) -> bool {
     let turns =
         matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
