@@ -1,4 +1,4 @@
-//! The devices of this crate.
+//! Kinds and wrappers provided by this crate.
 
 use super::{NameError, Open, Options, Part, Registry};
 use crate::device::{Device, OpenMode};
@@ -31,7 +31,7 @@ pub(super) fn register(registry: &mut Registry) {
         }))
     });
     registry.add_kind("image", |part| {
-        // A name that is just a path has no options, so that every path can be given.
+        // A name that is only a path takes no options, so any path can be given.
         if !part.has_kind() {
             let path = PathBuf::from(part.text());
             return Ok(open_image(path, OpenOptions::default()));
@@ -95,7 +95,8 @@ pub(super) fn register(registry: &mut Registry) {
     });
 }
 
-/// Most helper threads of an image. Far above what runs well; keeps a typing error from taking the host's threads.
+/// Maximum number of helper threads of an image. Far above any useful number; it keeps a typing
+/// error from exhausting the host's threads.
 const IMAGE_THREADS_MAX: u64 = 256;
 
 fn image_options(options: &mut Options<'_>) -> Result<OpenOptions, NameError> {
@@ -115,7 +116,7 @@ fn image_options(options: &mut Options<'_>) -> Result<OpenOptions, NameError> {
     Ok(o)
 }
 
-/// Opens the image as the name says, or for reading if that is all that is asked for.
+/// Opens the image in `mode`, or for reading if its options ask for that.
 fn open_image(path: PathBuf, options: OpenOptions) -> Open {
     Box::new(move |mode| {
         let mode = if options.mode == OpenMode::Reading { OpenMode::Reading } else { mode };
@@ -123,7 +124,7 @@ fn open_image(path: PathBuf, options: OpenOptions) -> Open {
     })
 }
 
-/// The rules of the rates that a name gives, such as `torn=1/1000`.
+/// Rules for the rates in a name, such as `torn=1/1000`.
 fn fault_rates(part: &Part<'_>, options: &mut Options<'_>) -> Result<Vec<Rule>, NameError> {
     let mut rules = Vec::new();
     for kind in &RATES {
@@ -136,7 +137,8 @@ fn fault_rates(part: &Part<'_>, options: &mut Options<'_>) -> Result<Vec<Rule>, 
     Ok(rules)
 }
 
-/// The file could be the very image that is traced: replaced only if asked for, and an image never.
+/// The file could be the very image that is traced, so it is replaced only on request, and never if
+/// it is an image.
 fn trace_to_file(
     inner: Arc<dyn Device>,
     path: &Path,
@@ -161,7 +163,7 @@ fn trace_to_file(
     Ok(Trace::to_writer(inner, Box::new(BufWriter::new(file)))?)
 }
 
-/// The options of `part` on top of `defaults`, checked as far as they can be without a device.
+/// Applies the options of `part` to `defaults` and checks them as far as possible without a device.
 fn emulated_options(part: &Part<'_>, defaults: EmulatedOptions) -> Result<EmulatedOptions, NameError> {
     let mut options = part.options()?;
     let emulated = read_emulated(&mut options, defaults)?;

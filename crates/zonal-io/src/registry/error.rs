@@ -1,10 +1,10 @@
-//! What is wrong with a device name, and where.
+//! Errors in device names, with their location.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 
-/// A device name that does not lead to a device.
+/// Error of a device name that cannot be parsed or opened.
 #[derive(Debug)]
 pub struct NameError {
     name: Box<str>,
@@ -12,37 +12,37 @@ pub struct NameError {
     problem: NameProblem,
 }
 
-/// What is wrong at the place that [`NameError::place`] gives.
+/// Problem at the location returned by [`NameError::place`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NameProblem {
-    /// There is no name.
+    /// The name is empty.
     Empty,
-    /// No device or wrapper of this kind is known.
+    /// The kind of device or wrapper is unknown.
     UnknownKind {
-        /// The known kind that looks most like it.
+        /// The most similar known kind.
         nearest: Option<&'static str>,
-        /// The kinds and wrappers that there are.
+        /// All known kinds and wrappers.
         known: Box<[&'static str]>,
     },
-    /// A wrapper without `+` and the name of a device.
+    /// A wrapper is not followed by `+` and the name of a device.
     NothingWrapped,
-    /// Something else than names of devices in brackets.
+    /// Device names in brackets were expected.
     NotBracketed,
-    /// A bracket before a path that no other closes.
+    /// The bracket in front of a path is never closed.
     OpenBracket,
-    /// Something else than options after a path in brackets.
+    /// The path in brackets is followed by something other than options.
     AfterBracket,
-    /// Nothing stands between two commas.
+    /// Nothing between two commas.
     EmptyOption,
-    /// The kind has no such option.
+    /// The kind does not have this option.
     UnknownOption {
-        /// The known option that looks most like it.
+        /// The most similar known option.
         nearest: Option<&'static str>,
-        /// What it may have been instead of an option.
+        /// Another possible meaning of the text.
         hint: Option<&'static str>,
     },
-    /// The option stands there twice.
+    /// The option occurs twice.
     Repeated,
     /// The option needs a value.
     MissingValue,
@@ -50,26 +50,26 @@ pub enum NameProblem {
     NotASize,
     /// Not a whole number.
     NotANumber,
-    /// 0, where there has to be one at least.
+    /// 0, where at least 1 is required.
     Zero,
     /// Neither 0 nor 1.
     NotAFlag,
-    /// Not one of the values that the option can have.
+    /// Not one of the option's values.
     NotAChoice {
-        /// These are.
+        /// Valid values.
         choices: Box<[&'static str]>,
     },
-    /// Larger than the option can be.
+    /// The value exceeds the maximum.
     TooLarge {
-        /// Its largest value.
+        /// Maximum value.
         max: u64,
     },
-    /// The option exists elsewhere, but not for this kind of device.
+    /// The option exists, but not for this kind of device.
     NotHere {
-        /// Why, and what to do instead.
+        /// Reason, and the alternative.
         why: &'static str,
     },
-    /// The device refuses its options, or cannot be opened.
+    /// The device rejects its options or cannot be opened.
     Refused(Box<dyn Error + Send + Sync>),
 }
 
@@ -78,12 +78,12 @@ impl NameError {
         NameError { name: name.into(), at, problem }
     }
 
-    /// The same in `whole`, of which the name is the beginning.
+    /// Moves the error to `whole`, which begins with the present name.
     pub(super) fn inside(self, whole: &str) -> NameError {
         NameError { name: whole.into(), ..self }
     }
 
-    /// The same, with what an unknown option may have been.
+    /// Adds a hint about an unknown option.
     pub(super) fn hinting(mut self, text: &'static str) -> NameError {
         if let NameProblem::UnknownOption { hint, .. } = &mut self.problem {
             *hint = Some(text);
@@ -91,17 +91,17 @@ impl NameError {
         self
     }
 
-    /// The whole name.
+    /// Returns the whole name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where in the name, in bytes.
+    /// Location of the problem, as byte range in the name.
     pub fn place(&self) -> Range<usize> {
         self.at.clone()
     }
 
-    /// What is wrong there.
+    /// Returns the problem at that location.
     pub fn problem(&self) -> &NameProblem {
         &self.problem
     }
@@ -119,7 +119,7 @@ impl fmt::Display for NameError {
     }
 }
 
-/// What a device says of itself, without the name with which it begins if that has just been said.
+/// Error text of a device without its leading name, if that has just been printed.
 fn unrepeated<'a>(text: &'a str, place: &str) -> &'a str {
     let path = place.strip_prefix("image:").unwrap_or(place);
     match text.strip_prefix(path).and_then(|rest| rest.strip_prefix(": ")) {
@@ -183,7 +183,7 @@ fn suggest(f: &mut fmt::Formatter<'_>, nearest: Option<&str>) -> fmt::Result {
 impl Error for NameError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.problem {
-            // Its text is part of ours.
+            // Its text is already part of this error's text.
             NameProblem::Refused(error) => error.source(),
             _ => None,
         }

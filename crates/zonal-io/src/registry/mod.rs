@@ -6,14 +6,16 @@
 //! options  = option { "," option }      option = key "=" value | key
 //! ```
 //!
-//! A kind makes a device of what follows its colon: options (`null:size=1T,zone_size=256M`), a path and options
-//! (`image:disk.img,threads=4`; a path with a comma stands in brackets, `image:[a,b.img],threads=4`),
-//! names of devices in brackets (`concat:[null:size=1G][disk.img]`), whatever it likes. A wrapper makes a device out of a device
-//! (`trace:file=out.txt+null:size=1G`); its options cannot contain a plus sign. What begins with `/` or `.`, or names no
-//! kind and has no colon, is a path, all of it: such a name has no options.
+//! A kind creates a device from the text behind its colon. This may be options
+//! (`null:size=1T,zone_size=256M`); a path and options (`image:disk.img,threads=4`, or
+//! `image:[a,b.img],threads=4` for a path with a comma); device names in brackets
+//! (`concat:[null:size=1G][disk.img]`); or a format of its own. A wrapper creates a device on top
+//! of another (`trace:file=out.txt+null:size=1G`); its options cannot contain a plus sign. A name
+//! that begins with `/` or `.`, or that has no colon and is not a kind, is a path as a whole and
+//! has no options.
 //!
-//! Reading a name and opening the device are two things: [`Registry::parse`] touches no file and takes no memory to
-//! speak of, so it may be given anything.
+//! Parsing a name and opening the device are separate steps. [`Registry::parse`] touches no file
+//! and allocates almost nothing, so it can be given untrusted input.
 
 mod builtin;
 mod error;
@@ -30,65 +32,68 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Opens a device whose name has been understood, for reading or for writing.
+/// Opens a device from its parsed name, for reading or for writing.
 pub type Open = Box<dyn FnOnce(OpenMode) -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
 
-/// Puts a wrapper whose name has been understood around a device.
+/// Wraps a device in a wrapper from its parsed name.
 pub type Wrap =
     Box<dyn FnOnce(Arc<dyn Device>) -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
 
 type DeviceKind = Box<dyn Fn(&Part<'_>) -> Result<Open, NameError> + Send + Sync>;
 type Wrapper = Box<dyn Fn(&Part<'_>) -> Result<Wrap, NameError> + Send + Sync>;
 
-/// Most wrappers in one name: deeper is a mistake, and would end at the stack.
+/// Maximum number of wrappers in a name. More are a mistake, and would overflow the stack.
 const WRAPPERS_MAX: usize = 32;
 
-/// Most devices that one part of a name puts together.
+/// Maximum number of devices combined by one part of a name.
 const DEVICES_MAX: usize = 1024;
 
-/// Most devices inside each other in one name, for the same reason.
+/// Maximum nesting depth of devices in a name, for the same reason.
 const DEPTH_MAX: usize = 8;
 
-/// The part of a name that one kind or wrapper is asked to understand: what follows its colon.
+/// Part of a name that is parsed by one kind or wrapper: the text behind its colon.
 pub struct Part<'a> {
     registry: &'a Registry,
-    /// How many names this one stands in.
+    /// Nesting depth of this name.
     depth: usize,
     name: &'a str,
-    /// All of it, for what concerns no single option.
+    /// Location of the whole part, for errors that do not concern a single option.
     whole: Range<usize>,
     at: Range<usize>,
 }
 
 impl<'a> Part<'a> {
-    /// The name of the device that this part makes: its own part of the whole name, and what it wraps.
+    /// Name of the device created by this part: this part of the whole name, and everything it
+    /// wraps.
     pub fn name_from_here(&self) -> &'a str {
         &self.name[self.whole.start..]
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &'a str {
         &self.name[self.at.clone()]
     }
 
-    /// Whether the name says which kind it is; otherwise the text is a path that stands for it.
+    /// True if the name states the kind; otherwise the text is a bare path.
     pub fn has_kind(&self) -> bool {
         self.whole.start != self.at.start
     }
 
-    /// The text as options.
+    /// Parses the text as options.
     ///
     /// # Errors
-    /// [`NameError`] if an option is empty or stands there twice.
+    /// [`NameError`] if an option is empty or occurs twice.
     pub fn options(&self) -> Result<Options<'a>, NameError> {
         Options::new(self.name, self.at.clone())
     }
 
-    /// The text as a path and, after a comma, options: `PATH` or `PATH,key=value`. The path ends at the first comma, unless
-    /// it stands in brackets, `[PATH]` or `[PATH],key=value`; brackets inside have to match.
+    /// Parses the text as a path, optionally followed by a comma and options: `PATH` or
+    /// `PATH,key=value`. The path ends at the first comma unless it is in brackets, `[PATH]` or
+    /// `[PATH],key=value`. Brackets inside have to match.
     ///
     /// # Errors
-    /// [`NameError`] if something else than a comma follows the closing bracket, or as [`Part::options`].
+    /// [`NameError`] if the closing bracket is followed by anything but a comma, and those of
+    /// [`Part::options`].
     pub fn path_and_options(&self) -> Result<(&'a str, Options<'a>), NameError> {
         let text = self.text();
         let (path, after) = match text.starts_with('[') {
@@ -106,7 +111,7 @@ impl<'a> Part<'a> {
         let end = self.at.end;
         let from = match text[after..].chars().next() {
             None => end..end,
-            // Nothing but the comma is an option that is missing.
+            // A trailing comma means that an option is missing.
             Some(',') if after + 1 == text.len() => {
                 return Err(NameError::new(self.name, end..end, NameProblem::EmptyOption));
             }
@@ -119,10 +124,10 @@ impl<'a> Part<'a> {
         Ok((path, Options::new(self.name, from)?))
     }
 
-    /// The devices that the text names, each in brackets; brackets inside have to match.
+    /// Parses the text as a list of device names in brackets. Brackets inside have to match.
     ///
     /// # Errors
-    /// [`NameError`] if the text is something else, or one of the names is wrong.
+    /// [`NameError`] if the text is not such a list, or one of the names is invalid.
     pub fn devices(&self) -> Result<Vec<Plan>, NameError> {
         let mut devices = Vec::new();
         let mut from = self.at.start;
@@ -140,7 +145,7 @@ impl<'a> Part<'a> {
         Ok(devices)
     }
 
-    /// The device that `name[at]` names.
+    /// Parses the device name in `name[at]`.
     fn device(&self, at: Range<usize>) -> Result<Plan, NameError> {
         if self.depth == DEPTH_MAX {
             return Err(self.refused(format!("more than {DEPTH_MAX} devices inside each other")));
@@ -148,13 +153,13 @@ impl<'a> Part<'a> {
         self.registry.parse_piece(self.name, at, self.depth + 1)
     }
 
-    /// The error that this part as a whole is refused with.
+    /// Creates an error that concerns this part as a whole.
     pub fn refused(&self, error: impl Into<Box<dyn Error + Send + Sync>>) -> NameError {
         NameError::new(self.name, self.whole.clone(), NameProblem::Refused(error.into()))
     }
 }
 
-/// Length of what stands between the bracket that `text` begins with and the bracket that closes it.
+/// Length of the text between the bracket at the start of `text` and its closing bracket.
 fn bracketed(text: &str) -> Option<usize> {
     let mut open = 0usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -170,7 +175,7 @@ fn bracketed(text: &str) -> Option<usize> {
     None
 }
 
-/// What device names can begin with.
+/// Known kinds of devices and wrappers.
 pub struct Registry {
     kinds: BTreeMap<&'static str, DeviceKind>,
     wrappers: BTreeMap<&'static str, Wrapper>,
@@ -178,7 +183,7 @@ pub struct Registry {
 }
 
 impl Default for Registry {
-    /// The devices of this crate.
+    /// Registry of the devices of this crate.
     fn default() -> Registry {
         let mut registry = Registry::empty();
         builtin::register(&mut registry);
@@ -187,15 +192,16 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Knows nothing.
+    /// Registry without any kinds.
     pub fn empty() -> Registry {
         Registry { kinds: BTreeMap::new(), wrappers: BTreeMap::new(), path_kind: None }
     }
 
-    /// Adds a kind of device: `understand` reads a [`Part`] and returns how to open the device.
+    /// Adds a kind of device: `understand` parses a [`Part`] and returns a function that opens the
+    /// device.
     ///
     /// # Panics
-    /// If the name is taken.
+    /// If the name is already in use.
     pub fn add_kind(
         &mut self,
         kind: &'static str,
@@ -205,10 +211,10 @@ impl Registry {
         self.kinds.insert(kind, Box::new(understand));
     }
 
-    /// Adds a wrapper: `understand` reads a [`Part`] and returns how to put it around a device.
+    /// Adds a wrapper: `understand` parses a [`Part`] and returns a function that wraps a device.
     ///
     /// # Panics
-    /// If the name is taken.
+    /// If the name is already in use.
     pub fn add_wrapper(
         &mut self,
         wrapper: &'static str,
@@ -218,7 +224,7 @@ impl Registry {
         self.wrappers.insert(wrapper, Box::new(understand));
     }
 
-    /// Lets a name that is just a path stand for a device of this kind.
+    /// Sets the kind of device for names that are only a path.
     pub fn set_path_kind(&mut self, kind: &'static str) {
         self.path_kind = Some(kind);
     }
@@ -227,15 +233,15 @@ impl Registry {
         self.kinds.contains_key(word) || self.wrappers.contains_key(word)
     }
 
-    /// Understands `name`, without opening anything.
+    /// Parses `name` without opening anything.
     ///
     /// # Errors
-    /// [`NameError`] with what is wrong and where.
+    /// [`NameError`] with the problem and its location.
     pub fn parse(&self, name: &str) -> Result<Plan, NameError> {
         self.parse_piece(name, 0..name.len(), 0)
     }
 
-    /// Understands what stands in `whole[at]`, inside `depth` other names.
+    /// Parses `whole[at]`, nested inside `depth` other names.
     fn parse_piece(&self, whole: &str, at: Range<usize>, depth: usize) -> Result<Plan, NameError> {
         let name = &whole[..at.end];
         let mut wrappers = Vec::new();
@@ -258,10 +264,10 @@ impl Registry {
         }
     }
 
-    /// Understands `name` and opens the device.
+    /// Parses `name` and opens the device.
     ///
     /// # Errors
-    /// [`NameError`] with what is wrong and where.
+    /// [`NameError`] with the problem and its location.
     ///
     /// ```
     /// use zonal_io::registry::Registry;
@@ -279,15 +285,15 @@ impl Registry {
         self.parse(name)?.open()
     }
 
-    /// Understands `name` and opens the device for reading: see [`Plan::open_to_read`].
+    /// Parses `name` and opens the device for reading: see [`Plan::open_to_read`].
     ///
     /// # Errors
-    /// [`NameError`] with what is wrong and where.
+    /// [`NameError`] with the problem and its location.
     pub fn open_to_read(&self, name: &str) -> Result<Arc<dyn Device>, NameError> {
         self.parse(name)?.open_to_read()
     }
 
-    /// The first piece of what follows byte `from`.
+    /// Parses the first piece of the name, starting at byte `from`.
     fn piece<'n>(&'n self, name: &'n str, from: usize, depth: usize) -> Result<NamePiece<'n, 'n>, NameError> {
         let registry = self;
         let rest = &name[from..];
@@ -328,46 +334,46 @@ impl Registry {
 }
 
 enum NamePiece<'r, 'n> {
-    /// A wrapper, its part, and where the rest begins.
+    /// A wrapper, its part, and the start of the remaining name.
     Wrapper(&'r Wrapper, Part<'n>, usize),
     Device(&'r DeviceKind, Part<'n>),
 }
 
-/// A name that has been understood.
+/// A parsed name.
 pub struct Plan {
     name: String,
-    /// Outermost first, with their places in the name.
+    /// Outermost first, with their location in the name.
     wrappers: Vec<(Range<usize>, Wrap)>,
     device: (Range<usize>, Open),
 }
 
 impl Plan {
-    /// Opens the device and what wraps it, from the inside out.
+    /// Opens the device and its wrappers, from the inside out.
     ///
     /// # Errors
-    /// [`NameError`] with the place of what refused.
+    /// [`NameError`] with the location of the part that failed.
     pub fn open(self) -> Result<Arc<dyn Device>, NameError> {
         self.open_for(OpenMode::Writing)
     }
 
-    /// The same for reading: nothing of what the device keeps is changed. A device that keeps nothing beyond its closing
-    /// does not care, and may be written.
+    /// Opens the device for reading, without changing anything it stores. A device that keeps
+    /// nothing after it is closed ignores this and remains writable.
     ///
     /// # Errors
-    /// As [`Plan::open`].
+    /// As for [`Plan::open`].
     pub fn open_to_read(self) -> Result<Arc<dyn Device>, NameError> {
         self.open_for(OpenMode::Reading)
     }
 
-    /// Opens the device for what `mode` says.
+    /// Opens the device in `mode`.
     ///
     /// # Errors
-    /// As [`Plan::open`].
+    /// As for [`Plan::open`].
     pub fn open_for(self, mode: OpenMode) -> Result<Arc<dyn Device>, NameError> {
         let Plan { name, wrappers, device: (at, open) } = self;
         let refused = |at| {
             |error: Box<dyn Error + Send + Sync>| match error.downcast::<NameError>() {
-                // A device inside says itself where in the name it is.
+                // The error of a nested device already has a location in this name.
                 Ok(error) if name.starts_with(error.name()) => error.inside(&name),
                 Ok(error) => NameError::new(&name, at, NameProblem::Refused(error)),
                 Err(error) => NameError::new(&name, at, NameProblem::Refused(error)),

@@ -4,7 +4,8 @@ use super::error::{NameError, NameProblem};
 use crate::words::nearest;
 use std::ops::Range;
 
-/// Options of one device or wrapper, taken one by one; [`Options::finish`] complains about what was not taken.
+/// Options of one device or wrapper, taken one by one. [`Options::finish`] rejects those that were
+/// not taken.
 pub struct Options<'a> {
     name: &'a str,
     pairs: Vec<Pair>,
@@ -12,7 +13,7 @@ pub struct Options<'a> {
 }
 
 struct Pair {
-    /// Both.
+    /// Location of key and value together.
     at: Range<usize>,
     key: Range<usize>,
     value: Option<Range<usize>>,
@@ -49,7 +50,7 @@ impl<'a> Options<'a> {
         NameError::new(self.name, at, problem)
     }
 
-    /// Takes an option: where its key and its value stand.
+    /// Takes an option and returns the location of its key and value.
     fn take(&mut self, key: &'static str) -> Option<(Range<usize>, Option<Range<usize>>)> {
         self.known.push(key);
         let name = self.name;
@@ -58,7 +59,7 @@ impl<'a> Options<'a> {
         Some((pair.at.clone(), pair.value.clone()))
     }
 
-    /// Takes an option that needs a value.
+    /// Takes an option that requires a value.
     fn take_value(&mut self, key: &'static str) -> Result<Option<(Range<usize>, &'a str)>, NameError> {
         match self.take(key) {
             None => Ok(None),
@@ -70,15 +71,15 @@ impl<'a> Options<'a> {
     /// Takes a text.
     ///
     /// # Errors
-    /// [`NameError`] if the option is there without one.
+    /// [`NameError`] if the option has no value.
     pub fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, NameError> {
         Ok(self.take_value(key)?.map(|(_, text)| text))
     }
 
-    /// Takes a size in bytes, if the option is there: see [`parse_size`].
+    /// Takes a size in bytes, if present: see [`parse_size`].
     ///
     /// # Errors
-    /// [`NameError`] if it is not a size or does not fit.
+    /// [`NameError`] if it is not a size or too large.
     pub fn size(&mut self, key: &'static str, into: &mut u64) -> Result<(), NameError> {
         if let Some((at, text)) = self.take_value(key)? {
             *into = parse_size(text).map_err(|problem| self.error(at, problem))?;
@@ -86,19 +87,19 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Takes a whole number of at most `max`, if the option is there.
+    /// Takes a whole number of at most `max`, if present.
     ///
     /// # Errors
-    /// [`NameError`] if it is not a number or does not fit.
+    /// [`NameError`] if it is not a number or too large.
     pub fn number(&mut self, key: &'static str, max: u64, into: &mut u64) -> Result<(), NameError> {
         *into = self.number_if_there(key, max)?.unwrap_or(*into);
         Ok(())
     }
 
-    /// Takes a whole number of at most `max`; `None` if the option is not there.
+    /// Takes a whole number of at most `max`; `None` if the option is absent.
     ///
     /// # Errors
-    /// As [`Options::number`].
+    /// As for [`Options::number`].
     pub fn number_if_there(&mut self, key: &'static str, max: u64) -> Result<Option<u64>, NameError> {
         let Some((at, text)) = self.take_value(key)? else { return Ok(None) };
         let number = digits(text).map_err(|problem| self.error(at.clone(), problem))?;
@@ -108,10 +109,10 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Takes a whole number from 1 to `max`; `None` if the option is not there.
+    /// Takes a whole number from 1 to `max`; `None` if the option is absent.
     ///
     /// # Errors
-    /// [`NameError`] if it is not a number, 0, or does not fit.
+    /// [`NameError`] if it is not a number, 0, or too large.
     pub fn positive(&mut self, key: &'static str, max: u64) -> Result<Option<u64>, NameError> {
         let at = self.pairs.iter().find(|p| self.name[p.key.clone()] == *key).map(|p| p.at.clone());
         match (self.number_if_there(key, max)?, at) {
@@ -120,10 +121,10 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Takes a whole number of 32 bits, if the option is there.
+    /// Takes a 32-bit whole number, if present.
     ///
     /// # Errors
-    /// [`NameError`] if it is not a number or does not fit.
+    /// [`NameError`] if it is not a number or too large.
     pub fn count(&mut self, key: &'static str, into: &mut u32) -> Result<(), NameError> {
         let mut wide = u64::from(*into);
         self.number(key, u64::from(u32::MAX), &mut wide)?;
@@ -131,10 +132,10 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Takes a flag, if the option is there: 0, 1, or nothing for 1.
+    /// Takes a flag, if present: 0 or 1. Without a value it is 1.
     ///
     /// # Errors
-    /// [`NameError`] if it is something else.
+    /// [`NameError`] for any other value.
     pub fn flag(&mut self, key: &'static str, into: &mut bool) -> Result<(), NameError> {
         let Some((_, value)) = self.take(key) else { return Ok(()) };
         *into = match value {
@@ -148,7 +149,7 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Takes one of several named values, if the option is there.
+    /// Takes one of several named values, if present.
     ///
     /// # Errors
     /// [`NameError`] if it is none of them.
@@ -169,10 +170,10 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Refuses an option that people may expect here.
+    /// Rejects an option that users may expect here.
     ///
     /// # Errors
-    /// [`NameError`] with `why` if the option is there.
+    /// [`NameError`] with `why` if the option is present.
     pub fn refuse(&mut self, key: &'static str, why: &'static str) -> Result<(), NameError> {
         match self.take(key) {
             Some((at, _)) => Err(self.error(at, NameProblem::NotHere { why })),
@@ -180,7 +181,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// All options have been taken.
+    /// Checks that all options were taken.
     ///
     /// # Errors
     /// [`NameError`] for the first option that was not taken.
@@ -196,7 +197,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The number that `text` spells, or `None` if it is beyond 64 bits.
+/// Parses a decimal number; `None` if it exceeds 64 bits.
 fn digits(text: &str) -> Result<Option<u64>, NameProblem> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if is_number { Ok(text.parse().ok()) } else { Err(NameProblem::NotANumber) }
@@ -206,7 +207,7 @@ fn digits(text: &str) -> Result<Option<u64>, NameProblem> {
 /// KB, MB to PB for powers of 1000.
 ///
 /// # Errors
-/// [`NameProblem::NotASize`], or [`NameProblem::TooLarge`] beyond 64 bits.
+/// [`NameProblem::NotASize`], or [`NameProblem::TooLarge`] if it exceeds 64 bits.
 ///
 /// ```
 /// use zonal_io::registry::parse_size;

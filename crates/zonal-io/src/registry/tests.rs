@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::path::Path;
 
-/// The problem with a name and the text it points at.
+/// Returns the problem with a name and the text it refers to.
 fn problem(name: &str) -> (String, String) {
     let error = Registry::default().open(name).err().unwrap_or_else(|| panic!("{name:?} is fine"));
     (error.problem().to_string(), name[error.place()].to_owned())
@@ -116,8 +116,8 @@ fn empty_names_and_wrappers_around_nothing_are_refused() {
     assert!(registry().parse(&deep).unwrap_err().to_string().contains("wrappers"));
 }
 
-/// Knows the builtin kinds, `echo` whose text is its device's error, and the wrapper `twice` that refuses to wrap if it
-/// has the option `refuse`.
+/// Registry of the builtin kinds, `echo`, which fails to open with its text as error, and the
+/// wrapper `twice`, which fails to wrap if it has the option `refuse`.
 fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.add_kind("echo", |part| {
@@ -173,7 +173,7 @@ fn paths_stand_for_images() {
     assert!(Registry::default().parse("./null:size=1").is_ok());
 }
 
-/// A directory with an image of this name.
+/// Creates a directory with an image of this name.
 fn image(file: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(file);
@@ -201,13 +201,13 @@ fn every_option_of_an_image_reaches_it() {
         );
         assert_eq!(info.name, format!("image:{path}"), "of the image, however it is opened");
     }
-    // Two readers share it; a flag without a value is set, and 0 leaves the choice to the opener.
+    // Two readers share the image. A flag without a value is set; 0 leaves the mode to the opener.
     let reader = Registry::default().open(&format!("image:{path},readonly")).unwrap();
     assert!(reader.info().read_only && info(&format!("image:{path},readonly=1")).read_only);
     drop(reader);
     assert!(!info(&format!("image:{path},readonly=0")).read_only);
     assert!(Registry::default().open_to_read(&format!("image:{path},readonly=0")).unwrap().info().read_only);
-    // With no thread a flush has ended when it was submitted.
+    // Without helper threads, a flush completes inline.
     for (threads, is_inline) in [(0, true), (2, false)] {
         use crate::device::{Command, Context, Submitted};
         use zonal_core::{Nanos, Op, Sector};
@@ -252,7 +252,7 @@ fn image_whose_path_has_commas_and_brackets_is_opened_and_named() {
         }
         assert_eq!(info(&format!("concat:[image:[{path}],readonly=1]")).geometry.zones(), 64, "{file}");
     }
-    // In the directory itself, where a path need not begin with a stroke.
+    // Within the directory, where a path need not begin with a slash.
     assert!(Registry::default().parse("image:[a,b],threads=2").is_ok());
     assert!(Registry::default().parse("a,b").is_ok(), "just a path");
     assert!(Registry::default().parse("./d,threads=2").is_ok(), "just a path");
@@ -274,7 +274,8 @@ fn sizes_have_binary_suffixes() {
     }
 }
 
-/// Names that once went wrong, or were made to: none may panic, and every complaint points into the name.
+/// Names that once failed, and crafted ones: none may panic, and every error refers to a part of
+/// the name.
 #[test]
 fn corpus_of_names_is_answered() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/name");
@@ -287,7 +288,7 @@ fn corpus_of_names_is_answered() {
     assert!(files >= 20, "{files} names");
 }
 
-/// What a fuzzer calls.
+/// Entry point of the fuzzer.
 fn answer(name: &str) {
     if let Err(error) = registry().parse(name) {
         assert!(name.get(error.place()).is_some());
