@@ -1,39 +1,42 @@
-//! The control socket: how another process looks into an open volume.
+//! Control socket: access to an open volume from other processes.
 //!
-//! A [`ControlServer`] answers questions about one [`Volume`](crate::Volume) on a Unix socket that only its owner can
-//! open. A client sends a line of JSON and gets a line of JSON, as often as it likes, with two seconds at most between a connect or an
-//! answer and the next question:
+//! A [`ControlServer`] answers queries about one [`Volume`](crate::Volume) on a Unix socket that
+//! only its owner can open. A client sends a line of JSON and receives a line of JSON, as often as
+//! it likes. It has two seconds to send each query, after connecting or after the previous answer:
 //!
 //! ```text
 //! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
-//! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
-//! {"request":"connections"}    {"connections":[...]}, those of hosts, machines and a kernel that the volume is exported to, or null where it is not
-//! {"request":"scrub","order":"start","share":25,"from":0}    {"scrub":{...}}, how it stands, or null where no mount can be scrubbed
-//! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
+//! {"request":"files"}   {"files":{...}}: state of the file system on the volume, or null if there is none
+//! {"request":"connections"}    {"connections":[...]}: hosts, virtual machines and the kernel that the volume is exported to, or null
+//! {"request":"scrub","order":"start","share":25,"from":0}    {"scrub":{...}}: its progress, or null if no mount can be scrubbed
+//! {"request":"set","options":"mode=qd1 merge=no"}    as for "info", once the options are in force
 //! {"request":"zones","first":0,"count":9}    {"zones":[{"zone":0,"type":"sequential","condition":"EMPTY",...},...]}, at most 4096 of them
-//! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are
+//! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are set
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
-//! Owns the socket's file and one thread. Owns no state of the volume; all it can change are the volume's options, and the
-//! zones of an emulated device.
+//! Owns the socket file and one thread. Owns no state of the volume, and can change only the
+//! volume's options and the zones of an emulated device.
 //!
-//! # Who may ask
-//! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
-//! so only the owner and root reach it. What comes over it is bounded and checked all the same: a bad line is
-//! answered by an error, and a line that is too long or too slow ends its connection. Clients are served side by side, a question of
-//! each in turn, so one that is silent or takes no answer keeps no other waiting.
+//! # Access
+//! The socket has mode 0600 from the moment it exists, and by default is in a directory of mode
+//! 0700 ([`directory`]), so only the owner and root can reach it. Input is bounded and checked
+//! nevertheless: an invalid line is answered with an error, and a line that is too long or too slow
+//! ends its connection. Clients are served in turn, one query each, so a client that is silent or
+//! does not read its answer delays no other.
 //!
-//! # In whose time
-//! A thread of the server does not know the time of a volume that a run in virtual time has to itself. Such a run does the
-//! server's [`Errands`] between its polls: questions are asked, and options change, at one moment of the run's time.
+//! # Virtual time
+//! The server's thread does not have the time of a volume used by a run in virtual time. Such a run
+//! executes the server's [`Errands`] between its polls, so queries are answered and options changed
+//! at a defined moment of the run's time.
 //!
-//! # Sockets without a process
-//! A killed process does not remove its socket. [`list`] and the next [`ControlServer`] remove those that refuse a
-//! connection and whose process, named in the file name, is gone. Both have to hold: a socket refuses for an instant
-//! between its creation and the first `listen`.
+//! # Stale sockets
+//! A killed process does not remove its socket. [`list`] and the next [`ControlServer`] remove
+//! sockets that refuse a connection and whose process, given in the file name, is gone. Both are
+//! required, because a socket refuses connections for an instant between its creation and the first
+//! `listen`.
 
 mod client;
 mod errands;
@@ -54,48 +57,50 @@ use crate::volume::{PlugStatus, Statistics};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest question, in bytes. The known ones have 20 or so.
+/// Maximum length of a query in bytes. Known queries have about 20.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 
-/// Longest answer that a client takes: the plugs of two million zones.
+/// Maximum length of an answer accepted by a client: the plugs of two million zones.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Most zones in an answer to [`Query::Zones`].
+/// Maximum number of zones in an answer to [`Query::Zones`].
 pub const ZONES_MAX: u32 = 4096;
 
-/// How long a server keeps a connection whose client sends no question, or takes no answer.
+/// Time after which a server closes a connection if its client sends no query or does not read its
+/// answer.
 pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long a client waits for an answer: long enough for a few questions before it.
+/// Time that a client waits for an answer: enough for a few queries ahead of it.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// How long a server waits for options to take effect: for some, what is in flight has to end first.
+/// Time that a server waits for options to take effect. Some take effect only when nothing is in
+/// flight.
 pub const SWITCH_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long a server waits for a run that does its errands to look at them: a task of it may make a thousand buffers first. It is
-/// shorter than a client's patience.
+/// Time that a server waits for a run to execute its errands, because a task of the run may first
+/// have to allocate a thousand buffers. Shorter than the time that a client waits.
 pub const ERRAND_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What can be asked.
+/// Query to a control socket.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Query {
-    /// The active plugs.
+    /// Active plugs.
     Plugs,
-    /// The live counters.
+    /// Live counters.
     Stat,
-    /// The device and the write mode.
+    /// Device and write mode.
     Info,
-    /// The file system on the volume.
+    /// File system on the volume.
     Files,
-    /// The connections of hosts, rings of virtual machines, and queues of block devices.
+    /// Connections of hosts, rings of virtual machines, and queues of block devices.
     Connections,
-    /// To scrub the file system on the volume, or to look how far that is.
+    /// Starts or stops a scrub of the file system on the volume, or reports its progress.
     Scrub(ScrubQuery),
-    /// To change options.
+    /// Changes options.
     Set {
-        /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
+        /// Names and values, as parsed by [`OptionChanges`](crate::volume::OptionChanges).
         options: String,
     },
     /// Descriptors of at most [`ZONES_MAX`] zones, of a device in real time.
@@ -105,123 +110,123 @@ pub enum Query {
         /// Number of zones.
         count: u32,
     },
-    /// To set zones of an emulated device.
+    /// Sets the condition of zones of an emulated device.
     Zone {
-        /// The first.
+        /// First zone.
         first: u32,
-        /// The last.
+        /// Last zone.
         last: u32,
-        /// What becomes of them.
+        /// New condition.
         set: ZoneSetting,
     },
 }
 
-/// What is asked of a scrub.
+/// Query about a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ScrubQuery {
-    /// What to do.
+    /// Order.
     pub order: ScrubOrder,
-    /// Percent of the drive's time that it takes, 1 to 100.
+    /// Share of the drive's time to use, 1 to 100 percent.
     pub share: u8,
-    /// Findings that the caller has heard of before, which are left out.
+    /// Number of findings that the caller already has, which are left out.
     pub from: u64,
 }
 
-/// What a scrub is to do.
+/// Order to a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScrubOrder {
-    /// To begin, or to continue where it stopped. A scrub that runs gets the new share.
+    /// Start, or continue where it stopped. A running scrub gets the new share.
     Start,
-    /// The same, from the beginning.
+    /// Start from the beginning.
     Restart,
-    /// To stop, and to keep where it is.
+    /// Stop, keeping the position.
     Stop,
-    /// Nothing: to say how it stands.
+    /// Only report the progress.
     Look,
 }
 
-/// What is answered.
+/// Answer to a query.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Answer {
-    /// To [`Query::Plugs`].
+    /// Answer to [`Query::Plugs`].
     Plugs(Vec<PlugStatus>),
-    /// To [`Query::Stat`].
+    /// Answer to [`Query::Stat`].
     Stat(Statistics),
-    /// To [`Query::Info`] and [`Query::Set`].
+    /// Answer to [`Query::Info`] and [`Query::Set`].
     Info(Box<VolumeFacts>),
-    /// To [`Query::Files`], in the file system's own words.
+    /// Answer to [`Query::Files`], in the file system's format.
     Files(Option<serde_json::Value>),
-    /// To [`Query::Connections`], in the export's own words.
+    /// Answer to [`Query::Connections`], in the export's format.
     Connections(Option<serde_json::Value>),
-    /// To [`Query::Scrub`], in the mount's own words.
+    /// Answer to [`Query::Scrub`], in the mount's format.
     Scrub(Option<serde_json::Value>),
-    /// To [`Query::Zones`].
+    /// Answer to [`Query::Zones`].
     Zones(Vec<ZoneFacts>),
-    /// To [`Query::Zone`], what the zones are set to now.
+    /// Answer to [`Query::Zone`]: the condition that was set.
     Zone(ZoneSetting),
-    /// To what is no question.
+    /// Answer to an invalid or failed query.
     Error(String),
 }
 
-/// Why a control socket cannot be opened or gives no answer.
+/// Error of opening or querying a control socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The directory for sockets is not the caller's own.
+    /// The directory for sockets is not private to the caller.
     #[error("{}: not a directory for control sockets: {what}", .path.display())]
     Directory {
-        /// The directory.
+        /// Directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem with it.
         what: String,
     },
-    /// The path is taken by a living server or by something that is no socket.
+    /// The path is used by a running server, or is not a socket.
     #[error("{}: is in use", .path.display())]
     InUse {
-        /// The path.
+        /// Path.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// An operating system call failed.
     #[error("{}: {doing}: {source}", .path.display())]
     Io {
-        /// The socket or directory.
+        /// Socket or directory.
         path: PathBuf,
-        /// What was tried.
+        /// Action that failed.
         doing: &'static str,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
     /// The server's thread cannot be started.
     #[error("{}: {source}", .path.display())]
     Thread {
-        /// The socket.
+        /// Socket.
         path: PathBuf,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
     /// The server did not answer in time.
     #[error("{}: no answer within {} s", .path.display(), ANSWER_TIME_MAX.as_secs())]
     TimedOut {
-        /// The socket.
+        /// Socket.
         path: PathBuf,
     },
-    /// This version does not understand the answer.
+    /// This version cannot parse the answer.
     #[error("{}: cannot read the answer: {what}", .path.display())]
     Malformed {
-        /// The socket.
+        /// Socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem with the answer.
         what: String,
     },
-    /// The server did not understand the question.
+    /// The server rejected the query.
     #[error("{}: the process answers: {what}", .path.display())]
     Refused {
-        /// The socket.
+        /// Socket.
         path: PathBuf,
-        /// Its words.
+        /// Error text of the server.
         what: String,
     },
 }

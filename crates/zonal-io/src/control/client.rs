@@ -1,4 +1,4 @@
-//! The asking side.
+//! Client side.
 
 use super::place::{self, Found};
 use super::{
@@ -12,19 +12,20 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A control socket and the process that serves it.
+/// Control socket and the process that serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// The process, by the socket's name.
+    /// Process ID, from the socket's name.
     pub pid: u32,
 }
 
-/// The living control sockets of this user, by process; removes the stale ones.
+/// Lists the live control sockets of this user by process, and removes stale ones.
 ///
 /// # Errors
-/// [`ControlError`] if a directory of them cannot be read, or the only one there is not this user's own.
+/// [`ControlError`] if a directory for sockets cannot be read, or the only one is not private to
+/// this user.
 pub fn list() -> Result<Vec<Endpoint>, ControlError> {
     let (mut found, mut wrong, mut is_any) = (Vec::new(), None, false);
     for dir in place::directories().iter().filter(|dir| dir.symlink_metadata().is_ok()) {
@@ -33,7 +34,7 @@ pub fn list() -> Result<Vec<Endpoint>, ControlError> {
                 found.append(&mut list_in(dir)?);
                 is_any = true;
             }
-            // Another user can make one in /tmp, but must not keep this user from others.
+            // Another user can create this directory in /tmp, but must not hide the others.
             Err(error) => wrong = Some(error),
         }
     }
@@ -62,10 +63,10 @@ pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {
     Ok(found)
 }
 
-/// The active plugs of the volume of the socket at `path`.
+/// Returns the active plugs of the volume served at `path`.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
     match ask(path, Query::Plugs)? {
         Answer::Plugs(plugs) => Ok(plugs),
@@ -73,10 +74,10 @@ pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
     }
 }
 
-/// The live counters of the volume of the socket at `path`.
+/// Returns the live counters of the volume served at `path`.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
     match ask(path, Query::Stat)? {
         Answer::Stat(statistics) => Ok(statistics),
@@ -84,10 +85,10 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
     }
 }
 
-/// Device and write mode of the volume of the socket at `path`.
+/// Returns device and write mode of the volume served at `path`.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Info)? {
         Answer::Info(facts) => Ok(*facts),
@@ -95,10 +96,10 @@ pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     }
 }
 
-/// What the file system on the volume of the socket at `path` tells of itself, if there is one.
+/// Returns the state of the file system on the volume served at `path`, if there is one.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Files)? {
         Answer::Files(files) => Ok(files),
@@ -106,10 +107,11 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
-/// The connections of hosts, rings and queues that lead to the volume of the socket at `path`, if it is exported.
+/// Returns the connections of hosts, rings and queues of the volume served at `path`, if it is
+/// exported.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Connections)? {
         Answer::Connections(connections) => Ok(connections),
@@ -117,10 +119,11 @@ pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlErro
     }
 }
 
-/// Asks something of the scrub of the mount of the socket at `path`, and how it stands; `None`: no mount is there.
+/// Passes an order to the scrub of the mount served at `path` and returns its progress, or `None`
+/// if nothing is mounted.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Scrub(query))? {
         Answer::Scrub(scrub) => Ok(scrub),
@@ -128,11 +131,13 @@ pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>
     }
 }
 
-/// Changes options of the volume of the socket at `path`, and waits until they are in force, but no longer than
-/// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the change is [pending](VolumeFacts::pending).
+/// Changes options of the volume served at `path` and waits until they are in force. If commands in
+/// flight take longer than [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX), the change is returned as
+/// [pending](VolumeFacts::pending).
 ///
 /// # Errors
-/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode, or not change an option.
+/// As for [`ask`]; also [`ControlError::Refused`] if the volume does not support the mode or cannot
+/// change an option.
 pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Set { options: changes.to_string() })? {
         Answer::Info(facts) => Ok(*facts),
@@ -140,10 +145,11 @@ pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, 
     }
 }
 
-/// Sets zones of the emulated device below the volume of the socket at `path`.
+/// Sets the condition of zones of the emulated device below the volume served at `path`.
 ///
 /// # Errors
-/// As [`ask`]; [`ControlError::Refused`] also if a zone cannot be set: those before it are.
+/// As for [`ask`]; also [`ControlError::Refused`] if a zone cannot be set. The zones before it
+/// remain set.
 pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Result<(), ControlError> {
     let (first, last) = zones.into_inner();
     match ask(path, Query::Zone { first, last, set: to })? {
@@ -178,10 +184,11 @@ fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
 }
 
-/// Asks the socket at `path` one question and waits for the answer, no longer than [`ANSWER_TIME_MAX`].
+/// Sends one query to the socket at `path` and waits for the answer, at most [`ANSWER_TIME_MAX`].
 ///
 /// # Errors
-/// [`ControlError`] if no server answers, or not with an answer. [`Answer::Error`] is an answer.
+/// [`ControlError`] if there is no answer, or it cannot be parsed. [`Answer::Error`] counts as an
+/// answer.
 pub fn ask(path: &Path, query: Query) -> Result<Answer, ControlError> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
     let line = exchange(path, query, deadline)?;
@@ -205,7 +212,7 @@ fn exchange(path: &Path, query: Query, deadline: Instant) -> Result<Vec<u8>, Con
     let mut answer = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
-        // A timeout of zero would mean none.
+        // A timeout of zero would wait forever.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_read_timeout(Some(left)).map_err(fail("cannot set a timeout"))?;
         let n = match stream.read(&mut piece) {

@@ -1,23 +1,24 @@
-//! What other threads ask of a volume while one thread alone knows its time.
+//! Work on a volume, posted by other threads to the thread that drives its time.
 //!
-//! A run in virtual time is one thread, which tells the volume what the time is. What another thread did to the volume meanwhile
-//! would happen at no time, between two steps of the same call. So the other thread posts what is to be done. The thread
-//! of the run does it between two of its polls, and the next poll continues in the run's time.
+//! A run in virtual time is one thread, which passes the time to the volume. If another thread
+//! acted on the volume, this would happen at an undefined time, between two steps of one call. So
+//! it posts an errand instead, which the run's thread executes between two polls.
 //!
-//! While no run attends, the poster does its errand. Both hold the lock then, so that no run begins meanwhile.
+//! While no run attends, posted errands are executed by the posting thread. It holds the lock
+//! meanwhile, so no run can begin.
 
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 
-/// Something to be done.
+/// A piece of work.
 type Errand = Box<dyn FnOnce() + Send>;
 
-/// Errands for the thread that runs a volume. Clones are the same list.
+/// Errands for the thread that runs a volume. Clones share one list.
 #[derive(Clone, Default)]
 pub struct Errands(Arc<Posted>);
 
 #[derive(Default)]
 struct Posted {
-    /// A thread that attends looks at this alone most of the time.
+    /// Usually the only field read by an attending thread.
     has_any: AtomicBool,
     list: Mutex<List>,
 }
@@ -29,20 +30,21 @@ struct List {
 }
 
 impl Errands {
-    /// From now on the caller does the errands, until it drops what it gets.
+    /// Makes the caller execute the errands until it drops the returned value.
     pub fn attend(&self) -> Attendance {
         self.0.list.lock().is_attended = true;
         Attendance(self.clone())
     }
 
-    /// Leaves an errand for the thread that attends. If there is none, it is done before this returns.
+    /// Posts an errand for the attending thread. If there is none, it is executed before this
+    /// returns.
     pub fn post(&self, errand: impl FnOnce() + Send + 'static) {
         self.0.list.lock().errands.push(Box::new(errand));
         self.0.has_any.store(true, Ordering::Release);
         self.do_unless_attended(|| {});
     }
 
-    /// Does what is posted, and then `last`, unless a thread attends.
+    /// Executes posted errands, then `last`, unless a thread attends.
     pub fn do_unless_attended(&self, last: impl FnOnce()) {
         let mut list = self.0.list.lock();
         if !list.is_attended {
@@ -51,7 +53,7 @@ impl Errands {
         }
     }
 
-    /// Takes back what no thread has begun.
+    /// Withdraws errands that have not been started.
     pub fn withdraw(&self) {
         self.0.list.lock().errands.clear();
     }
@@ -63,12 +65,12 @@ impl std::fmt::Debug for Errands {
     }
 }
 
-/// That a thread does the errands.
+/// Held by the thread that executes the errands.
 #[derive(Debug)]
 pub struct Attendance(Errands);
 
 impl Attendance {
-    /// Does what was posted.
+    /// Executes posted errands.
     #[inline]
     pub fn look(&self) {
         if self.0.0.has_any.load(Ordering::Relaxed) {

@@ -1,33 +1,35 @@
-//! A device and a volume in the form that leaves the process: sizes in bytes, names as in device names.
+//! Description of a device and a volume for other processes: sizes in bytes, names as in device
+//! names.
 
 use crate::device::DeviceInfo;
 use crate::volume::{BudgetStatus, OptionKey, Volume};
 use zonal_core::{Personality, SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneType};
 
-/// What a device is, for programs and people. Sizes are bytes; a limit or largest size of 0 is none.
+/// Description of a device, for programs and people. Sizes are in bytes; a limit or maximum of 0
+/// means none.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct DeviceFacts {
     /// Name by which it was opened.
     pub name: String,
-    /// What the device keeps for life, as a UUID, where it has such a thing.
+    /// Permanent identity of the device as a UUID, if it has one.
     #[serde(default)]
     pub uuid: Option<String>,
     /// Size of the device.
     pub size: u64,
-    /// Logical block.
+    /// Logical block size.
     pub blocksize: u64,
-    /// Distance from one zone's start to the next one's.
+    /// Distance from one zone's start to the next.
     pub zone_size: u64,
     /// Writable part of a sequential zone.
     pub zone_capacity: u64,
-    /// Zones in all.
+    /// Number of zones.
     pub zones: u32,
-    /// Conventional zones; they come first.
+    /// Number of conventional zones; they precede all others.
     pub zone_nr_conv: u32,
-    /// Largest number of open zones.
+    /// Maximum number of open zones.
     pub zone_max_open: u32,
-    /// Largest number of active zones.
+    /// Maximum number of active zones.
     pub zone_max_active: u32,
     /// Largest read or write.
     pub command_max: u64,
@@ -41,15 +43,15 @@ pub struct DeviceFacts {
     /// Largest discard of conventional sectors.
     #[serde(default)]
     pub discard_max: u64,
-    /// Whether acknowledged writes may be lost with power until a flush.
+    /// True if acknowledged writes may be lost in a power failure until a flush.
     pub volatile_cache: bool,
-    /// Whether a single write can be made durable.
+    /// True if a single write can be made durable.
     pub fua: bool,
-    /// Whether the medium turns.
+    /// True for a rotational drive.
     pub rotational: bool,
-    /// Whether queues keep the order of their commands.
+    /// True if queues preserve the order of their commands.
     pub preserves_write_order: bool,
-    /// Which standard decides where they differ: `zns` or `zbc`.
+    /// Standard that applies where they differ: `zns` or `zbc`.
     pub personality: String,
     /// Number of queues.
     pub queues: usize,
@@ -135,45 +137,47 @@ impl From<&DeviceInfo> for DeviceFacts {
     }
 }
 
-/// An option of an open volume.
+/// Option of an open volume.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct OptionFacts {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its value in force, as text.
+    /// Value in force, as text.
     pub value: String,
-    /// What set it: the caller, a file of kept options, the control socket; or that it is a default.
+    /// Origin of the value: the caller, a file of saved options, the control socket, or the
+    /// default.
     pub set_by: String,
 }
 
-/// An open volume.
+/// Description of an open volume.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct VolumeFacts {
-    /// Process that has it open.
+    /// ID of the process that has it open.
     pub pid: u32,
     /// Write mode.
     pub mode: String,
-    /// Why this mode.
+    /// Reason for this mode.
     pub reason: String,
-    /// The options in force, the mode among them.
+    /// Options in force, including the mode.
     #[serde(default)]
     pub options: Vec<OptionFacts>,
-    /// The mode, or the window as in `window=16`, that was asked for and takes effect once what is in flight has ended.
+    /// Mode or window (as in `window=16`) that was requested and takes effect when nothing is in
+    /// flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
-    /// Bytes of plugs.
+    /// Memory used by plugs, in bytes.
     pub plug_bytes: usize,
-    /// Who holds open and active slots and who waits for them, where the volume keeps account of that.
+    /// Holders of open and active slots and waiters for them, if the volume tracks these.
     #[serde(default)]
     pub budget: Option<BudgetStatus>,
-    /// The device below.
+    /// Underlying device.
     pub device: DeviceFacts,
 }
 
 impl VolumeFacts {
-    /// The facts of a volume of this process.
+    /// Describes a volume of this process.
     pub fn of(volume: &Volume) -> VolumeFacts {
         let (mode, reason) = volume.mode();
         let options = volume.options();

@@ -1,4 +1,4 @@
-//! Where control sockets lie: the directory, the file names, and what becomes of stale files.
+//! Location of control sockets: directory, file names, and removal of stale files.
 
 use super::ControlError;
 use rustix::fs::Mode;
@@ -12,26 +12,28 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest part of a device's name in a file name: the path of a Unix socket ends at 107 bytes.
+/// Maximum length of the device name in a file name; the path of a Unix socket is limited to 107
+/// bytes.
 const DEVICE_BYTES_MAX: usize = 32;
 
-/// The ending of every control socket.
+/// File name suffix of control sockets.
 const ENDING: &str = ".sock";
 
-/// Group's and others' permission bits.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Names the one directory that control sockets are in `zonal` of.
+/// Environment variable with the parent of the only directory (`zonal`) for control sockets.
 const OWN_VARIABLE: &str = "ZONAL_RUNTIME_DIR";
 
-/// The directory for this user's new control sockets, made if it is not there.
+/// Returns the directory for this user's new control sockets, creating it if necessary.
 ///
-/// Of root it is `/run/zonal`. Of others it is `zonal` in `$XDG_RUNTIME_DIR` or in `/run/user/UID`, where those are directories of the user.
-/// If there is none it is `/tmp/zonal-UID`. Where `$ZONAL_RUNTIME_DIR` is set, it is `zonal` in that.
+/// For root it is `/run/zonal`. For other users it is `zonal` in `$XDG_RUNTIME_DIR` or
+/// `/run/user/UID`, if these are directories of the user, and otherwise `/tmp/zonal-UID`. If
+/// `$ZONAL_RUNTIME_DIR` is set, it is `zonal` in that directory.
 ///
 /// # Errors
-/// [`ControlError::Directory`] if it is another's, open to others, or no directory: then another user's process could
-/// answer.
+/// [`ControlError::Directory`] if it belongs to another user, is accessible to others, or is not a
+/// directory, because a process of another user could then answer.
 pub fn directory() -> Result<PathBuf, ControlError> {
     let mut directories = directories();
     let last = directories.pop().expect("there is always one");
@@ -45,7 +47,8 @@ pub fn directory() -> Result<PathBuf, ControlError> {
     Ok(last)
 }
 
-/// Where control sockets of this user can be, whatever session each was made in: the first is for new ones, the next if that cannot be made.
+/// Directories in which this user may have control sockets, from any session. New ones go into the
+/// first that can be created.
 pub(super) fn directories() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(own) = variable(OWN_VARIABLE) {
@@ -66,13 +69,13 @@ pub(super) fn directories() -> Vec<PathBuf> {
     directories
 }
 
-/// Makes `path` or checks that it is a directory of this user, closed to others.
+/// Creates `path`, or checks that it is a directory of this user without access for others.
 pub(super) fn private_directory(path: &Path) -> Result<(), ControlError> {
     match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(ControlError::io(path, "cannot make the directory", e)),
     }
-    // Not following a link: in a directory that others can write, it may be theirs.
+    // Does not follow a link, which may belong to others if they can write the parent directory.
     let meta = path.symlink_metadata().map_err(|e| ControlError::io(path, "cannot look at it", e))?;
     let wrong = |what: String| Err(ControlError::Directory { path: path.to_owned(), what });
     if !meta.is_dir() {
@@ -91,7 +94,7 @@ fn is_own(meta: &Metadata) -> bool {
     meta.uid() == geteuid().as_raw()
 }
 
-/// The file name for the `n`th volume that this process has on `device`, from 0.
+/// File name for the `n`th volume (from 0) that this process has open on `device`.
 pub(super) fn file_name(pid: u32, device: &str, n: u32) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".=-".contains(c) { c } else { '_' };
     let device: String = device.chars().map(plain).take(DEVICE_BYTES_MAX).collect();
@@ -101,19 +104,19 @@ pub(super) fn file_name(pid: u32, device: &str, n: u32) -> String {
     }
 }
 
-/// The process that a file name tells of, or `None` if it is no control socket's.
+/// Process ID in a file name, or `None` if it is not a control socket's.
 pub(super) fn pid_of(name: &str) -> Option<u32> {
     name.strip_suffix(ENDING)?.split_once('-')?.0.parse().ok()
 }
 
-/// What answers at a path.
+/// Result of probing a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Nothing,
     Living,
-    /// A socket on which no process listens, and whose process is gone or is this one.
+    /// A socket without a listener, whose process is gone or is this one.
     Stale,
-    /// A file that is no socket, or a socket in the making.
+    /// A file that is not a socket, or a socket that is still being set up.
     Other,
 }
 
@@ -129,7 +132,7 @@ pub(super) fn look_at(path: &Path) -> Found {
             if living { Found::Other } else { Found::Stale }
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Found::Nothing,
-        // A full backlog is a sign of life too.
+        // A full backlog also means that a server is running.
         _ => Found::Living,
     }
 }
@@ -148,7 +151,7 @@ pub(super) fn socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// Connects to `path`, waiting for room in its backlog for `timeout` at most.
+/// Connects to `path`, waiting at most `timeout` for space in its backlog.
 pub(super) fn connect(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let kind = rustix::net::sockopt::Timeout::Send;

@@ -1,4 +1,4 @@
-//! The answering side: one thread that serves all connections, a question of each in turn.
+//! Server side: one thread serves all connections in turn, one query each.
 
 use super::errands::Errands;
 use super::place::{self, Found};
@@ -22,32 +22,33 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zonal_core::ZoneIndex;
 
-/// Connections that are open at once at most. For one more, that which has been silent for longest is closed.
+/// Maximum number of open connections. For another one, the connection that has been silent for
+/// longest is closed.
 const CLIENTS_MAX: usize = 64;
 
-/// Connections that wait while a question is answered.
+/// Connections that may wait while a query is answered.
 const BACKLOG: i32 = CLIENTS_MAX as i32;
 
-/// How long no connection is accepted after the kernel has refused one.
+/// Pause in accepting connections after the kernel has refused one.
 const ACCEPT_REST: Duration = Duration::from_millis(10);
 
-/// After this time without a poll the server assumes that no thread polls the volume.
+/// Time without a poll after which the server assumes that no thread polls the volume.
 const UNPOLLED_TIME: Duration = Duration::from_millis(100);
 
-/// Volumes of one process with one device name, beyond which something else must be wrong.
+/// Maximum number of volumes with one device name in a process; more indicate another problem.
 const SAME_NAME_MAX: u32 = 1000;
 
-/// How long the server waits for the thread that does its errands, before it looks whether there still is one.
+/// Interval at which the server checks whether a thread still attends to its errands.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 
-/// Tells of what is above a volume: a file system, or connections, rings and queues. The thread that does the server's errands calls it, or
-/// the server's.
+/// Returns the state of a user of the volume: a file system, or connections, rings and queues.
+/// Called by the thread that executes the server's errands, or by the server's.
 pub type Teller = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// Does what is asked of a scrub, and says how it stands.
+/// Executes an order to a scrub and returns its progress.
 pub type ScrubTeller = Arc<dyn Fn(ScrubQuery) -> serde_json::Value + Send + Sync>;
 
-/// What a server can tell of what is above its volume.
+/// Sources of information from above the volume.
 #[derive(Clone, Default)]
 pub(super) struct Tellers {
     pub(super) files: Option<Teller>,
@@ -55,12 +56,12 @@ pub(super) struct Tellers {
     pub(super) scrub: Option<ScrubTeller>,
 }
 
-/// Answers questions about a volume until it is dropped, which removes the socket.
+/// Answers queries about a volume until it is dropped, which removes the socket.
 ///
-/// Keeps the volume open for as long.
+/// Keeps the volume open meanwhile.
 pub struct ControlServer {
     path: PathBuf,
-    /// Closing this end tells the thread to stop.
+    /// Closing this end stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,24 +70,24 @@ impl ControlServer {
     /// Opens a socket in [`directory`](super::directory), named after this process and the device.
     ///
     /// # Errors
-    /// [`ControlError`]: none of them keeps the volume from working.
+    /// [`ControlError`]; the volume works regardless.
     pub fn start(volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
         ControlServer::start_with(volume, None, Errands::default())
     }
 
-    /// The same, of a volume that is exported.
+    /// Opens a socket for a volume that is exported.
     ///
     /// # Errors
-    /// As [`ControlServer::start`].
+    /// As for [`ControlServer::start`].
     pub fn start_of_export(volume: Arc<Volume>, connections: Teller) -> Result<ControlServer, ControlError> {
         let tellers = Tellers { connections: Some(connections), ..Tellers::default() };
         ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
     }
 
-    /// The same, of a volume with a file system that is mounted.
+    /// Opens a socket for a volume with a mounted file system.
     ///
     /// # Errors
-    /// As [`ControlServer::start`].
+    /// As for [`ControlServer::start`].
     pub fn start_of_mount(
         volume: Arc<Volume>,
         files: Teller,
@@ -96,11 +97,11 @@ impl ControlServer {
         ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
     }
 
-    /// The same, of a volume with a file system on it, or of the volume of a run, which has it to itself and does the
-    /// server's errands.
+    /// Opens a socket for a volume with a file system, or for the volume of a run, which uses it
+    /// exclusively and executes the server's errands.
     ///
     /// # Errors
-    /// As [`ControlServer::start`].
+    /// As for [`ControlServer::start`].
     pub fn start_with(
         volume: Arc<Volume>,
         files: Option<Teller>,
@@ -128,10 +129,10 @@ impl ControlServer {
         ControlServer::serve(&path, listener, volume, tellers, errands)
     }
 
-    /// Opens a socket at `path`, in whatever directory that is.
+    /// Opens a socket at `path`, in any directory.
     ///
     /// # Errors
-    /// [`ControlError::InUse`] if something is there that is not a stale socket.
+    /// [`ControlError::InUse`] if the path exists and is not a stale socket.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
         ControlServer::serve(path, bind(path)?, volume, Tellers::default(), Errands::default())
     }
@@ -158,7 +159,7 @@ impl ControlServer {
         Ok(ControlServer { path: path.to_owned(), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where the socket is.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -187,7 +188,7 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     }
     place::remove_stale(path);
     let fd = place::socket().map_err(fail("cannot make a socket"))?;
-    // Linux gives the file the socket's own mode: there is no moment in which others could connect.
+    // On Linux the file inherits the socket's mode, so others can never connect.
     rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(fail("cannot close it to others"))?;
     let address = SocketAddrUnix::new(path).map_err(fail("not a path for a socket"))?;
     rustix::net::bind(&fd, &address).map_err(|e| match e {
@@ -207,17 +208,17 @@ struct Service {
     errands: Errands,
 }
 
-/// A connection, of which one question at a time is answered.
+/// A connection; one query at a time is answered.
 struct Client {
     stream: UnixStream,
-    /// What has come and was not answered.
+    /// Received and not yet answered.
     input: Vec<u8>,
-    /// An answer of which some is unsent, or nothing.
+    /// Answer that is not completely sent, or empty.
     output: Vec<u8>,
     sent: usize,
-    /// Until when it has to send its next question, and to take the answer.
+    /// Deadline for sending the next query or reading the answer.
     deadline: Instant,
-    /// It is closed once it has the answer.
+    /// The connection is closed after the answer.
     is_over: bool,
 }
 
@@ -228,7 +229,7 @@ impl Client {
         Ok(Client { stream, input: Vec::new(), output: Vec::new(), sent: 0, deadline, is_over: false })
     }
 
-    /// Waits for its turn: a question is there.
+    /// True if a query is waiting to be answered.
     fn asks(&self) -> bool {
         self.output.is_empty() && self.input.contains(&b'\n')
     }
@@ -237,7 +238,7 @@ impl Client {
         if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
     }
 
-    /// Reads and writes what can be. Returns whether the connection stays.
+    /// Reads or writes as much as possible. Returns false if the connection is to be closed.
     fn step(&mut self) -> bool {
         let result = if self.output.is_empty() { self.read() } else { self.write() };
         match result {
@@ -250,7 +251,7 @@ impl Client {
         let mut piece = [0; 1024];
         let len = self.stream.read(&mut piece)?;
         self.input.extend_from_slice(&piece[..len]);
-        // The end of its input: the questions before it are answered.
+        // End of input; queries received before it are still answered.
         self.is_over |= len == 0;
         if self.input.len() >= REQUEST_BYTES_MAX && !self.input.contains(&b'\n') {
             let what = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
@@ -260,7 +261,7 @@ impl Client {
         Ok(!self.is_over || self.asks())
     }
 
-    /// Sends an answer, or begins to. Returns whether the connection stays.
+    /// Starts sending an answer. Returns false if the connection is to be closed.
     fn tell(&mut self, answer: &Answer) -> io::Result<bool> {
         self.output = serde_json::to_vec(answer)?;
         self.output.push(b'\n');
@@ -269,7 +270,7 @@ impl Client {
     }
 
     fn write(&mut self) -> io::Result<bool> {
-        // Rust's runtime ignores SIGPIPE, so a client that went away is an error here and no more.
+        // Rust's runtime ignores SIGPIPE, so a disconnected client is an ordinary error here.
         self.sent += self.stream.write(&self.output[self.sent..])?;
         if self.sent == self.output.len() {
             (self.output, self.sent) = (Vec::new(), 0);
@@ -288,12 +289,12 @@ impl Service {
             let accepts = accepts_from <= now;
             let Some(ready) = self.wait(listener, accepts, accepts_from, &clients) else { return };
             let mut ready = ready.into_iter();
-            // Before a client is looked at twice, all others are.
+            // All clients are served once before any is served again.
             clients.retain_mut(|client| {
                 let is_ready = ready.next().is_some_and(|is_ready| is_ready);
                 (!is_ready || client.step()) && (!client.asks() || self.answer_next(client))
             });
-            // Answers that are not taken would need memory for each of them.
+            // Bounds the memory for answers that are not read.
             while clients.len() > 1
                 && clients.iter().map(|c| c.output.len()).sum::<usize>() > ANSWER_BYTES_MAX
             {
@@ -305,13 +306,14 @@ impl Service {
             }
             match accept_all(listener, &mut clients) {
                 Ok(()) => {}
-                // Out of descriptors, say: not to spin until there are some again.
+                // For instance out of descriptors: do not spin until some are free.
                 Err(_) => accepts_from = Instant::now() + ACCEPT_REST,
             }
         }
     }
 
-    /// Sleeps until something can be done, or a time is over. Returns which clients are ready, or `None` once the server is dropped.
+    /// Sleeps until there is work or a deadline passes. Returns for each client whether it is
+    /// ready, or `None` once the server is dropped.
     fn wait(
         &self,
         listener: &UnixListener,
@@ -330,12 +332,12 @@ impl Service {
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) if !fds[0].revents().is_empty() => None,
             Ok(_) => Some(fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect()),
-            // Without memory for the call, the clients wait.
+            // Without memory for the call, no client is ready.
             Err(_) => Some(vec![false; clients.len()]),
         }
     }
 
-    /// Answers the next question of a client. Returns whether the connection stays.
+    /// Answers the next query of a client. Returns false if the connection is to be closed.
     fn answer_next(&self, client: &mut Client) -> bool {
         let Some(end) = client.input.iter().position(|&b| b == b'\n') else { return true };
         let answer = self.answer(&client.input[..end]);
@@ -377,7 +379,7 @@ impl Service {
         answer.unwrap_or_else(Answer::Error)
     }
 
-    /// Has `question` asked by the thread that does the errands, at its volume's time.
+    /// Lets the thread that executes the errands run `question` at the volume's time.
     fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&Volume) -> R + Send + 'static,
@@ -389,7 +391,7 @@ impl Service {
         while begun.elapsed() < ERRAND_TIME_MAX {
             match told.recv_timeout(LOOK_TIME) {
                 Ok(answer) => return Ok(answer),
-                // The run may be over.
+                // The run may have ended.
                 Err(RecvTimeoutError::Timeout) => self.errands.do_unless_attended(|| {}),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -398,11 +400,12 @@ impl Service {
         Err("the run does not look at its errands".to_owned())
     }
 
-    /// Changes options, and waits for them no longer than a client may keep others waiting. Returns the option that
-    /// takes effect later, if one does.
+    /// Changes options and waits for them, for as long as one client may delay others. Returns the
+    /// option that takes effect later, if any.
     fn set(&self, options: &str) -> Result<Option<String>, String> {
         let changes: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
-        // The next poll begins a switch, in the volume's time. Where no thread polls, it begins here once the volume is idle.
+        // The next poll starts a switch, in the volume's time. If no thread polls, it is started
+        // here once the volume is idle.
         self.ask(move |volume| volume.set_options(&changes).map_err(|e| e.to_string()))??;
         let begun = Instant::now();
         loop {
@@ -440,7 +443,8 @@ fn zones_of(volume: &Volume, first: u32, count: u32) -> Result<Vec<ZoneFacts>, S
     zones.map(|zones| zones.iter().map(ZoneFacts::from).collect()).map_err(|error| error.to_string())
 }
 
-/// Accepts all connections that wait. For one too many, the oldest of those that are silent ends, or the oldest.
+/// Accepts all waiting connections. At the limit it closes the oldest silent one, or if none is
+/// silent the oldest.
 fn accept_all(listener: &UnixListener, clients: &mut Vec<Client>) -> io::Result<()> {
     loop {
         match listener.accept() {

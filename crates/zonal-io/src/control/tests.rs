@@ -17,7 +17,7 @@ use zonal_core::{Nanos, Sector, ZoneCondition, ZoneIndex};
 
 const ZONE_SECTORS: u64 = 2048;
 
-/// A volume over a null device of 16 zones, the first two conventional.
+/// Volume on a null device of 16 zones, the first two conventional.
 fn volume() -> Arc<Volume> {
     let options =
         EmulatedOptions { size: 16 << 20, zone_size: 1 << 20, zone_nr_conv: 2, ..Default::default() };
@@ -31,10 +31,10 @@ fn write(volume: &Volume, zone: u64, sectors: u32) {
     volume.submit(Nanos(0), &channel, request);
 }
 
-/// What the socket answers to these bytes, line by line, until it closes.
+/// Sends these bytes and returns the answers line by line until the socket closes.
 fn say(path: &Path, bytes: &[u8]) -> Vec<String> {
     let mut stream = UnixStream::connect(path).unwrap();
-    // The server may close while a flood is still being sent.
+    // The server may close the connection while the flood is still being sent.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     BufReader::new(stream).lines().map_while(Result::ok).collect()
@@ -152,7 +152,8 @@ fn endless_line_is_cut_off() {
     let server =
         ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let answers = say(server.path(), &vec![b'['; 1 << 20]);
-    // The error line can be lost: the connection is reset while the flood is still coming.
+    // The error line can be lost, because the connection is reset while the client is still
+    // sending.
     assert!(answers.len() <= 1, "{answers:?}");
     assert!(answers.iter().all(|a| a.contains("at most 4096 bytes")), "{answers:?}");
     stat(server.path()).unwrap();
@@ -165,7 +166,7 @@ fn silent_clients_keep_no_other_waiting_and_are_closed_in_time() {
         ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let begin = Instant::now();
     let mut silent: Vec<UnixStream> = (0..30).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
-    // Half a line is no question.
+    // Half a line is not a query.
     silent.iter_mut().step_by(2).for_each(|client| client.write_all(b"{\"request\":").unwrap());
     stat(server.path()).unwrap();
     assert!(begin.elapsed() < CONNECTION_TIME_MAX / 4, "{:?}", begin.elapsed());
@@ -175,7 +176,7 @@ fn silent_clients_keep_no_other_waiting_and_are_closed_in_time() {
     assert!(begin.elapsed() >= CONNECTION_TIME_MAX / 2, "they had no time to ask");
 }
 
-/// They send as many questions as the server takes, and read nothing.
+/// The clients send as many queries as the server accepts, and read nothing.
 #[test]
 fn clients_that_take_no_answers_keep_no_other_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +207,7 @@ fn one_client_too_many_takes_the_place_of_the_one_that_is_silent_for_longest() {
     stat(server.path()).unwrap();
     assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
     assert!(begin.elapsed() < CONNECTION_TIME_MAX / 2, "{:?}", begin.elapsed());
-    // The youngest still has its time.
+    // The youngest client has not timed out yet.
     let youngest = silent.last_mut().unwrap();
     youngest.write_all(b"{\"request\":\"stat\"}\n").unwrap();
     assert_eq!(youngest.read(&mut [0]).unwrap(), 1);
@@ -241,12 +242,12 @@ fn servers_of_one_process_and_device_get_names_of_their_own() {
     assert!(found.iter().all(|e| e.pid == std::process::id()));
 }
 
-/// The socket of a process that is gone: bound, not listening.
+/// Socket left behind by a dead process: bound, but not listening.
 fn leave_behind(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
 }
 
-/// No process has this number: it is above what Linux gives out.
+/// Above the largest process ID of Linux.
 const NO_PROCESS: u32 = 0x7fff_fff0;
 
 #[test]
@@ -254,7 +255,7 @@ fn sockets_left_behind_are_removed_and_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join(file_name(NO_PROCESS, "null", 0));
     leave_behind(&stale);
-    // Process 1 lives: its socket may be between its creation and the first `listen`.
+    // Process 1 is alive: its socket may be between creation and the first `listen`.
     let young = dir.path().join(file_name(1, "null", 0));
     leave_behind(&young);
     let file = dir.path().join(file_name(NO_PROCESS, "file", 0));
