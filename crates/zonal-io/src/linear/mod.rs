@@ -1,16 +1,20 @@
-//! The `linear` wrapper and the `concat` device: zones of one device, or of several one after the other, as a device.
+//! The `linear` wrapper and the `concat` device: a range of zones of a device, or several devices
+//! in sequence, as one device.
 //!
-//! Owns where its pieces are and the commands that visit several of them. Addresses are translated on the way in, and on
-//! the way out where an answer has any: appends and reports. What was made of devices has the smallest of their limits,
-//! keeps order only if all of them do, and lacks what one of them lacks; devices that do not fit are refused.
+//! Owns the layout of its pieces and the commands that visit several of them. Addresses are
+//! translated in commands, and in the answers of appends and reports. The combined device has the
+//! smallest of all limits, and only the features that all its devices have, including the
+//! preservation of order. Incompatible devices are refused.
 //!
 //! # Invariants
-//! - No command reaches a zone outside: not a command that crosses a piece's end, and not a reset of all zones.
-//! - A device inside belongs to its wrapper alone: another caller that polled it would take away completions.
+//! - No command reaches a zone outside the pieces: neither one that crosses the end of a piece, nor
+//!   a reset of all zones.
+//! - Only the wrapper uses its inner devices: another caller that polls one would take completions
+//!   away.
 //!
 //! # Why a reset of all zones is a walk
-//! The command for all zones would reach those outside the range. Zone by zone it is slower, and as little of one
-//! instant as the command that it stands for.
+//! The command for all zones would reach zones outside the range. Resetting zone by zone is slower
+//! and, like the command that it replaces, not atomic.
 
 mod stack;
 mod task;
@@ -46,35 +50,35 @@ pub struct Linear {
     info: DeviceInfo,
     pieces: Box<[LinearPiece]>,
     tasks: Mutex<Tasks>,
-    /// The piece that is polled first: each in turn, so that none starves the others.
+    /// Piece to poll first, in rotation so that none starves the others.
     turn: AtomicUsize,
     wakeups: Wakeups,
 }
 
 struct Tasks {
-    /// At some device.
+    /// Tasks at a device.
     under_way: Slots<Task>,
-    /// A command has gone out since the last poll began.
+    /// A command was issued since the start of the last poll.
     has_sent: bool,
     queues: Box<[Queue]>,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Begun, and then met a full queue.
+    /// Started, then refused by a full queue.
     outbox: VecDeque<Task>,
-    /// Ended, and not handed out.
+    /// Completed, but not yet returned by a poll.
     ready: VecDeque<Completed>,
 }
 
-/// What has become of a task.
+/// State of a task after driving it.
 enum Driven {
     Ended(Context, CommandResult),
     UnderWay,
     Busy(Task),
 }
 
-/// A part may have conventional zones only, a device may not.
+/// A piece may consist of conventional zones only, a device may not.
 fn with_sequential_zones(info: DeviceInfo) -> Result<DeviceInfo, GeometryError> {
     let (zones, conventional) = (info.geometry.zones(), info.geometry.conventional_zones());
     match conventional == zones {
@@ -84,19 +88,19 @@ fn with_sequential_zones(info: DeviceInfo) -> Result<DeviceInfo, GeometryError> 
 }
 
 impl Linear {
-    /// The zones `zones` of `device`.
+    /// Creates a device of the zones `zones` of `device`.
     ///
     /// # Errors
-    /// [`LinearError`] with what does not fit.
+    /// [`LinearError`] with the mismatch.
     pub fn range(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Linear, LinearError> {
         let (piece, info) = LinearPiece::alone(device, zones)?;
         Ok(Linear::with(with_sequential_zones(info)?, vec![piece]))
     }
 
-    /// All zones of `devices`, one device after the other.
+    /// Creates a device of all zones of `devices` in sequence.
     ///
     /// # Errors
-    /// [`LinearError`] with what does not fit.
+    /// [`LinearError`] with the mismatch.
     pub fn concat(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Linear, LinearError> {
         let mut name = "concat:".to_owned();
         let mut pieces = Vec::new();
@@ -121,21 +125,21 @@ impl Linear {
         Linear { info, pieces: pieces.into(), tasks, turn: AtomicUsize::new(0), wakeups }
     }
 
-    /// Calls the device `name`.
+    /// Sets the device name to `name`.
     pub fn named(mut self, name: &str) -> Linear {
         name.clone_into(&mut self.info.name);
         self
     }
 
-    /// Number of the piece that holds `zone`, which has to be one of ours.
+    /// Index of the piece with `zone`, which has to be a zone of this device.
     fn piece_of(&self, zone: ZoneIndex) -> usize {
         self.pieces.partition_point(|p| p.first <= zone.0) - 1
     }
 
-    /// Number of the piece where `command` begins.
+    /// Index of the piece in which `command` starts.
     ///
     /// # Errors
-    /// What the device answers if it begins or ends in none.
+    /// The error that a device returns for a command outside its zones.
     fn locate(&self, command: &Command) -> Result<usize, DeviceError> {
         if matches!(command.op, Op::Flush | Op::ResetAll) {
             return Ok(0);
@@ -153,7 +157,7 @@ impl Linear {
         }
     }
 
-    /// Whether the answer to `command` at `piece` is the host's as it is.
+    /// True if the answer of `piece` to `command` needs no translation.
     fn passes(&self, piece: &LinearPiece, command: &Command) -> bool {
         match command.op {
             Op::Read | Op::Write | Op::WriteZeroes | Op::Verify | Op::Discard => true,
@@ -165,7 +169,7 @@ impl Linear {
         }
     }
 
-    /// Moves a task on as far as devices answer at once.
+    /// Advances a task as long as devices answer inline.
     fn drive(&self, tasks: &mut Tasks, now: Nanos, mut task: Task) -> Driven {
         loop {
             let (piece, queue) = (task.piece, task.queue);
@@ -186,7 +190,7 @@ impl Linear {
         }
     }
 
-    /// Moves a task on whose host has been told to wait.
+    /// Advances a task that was accepted earlier.
     fn go_on(&self, tasks: &mut Tasks, now: Nanos, task: Task) {
         let queue = task.queue;
         match self.drive(tasks, now, task) {
@@ -198,7 +202,7 @@ impl Linear {
         }
     }
 
-    /// Starts a command that has to be looked after.
+    /// Starts a command as a task.
     fn start(
         &self,
         now: Nanos,
@@ -208,7 +212,7 @@ impl Linear {
         context: &mut Option<Context>,
     ) -> Submitted {
         let mut tasks = self.tasks.lock();
-        // Those that met a full queue come first.
+        // Tasks that met a full queue take precedence.
         if !tasks.queues[queue].outbox.is_empty() {
             return Submitted::Busy;
         }
@@ -231,7 +235,8 @@ impl Linear {
         }
     }
 
-    /// Polls every device, passes on what was passed on, and returns our own tokens with their answers.
+    /// Polls all devices, forwards completions of commands that were passed on, and returns the
+    /// tokens of tasks with their answers.
     fn reap(
         &self,
         now: Nanos,
@@ -279,7 +284,7 @@ impl Device for Linear {
             Err(error) => return Submitted::Done(Err(error)),
         };
         let piece = &self.pieces[at];
-        // A token would be taken for one of ours.
+        // A token from the host would be mistaken for one of this wrapper's.
         if context.as_ref().is_some_and(Context::is_token) || !self.passes(piece, command) {
             return self.start(now, queue, at, command, context);
         }
@@ -299,7 +304,7 @@ impl Device for Linear {
     ) -> Option<Nanos> {
         let mut left = budget;
         let (ours, mut due) = self.reap(now, queue, &mut left, done);
-        // What tasks brought back counts once, when their hosts get it.
+        // Completions of tasks count towards the budget once, when their hosts receive them.
         let mut left = left + ours.len();
         let mut out = Vec::new();
         let mut tasks = self.tasks.lock();
@@ -323,7 +328,7 @@ impl Device for Linear {
             left -= 1;
             out.push(completed);
         }
-        // What has just gone out may be due before what the devices said.
+        // Commands just issued may be due earlier than the devices said before.
         if tasks.has_sent || !tasks.queues[queue].ready.is_empty() {
             due = Some(now);
         }

@@ -1,4 +1,4 @@
-//! What a device made of parts of devices is: the rules by which their descriptions become one.
+//! Rules for combining the descriptions of several devices into one.
 
 use crate::device::{Device, DeviceInfo};
 use crate::sync::Arc;
@@ -6,88 +6,88 @@ use std::iter;
 use std::ops::Range;
 use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
-/// Why parts do not make a device.
+/// Error of combining devices.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinearError {
-    /// There is no part.
+    /// There are no devices.
     #[error("there is no device to make one of")]
     Nothing,
-    /// The zones do not lie on the device, or there is none.
+    /// The range is empty or exceeds the device.
     #[error("zones {first} to {end} (not included) are no zones of {device}, which has {zones}")]
     Range {
-        /// The device.
+        /// Device.
         device: String,
-        /// First zone asked for.
+        /// First zone of the range.
         first: u32,
-        /// First zone not asked for.
+        /// First zone after the range.
         end: u32,
-        /// Zones of the device.
+        /// Number of zones of the device.
         zones: u32,
     },
     /// Zone sizes differ.
     #[error("{device} has zones of {size} sectors, {first} of {first_size}")]
     ZoneSize {
-        /// The device that does not fit.
+        /// Device that does not fit.
         device: String,
-        /// Its zone size.
+        /// Its zone size in sectors.
         size: u64,
-        /// The first device.
+        /// First device.
         first: String,
-        /// The first one's zone size.
+        /// Zone size of the first device.
         first_size: u64,
     },
     /// Zone capacities differ.
     #[error("{device} has zones with a capacity of {capacity} sectors, {first} of {first_capacity}")]
     ZoneCapacity {
-        /// The device that does not fit.
+        /// Device that does not fit.
         device: String,
-        /// Its zone capacity.
+        /// Its zone capacity in sectors.
         capacity: u64,
-        /// The first device.
+        /// First device.
         first: String,
-        /// The first one's zone capacity.
+        /// Zone capacity of the first device.
         first_capacity: u64,
     },
-    /// One follows ZNS, the other ZBC.
+    /// The devices follow different standards.
     #[error("{device} follows {personality:?}, {first} does not")]
     Personality {
-        /// The device that does not fit.
+        /// Device that does not fit.
         device: String,
-        /// What it follows.
+        /// Its standard.
         personality: Personality,
-        /// The first device.
+        /// First device.
         first: String,
     },
-    /// Conventional zones would come after sequential ones.
+    /// Conventional zones would follow sequential ones.
     #[error("{device} has conventional zones, which can only come before all sequential ones")]
     ConventionalInside {
-        /// The device that does not fit.
+        /// Device that does not fit.
         device: String,
     },
-    /// A device in front of another ends in a smaller zone.
+    /// A device other than the last ends in a smaller zone.
     #[error("{device} ends in a smaller zone, which only the last device may do")]
     SmallerZoneInside {
-        /// The device that does not fit.
+        /// Device that does not fit.
         device: String,
     },
-    /// The same device stands there twice.
+    /// A device occurs twice.
     #[error("{device} is there twice")]
     Twice {
-        /// The device.
+        /// Device.
         device: String,
     },
-    /// The zones together make no device.
+    /// The combined zones are not a valid geometry.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }
 
-/// Zones of a device that follow each other, and where they are here.
+/// Consecutive zones of a device, and their location in the combined one.
 pub(crate) struct LinearPiece {
     pub(super) device: Arc<dyn Device>,
-    /// On the device.
+    /// Range on the inner device.
     pub(crate) zones: Range<u32>,
-    /// Index here of the first.
+    /// Index of the first zone in the combined device.
     pub(super) first: u32,
     zone_shift: u32,
 }
@@ -104,7 +104,7 @@ impl LinearPiece {
         Ok(LinearPiece { device, zones, first: 0, zone_shift })
     }
 
-    /// These zones alone, and the device that they make.
+    /// Creates a single piece and the description of the device that it forms.
     pub(crate) fn alone(
         device: Arc<dyn Device>,
         zones: Range<u32>,
@@ -119,12 +119,12 @@ impl LinearPiece {
         self.device.info()
     }
 
-    /// The zone of the device that holds a sector of it.
+    /// Zone of the inner device that contains a sector of it.
     pub(crate) fn zone_of(&self, there: Sector) -> ZoneIndex {
         self.info().geometry.zone_of(there)
     }
 
-    /// A zone of the device as it is known here.
+    /// Translates a zone descriptor of the inner device.
     pub(crate) fn described_here(&self, zone: ZoneDescriptor) -> ZoneDescriptor {
         ZoneDescriptor {
             zone: self.zone_here(zone.zone),
@@ -142,7 +142,7 @@ impl LinearPiece {
         u64::from(self.zones.start) << self.zone_shift
     }
 
-    /// First sector here after it.
+    /// First sector after the piece.
     pub(super) fn end_here(&self) -> u64 {
         self.start_here() + self.sectors()
     }
@@ -153,12 +153,12 @@ impl LinearPiece {
         geometry.start_of(last).0 + u64::from(geometry.size_of(last)) - self.start_there()
     }
 
-    /// Where a sector of here is on the device.
+    /// Translates a sector to the inner device.
     pub(crate) fn there(&self, sector: Sector) -> Sector {
         Sector(sector.0 - self.start_here() + self.start_there())
     }
 
-    /// Where a sector of the device is here.
+    /// Translates a sector of the inner device.
     pub(super) fn here(&self, sector: Sector) -> Sector {
         Sector(sector.0 - self.start_there() + self.start_here())
     }
@@ -171,12 +171,12 @@ impl LinearPiece {
         ZoneIndex(zone.0 - self.zones.start + self.first)
     }
 
-    /// Whether a command for the whole device reaches this and nothing else.
+    /// True if a command for the whole inner device reaches exactly this piece.
     pub(super) fn is_whole(&self) -> bool {
         self.zones == (0..self.info().geometry.zones())
     }
 
-    /// Whether what this piece is called at the device is what it is called here.
+    /// True if zone indices are the same here and at the inner device.
     pub(super) fn is_in_place(&self) -> bool {
         self.first == self.zones.start
     }
@@ -186,14 +186,14 @@ impl LinearPiece {
         there.saturating_sub(self.zones.start).min(self.zones.len() as u32)
     }
 
-    /// Open and active limits, as far as they limit anything among these zones.
+    /// Open and active limits; 0 if there are too few zones here for them to matter.
     fn limits(&self) -> [u32; 2] {
         let sequential = self.zones.len() as u32 - self.conventional();
         [self.info().open_max, self.info().active_max].map(|max| if max >= sequential { 0 } else { max })
     }
 }
 
-/// Puts pieces one after the other and describes what they make, as `name`.
+/// Lays out pieces in sequence and describes the combined device as `name`.
 pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo, LinearError> {
     check_alike(pieces)?;
     let mut sectors = 0;
@@ -201,7 +201,7 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
     for piece in pieces.iter_mut() {
         piece.first = zones;
         sectors += piece.sectors();
-        // A sum that wraps is refused below: the sectors do not divide into so few zones.
+        // Overflow is refused below, since the sectors cannot be divided into so few zones.
         zones = zones.saturating_add(piece.zones.len() as u32);
     }
     let one = pieces[0].info();
@@ -210,10 +210,10 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
     let geometry = Geometry::of_part(Sectors(sectors), zone_size, capacity, conventional)?;
     let infos = || pieces.iter().map(LinearPiece::info);
     let least = |of: fn(&DeviceInfo) -> u32| infos().map(of).min().unwrap_or(0);
-    // Blocks are powers of two: the largest one holds whole ones of all.
+    // Block sizes are powers of two, so the largest is a multiple of all others.
     let block_sectors = infos().map(|i| i.block_sectors).max().unwrap_or(1);
     let whole_blocks = |n: u32| n / block_sectors * block_sectors;
-    // What has no conventional zone here has nothing to discard.
+    // Pieces without conventional zones have nothing to discard.
     let discard = pieces.iter().filter(|p| p.conventional() > 0).map(|p| p.info().discard_sectors_max);
     let limit =
         |which: usize| pieces.iter().map(|p| p.limits()[which]).filter(|&n| n != 0).min().unwrap_or(0);
@@ -243,7 +243,7 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
     })
 }
 
-/// First zones here of the spindles but the first: each device has its own.
+/// First zone of each spindle except the first. Each device has its own spindles.
 fn spindles(pieces: &[LinearPiece]) -> Vec<ZoneIndex> {
     let of = |piece: &LinearPiece| {
         let is_inside = |zone: &&ZoneIndex| piece.zones.start < zone.0 && zone.0 < piece.zones.end;
@@ -253,7 +253,7 @@ fn spindles(pieces: &[LinearPiece]) -> Vec<ZoneIndex> {
     pieces.iter().flat_map(of).skip(1).collect()
 }
 
-/// Whether pieces can stand one after the other.
+/// Checks that the pieces can be combined.
 fn check_alike(pieces: &[LinearPiece]) -> Result<(), LinearError> {
     let one = pieces.first().ok_or(LinearError::Nothing)?.info();
     let first = || one.name.clone();

@@ -1,35 +1,36 @@
-//! Commands that a wrapper cannot just pass on: those with an address in their answer, and those for several pieces.
+//! Commands that a wrapper cannot simply pass on: those with an address in the answer, and those
+//! for several pieces.
 //!
-//! A task visits the pieces that its command is about one after the other; at each it is one command, or a walk.
+//! A task visits the pieces of its command in order, with one command or a reset walk at each.
 
 use super::stack::LinearPiece;
 use crate::device::{Command, CommandResult, Context, Output};
 use crate::wrap::{ResetStep, ResetWalk};
 use zonal_core::{Op, Sector, ZoneDescriptor};
 
-/// A host's command, the piece that it is at, and what it has brought together.
+/// A host's command, its present piece, and the results so far.
 pub(super) struct Task {
     pub(super) context: Context,
     pub(super) queue: usize,
     pub(super) piece: usize,
-    /// The host's.
+    /// As submitted by the host.
     command: Command,
-    /// Zones that a report has so far.
+    /// Zones reported so far.
     zones: Vec<ZoneDescriptor>,
-    /// Where a piece is part of a device that is to be reset.
+    /// Set while resetting a piece that is only part of its device.
     walk: Option<ResetWalk>,
-    /// Some device has answered: the command cannot be given back to the host.
+    /// A device has answered, so the command can no longer be returned to the host.
     pub(super) has_begun: bool,
 }
 
-/// Where a task stands after an answer.
+/// Next state of a task after an answer.
 pub(super) enum After {
     End(Context, CommandResult),
     Goes(Task),
 }
 
 impl Task {
-    /// `command`, which begins at `piece`.
+    /// Creates a task for `command`, which starts in `piece`.
     pub(super) fn new(
         context: Context,
         queue: usize,
@@ -43,14 +44,14 @@ impl Task {
         task
     }
 
-    /// Gets ready for the piece that it is at.
+    /// Prepares for the present piece.
     fn arrive(&mut self, pieces: &[LinearPiece]) {
         let piece = &pieces[self.piece];
         let walks = self.command.op == Op::ResetAll && !piece.is_whole();
         self.walk = walks.then(|| ResetWalk::new(piece.zones.clone(), []));
     }
 
-    /// The command for the piece's device.
+    /// Returns the command for the piece's device.
     pub(super) fn command(&self, pieces: &[LinearPiece]) -> Command {
         let piece = &pieces[self.piece];
         let start = |zone| piece.device.info().geometry.start_of(zone);
@@ -69,7 +70,8 @@ impl Task {
         }
     }
 
-    /// Where a report begins at the piece: where the host wants it to, then at each piece's start.
+    /// Start of a report in the piece: the requested sector in the first piece, the piece's start
+    /// in others.
     fn report_from(&self, piece: &LinearPiece) -> Sector {
         match self.zones.is_empty() {
             true => piece.there(self.command.sector),
@@ -77,12 +79,12 @@ impl Task {
         }
     }
 
-    /// Zones that a report still wants.
+    /// Number of zones that a report still lacks.
     fn wanted(&self) -> u32 {
         self.command.sectors.saturating_sub(self.zones.len() as u32)
     }
 
-    /// The piece's device has answered.
+    /// Processes the answer of the piece's device.
     pub(super) fn answered(mut self, result: CommandResult, pieces: &[LinearPiece]) -> After {
         self.has_begun = true;
         let piece = &pieces[self.piece];
@@ -107,7 +109,7 @@ impl Task {
                     (self.wanted() as usize, |z: &ZoneDescriptor| piece.zones.contains(&z.zone.0));
                 let ours = zones.into_iter().filter(of_piece).take(wanted);
                 self.zones.extend(ours.map(|zone| piece.described_here(zone)));
-                // Less than was asked for is an answer, too.
+                // A report of fewer zones than requested is valid, too.
                 if is_empty || self.wanted() == 0 { self.end() } else { self.leave(pieces) }
             }
             (Op::Flush | Op::ResetAll, Ok(_)) => self.leave(pieces),

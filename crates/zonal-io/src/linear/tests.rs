@@ -9,7 +9,7 @@ use crate::volume::{self, Request, Volume, VolumeOptions, run_alone};
 use proptest::prelude::*;
 use zonal_core::{Personality, Sector, ZoneCondition};
 
-/// Eight zones of 64 sectors, 48 of which can be written.
+/// Eight zones of 64 sectors, with a capacity of 48.
 fn options() -> EmulatedOptions {
     EmulatedOptions {
         size: 8 * 64 * 512,
@@ -51,16 +51,17 @@ fn each_device_inside_is_a_spindle_of_its_own() {
     let spindles = |device: &Linear| device.info().spindles.iter().map(|zone| zone.0).collect::<Vec<_>>();
     assert_eq!(spindles(&row(1)), [0; 0]);
     assert_eq!(spindles(&row(3)), [8, 16]);
-    // Of a range those that it has zones of.
+    // A range has only the spindles of its zones.
     assert_eq!(spindles(&Linear::range(row(3), 8..16).unwrap()), [0; 0]);
     assert_eq!(spindles(&Linear::range(row(3), 7..17).unwrap()), [1, 9]);
     assert_eq!(spindles(&Linear::concat([row(2) as Arc<dyn Device>, row(1)]).unwrap()), [8, 16]);
 }
 
-/// Runs a command to its end on sectors filled with `fill`; returns them, too.
+/// Runs a command to completion on sectors filled with `fill`, and returns their final fill bytes
+/// as well.
 fn run(device: &dyn Device, op: Op, sector: u64, sectors: u32, fill: u8) -> (CommandResult, Vec<u8>) {
     let mut bytes = vec![fill; if op == Op::Report { 0 } else { sectors as usize * 512 }];
-    // SAFETY: the bytes outlive the command, which is waited for.
+    // SAFETY: the bytes outlive the command, because this waits for its completion.
     let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
     let result = run_alone(device, &Command { data, ..command(op, sector, sectors) });
     (result, bytes.chunks(512).map(|s| s[0]).collect())
@@ -74,7 +75,7 @@ fn act(device: &dyn Device, op: Op, sector: u64) -> Result<(), DeviceError> {
     run(device, op, sector, 0, 0).0.map(drop)
 }
 
-/// Index, start, condition and pointer of the zones from `sector` on.
+/// Index, start, condition and write pointer of the zones from `sector` on.
 fn report(device: &dyn Device, sector: u64, zones: u32) -> Vec<(u32, u64, ZoneCondition, Option<u64>)> {
     let zones = volume::report(device, Sector(sector), zones).unwrap();
     zones.iter().map(|z| (z.zone.0, z.start.0, z.condition, z.write_pointer.map(|p| p.0))).collect()
@@ -329,9 +330,9 @@ fn task_that_meets_a_full_queue_half_way_goes_on_later() {
         device.submit(Nanos(0), 0, &command, &mut context)
     };
     assert!(matches!(submit(1, command(Op::Report, 8 * 64, 1)), Submitted::Accepted));
-    // The first device answers at once, the second has no room.
+    // The first device answers inline, the second is busy.
     assert!(matches!(submit(2, command(Op::Flush, 0, 0)), Submitted::Accepted));
-    // And a command that comes now waits for it.
+    // A command that arrives now has to wait for it.
     assert!(matches!(submit(3, command(Op::Flush, 0, 0)), Submitted::Busy));
     let mut tokens = Vec::new();
     let mut poll = |now| device.poll(Nanos(now), 0, 9, &mut |c| tokens.push(c.context.into_token()));
@@ -427,7 +428,7 @@ fn names_lead_to_ranges_and_concatenations() {
 }
 
 proptest! {
-    /// A concatenation of ranges against one device of the same zones.
+    /// Compares a concatenation of ranges with one device of the same zones.
     #[test]
     fn pieces_behave_like_one_device(
         steps in prop::collection::vec((0..8u8, 0..12u64, 0..64u64, 1..20u32), 1..60),
@@ -455,7 +456,8 @@ proptest! {
                     (Op::Write, at.map_or(start, |p| p.0), sectors)
                 }
             };
-            // Where a command leaves its zone is refused either way, with the zone's error or the boundary's.
+            // A command that leaves its zone is refused either way, with the zone's error or the
+            // boundary's.
             let crosses = boundaries.iter().any(|&b| sector < b && sector + u64::from(sectors) > b);
             let (expected, bytes) = run(&*one, op, sector, sectors, n as u8);
             let (found, found_bytes) = run(&pieces, op, sector, sectors, n as u8);
