@@ -1,23 +1,23 @@
-//! What a command has to get right before a zone is asked, in one order for every emulated device.
+//! Checks of a command before its zone is consulted, in the same order for all emulated devices.
 //!
-//! Length, alignment and payload come first ([`DeviceError::InvalidField`]), then the range
-//! ([`DeviceError::OutOfRange`]), then what depends on the zone.
+//! Length, alignment and payload are checked first ([`DeviceError::InvalidField`]), then the range
+//! ([`DeviceError::OutOfRange`]), then everything that depends on the zone.
 
 use super::zones::WriteKind;
 use crate::device::{Command, DeviceInfo};
 use zonal_core::device::ZoneAction;
 use zonal_core::{DeviceError, Geometry, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
 
-/// Whether reads and writes have to bring as many bytes as they have sectors.
+/// Payload requirement of reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// A device that keeps data.
+    /// The payload has to match the number of sectors, because the device keeps data.
     Needed,
-    /// A device that looks at no byte.
+    /// The device ignores the payload.
     Ignored,
 }
 
-/// Zone and offset of a command of at most `sectors_max` that moves data.
+/// Zone and offset of a command that transfers at most `sectors_max` sectors.
 #[inline]
 fn locate(
     info: &DeviceInfo,
@@ -55,7 +55,7 @@ pub(crate) fn locate_verify(info: &DeviceInfo, command: &Command) -> Result<(Zon
     locate(info, command, info.verify_sectors_max, Payload::Ignored)
 }
 
-/// Zone and offset of a discard, which stays in one conventional zone.
+/// Zone and offset of a discard, which has to stay in one conventional zone.
 pub(crate) fn locate_discard(info: &DeviceInfo, command: &Command) -> Result<(ZoneIndex, u32), DeviceError> {
     let sectors_max = info.geometry.zone_size().0 as u32;
     let (zone, offset) = locate(info, command, sectors_max, Payload::Ignored)?;
@@ -66,7 +66,7 @@ pub(crate) fn locate_discard(info: &DeviceInfo, command: &Command) -> Result<(Zo
     Ok((zone, offset))
 }
 
-/// The zone of a zone command, and what it does there.
+/// Zone and action of a zone command.
 pub(crate) fn locate_action(
     info: &DeviceInfo,
     command: &Command,
@@ -107,7 +107,7 @@ pub(crate) fn locate_append(
     if offset == 0 { Ok(zone) } else { Err(DeviceError::InvalidField) }
 }
 
-/// Zone of a zone command, which has to name its start.
+/// Zone of a zone command, which has to give the zone's start.
 fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, DeviceError> {
     if command.sector.0 >= geometry.sectors().0 {
         return Err(DeviceError::OutOfRange);
@@ -118,7 +118,7 @@ fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, Devi
     Ok(geometry.zone_of(command.sector))
 }
 
-/// Neither a read nor a write to a conventional zone may continue into the next zone.
+/// Checks that a read, or a write to a conventional zone, does not cross into the next zone.
 #[inline]
 pub(crate) fn fits_zone(
     geometry: &Geometry,
@@ -130,7 +130,7 @@ pub(crate) fn fits_zone(
     if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
 }
 
-/// How a positional write takes its place on a device.
+/// Kind of a positional write on this device.
 #[inline]
 pub(crate) const fn write_kind(info: &DeviceInfo) -> WriteKind {
     if info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive }

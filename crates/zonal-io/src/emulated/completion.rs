@@ -1,6 +1,7 @@
-//! Commands that have been executed and wait for `poll` to hand them out.
+//! Executed commands that wait for `poll` to return them.
 //!
-//! Each queue has its own lock, held for the time of a few moves and never while the caller's code runs.
+//! Each queue has its own lock, held only for a few moves and never while calling the submitter's
+//! code.
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
@@ -9,7 +10,7 @@ use crate::sync::{AtomicU32, CachePadded, Ordering, ShortLock, waits_for};
 use std::collections::VecDeque;
 use zonal_core::Nanos;
 
-/// A command's answer, and the place that a write keeps until the answer is out.
+/// Result of a command, and the place that a write holds until its completion is returned.
 pub(crate) struct Executed {
     pub(crate) result: CommandResult,
     pub(crate) held: Option<Placed>,
@@ -23,18 +24,19 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// Places taken by [`Queues::reserve`] since the beginning, less those given back; wraps.
+    /// Places ever reserved by [`Queues::reserve`], less those cancelled; wraps.
     reserved: AtomicU32,
-    /// Commands delivered since the beginning; wraps. Changed under `waiting` only, so without a locked operation.
+    /// Commands ever returned; wraps. Written only under `waiting`, so no atomic read-modify-write
+    /// is needed.
     delivered: AtomicU32,
     waiting: ShortLock<WaitingList>,
 }
 
 #[derive(Default)]
 struct WaitingList {
-    /// In the order of execution, which is also that of their deadlines.
+    /// In order of execution, and therefore of deadline.
     commands: VecDeque<Waiting>,
-    /// Something is there that the last poll has not seen, or has not had the budget to take.
+    /// True if the last poll has not seen everything, or left something due because of its budget.
     has_news: bool,
 }
 
@@ -56,7 +58,8 @@ impl Queues {
         }
     }
 
-    /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
+    /// Reserves a place among the commands in flight on `queue`, to be filled by [`Queues::add`].
+    /// Returns false if all are taken.
     pub(crate) fn reserve(&self, queue: usize) -> bool {
         let Queue { reserved, delivered, .. } = &*self.queues[queue];
         let before = reserved.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +70,7 @@ impl Queues {
         free
     }
 
-    /// Gives back a place of [`Queues::reserve`] that will not be filled.
+    /// Cancels a reservation by [`Queues::reserve`].
     pub(crate) fn cancel(&self, queue: usize) {
         self.queues[queue].reserved.fetch_sub(1, Ordering::Relaxed);
     }
@@ -76,18 +79,20 @@ impl Queues {
     pub(crate) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
         let due = Nanos(now.0.saturating_add(self.delay.0));
         let mut waiting = self.queues[queue].waiting.lock();
-        // Two threads may bring their times in the wrong order.
+        // Two threads may arrive with their times out of order.
         let due = waiting.commands.back().map_or(due, |last| due.max(last.due));
         waiting.commands.push_back(Waiting { due, context, executed });
         let had_news = std::mem::replace(&mut waiting.has_news, true);
         drop(waiting);
-        // A thread arms before it looks for news under this queue's lock: it sees them, or is seen here.
+        // A sleeping thread arms its wake-up before it checks for news under this queue's lock, so
+        // it either sees this news or is woken here.
         if !had_news {
             self.wakeups.ring(queue);
         }
     }
 
-    /// [`crate::device::Device::poll`]; `released` gets the places of writes just before their completions are out.
+    /// Implements [`crate::device::Device::poll`]. `released` receives the place of each write just
+    /// before its completion is returned.
     pub(crate) fn poll(
         &self,
         now: Nanos,
@@ -97,8 +102,8 @@ impl Queues {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         let queue = &self.queues[queue];
-        // The thread that is at it is done soon, and might not look at what this caller waits for. `done` runs under
-        // the lock: it may not call the device.
+        // Another thread holds the lock briefly and may not return what this caller waits for, so
+        // poll again. `done` runs under the lock, so it must not call the device.
         let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
         let mut taken = 0;
         while taken < budget
@@ -117,23 +122,23 @@ impl Queues {
         next
     }
 
-    /// Whether no place of `queue` is taken.
+    /// True if no command is in flight on `queue`.
     pub(crate) fn is_idle(&self, queue: usize) -> bool {
         let Queue { reserved, delivered, .. } = &*self.queues[queue];
         reserved.load(Ordering::Relaxed) == delivered.load(Ordering::Relaxed)
     }
 
-    /// How often a queue was found taken by who had to have it.
+    /// Number of times that a thread had to wait for a queue's lock.
     pub(crate) fn waits(&self) -> u64 {
         self.queues.iter().map(|q| u64::from(waits_for(&q.waiting))).sum()
     }
 
-    /// They ring when something is added that no poll has seen.
+    /// Wake-ups that ring when something is added that no poll has seen.
     pub(crate) fn wakeups(&self) -> &Wakeups {
         &self.wakeups
     }
 
-    /// Whether something was added to `queue` that no poll has seen.
+    /// True if something was added to `queue` that no poll has seen.
     pub(crate) fn has_news(&self, queue: usize) -> bool {
         self.queues[queue].waiting.lock().has_news
     }

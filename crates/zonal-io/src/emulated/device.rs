@@ -1,4 +1,4 @@
-//! The device: checks, places, transfers, answers.
+//! The emulated device: checks, places, transfers and completes commands.
 
 use super::check::{self, Payload};
 use super::completion::{Executed, Queues};
@@ -16,11 +16,12 @@ use crate::sync::Watched;
 use zonal_core::device::{Limits, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneIndex};
 
-/// An emulated zoned device on storage `S`.
+/// Emulated zoned device on storage `S`.
 ///
-/// Every operation in every completion mode goes through one executor, so that no path skips the zone rules. A
-/// positional write is in flight until it is answered (with [`CompleteMode::Poll`]: until `poll` hands it out) and
-/// meanwhile refuses another one to the same zone, unless the device keeps the order of its queues.
+/// All operations in all completion modes use one executor, so no path skips the zone rules. A
+/// positional write is in flight until it completes (with [`CompleteMode::Poll`]: until `poll`
+/// returns it). Meanwhile another positional write to the zone is refused, unless the device
+/// preserves the order of its queues.
 ///
 /// ```
 /// use zonal_io::device::Device;
@@ -35,17 +36,17 @@ pub struct Emulated<S> {
     zones: Zones,
     storage: S,
     queues: Option<Queues>,
-    /// Without queues nothing is left to poll for: they never ring.
+    /// Used without queues. They never ring, because there is nothing to poll for.
     wakeups: Wakeups,
     device_lock: Option<Watched<()>>,
     notices: Notices,
 }
 
 impl<S: Storage> Emulated<S> {
-    /// A device called `name`.
+    /// Creates a device with name `name`.
     ///
     /// # Errors
-    /// [`OptionsError`] with the option that does not fit.
+    /// [`OptionsError`] with the invalid option.
     pub fn new(name: &str, options: &EmulatedOptions, storage: S) -> Result<Emulated<S>, OptionsError> {
         let info = options.info(name)?;
         let (geometry, personality) = (info.geometry, info.personality);
@@ -64,15 +65,15 @@ impl<S: Storage> Emulated<S> {
         Ok(Emulated { info, zones, storage, queues, wakeups, device_lock, notices: Notices::default() })
     }
 
-    /// The zones, for inspection.
+    /// Returns the zones, for inspection.
     pub fn zones(&self) -> &Zones {
         &self.zones
     }
 
-    /// Executes `command` and is done with it.
+    /// Executes and completes `command`.
     ///
-    /// Reads and writes return what fits a register, and their answer is made in its final place: moving it costs as
-    /// much as all the rest of a write that moves no data.
+    /// Reads and writes return values that fit a register, and their result is constructed in
+    /// place. Moving it would cost as much as the rest of a write without payload.
     #[inline(always)]
     fn submit_inline(&self, command: &Command) -> Submitted {
         let done = match command.op {
@@ -86,14 +87,14 @@ impl<S: Storage> Emulated<S> {
         }
     }
 
-    /// Apart from `submit_inline`, so that the guard costs nothing where there is none.
+    /// Separate from `submit_inline`, so that the guard costs nothing where no lock is used.
     #[cold]
     fn submit_locked(&self, lock: &Watched<()>, command: &Command) -> Submitted {
         let _one_at_a_time = lock.lock();
         self.submit_inline(command)
     }
 
-    /// Executes `command`; an exclusive write keeps its place until its answer is out.
+    /// Executes `command`. An exclusive write holds its place until its completion is returned.
     fn execute_and_hold(&self, command: &Command) -> Executed {
         let _one_at_a_time = self.device_lock.as_ref().map(Watched::lock);
         match command.op {
@@ -200,7 +201,7 @@ impl<S: Storage> Emulated<S> {
         }
     }
 
-    /// Puts the bytes of a write to `own` over other data.
+    /// Writes the payload of the write `own` over other data.
     #[cold]
     fn misdirect(&self, own: Extent, draw: u8, command: &Command) {
         let end_of = |zone| {
@@ -208,7 +209,8 @@ impl<S: Storage> Emulated<S> {
             self.zones.state(zone).readable(0, capacity).unwrap_or(0)
         };
         let Some((zone, offset)) = elsewhere(&self.info, own, draw, end_of) else { return };
-        // A zone that has been reset since then has no data there, or is reset later and then of another generation.
+        // If the zone was reset meanwhile it has no data there. If it is reset later, its
+        // generation differs.
         if let Ok(found) = self.zones.readable(zone, offset, own.sectors)
             && found.data_sectors == own.sectors
         {
@@ -241,7 +243,7 @@ impl<S: Storage> Emulated<S> {
         Ok(())
     }
 
-    /// What is kept in memory needs no second look.
+    /// Memory needs no further verification.
     fn verify(&self, command: &Command) -> Result<(), DeviceError> {
         let (zone, offset) = check::locate_verify(&self.info, command)?;
         self.zones.readable(zone, offset, command.sectors)?;

@@ -7,8 +7,9 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::ops::Range;
 use zonal_core::{Sectors, ZoneIndex};
 
-/// Zone and offset of blocks that are written, as many as `own` has, and none of `own`. Of all such places of the device one is
-/// chosen by `draw` and by where `own` lies, each as likely as any other. `written` is where the data of a zone end.
+/// Zone and offset of written blocks, as many as `own` has and not overlapping it. Chosen uniformly
+/// among all such places of the device, depending only on `draw` and the location of `own`.
+/// `written` returns the end of a zone's data.
 pub(crate) fn elsewhere(
     info: &DeviceInfo,
     own: Extent,
@@ -30,7 +31,7 @@ pub(crate) fn elsewhere(
         room.checked_sub(own.sectors).map_or(0, |spare| u64::from(spare / info.block_sectors) + 1)
     };
     let sector = info.geometry.start_of(own.zone) + Sectors(own.offset.into());
-    // A sector has far fewer than 56 bits.
+    // Sector numbers need far fewer than 56 bits.
     let mut random = Pcg64Mcg::seed_from_u64(u64::from(draw) << 56 ^ sector.0);
     let all: u64 = ranges().map(|(_, range)| places(&range)).sum();
     let mut chosen = ((u128::from(random.next_u64()) * u128::from(all)) >> 64) as u64;
@@ -40,6 +41,6 @@ pub(crate) fn elsewhere(
             _ => return Some((zone, range.start + chosen as u32 * info.block_sectors)),
         }
     }
-    // There are none, or a zone has just been reset.
+    // There is no such place, or a zone was reset concurrently.
     None
 }

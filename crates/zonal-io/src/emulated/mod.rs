@@ -1,15 +1,18 @@
-//! Emulated devices: one executor for every operation and every way of completing, over exchangeable storage.
+//! Emulated devices: one executor for all operations and completion modes, over interchangeable
+//! storage.
 //!
-//! [`Emulated`] checks commands, asks [`Zones`] where a write lands, lets its [`Storage`] move the bytes and answers,
-//! inline or from `poll`. [`Zones`] keeps one word a zone; [`Null`] keeps no bytes, [`Ram`] keeps them
-//! in memory.
-//! A device whose storage needs to answer later on its own can use [`Zones`] alone.
+//! [`Emulated`] checks commands, asks [`Zones`] for the place of a write, lets its [`Storage`] move
+//! the bytes, and completes inline or from `poll`. [`Zones`] keeps one word per zone. [`Null`]
+//! keeps no data, [`Ram`] keeps it in memory. A device with storage that completes asynchronously
+//! can use [`Zones`] alone.
 //!
-//! # Who waits for whom
-//! - Reads take no lock, and those of a zone that is being written seldom look at the word that its writes change.
-//! - Writes to different zones share nothing while no limit on open or active zones is set; with one, a lock is
-//!   taken when a zone changes its condition, not when its pointer moves.
-//! - With [`Locking::Device`] every command takes one lock for its whole time: the design to compare with.
+//! # Contention
+//! - Reads take no lock, and reads of a zone that is being written rarely access the word that its
+//!   writes change.
+//! - Without limits on open or active zones, writes to different zones share nothing. With a limit,
+//!   a lock is taken when a zone changes its condition, not when its write pointer moves.
+//! - With [`Locking::Device`], every command holds a single lock while it executes: the design to
+//!   compare with.
 
 pub(crate) mod check;
 mod completion;

@@ -1,12 +1,14 @@
-//! The device that keeps no data.
+//! Storage that keeps no data.
 
 use super::storage::{Extent, Storage};
 use crate::data::Data;
 use zonal_core::{DeviceError, ZoneIndex};
 
-/// Keeps nothing: writes only move pointers, and a read leaves its buffer as it was, also above the pointer.
+/// Storage that keeps nothing: writes only move write pointers, and reads leave the buffer
+/// unchanged, also above the write pointer.
 ///
-/// Filling the buffers would cost more than everything else on this device's path, which exists to measure that path.
+/// Filling the buffers would cost more than the rest of this device's I/O path, which exists to
+/// measure that path.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Null;
 

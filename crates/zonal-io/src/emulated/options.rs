@@ -1,73 +1,76 @@
-//! What an emulated device is built from.
+//! Options of emulated devices.
 
 use crate::device::DeviceInfo;
 use zonal_core::device::Limits;
 use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sectors};
 
-/// How long a command blocks others.
+/// Scope of locking while a command executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Locking {
-    /// No longer than its change to its own zone.
+    /// Per zone, only while its state changes.
     #[default]
     Zone,
-    /// One command at a time on the whole device, reads included. A baseline to compare with.
+    /// One command at a time on the whole device, reads included. A baseline for comparison.
     Device,
 }
 
-/// When a command is answered.
+/// Completion mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CompleteMode {
     /// From `submit`.
     #[default]
     Inline,
-    /// From `poll`; until then it is in flight.
+    /// From `poll`; the command is in flight until then.
     Poll,
 }
 
-/// Options of the emulated devices, in the names and units of the Linux null block device where it has them; sizes are
-/// bytes unless a name says sectors (of 512 bytes). A limit of 0 is none.
+/// Options of the emulated devices. Names and units are those of the Linux null block device where
+/// it has the option. Sizes are in bytes unless the name says sectors (of 512 bytes). A limit of 0
+/// means none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct EmulatedOptions {
     /// Size of the device.
     pub size: u64,
-    /// Size of a zone, a power of two.
+    /// Zone size, a power of two.
     pub zone_size: u64,
-    /// Writable part of a sequential zone; 0 is all of it.
+    /// Writable part of a sequential zone; 0 means all of it.
     pub zone_capacity: u64,
-    /// Number of conventional zones; they come first.
+    /// Number of conventional zones; they precede all others.
     pub zone_nr_conv: u32,
-    /// Largest number of open zones.
+    /// Maximum number of open zones.
     pub zone_max_open: u32,
-    /// Largest number of active zones.
+    /// Maximum number of active zones.
     pub zone_max_active: u32,
-    /// Largest zone append; here 0 means that the device has none.
+    /// Largest zone append; 0 means not supported.
     pub zone_append_max_sectors: u32,
-    /// Sequential zones start full instead of empty.
+    /// True if sequential zones start full instead of empty.
     pub zone_full: bool,
-    /// Logical block, a power of two from 512 to 4096.
+    /// Logical block size, a power of two from 512 to 4096.
     pub blocksize: u32,
     /// Largest read or write.
     pub max_sectors: u32,
-    /// Largest write-zeroes command; here 0 means that the device has none.
+    /// Largest write-zeroes command; 0 means not supported.
     pub write_zeroes_max_sectors: u32,
-    /// Shortest time from submission to completion, in nanoseconds. Anything but 0 implies [`CompleteMode::Poll`].
+    /// Minimum time from submission to completion, in nanoseconds. Anything but 0 implies
+    /// [`CompleteMode::Poll`].
     pub completion_nsec: u64,
-    /// When commands are answered.
+    /// Completion mode.
     pub complete: CompleteMode,
-    /// Commands in flight on a queue beyond which it is busy; matters with [`CompleteMode::Poll`] only.
+    /// Commands in flight on a queue before it is busy; only relevant with [`CompleteMode::Poll`].
     pub hw_queue_depth: u32,
     /// Number of queues.
     pub submit_queues: u32,
-    /// Whether single writes can be made durable.
+    /// True if single writes can be made durable.
     pub fua: bool,
-    /// Whether to pass for a medium that turns.
+    /// True to report a rotational medium.
     pub rotational: bool,
-    /// Whether to keep the order of each queue, so that several positional writes of a zone may be in flight.
+    /// True to preserve the order of each queue, so that several positional writes of a zone may be
+    /// in flight.
     pub preserves_write_order: bool,
-    /// Which standard's rules to follow.
+    /// Standard to follow.
     pub personality: Personality,
-    /// How long a command blocks others.
+    /// Scope of locking while a command executes.
     pub lock: Locking,
 }
 
@@ -75,43 +78,43 @@ zonal_core::setters! {
     EmulatedOptions
     /// Size of the device in bytes.
     with_size size: u64;
-    /// Size of a zone in bytes, a power of two.
+    /// Zone size in bytes, a power of two.
     with_zone_size zone_size: u64;
-    /// Writable part of a sequential zone in bytes; 0 is all of it.
+    /// Writable part of a sequential zone in bytes; 0 means all of it.
     with_zone_capacity zone_capacity: u64;
-    /// Number of conventional zones; they come first.
+    /// Number of conventional zones; they precede all others.
     with_zone_nr_conv zone_nr_conv: u32;
-    /// Largest number of open zones; 0 is no limit.
+    /// Maximum number of open zones; 0 means no limit.
     with_zone_max_open zone_max_open: u32;
-    /// Largest number of active zones; 0 is no limit.
+    /// Maximum number of active zones; 0 means no limit.
     with_zone_max_active zone_max_active: u32;
-    /// Largest zone append in sectors; 0: the device has none.
+    /// Largest zone append in sectors; 0 means not supported.
     with_zone_append_max_sectors zone_append_max_sectors: u32;
-    /// Whether sequential zones start full instead of empty.
+    /// True if sequential zones start full instead of empty.
     with_zone_full zone_full: bool;
-    /// Logical block in bytes, a power of two from 512 to 4096.
+    /// Logical block size in bytes, a power of two from 512 to 4096.
     with_blocksize blocksize: u32;
     /// Largest read or write in sectors.
     with_max_sectors max_sectors: u32;
-    /// Largest write-zeroes command in sectors; 0: the device has none.
+    /// Largest write-zeroes command in sectors; 0 means not supported.
     with_write_zeroes_max_sectors write_zeroes_max_sectors: u32;
-    /// Shortest time from submission to completion in nanoseconds.
+    /// Minimum time from submission to completion in nanoseconds.
     with_completion_nsec completion_nsec: u64;
-    /// When commands are answered.
+    /// Completion mode.
     with_complete complete: CompleteMode;
-    /// Commands in flight on a queue beyond which it is busy.
+    /// Commands in flight on a queue before it is busy.
     with_hw_queue_depth hw_queue_depth: u32;
     /// Number of queues.
     with_submit_queues submit_queues: u32;
-    /// Whether single writes can be made durable.
+    /// True if single writes can be made durable.
     with_fua fua: bool;
-    /// Whether to pass for a medium that turns.
+    /// True to report a rotational medium.
     with_rotational rotational: bool;
-    /// Whether to keep the order of each queue.
+    /// True to preserve the order of each queue.
     with_preserves_write_order preserves_write_order: bool;
-    /// Which standard's rules to follow.
+    /// Standard to follow.
     with_personality personality: Personality;
-    /// How long a command blocks others.
+    /// Scope of locking while a command executes.
     with_lock lock: Locking;
 }
 
@@ -127,7 +130,7 @@ impl Default for EmulatedOptions {
             zone_append_max_sectors: u32::MAX,
             zone_full: false,
             blocksize: 512,
-            // 1 MiB, what host adapters commonly take.
+            // 1 MiB, the usual limit of host adapters.
             max_sectors: 2048,
             write_zeroes_max_sectors: u32::MAX,
             completion_nsec: 0,
@@ -144,36 +147,37 @@ impl Default for EmulatedOptions {
 }
 
 impl EmulatedOptions {
-    /// Defaults of a device that keeps data in memory: zones of the usual size, and a size that fits.
+    /// Defaults for a device that keeps its data in memory: zones of the usual size, and a device
+    /// size that fits.
     pub fn in_memory() -> EmulatedOptions {
         EmulatedOptions { size: 8 << 30, ..EmulatedOptions::default() }
     }
 }
 
-/// Why options do not make a device.
+/// Error of invalid options.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// The sectors cannot be divided this way.
+    /// The sectors cannot be divided in this way.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The block size is not a power of two from 512 to 4096.
     #[error("blocksize of {0} bytes is not a power of two from 512 to 4096")]
     BlockSize(u32),
-    /// A size is not a multiple of the block.
+    /// A size is not a multiple of the block size.
     #[error("{option} of {bytes} bytes is not a multiple of the block of {block}")]
     NotBlocks {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
         /// Its value.
         bytes: u64,
         /// The block size.
         block: u32,
     },
-    /// A number that has to be at least one is not, or is above what can be.
+    /// A number is out of range.
     #[error("{option} of {value} does not lie between {min} and {max}")]
     Range {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
         /// Its value.
         value: u64,
@@ -184,25 +188,26 @@ pub enum OptionsError {
     },
 }
 
-/// Most zones of a device: 128 MiB of zone states, a hundred times the zones of the largest drives.
+/// Maximum number of zones: 128 MiB of zone states, a hundred times the zones of the largest
+/// drives.
 const ZONES_MAX: u64 = 1 << 24;
 
-/// Most queues of a device: more than any machine has processors.
+/// Maximum number of queues: more than any machine has processors.
 pub(crate) const QUEUES_MAX: u64 = 1 << 16;
 
-/// Most commands in flight on a queue, what an NVMe queue can hold.
+/// Maximum number of commands in flight on a queue, as for an NVMe queue.
 pub(crate) const QUEUE_DEPTH_MAX: u64 = 1 << 16;
 
 impl EmulatedOptions {
-    /// When commands are answered, in effect.
+    /// Completion mode in effect.
     pub const fn complete_mode(&self) -> CompleteMode {
         if self.completion_nsec != 0 { CompleteMode::Poll } else { self.complete }
     }
 
-    /// How the device's sectors divide.
+    /// Geometry of the device.
     ///
     /// # Errors
-    /// [`OptionsError`] with the option that does not fit.
+    /// [`OptionsError`] with the invalid option.
     pub fn geometry(&self) -> Result<Geometry, OptionsError> {
         let block = self.blocksize;
         if !block.is_power_of_two() || !(512..=4096).contains(&block) {
@@ -220,10 +225,10 @@ impl EmulatedOptions {
         Ok(geometry)
     }
 
-    /// What the device says of itself, as `name`.
+    /// Description of the device, with name `name`.
     ///
     /// # Errors
-    /// [`OptionsError`] with the option that does not fit.
+    /// [`OptionsError`] with the invalid option.
     pub fn info(&self, name: &str) -> Result<DeviceInfo, OptionsError> {
         let geometry = self.geometry()?;
         let limits = Limits::new(&geometry, self.zone_max_open, self.zone_max_active)?;

@@ -1,27 +1,29 @@
-//! Storage in memory, sparse, for many threads at once.
+//! Sparse in-memory storage for concurrent access.
 //!
-//! Owns the bytes of all zones, in chunks that are allocated when first written. Owns no write pointer: it is told
-//! where writes land, and to which generation of a zone's data they belong.
+//! Owns the bytes of all zones, in chunks that are allocated on first write. Owns no write pointer:
+//! callers pass the location of each write and the generation of the zone's data.
 //!
-//! # Why no lock and no torn read
-//! In a sequential zone a sector is written once a generation. A writer claims its sectors by setting bits (a second
-//! claim fails, whatever the zone rules say), copies, and then sets the same bits in *present*. A reader copies
-//! sectors that are present, which no thread writes any more, and takes the others for zeroes. So no byte is ever
-//! written while a reader may look at it, and an acknowledged write can be read although its neighbours are still in
-//! flight.
+//! # Why reads need no lock and are never torn
+//! In a sequential zone a sector is written once per generation. A writer claims its sectors by
+//! setting bits (a second claim fails, whatever the zone rules say), copies the data, and then sets
+//! the same bits in *present*. A reader copies only present sectors, which no thread writes any
+//! more, and returns zeroes for all others. So no byte is written while a reader may read it, and
+//! an acknowledged write can be read although its neighbours are still in flight.
 //!
 //! # Reset
-//! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
-//! reading or writing the old table keeps it alive (epochs), so a late write of a past generation ends in memory that
-//! no thread will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The
-//! pool keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
+//! A reset removes a zone's whole table of chunks, and the next generation starts with an empty
+//! one. Concurrent readers and writers keep the old table alive (epochs), so a late write of a past
+//! generation goes to memory that is never read. Chunks then return to a pool with their old bytes,
+//! which are not present and therefore never returned by a read. The pool keeps the pages of up to
+//! 1 GiB, so rewriting a zone after a reset causes no page faults.
 //!
 //! # Misdirected writes
-//! replace data that is present, which no write does. They go into *strays* of their own, sectors that a read takes in place of
-//! those of the chunks. All other tables have none, so that a read finds that out by one load.
+//! These replace present data, which ordinary writes never do. They go into *strays*, sectors that
+//! reads return in place of those in the chunks. All other tables have none, which costs a read a
+//! single load.
 //!
 //! # Conventional zones
-//! are written anywhere, any number of times: there every chunk has a lock.
+//! These can be written anywhere, any number of times, so each chunk has a lock.
 
 mod pool;
 
@@ -36,25 +38,26 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use zonal_core::{DeviceError, Geometry, SECTOR_BYTES, ZoneIndex};
 
-/// Bytes in a chunk: large enough to copy at full speed, small enough to be sparse. Its sectors fit a bit set of 128.
+/// Chunk size in bytes: large enough to copy at full speed, small enough to be sparse, with sectors
+/// that fit a bit set of 128.
 const CHUNK: usize = 64 << 10;
 
-/// Sectors in a chunk.
+/// Sectors per chunk.
 const CHUNK_SECTORS: usize = CHUNK / SECTOR_BYTES as usize;
 
 const _: () = assert!(CHUNK_SECTORS == u128::BITS as usize);
 
-/// Memory as the storage of an emulated device.
+/// In-memory storage of an emulated device.
 pub struct Ram {
     geometry: Geometry,
     conventional: Box<[OnceLock<Box<[Rewritable]>>]>,
-    /// The tables of the sequential zones; null where nothing was written.
+    /// Tables of the sequential zones; null if nothing was written.
     sequential: Box<[Atomic<ZoneChunks>]>,
     pool: Arc<Pool>,
 }
 
 impl Ram {
-    /// Storage for a device of this geometry. Takes no memory for data yet.
+    /// Creates storage for this geometry. Allocates no memory for data yet.
     pub fn new(geometry: &Geometry) -> Ram {
         Ram {
             geometry: *geometry,
@@ -72,12 +75,12 @@ impl Ram {
         &self.sequential[(zone.0 - self.geometry.conventional_zones()) as usize]
     }
 
-    /// The table that data of `to` goes into, or `None` if the zone has begun a later generation.
+    /// Table for the data of `to`, or `None` if the zone already has a later generation.
     fn table_for<'g>(&self, to: Extent, guard: &'g Guard) -> Option<&'g ZoneChunks> {
         let table = self.table(to.zone);
         let mut current = table.load(Ordering::Acquire, guard);
         loop {
-            // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+            // SAFETY: tables are destroyed only through the epoch, and `guard` pins it.
             if let Some(chunks) = unsafe { current.as_ref() } {
                 if chunks.generation == to.generation {
                     return Some(chunks);
@@ -88,7 +91,7 @@ impl Ram {
             }
             let next = ZoneChunks::new(to.generation, self.chunks_of(to.zone), &self.pool);
             current = match replace(table, current, Owned::new(next), guard) {
-                // SAFETY: just put in place, and as above.
+                // SAFETY: just published, and pinned as above.
                 Ok(next) => return unsafe { next.as_ref() },
                 Err(now) => now,
             };
@@ -101,7 +104,7 @@ impl Ram {
     }
 }
 
-/// Puts `next` where `current` was and gives up the latter.
+/// Replaces `current` by `next` and retires `current`.
 fn replace<'g>(
     table: &Atomic<ZoneChunks>,
     current: Shared<'g, ZoneChunks>,
@@ -119,19 +122,19 @@ fn replace<'g>(
 
 fn retire(table: Shared<'_, ZoneChunks>, guard: &Guard) {
     if !table.is_null() {
-        // SAFETY: the table was just taken out of the only place that leads to it, by the one exchange that succeeded.
+        // SAFETY: the table was unlinked by the successful exchange, from the only pointer to it.
         unsafe { guard.defer_destroy(table) };
     }
 }
 
-/// Frees what was retired if no thread is reading or writing just now; otherwise it is freed by later commands. A zone
-/// is large, and its chunks are wanted by the next writer.
+/// Frees retired tables if no thread is reading or writing; otherwise later commands free them. A
+/// zone is large, and the next writer needs its chunks.
 fn reclaim() {
-    // What was retired in one epoch is free two later, and a flush is a try to go one further.
+    // Memory retired in one epoch is free two epochs later, and a flush tries to advance by one.
     (0..3).for_each(|_| crossbeam_epoch::pin().flush());
 }
 
-/// Whether generation `a` came before `b`; half the range apart they would be taken the wrong way round.
+/// True if generation `a` is before `b`. Wrong if they are more than half the range apart.
 fn is_older(a: u32, b: u32) -> bool {
     let ahead = b.wrapping_sub(a) & ((1 << GENERATION_BITS) - 1);
     ahead != 0 && ahead < 1 << (GENERATION_BITS - 1)
@@ -158,7 +161,7 @@ impl Storage for Ram {
         if self.geometry.is_conventional(to.zone) {
             zero_rewritable(self.rewritable(to.zone), to);
         }
-        // In a sequential zone what is not present is zero.
+        // Sectors of a sequential zone that are not present are zero.
         Ok(())
     }
 
@@ -179,7 +182,7 @@ impl Storage for Ram {
         }
         let guard = crossbeam_epoch::pin();
         let table = self.table(from.zone).load(Ordering::Acquire, &guard);
-        // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+        // SAFETY: tables are destroyed only through the epoch, and `guard` pins it.
         match unsafe { table.as_ref() } {
             Some(chunks) if chunks.generation == from.generation => chunks.read(from, data),
             _ => data.fill_from(0, 0),
@@ -195,7 +198,7 @@ impl Storage for Ram {
         let guard = crossbeam_epoch::pin();
         let table = self.table(zone);
         let mut current = table.load(Ordering::Acquire, &guard);
-        // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+        // SAFETY: tables are destroyed only through the epoch, and `guard` pins it.
         while unsafe { current.as_ref() }.is_some_and(|c| is_older(c.generation, generation)) {
             let none = Shared::null();
             match table.compare_exchange(current, none, Ordering::AcqRel, Ordering::Acquire, &guard) {
@@ -214,23 +217,23 @@ impl Storage for Ram {
 impl Drop for Ram {
     fn drop(&mut self) {
         for table in &mut self.sequential {
-            // SAFETY: no other owner has the storage any more.
+            // SAFETY: the storage has no other owner any more.
             drop(unsafe { std::mem::take(table).try_into_owned() });
         }
     }
 }
 
-/// The part of a zone's byte range that lies in one chunk.
+/// Part of a zone's byte range within one chunk.
 #[derive(Clone, Copy)]
 struct ChunkRange {
     chunk: usize,
-    /// First byte, in the chunk.
+    /// First byte, relative to the chunk.
     at: usize,
     len: usize,
 }
 
 impl ChunkRange {
-    /// Its sectors, as bits. Sectors that it covers in part count.
+    /// Bit mask of its sectors, including partially covered ones.
     fn sectors(self) -> u128 {
         let first = self.at / SECTOR_BYTES as usize;
         let end = (self.at + self.len).div_ceil(SECTOR_BYTES as usize);
@@ -238,7 +241,7 @@ impl ChunkRange {
     }
 }
 
-/// Cuts `len` bytes from byte `at` of a zone at the boundaries of chunks. No piece is empty.
+/// Splits `len` bytes from byte `at` of a zone at chunk boundaries. No piece is empty.
 fn pieces(at: u64, len: usize) -> impl Iterator<Item = ChunkRange> {
     let (mut at, mut left) = (at, len);
     std::iter::from_fn(move || {
@@ -262,25 +265,26 @@ fn bytes(extent: Extent) -> usize {
 /// Chunks of one generation of a sequential zone.
 struct ZoneChunks {
     generation: u32,
-    /// The chunks whose every sector is present; null for others. All that most reads look at: of a large working set
-    /// the slots are seldom in a cache close by, and their data can only be asked for once they are here.
+    /// Chunks of which all sectors are present; null for others. Most reads access only this: with
+    /// a large working set the slots are rarely in a near cache, and fetching the data could only
+    /// start after loading them.
     whole: Box<[AtomicPtr<u8>]>,
     slots: Box<[ChunkSlot]>,
     strays: OnceLock<RwLock<Strays>>,
     pool: Arc<Pool>,
 }
 
-/// What misdirected writes have put in place of a zone's sectors.
+/// Sectors of a zone replaced by misdirected writes.
 type Strays = HashMap<u32, [u8; SECTOR_BYTES as usize]>;
 
-/// One chunk's place.
+/// Slot of one chunk.
 #[derive(Default)]
 struct ChunkSlot {
-    /// The chunk, or null. Once set it stays.
+    /// The chunk, or null. Never changes once set.
     bytes: AtomicPtr<u8>,
-    /// Sectors that a writer has taken for itself.
+    /// Sectors claimed by a writer.
     claimed: Bits,
-    /// Sectors whose data is there for good. Set after the data, read before it.
+    /// Sectors with final data. Set after storing the data, loaded before reading it.
     present: Bits,
 }
 
@@ -288,7 +292,7 @@ struct ChunkSlot {
 struct Bits([AtomicU64; 2]);
 
 impl Bits {
-    /// Sets `mask` and returns what was set of it before.
+    /// Sets `mask` and returns the bits of it that were set before.
     fn set(&self, mask: u128, order: Ordering) -> u128 {
         let set = |word: usize| match (mask >> (64 * word)) as u64 {
             0 => 0,
@@ -297,7 +301,7 @@ impl Bits {
         set(0) | set(1)
     }
 
-    /// What of `mask` is set.
+    /// Returns the bits of `mask` that are set.
     fn get(&self, mask: u128, order: Ordering) -> u128 {
         let get = |word: usize| match (mask >> (64 * word)) as u64 {
             0 => 0,
@@ -314,7 +318,7 @@ impl ZoneChunks {
         ZoneChunks { generation, whole, slots, strays: OnceLock::new(), pool: pool.clone() }
     }
 
-    /// The chunk in `slot`, allocated if need be.
+    /// Returns the chunk of `slot`, allocating it if necessary.
     fn allocated(&self, slot: &ChunkSlot) -> NonNull<u8> {
         if let Some(chunk) = NonNull::new(slot.bytes.load(Ordering::Acquire)) {
             return chunk;
@@ -333,7 +337,7 @@ impl ZoneChunks {
     /// Stores `data`, which has the length of `to`.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidField`] if a sector was written before in this generation.
+    /// [`DeviceError::InvalidField`] if a sector was already written in this generation.
     fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError> {
         for piece in pieces(start(to), bytes(to)) {
             let mask = piece.sectors();
@@ -348,8 +352,9 @@ impl ZoneChunks {
             for piece in pieces(start(to) + at as u64, source.len()) {
                 let (now, rest) = source.split_at(piece.len);
                 let chunk = self.allocated(&self.slots[piece.chunk]);
-                // SAFETY: the range lies in the chunk. Its sectors were claimed above, by this call alone, and are not
-                // present yet: no other call reads or writes them. `self` is kept alive by the caller's epoch.
+                // SAFETY: the range lies in the chunk. Only this call has claimed its sectors
+                // (above), and they are not present yet, so no other call reads or writes them. The
+                // caller's epoch keeps `self` alive.
                 unsafe { chunk.add(piece.at).copy_from_nonoverlapping(NonNull::from(now).cast(), now.len()) };
                 source = rest;
             }
@@ -383,7 +388,7 @@ impl ZoneChunks {
         }
     }
 
-    /// Puts `bytes` in place of what is in the sectors of `to`.
+    /// Replaces the contents of the sectors of `to` by `bytes`.
     #[cold]
     fn overwrite(&self, to: Extent, bytes: &[u8]) {
         let (sectors, _) = bytes.as_chunks();
@@ -403,12 +408,12 @@ impl ZoneChunks {
     }
 }
 
-/// Replaces those sectors of `data`, which was read from `from`, that are among `strays`.
+/// Replaces sectors of `data`, which was read from `from`, by those in `strays`.
 #[cold]
 fn read_strays(strays: &Strays, from: Extent, data: &Data) {
     let sector_bytes = SECTOR_BYTES as usize;
     data.for_each_mut(|at, target| {
-        // A piece of memory may begin and end in the middle of a sector.
+        // A segment may start and end in the middle of a sector.
         let end = (at + target.len()).min(bytes(from));
         let mut now = at;
         while now < end {
@@ -423,12 +428,12 @@ fn read_strays(strays: &Strays, from: Extent, data: &Data) {
 }
 
 /// # Safety
-/// The sectors from byte `at` of `chunk` on, for the length of `target`, have been seen present (with acquire
-/// ordering).
+/// The sectors from byte `at` of `chunk` on, for the length of `target`, were seen to be present
+/// (with acquire ordering).
 #[inline]
 unsafe fn copy_out(chunk: NonNull<u8>, at: usize, target: &mut [u8]) {
-    // SAFETY: present sectors lie in an allocated chunk, were stored before they became present, and are not written
-    // again while the table lives, which the caller's epoch ensures.
+    // SAFETY: present sectors are in an allocated chunk, were stored before they became present,
+    // and are not written again while the table exists, which the caller's epoch ensures.
     unsafe { chunk.add(at).copy_to_nonoverlapping(NonNull::from(&mut *target).cast(), target.len()) };
 }
 
@@ -445,7 +450,7 @@ impl ChunkSlot {
     }
 }
 
-/// Sector by sector: not all of `piece` is present.
+/// Reads sector by sector, because only part of `piece` is present.
 #[cold]
 fn read_in_part(chunk: NonNull<u8>, piece: ChunkRange, present: u128, mut target: &mut [u8]) {
     let mut at = piece.at;
@@ -465,20 +470,21 @@ fn read_in_part(chunk: NonNull<u8>, piece: ChunkRange, present: u128, mut target
 
 impl Drop for ZoneChunks {
     fn drop(&mut self) {
-        // The first chunk last: the next writer begins at the start of a zone and gets them in the order of their addresses.
+        // The first chunk last: the next writer starts at the beginning of a zone and then gets
+        // chunks in ascending order of address.
         let chunks = self.slots.iter().rev().map(|slot| slot.bytes.load(Ordering::Relaxed));
         self.pool.give_back(chunks.filter_map(NonNull::new));
     }
 }
 
-/// A chunk of a conventional zone; absent ones are zero.
+/// Chunk of a conventional zone; absent chunks are zero.
 type Rewritable = RwLock<Option<Box<[u8]>>>;
 
 fn write_rewritable(chunks: &[Rewritable], to: Extent, data: &Data) {
     data.for_each(|at, source| put_rewritable(chunks, start(to) + at as u64, source));
 }
 
-/// Puts `source` at byte `at` of the zone.
+/// Writes `source` to byte `at` of the zone.
 fn put_rewritable(chunks: &[Rewritable], at: u64, mut source: &[u8]) {
     for piece in pieces(at, source.len()) {
         let (now, rest) = source.split_at(piece.len);
@@ -497,7 +503,7 @@ fn zero_rewritable(chunks: &[Rewritable], to: Extent) {
     }
 }
 
-/// As [`zero_rewritable`]; chunks that lie in the range as a whole are freed.
+/// Like [`zero_rewritable`], but frees chunks that lie completely in the range.
 fn punch_rewritable(chunks: &[Rewritable], range: Extent) {
     for piece in pieces(start(range), bytes(range)) {
         let mut chunk = chunks[piece.chunk].write();

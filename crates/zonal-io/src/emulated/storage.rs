@@ -1,19 +1,20 @@
-//! What keeps, or does not keep, the bytes of an emulated device.
+//! Storage of an emulated device.
 
 use super::zones::Placed;
 use crate::data::Data;
 use zonal_core::{DeviceError, ZoneIndex};
 
-/// A range of one zone's data.
+/// Range of one zone's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// The zone.
+    /// Zone.
     pub zone: ZoneIndex,
-    /// Where the range begins, in sectors from the zone's start.
+    /// Start, in sectors from the zone's start.
     pub offset: u32,
-    /// Length, in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// Generation of the zone's data: data of another one is not there for this range. Always 0 in conventional zones.
+    /// Generation of the zone's data; data of other generations does not exist for this range.
+    /// Always 0 in conventional zones.
     pub generation: u32,
 }
 
@@ -23,42 +24,45 @@ impl From<&Placed> for Extent {
     }
 }
 
-/// Bytes of an emulated device.
+/// Storage of the bytes of an emulated device.
 ///
-/// Called by many threads at once. In a sequential zone no two writes of one generation get the same sectors, and a
-/// read is given only sectors that have been placed; whether their data has arrived yet is for the storage to know.
-/// In a conventional zone anything may overlap anything.
+/// Called by many threads concurrently. In a sequential zone no two writes of a generation have
+/// sectors in common, and a read gets only sectors that a write was assigned to; the storage
+/// decides whether their data is there already. In a conventional zone any accesses may overlap.
 pub trait Storage: Send + Sync + 'static {
-    /// Whether there are bytes to move. Without, `Data` may be absent and reads leave their buffers untouched.
+    /// True if there are bytes to move. Otherwise `Data` may be absent and reads leave their
+    /// buffers unchanged.
     const KEEPS_DATA: bool;
 
-    /// Whether it has [`Storage::overwrite`].
+    /// True if [`Storage::overwrite`] is implemented.
     const OVERWRITES: bool = false;
 
     /// Stores `data`, which has the length of `to`.
     ///
     /// # Errors
-    /// If not all of it could be stored.
+    /// If some of it could not be stored.
     fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError>;
 
     /// Stores zeroes.
     ///
     /// # Errors
-    /// If not all of them could be stored.
+    /// If some of them could not be stored.
     fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError>;
 
-    /// Replaces data that is there, as a misdirected write does, in sequential zones too. A zone of another generation is left alone.
+    /// Replaces existing data as a misdirected write does, also in sequential zones. Ignored if the
+    /// zone has another generation.
     fn overwrite(&self, _to: Extent, _bytes: &[u8]) {}
 
-    /// Fills the first part of `data`, of the length of `from`; the rest is filled with zeroes by the caller.
+    /// Fills the first part of `data`, up to the length of `from`; the caller zeroes the rest.
     ///
     /// # Errors
-    /// If not all of it could be read.
+    /// If some of it could not be read.
     fn read(&self, from: Extent, data: &Data) -> Result<(), DeviceError>;
 
-    /// Forgets a range of a conventional zone, which reads as zeroes from here on, and gives back the memory that it can.
+    /// Deallocates a range of a conventional zone, which reads as zeroes afterwards, and frees as
+    /// much memory as possible.
     fn punch(&self, range: Extent);
 
-    /// The data of `zone` is gone; what is written from now on carries `generation`.
+    /// Discards the data of `zone`; later writes have `generation`.
     fn discard(&self, zone: ZoneIndex, generation: u32);
 }

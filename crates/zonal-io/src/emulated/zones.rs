@@ -1,26 +1,31 @@
-//! The zones of an emulated device, changed by many threads.
+//! Zones of an emulated device, updated concurrently.
 //!
-//! Owns one atomic word a zone and the accounting of open and active zones. Owns no data, no queue and no completion.
-//! What may happen is decided by [`zonal_core::device`]; this module makes it happen exactly once.
+//! Owns one atomic word per zone, and the accounting of open and active zones. Owns no data, no
+//! queue and no completion. [`zonal_core::device`] decides which transitions are valid; this module
+//! applies each exactly once.
 //!
 //! # The word
-//! Bits 0 to 35 are the zone's state as [`ZoneState::to_bits`] packs it. Bit 36, *turn*, changes with every positional
-//! write that has to be alone: such a write is in flight while the bit differs from the zone's *answered*, a word that
-//! the write sets to it when its answer is out. Only that write changes it, without a locked operation. It is a word and
-//! no byte because writes of neighbouring zones must not share its cache line.
-//! The rest is a *generation*, which changes whenever the zone loses its data: a write that began before a reset must
-//! not move the pointer after it.
+//! Bits 0 to 35 are the zone's state as packed by [`ZoneState::to_bits`]. Bit 36, *turn*, is
+//! toggled by every exclusive positional write. Such a write is in flight while the bit differs
+//! from the zone's *answered* word, which the write sets to the same value when it completes. Only
+//! that write changes it, so no atomic read-modify-write is needed. It is a word rather than a byte
+//! so that writes of neighbouring zones do not share a cache line. The remaining bits are a
+//! *generation*, which changes whenever the zone loses its data: a write that began before a reset
+//! must not move the write pointer after it.
 //!
-//! # Two ways to change it
-//! A change that keeps the condition is a compare-exchange. If limits are set, a change of condition is made while
-//! holding `resources`, still by compare-exchange, because pointers move without that lock. Conditions then stand still
-//! under the lock, so a zone closed to make room for another is counted under the condition that it really left.
+//! # Two ways of updating it
+//! A change that keeps the condition is a compare-exchange. If limits are set, a change of
+//! condition is made while holding `resources`, still by compare-exchange, because write pointers
+//! move without that lock. Conditions then cannot change under the lock, so a zone closed to make
+//! room for another is accounted under its actual previous condition.
 //!
-//! What takes data away also lowers the zone's floor, for the reads that look at nothing else ([`super::floors`]).
+//! Removing data also lowers the zone's floor, for reads that check nothing else
+//! ([`super::floors`]).
 //!
 //! # Invariants
-//! - Turn and answered are changed by the one write in flight, never by anything else, also across a reset.
-//! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
+//! - Turn and answered are changed only by the one write in flight, also across a reset.
+//! - With limits set and `resources` unlocked, its counters equal the number of zones in each
+//!   condition.
 
 use super::floors::{Floor, Floors};
 use crate::device::Contention;
@@ -34,10 +39,11 @@ const TURN: u64 = 1 << ZoneState::BITS;
 const GENERATION_ONE: u64 = TURN << 1;
 const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
 
-/// Bits of a zone's generation. It wraps, but no write is in flight for the time that half of that takes.
+/// Bits of a zone's generation. It wraps, but no write is in flight long enough for half of all
+/// values to pass.
 pub(super) const GENERATION_BITS: u32 = u64::BITS - GENERATION_SHIFT;
 
-/// A zone's word, as this module lays it out.
+/// Zone word in the layout of this module.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
@@ -57,7 +63,7 @@ impl Word {
         (self.0 >> GENERATION_SHIFT) as u32
     }
 
-    /// The same word with another state.
+    /// Replaces the state, keeping turn and generation.
     #[inline]
     fn with(self, state: ZoneState) -> Word {
         Word(self.0 & !(TURN - 1) | state.to_bits())
@@ -74,75 +80,77 @@ impl Word {
     }
 }
 
-/// What to make of a word.
+/// New word and the transition that leads to it.
 #[derive(Clone, Copy)]
 struct Decision {
     word: Word,
     step: Transition,
 }
 
-/// What is asked of a zone. A value and no closure, so that the one hot place where it is decided is compiled in place.
+/// Requested change of a zone. A value rather than a closure, so that the hot path that decides
+/// about it is inlined once.
 #[derive(Clone, Copy)]
 enum Ask {
     /// [`Zones::write_at_once`].
     AtOnce { offset: u32, sectors: u32 },
-    /// [`Zones::begin`], or [`Zones::begin_transfer`] if the data takes its time.
+    /// [`Zones::begin`], or [`Zones::begin_transfer`] if the transfer takes time.
     Place { kind: WriteKind, offset: u32, sectors: u32, takes_time: bool },
-    /// The end of a write of this generation.
+    /// End of a write of this generation.
     End { event: ZoneEvent, generation: u32 },
-    /// Whatever else happens to a zone.
+    /// Any other event.
     Event(ZoneEvent),
 }
 
-/// A word's change that has happened.
+/// Applied change of a word.
 struct Change {
     before: Word,
     after: Word,
     step: Transition,
 }
 
-/// How a write takes its place in a zone.
+/// Kind of a write, which determines its place in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
-    /// At the pointer or not at all; while it is in flight another positional write is refused.
+    /// At the write pointer or refused; another positional write is refused while it is in flight.
     Exclusive,
-    /// At the pointer or not at all; several may be in flight, for a device that keeps the order of its queues.
+    /// At the write pointer or refused; several may be in flight, on a device that preserves the
+    /// order of its queues.
     Pipelined,
-    /// Wherever the pointer is; many may be in flight.
+    /// At the present write pointer, wherever it is; many may be in flight.
     Append,
 }
 
-/// The place of a write that has begun.
+/// Place of a write that has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a write that has begun has to end"]
 pub struct Placed {
-    /// Its zone.
+    /// Zone.
     pub zone: ZoneIndex,
-    /// Where it lies, in sectors from the zone's start.
+    /// Start, in sectors from the zone's start.
     pub offset: u32,
-    /// Its length, in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// Generation of the zone's data that it belongs to.
+    /// Generation of the zone's data.
     pub generation: u32,
-    /// How it took its place.
+    /// Kind of the write.
     pub kind: WriteKind,
 }
 
-/// What a read finds.
+/// Extent of the data found by a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readable {
-    /// How many of the sectors hold data; the rest reads as zeroes.
+    /// Number of sectors with data; the rest reads as zeroes.
     pub data_sectors: u32,
     /// Generation of the zone's data.
     pub generation: u32,
 }
 
-/// What an event has come to.
+/// Outcome of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Happened {
-    /// The zone's condition or its pointer is another.
+    /// The zone's condition or write pointer has changed.
     pub has_changed: bool,
-    /// The zone has lost its data, and this is the generation of what comes next.
+    /// New generation, if the zone has lost its data.
     pub generation: Option<u32>,
 }
 
@@ -152,16 +160,17 @@ pub struct Zones {
     personality: Personality,
     words: WordTable,
     floors: Floors,
-    /// For each zone the turn of the last positional write whose answer is out.
+    /// For each zone, the turn of the last exclusive write that has completed.
     answered: WordTable,
-    /// Only if something is limited. On a line of its own: the rest of this is read by every command.
+    /// Only if there are limits. On a cache line of its own, because every command reads the other
+    /// fields.
     resources: Option<CachePadded<Watched<Resources>>>,
-    /// Exchanges that failed.
+    /// Failed compare-exchanges.
     retries: Tally,
 }
 
 impl Zones {
-    /// Zones in the states that `init` gives, conventional ones apart.
+    /// Creates zones in the states returned by `init`, except for conventional ones.
     pub fn new(
         geometry: Geometry,
         personality: Personality,
@@ -181,7 +190,7 @@ impl Zones {
         Zones { geometry, personality, words, floors, answered, resources, retries: Tally::default() }
     }
 
-    /// How the sectors divide.
+    /// Returns the geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -191,13 +200,13 @@ impl Zones {
         Word(self.words.word(zone.0).load(Ordering::Acquire))
     }
 
-    /// State of `zone` at this moment. While writes are in flight their sectors are counted as written.
+    /// Current state of `zone`. Sectors of writes in flight count as written.
     #[inline]
     pub fn state(&self, zone: ZoneIndex) -> ZoneState {
         self.load(zone).state()
     }
 
-    /// What a read of `sectors` from `offset` finds.
+    /// Extent of the data in `sectors` sectors from `offset` on.
     ///
     /// # Errors
     /// [`ZoneError::Offline`].
@@ -210,7 +219,7 @@ impl Zones {
         }
     }
 
-    /// [`Zones::readable`] for what does not lie below `floor`.
+    /// [`Zones::readable`] for sectors that are not all below `floor`.
     #[inline]
     fn readable_above(
         &self,
@@ -226,13 +235,14 @@ impl Zones {
         Ok(Readable { data_sectors, generation })
     }
 
-    /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
+    /// True if an exclusive positional write is in flight, for a word loaded before.
     #[inline]
     fn is_busy(&self, zone: ZoneIndex, word: Word) -> bool {
         self.answered.word(zone.0).load(Ordering::Acquire) != u64::from(word.turn())
     }
 
-    /// A write that is over as soon as it has its place: it moves no data and no caller waits for its completion.
+    /// Performs a write that completes immediately, because it moves no data and nothing waits for
+    /// it.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -241,9 +251,10 @@ impl Zones {
         self.change(zone, Ask::AtOnce { offset, sectors }).map(|_| ())
     }
 
-    /// Gives a write its place in a sequential zone. `offset` counts for positional writes only.
+    /// Assigns a write its place in a sequential zone. `offset` is ignored for appends.
     ///
-    /// From here on its sectors count as written. It has to be followed by [`Zones::end`] and [`Zones::release`].
+    /// From then on its sectors count as written. Has to be followed by [`Zones::end`] and
+    /// [`Zones::release`].
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -258,8 +269,8 @@ impl Zones {
         self.place(kind, zone, offset, sectors, false)
     }
 
-    /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
-    /// all has arrived, [`ZoneEvent::EndWrite`] does.
+    /// Like [`Zones::begin`], for writes with a lengthy transfer. Even the last one does not make
+    /// the zone full; [`ZoneEvent::EndWrite`] does, once the data of all has arrived.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -287,12 +298,12 @@ impl Zones {
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
-    /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
-    /// another write was placed after it.
+    /// Ends the transfer of `placed`. If its data has not arrived, the write pointer returns to its
+    /// start, unless another write was placed behind it.
     #[inline]
     pub fn end(&self, placed: &Placed, arrived: bool) {
         let event = match (arrived, placed.kind) {
-            // Only the last write of a zone changes it by its end.
+            // Only the last write of a zone changes its state when it ends.
             (true, WriteKind::Exclusive)
                 if placed.offset + placed.sectors < self.geometry.capacity_of(placed.zone) =>
             {
@@ -306,7 +317,7 @@ impl Zones {
         debug_assert!(changed.is_ok(), "the end of a write is never refused");
     }
 
-    /// `placed` is no longer in flight: its completion is out of the device's hands.
+    /// Ends the flight of `placed`: the device has returned its completion.
     #[inline]
     pub fn release(&self, placed: Placed) {
         if placed.kind == WriteKind::Exclusive {
@@ -320,8 +331,8 @@ impl Zones {
         }
     }
 
-    /// Carries out a zone command on a sequential zone. If the zone lost its data, returns the generation of what comes
-    /// next.
+    /// Executes a zone command on a sequential zone. If the zone lost its data, returns the new
+    /// generation.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -329,7 +340,7 @@ impl Zones {
         self.apply(zone, action.event())
     }
 
-    /// Lets `event` happen to a zone. If the zone lost its data, returns the generation of what comes next.
+    /// Applies `event` to a zone. If the zone lost its data, returns the new generation.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -337,7 +348,7 @@ impl Zones {
         Ok(self.happen(zone, event)?.generation)
     }
 
-    /// As [`Zones::apply`], and tells what came of it.
+    /// Applies `event` to a zone and returns the outcome.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
@@ -347,21 +358,23 @@ impl Zones {
         Ok(Happened { has_changed: after != before, generation })
     }
 
-    /// Resets every zone that the command for all zones selects, and calls `lost` with each and its new generation.
-    /// Zone after zone, not at one instant.
+    /// Resets all zones that the command for all zones selects, and calls `lost` with each and its
+    /// new generation. Zone by zone, not atomically.
     pub fn reset_all(&self, mut lost: impl FnMut(ZoneIndex, u32)) {
         for zone in (self.geometry.conventional_zones()..self.geometry.zones()).map(ZoneIndex) {
             if !ZoneAction::Reset.selects(self.state(zone).condition) {
                 continue;
             }
-            // Read-only and offline meanwhile is the only refusal, and is left alone like any such zone.
+            // The only possible refusal is that the zone became read-only or offline; it is then
+            // skipped like any such zone.
             if let Ok(Some(generation)) = self.apply(zone, ZoneEvent::Reset) {
                 lost(zone, generation);
             }
         }
     }
 
-    /// Descriptors of at most `zones_max` zones, from the zone that holds `sector` on. Each is exact at its own moment.
+    /// Descriptors of at most `zones_max` zones, starting with the one that contains `sector`. Each
+    /// is a consistent snapshot, but they are not taken at the same moment.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`].
@@ -374,7 +387,7 @@ impl Zones {
         Ok((first..last).map(|z| self.state(ZoneIndex(z)).describe(&self.geometry, ZoneIndex(z))).collect())
     }
 
-    /// What becomes of a zone's word.
+    /// Decides the new value of a zone's word.
     #[inline(always)]
     fn decide(&self, zone: ZoneIndex, ask: Ask, word: Word) -> Result<Decision, ZoneError> {
         let (capacity, state) = (self.geometry.capacity_of(zone), word.state());
@@ -406,7 +419,7 @@ impl Zones {
                 let step = if word.generation() == generation {
                     device::step(self.personality, capacity, state, event)?
                 } else {
-                    // Reset meanwhile: what was written is gone, and with it what failed.
+                    // Reset meanwhile: the written data is gone, and so is the failed part.
                     Transition { state, placed: None, needs: device::Needs::Nothing }
                 };
                 Ok(Decision { word: word.with(step.state), step })
@@ -421,7 +434,7 @@ impl Zones {
         }
     }
 
-    /// Replaces a zone's word by what is decided about it, or returns the error.
+    /// Applies `ask` to a zone's word, or returns the error.
     #[inline(always)]
     fn change(&self, zone: ZoneIndex, ask: Ask) -> Result<Change, ZoneError> {
         let mut before = self.load(zone);
@@ -437,7 +450,7 @@ impl Zones {
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => {
-                    // Writes take nothing away.
+                    // Writes remove no data.
                     if !matches!(ask, Ask::AtOnce { .. } | Ask::Place { .. }) {
                         self.keep_floor(zone, before, after);
                     }
@@ -448,8 +461,8 @@ impl Zones {
         }
     }
 
-    /// Data that was taken away is not read from now on.
-    // Apart, so that the path of writes stays short enough to be compiled in place.
+    /// Ensures that removed data is not read from now on.
+    // Out of line, so that the write path stays short enough to be inlined.
     #[inline(never)]
     fn keep_floor(&self, zone: ZoneIndex, before: Word, after: Word) {
         if after.generation() != before.generation() {
@@ -471,7 +484,7 @@ impl Zones {
         }
     }
 
-    /// [`Zones::change`] for what takes or returns resources.
+    /// [`Zones::change`] for changes that take or return resources.
     #[cold]
     fn change_condition(
         &self,
@@ -493,14 +506,15 @@ impl Zones {
                     resources.moved(zone, before.state().condition, step.state.condition);
                     return Ok(Change { before, after, step });
                 }
-                // Its pointer moved meanwhile. A victim stays closed, as a drive may do at any time.
+                // Its write pointer moved meanwhile. A victim stays closed, which a drive may do at
+                // any time.
                 Err(now) => before = now,
             }
         }
     }
 
-    /// Closes an implicitly open zone and returns its new condition. The caller holds `resources`, so the condition
-    /// cannot change; the pointer can.
+    /// Closes an implicitly open zone and returns its new condition. The caller holds `resources`,
+    /// so only the write pointer can change concurrently.
     fn evict(&self, victim: ZoneIndex) -> ZoneCondition {
         let capacity = self.geometry.capacity_of(victim);
         let mut seen = self.load(victim);
@@ -514,16 +528,16 @@ impl Zones {
         }
     }
 
-    /// How often threads met here.
+    /// Lock waits and failed exchanges.
     pub fn contention(&self) -> Contention {
         let waits = self.resources.as_ref().map_or(0, |r| r.waits());
         Contention { waits, retries: self.retries.sum() }
     }
 
-    /// Compares the counters with the zones, with nothing going on meanwhile. For tests.
+    /// Compares the counters with the zones while nothing else runs. For tests.
     ///
     /// # Errors
-    /// What does not match.
+    /// Description of the mismatch.
     pub fn check(&self) -> Result<(), String> {
         for zone in (0..self.geometry.zones()).map(ZoneIndex) {
             let (word, capacity) = (self.load(zone), self.geometry.capacity_of(zone));

@@ -1,16 +1,19 @@
-//! Memory for chunks: taken from the system in slabs, kept for reuse up to a bound, unmapped with the pool.
+//! Memory for chunks: allocated from the system in slabs, kept for reuse up to a limit, unmapped
+//! with the pool.
 //!
-//! # What is kept
-//! A zone that is reset gives back all its chunks at once, and is often written again soon. Their pages stay, so that the writes
-//! after a reset meet no page fault. The pool keeps [`IDLE_MAX`] chunks so; what comes above that has its pages taken at once,
-//! in runs of adjacent chunks, because a call a chunk would also split huge pages one by one. A chunk is handed out with its old
-//! bytes: its taker keeps account of what was written ([`super::ChunkSlot`]).
+//! # Kept pages
+//! A reset returns all chunks of a zone at once, and the zone is often rewritten soon. Their pages
+//! are kept, so writes after a reset cause no page faults. The pool keeps up to [`IDLE_MAX`]
+//! chunks. Pages of further chunks are returned to the system at once, in runs of adjacent chunks,
+//! because one call per chunk would also split huge pages one by one. A chunk is handed out with
+//! its old bytes; its user tracks which of them were written ([`super::ChunkSlot`]).
 //!
-//! Chunks are reused last in, first out: a small set that is rewritten stays in the processor's caches.
+//! Chunks are reused last in, first out, so a small set that is rewritten stays in the processor's
+//! caches.
 //!
-//! Slabs ask for huge pages: in a working set beyond the caches every small read would otherwise wait for the address
-//! translation of a page of its own as well as for its data. The first slab is small and asks for none, so that a drive
-//! that holds little takes little.
+//! Slabs ask for huge pages. Otherwise, with a working set beyond the caches, every small read
+//! would miss the TLB as well as the cache. The first slab is small and does not ask for them, so a
+//! drive with little data takes little memory.
 
 use super::CHUNK;
 use crate::sync::Mutex;
@@ -18,38 +21,39 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{NonNull, null_mut};
 
-/// Free chunks that keep their pages: 1 GiB, four zones of the default size. A writer that resets a zone before it writes it
-/// needs one zone's; a writer that resets a few at a time needs those. More would hold memory that the data does not
-/// explain.
+/// Maximum number of free chunks that keep their pages: 1 GiB, four zones of the default size. This
+/// covers a writer that resets one zone, or a few, before rewriting. More would keep memory that
+/// the amount of data does not justify.
 const IDLE_MAX: usize = (1 << 30) / CHUNK;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of the first slab, and of those after it. The untouched part of a slab takes no memory.
+/// Size of the first slab and of later ones, in bytes. The untouched part of a slab takes no
+/// memory.
 const SLABS: [usize; 2] = [HUGE_PAGE, 64 << 20];
 
-/// Chunks of memory that are free. Every chunk taken is given back before the pool ends.
+/// Pool of free chunks. All chunks are returned before the pool is dropped.
 pub(super) struct Pool {
-    /// Most chunks that keep their pages.
+    /// Maximum number of free chunks that keep their pages.
     idle_max: usize,
-    /// Taken once for 64 KiB written, and once for all chunks of a zone that was reset.
+    /// Locked once per 64 KiB written, and once for all chunks of a zone that was reset.
     free: Mutex<Free>,
 }
 
 struct Chunk(NonNull<u8>);
 
-// SAFETY: an unused chunk belongs to the pool alone.
+// SAFETY: only the pool refers to a free chunk.
 unsafe impl Send for Chunk {}
 
 #[derive(Default)]
 struct Free {
-    /// Their pages are in memory.
+    /// With their pages in memory.
     idle: Vec<Chunk>,
-    /// Their pages have been given back, and come again when touched.
+    /// With their pages returned to the system; touching them allocates new ones.
     cold: Vec<Chunk>,
-    /// All that was mapped, with its length.
+    /// All mappings, with their length.
     slabs: Vec<(Chunk, usize)>,
-    /// How much of the last slab was handed out.
+    /// Bytes of the last slab that were handed out.
     carved: usize,
 }
 
@@ -62,12 +66,12 @@ impl Pool {
         Pool { idle_max, free: Mutex::default() }
     }
 
-    /// A chunk with any content: that of its last use, or zeroes.
+    /// Takes a chunk with arbitrary contents: those of its last use, or zeroes.
     pub(super) fn take(&self) -> NonNull<u8> {
         self.free.lock().take()
     }
 
-    /// Takes back chunks of [`Pool::take`]. The last one is the first to be handed out again.
+    /// Returns chunks taken with [`Pool::take`]. The last one is reused first.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = NonNull<u8>>) {
         let mut chunks = chunks.map(Chunk);
         let mut free = self.free.lock();
@@ -78,7 +82,7 @@ impl Pool {
         if beyond.is_empty() {
             return;
         }
-        // Ours until they are listed: no lock is held while the system works.
+        // Not listed yet, so the system call needs no lock.
         beyond.sort_unstable_by_key(|chunk| chunk.0);
         for run in beyond.chunk_by(|a, b| a.0.as_ptr().wrapping_add(CHUNK) == b.0.as_ptr()) {
             forget_pages(run);
@@ -98,7 +102,7 @@ impl Free {
             self.carved = 0;
         }
         let (Chunk(base), _) = &self.slabs[self.slabs.len() - 1];
-        // SAFETY: the slab's length is a multiple of a chunk's, and not all of it is carved.
+        // SAFETY: the slab's length is a multiple of the chunk size, and it is not used up.
         let chunk = unsafe { base.add(self.carved) };
         self.carved += CHUNK;
         chunk
@@ -108,23 +112,24 @@ impl Free {
 impl Drop for Free {
     fn drop(&mut self) {
         for (Chunk(base), len) in self.slabs.drain(..) {
-            // SAFETY: mapped by `map`, and every chunk of it has been given back.
+            // SAFETY: mapped by `map`, and all its chunks were returned.
             let _ = unsafe { munmap(base.as_ptr().cast(), len) };
         }
     }
 }
 
-/// Maps `len` bytes of zeroes, in huge pages where the system has them and they are not `plain`.
+/// Maps `len` zeroed bytes, in huge pages if available, unless `plain`.
 fn map(len: usize, plain: bool) -> NonNull<u8> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // Huge pages lie at multiples of their size: map more, and give back what is before the first and after the last.
-    // SAFETY: a fresh private mapping, wherever the system likes.
+    // Huge pages are aligned to their size, so map more and unmap the excess at both ends.
+    // SAFETY: a new private mapping, at an address chosen by the kernel.
     let all = unsafe { mmap_anonymous(null_mut(), len + HUGE_PAGE, access, flags) };
     let Some(all) = all.ok().and_then(|p| NonNull::new(p.cast::<u8>())) else {
         handle_alloc_error(Layout::new::<[u8; HUGE_PAGE]>())
     };
     let before = all.as_ptr().align_offset(HUGE_PAGE);
-    // SAFETY: `before` is less than a huge page, so all three parts lie in the mapping; the outer two are not used.
+    // SAFETY: `before` is less than a huge page, so all three parts lie in the mapping; the outer
+    // two are unused.
     unsafe {
         let base = all.add(before);
         if before > 0 {
@@ -132,18 +137,18 @@ fn map(len: usize, plain: bool) -> NonNull<u8> {
         }
         let _ = munmap(base.add(len).as_ptr().cast(), HUGE_PAGE - before);
         if !plain {
-            // Where there are none, plain pages do.
+            // Without huge pages, plain pages do.
             let _ = madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage);
         }
         base
     }
 }
 
-/// Lets the system have the pages of chunks that lie next to each other.
+/// Returns the pages of adjacent chunks to the system.
 fn forget_pages(run: &[Chunk]) {
     let Some(Chunk(first)) = run.first() else { return };
-    // SAFETY: the chunks are the caller's, no thread reads them; they are whole pages, and adjacent. Two slabs may be, too, and
-    // are both mapped.
+    // SAFETY: the chunks belong to the caller and are not accessed by any thread. They consist of
+    // whole pages and are adjacent. They may span two adjacent slabs, which are both mapped.
     let _ = unsafe { madvise(first.as_ptr().cast(), run.len() * CHUNK, Advice::LinuxDontNeed) };
 }
 
@@ -152,7 +157,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Free chunks, with their pages and without.
+    /// Number of free chunks with and without pages.
     fn free(pool: &Pool) -> (usize, usize) {
         let free = pool.free.lock();
         (free.idle.len(), free.cold.len())
@@ -183,7 +188,7 @@ mod tests {
     fn chunks_of_a_zone_of_default_size_are_kept_and_handed_out_in_the_order_of_the_zone() {
         const ZONE: usize = (256 << 20) / CHUNK;
         let pool = Pool::new();
-        // Untouched, they take no memory.
+        // Untouched chunks take no memory.
         let zone: Vec<_> = (0..ZONE).map(|_| pool.take()).collect();
         for _ in 0..3 {
             pool.give_back(zone.iter().rev().copied());
@@ -193,7 +198,7 @@ mod tests {
         pool.give_back(zone.into_iter());
     }
 
-    /// Pages that the system has taken come back as zeroes.
+    /// Chunks whose pages were returned read as zeroes.
     #[test]
     fn chunks_beyond_those_kept_have_given_their_pages_back() {
         const KEPT: usize = 50;
@@ -202,11 +207,11 @@ mod tests {
         let chunks: Vec<_> = (0..KEPT + MORE).map(|_| pool.take()).collect();
         // SAFETY: a chunk in use has this length.
         chunks.iter().for_each(|chunk| unsafe { chunk.write_bytes(1, CHUNK) });
-        // Every third one first, so that the runs are of one and of two.
+        // Every third chunk first, so that runs have one or two chunks.
         let (single, pairs): (Vec<_>, Vec<_>) = chunks.iter().enumerate().partition(|(n, _)| n % 3 == 0);
         pool.give_back(single.into_iter().chain(pairs).map(|(_, &chunk)| chunk));
         assert_eq!(free(&pool), (KEPT, MORE));
-        // SAFETY: as above; a chunk has all its bytes at any time.
+        // SAFETY: as above; a chunk is always fully initialised.
         let sums = chunks.iter().map(|_| unsafe { pool.take().cast::<[u8; CHUNK]>().as_ref() });
         let zeroed = sums.filter(|bytes| bytes.iter().all(|&b| b == 0)).count();
         assert_eq!(zeroed, MORE);

@@ -4,7 +4,7 @@ use super::*;
 use crate::emulated::{Extent, Storage};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Fails as many writes as it is told to, and then keeps nothing.
+/// Fails the given number of writes, and keeps no data.
 #[derive(Default)]
 struct Failing {
     left: AtomicU64,
@@ -84,7 +84,7 @@ fn h55_failed_first_write_leaves_a_zone_that_can_be_closed_written_and_reset() {
     let d = failing(&options, 1);
     assert_eq!(write_filled(&d, 64, 8, 1), MEDIUM);
     assert_eq!(shape(&d, 1), imp_open(0));
-    // Takes the only open resource: the unwritten zone is closed, which empties it.
+    // Takes the only open resource, so the unwritten zone is closed and thereby becomes empty.
     assert_eq!(write_filled(&d, 128, 8, 1), Ok(()));
     assert_eq!((shape(&d, 1), shape(&d, 2)), (EMPTY, imp_open(8)));
     d.zones().check().unwrap();

@@ -1,4 +1,4 @@
-//! Reads that look at a zone's floor alone find what its word says.
+//! Reads that check only a zone's floor agree with its word.
 
 use super::super::zones::{Placed, WriteKind, Zones};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ enum FloorStep {
     Begin {
         sectors: u32,
     },
-    /// Of those that have begun, counted from the oldest.
+    /// Ends the nth write in flight, counted from the oldest.
     End {
         nth: usize,
         arrived: bool,

@@ -13,7 +13,7 @@ use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex};
 
-/// Eight zones of 64 sectors, 48 of which can be written; the first zone is conventional.
+/// Eight zones of 64 sectors with a capacity of 48; the first zone is conventional.
 fn small() -> EmulatedOptions {
     EmulatedOptions {
         size: 8 * 64 * 512,
@@ -40,13 +40,13 @@ fn ram(options: &EmulatedOptions) -> Emulated<Ram> {
     Emulated::new("ram:test", options, Ram::new(&options.geometry().unwrap())).unwrap()
 }
 
-/// The payload of a command that is over before `bytes` is used again.
+/// Payload of a command that completes before `bytes` is used again.
 fn data(bytes: &mut [u8]) -> Data {
-    // SAFETY: every test waits for the command before it touches `bytes` again.
+    // SAFETY: every test waits for the command before it accesses `bytes` again.
     unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) }
 }
 
-/// Runs a command that carries `bytes`.
+/// Runs a command with the payload `bytes`.
 fn transfer(device: &dyn Device, op: Op, sector: u64, bytes: &mut [u8]) -> CommandResult {
     let sectors = (bytes.len() / 512) as u32;
     run(device, &Command { data: data(bytes), ..command(op, sector, sectors) })
@@ -62,7 +62,7 @@ fn read(device: &dyn Device, sector: u64, sectors: usize) -> Result<Vec<u8>, Dev
     transfer(device, Op::Read, sector, &mut bytes).map(|_| bytes)
 }
 
-/// The byte that each sector is filled with.
+/// Fill byte of each sector.
 fn read_fills(device: &dyn Device, sector: u64, sectors: usize) -> Vec<u8> {
     let bytes = read(device, sector, sectors).unwrap();
     let fill = |sector: &[u8]| {
@@ -72,7 +72,7 @@ fn read_fills(device: &dyn Device, sector: u64, sectors: usize) -> Vec<u8> {
     bytes.chunks_exact(512).map(fill).collect()
 }
 
-/// Runs one command to its end, whichever way the device completes.
+/// Runs one command to completion, in either completion mode.
 fn run(device: &dyn Device, command: &Command) -> CommandResult {
     let mut context = Some(Context::token(7));
     match device.submit(Nanos(0), 0, command, &mut context) {
@@ -100,7 +100,7 @@ fn zone(device: &dyn Device, zone: u64) -> ZoneDescriptor {
     }
 }
 
-/// Condition and pointer (in sectors from the zone's start) of `zones`.
+/// Condition and write pointer (in sectors from the zone's start) of a zone.
 fn shape(device: &dyn Device, index: u64) -> (ZoneCondition, Option<u64>) {
     let descriptor = zone(device, index);
     (descriptor.condition, descriptor.write_pointer.map(|p| (p - descriptor.start).0))

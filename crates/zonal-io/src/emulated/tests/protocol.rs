@@ -1,4 +1,4 @@
-//! Queues, completion modes, and what is in flight.
+//! Queues, completion modes, and commands in flight.
 
 use super::*;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ fn pending(device: &dyn Device, now: u64, command: Command, token: u64) {
     assert!(matches!(submit(device, now, command, token), Submitted::Accepted));
 }
 
-/// Tokens and results handed out at `now`, and the deadline.
+/// Tokens and results returned at `now`, and the next deadline.
 fn poll(device: &dyn Device, now: u64, budget: usize) -> (Vec<(u64, CommandResult)>, Option<u64>) {
     let mut out = Vec::new();
     let next = device.poll(Nanos(now), 0, budget, &mut |c| out.push((c.context.into_token(), c.result)));

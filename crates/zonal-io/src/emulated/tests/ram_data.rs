@@ -1,4 +1,4 @@
-//! What the memory device keeps.
+//! Data kept by the memory device.
 
 use super::*;
 use crate::changes::ZoneSetting;
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Four zones of 1 MiB, the first conventional, so that commands cross chunks.
+/// Four zones of 1 MiB, the first conventional, so that commands span chunks.
 fn large() -> EmulatedOptions {
     EmulatedOptions { size: 4 << 20, zone_size: 1 << 20, zone_nr_conv: 1, ..Default::default() }
 }
@@ -52,7 +52,7 @@ fn payload_in_pieces_is_stored_in_order() {
         Segment::new(b.as_mut_ptr(), b.len()),
         Segment::new(c.as_mut_ptr(), c.len()),
     ];
-    // SAFETY: the command is over before the buffers are used again.
+    // SAFETY: the command completes before the buffers are used again.
     let pieces = unsafe { Data::many(&segments) };
     run(&d, &Command { data: pieces, ..command(Op::Write, 64, 4) }).unwrap();
     assert_eq!(read_fills(&d, 64, 4), [1, 1, 1, 2]);
@@ -66,7 +66,7 @@ fn zone_that_is_written_again_in_part_shows_nothing_of_its_earlier_generations()
     let d = ram(&large());
     let (zone, sectors) = (2048, 2048);
     for generation in 1..=20u8 {
-        // Whole chunks, a part of one, and single sectors in the midst of one.
+        // Whole chunks, part of a chunk, and single sectors in the middle of one.
         let written = match generation % 4 {
             0 => sectors,
             1 => 1,
@@ -137,7 +137,7 @@ fn late_write_of_a_past_generation_leaves_no_trace() {
     ram.discard(ZoneIndex(1), 5);
     ram.write(extent(0, 8, 5), &data(&mut bytes(5))).unwrap();
     ram.write(extent(0, 8, 4), &data(&mut bytes(4))).unwrap();
-    // The reset's own call may come after the next generation's first write.
+    // The discard of the reset may be called after the first write of the next generation.
     ram.discard(ZoneIndex(1), 5);
     let mut seen = bytes(9);
     ram.read(extent(0, 8, 5), &data(&mut seen)).unwrap();
@@ -154,7 +154,8 @@ fn sector_is_written_once_a_generation() {
     assert_eq!(ram.write(extent(7, 8, 0), &data(&mut bytes)), Err(DeviceError::InvalidField));
 }
 
-/// Freed chunks go to the next writer with their old bytes: a reader without a lock must not find these.
+/// Freed chunks go to the next writer with their old bytes, which a lock-free reader must not
+/// return.
 #[test]
 fn h51_reader_without_a_lock_finds_no_bytes_of_an_earlier_life() {
     const LIVES: u8 = 250;
@@ -170,7 +171,7 @@ fn h51_reader_without_a_lock_finds_no_bytes_of_an_earlier_life() {
         });
         loop {
             let first = life.load(Ordering::SeqCst);
-            // What a writer copies last.
+            // Sectors that a writer copies last.
             let fills = read_fills(&d, 2 * 2048 - 4, 4);
             let lives = first..=life.load(Ordering::SeqCst);
             assert!(fills.iter().all(|f| *f == 0 || lives.contains(f)), "{fills:?} in {lives:?}");
@@ -181,7 +182,7 @@ fn h51_reader_without_a_lock_finds_no_bytes_of_an_earlier_life() {
     });
 }
 
-/// Two sectors a write, so that the values of a pair tell whether a read was torn.
+/// Two sectors per write, so that the values of a pair show whether a read was torn.
 #[test]
 fn readers_see_acknowledged_writes_and_never_torn_sectors_while_zones_are_reset() {
     let d = ram(&large());
@@ -275,7 +276,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The device against a plain array of one byte a sector.
+    /// Compares the device with a plain array of one byte per sector.
     #[test]
     fn memory_is_what_an_array_would_hold(actions in actions()) {
         let d = ram(&large());

@@ -1,4 +1,4 @@
-//! What continues while the data of one write takes its time.
+//! Commands that proceed during a slow transfer of another.
 
 use super::*;
 use crate::emulated::{Extent, Locking, Storage};
@@ -7,7 +7,7 @@ use crate::trace::Trace;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-/// Holds writes to zone 1 until told to continue, and keeps nothing.
+/// Holds writes to zone 1 until released, and keeps no data.
 struct Held {
     arrived: Barrier,
     leave: Barrier,
@@ -37,7 +37,7 @@ impl Storage for Arc<Held> {
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }
 
-/// Everything that no thread has to wait for while a write to zone 1 is held.
+/// Runs all commands that need not wait while a write to zone 1 is held.
 fn others(d: &dyn Device) {
     read(d, 64, 8).unwrap();
     read(d, 2 * 64, 8).unwrap();
@@ -64,7 +64,7 @@ fn h51_reads_and_other_zones_go_on_while_data_moves() {
                 others(d);
                 over.send(()).unwrap();
             });
-            // Long beyond what it takes; nothing waits for it unless the test fails.
+            // Far longer than needed; only a failing test waits this long.
             let went_on = news.recv_timeout(Duration::from_secs(5));
             held.leave.wait();
             went_on
@@ -73,11 +73,11 @@ fn h51_reads_and_other_zones_go_on_while_data_moves() {
     }
 }
 
-/// How often commands waited that were sent while a write to another zone was held.
+/// Number of waits of commands submitted while a write to another zone was held.
 fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
     let held = Arc::new(Held { arrived: Barrier::new(2), leave: Barrier::new(2) });
     let d = Arc::new(Emulated::new("held", options, held.clone()).unwrap());
-    // Wrappers have to pass on what the device counts.
+    // Wrappers have to forward the device's counters.
     let seen = Linear::concat([Arc::new(Trace::to_memory(d.clone()).0) as Arc<dyn Device>]).unwrap();
     let mut slow = vec![1; 8 * 512];
     let write = Command { data: data(&mut slow), ..command(Op::Write, 64, 8) };
@@ -87,7 +87,7 @@ fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
         let other = s.spawn(|| {
             d.submit(Nanos(0), 0, &command(Op::Flush, 0, 0), &mut Some(Context::token(2)));
         });
-        // Time for the flush to get where it has to wait.
+        // Gives the flush time to reach the point where it waits.
         std::thread::sleep(Duration::from_millis(50));
         held.leave.wait();
         other.join().unwrap();

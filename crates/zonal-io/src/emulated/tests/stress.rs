@@ -1,4 +1,4 @@
-//! Many threads at once: counters conserve, no sector is lost or given twice.
+//! Concurrent threads: counters are conserved, and no sector is lost or assigned twice.
 
 use super::*;
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ fn threads(seed: u64, work: impl Fn(u64, &mut Pcg64) + Sync) {
     });
 }
 
-/// A write to `zone` wherever its pointer is said to be; others race for the same place.
+/// Writes at the reported write pointer of a zone; other threads compete for the same place.
 fn write_at_pointer(device: &dyn Device, index: u64, sectors: u32) -> Result<(), DeviceError> {
     let pointer = zone(device, index).write_pointer.map_or(0, |p| p.0);
     act(device, Op::Write, pointer.max(index * 64), sectors)

@@ -1,12 +1,12 @@
-//! The zone rules as a host meets them. The rules themselves are tested beside the state machine in core; here, that
-//! every path through the device keeps them.
+//! Zone rules as seen by a host. The rules themselves are tested with the state machine in core;
+//! these tests check that every path through the device obeys them.
 
 use super::*;
 use crate::changes::ZoneSetting;
 use crate::emulated::Locking;
 use zonal_core::Personality;
 
-/// Every way a command can be executed and completed.
+/// All ways of executing and completing a command.
 fn every_path() -> Vec<(&'static str, EmulatedOptions)> {
     let limited = EmulatedOptions { zone_max_open: 3, zone_max_active: 4, ..small() };
     vec![
