@@ -1,23 +1,24 @@
-//! Bad blocks: ranges of sectors that can be neither read nor written, in the notation of the Linux null block device.
+//! Bad blocks: ranges of sectors that cannot be read or written, in the notation of the Linux null
+//! block device.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Sectors that fail.
+/// Set of bad sectors.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BadBlocks {
-    /// First and last sector, ascending, apart from each other.
+    /// First and last sector of each range, ascending and separate.
     ranges: Vec<(u64, u64)>,
-    /// A range that a command met is good from then on.
+    /// True if a range becomes good once a command has hit it.
     pub once: bool,
-    /// What lies before the first bad block is transferred.
+    /// True to transfer the blocks before the first bad one.
     pub partial_io: bool,
 }
 
-/// A change to bad blocks: `+first-last` or `-first-last`, sectors, both included.
+/// Change to the bad blocks: `+first-last` or `-first-last`, in sectors, both inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadRange {
-    /// Becomes bad, or else good.
+    /// True to make the range bad, false to make it good.
     pub is_bad: bool,
     /// First sector.
     pub first: u64,
@@ -25,17 +26,17 @@ pub struct BadRange {
     pub last: u64,
 }
 
-/// Why a text is no [`BadRange`].
+/// Error of parsing a [`BadRange`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRangeError {
-    /// Neither `+` nor `-` at its beginning.
+    /// Does not start with `+` or `-`.
     #[error("a range of bad blocks begins with + to add it or - to take it away")]
     NoSign,
     /// Not two numbers.
     #[error("a range of bad blocks is two sectors, `+first-last`")]
     NotSectors,
-    /// The last sector comes before the first.
+    /// The last sector precedes the first.
     #[error("a range of bad blocks ends before it begins")]
     Backwards,
 }
@@ -50,7 +51,7 @@ impl FromStr for BadRange {
             (None, None) => return Err(BadRangeError::NoSign),
         };
         let number = |digits: &str| {
-            // `parse` would take a sign.
+            // `parse` would accept a sign.
             let is_number = digits.bytes().all(|b| b.is_ascii_digit());
             digits.parse().ok().filter(|_| is_number).ok_or(BadRangeError::NotSectors)
         };
@@ -67,12 +68,12 @@ impl fmt::Display for BadRange {
 }
 
 impl BadBlocks {
-    /// Makes a range bad, or good.
+    /// Makes a range bad or good.
     pub fn change(&mut self, change: BadRange) {
         let BadRange { is_bad, mut first, mut last } = change;
         let mut kept = Vec::new();
         for (a, b) in self.ranges.drain(..) {
-            // Ranges that touch become one; what is taken away only has to overlap.
+            // Adjacent ranges are joined when adding; removal affects only ranges that overlap.
             let touches = a <= last.saturating_add(1) && first <= b.saturating_add(1);
             match is_bad {
                 true if touches => (first, last) = (first.min(a), last.max(b)),
@@ -88,19 +89,19 @@ impl BadBlocks {
         self.ranges = kept;
     }
 
-    /// The ranges, first and last sector, ascending.
+    /// Returns first and last sector of each range, ascending.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges
     }
 
-    /// The first range that `sectors` from `sector` meet.
+    /// First range that overlaps `sectors` sectors from `sector` on.
     pub(super) fn met_by(&self, sector: u64, sectors: u32) -> Option<BadRange> {
         let end = sector.saturating_add(sectors.into());
         let &(first, last) = self.ranges.iter().find(|&&(a, b)| a < end && sector <= b)?;
         Some(BadRange { is_bad: true, first, last })
     }
 
-    /// A command has met `range`.
+    /// Records that a command has hit `range`.
     pub(super) fn hit(&mut self, range: BadRange) {
         if self.once {
             self.change(BadRange { is_bad: false, ..range });
@@ -162,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against one flag a sector.
+        /// Compares with one flag per sector.
         #[test]
         fn changes_do_what_a_flag_a_sector_does(
             changes in prop::collection::vec((any::<bool>(), 0..40u64, 0..12u64), 0..20),

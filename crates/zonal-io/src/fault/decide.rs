@@ -1,6 +1,7 @@
-//! What happens to a command: the part of the state that decides, before anything is carried out.
+//! Decision about a command, before anything is executed.
 //!
-//! In this order: no power, a unit attention that is due, the rules, what the device hides, degraded zones, bad blocks.
+//! Checked in this order: power, a pending unit attention, the rules, operations hidden by the
+//! device, degraded zones, bad blocks.
 
 use super::bad::BadRange;
 use super::flight::{LateCommand, Order, scope};
@@ -9,19 +10,19 @@ use super::state::{FaultState, later};
 use crate::device::{Command, CommandResult, Landing};
 use zonal_core::{DeviceError, Nanos, Op};
 
-/// What happens to a command.
+/// Decision about a command.
 pub(super) enum Verdict {
     Busy,
     /// Answered without the wrapped device.
     Answer(CommandResult),
-    /// Carried out.
+    /// Executed.
     Execute {
-        /// As far as that.
+        /// Number of sectors to execute.
         sectors: u32,
-        /// What it meets.
+        /// Bad blocks hit by the command.
         bad: Option<BadRange>,
     },
-    /// Carried out when the window of this rule opens.
+    /// Executed when the window of this rule opens.
     Reorder {
         rule: usize,
         sectors: u32,
@@ -31,16 +32,16 @@ pub(super) enum Verdict {
 
 type Fired = Option<(usize, Effect)>;
 
-/// What an effect makes of a command.
+/// Outcome of an effect.
 enum Happens {
     Verdict(Verdict),
-    /// This number of sectors is carried out.
+    /// This number of sectors is executed.
     Part(u32),
     All,
 }
 
 impl FaultState {
-    /// Decides about `command`, which has not been seen before or was taken back.
+    /// Decides about `command`, which is new or was undone.
     pub(super) fn decide(&mut self, now: Nanos, queue: usize, command: &Command) -> (Verdict, Order) {
         let mut order = Order::at(now);
         if let Some(policy) = self.off {
@@ -71,7 +72,7 @@ impl FaultState {
         (verdict, order)
     }
 
-    /// What the device, as it is by now, does with the first `sectors` of a command.
+    /// Applies the device's present state to the first `sectors` of a command.
     fn meet_device(
         &mut self,
         command: &Command,
@@ -85,7 +86,7 @@ impl FaultState {
         if let Some(result) = self.answer_of_degraded(command) {
             return Verdict::Answer(result);
         }
-        // Where an append goes is known only afterwards.
+        // The location of an append is not known in advance.
         let has_place = Ops::DATA.contains(command.op) && command.op != Op::Append;
         let bad = self.bad.met_by(command.sector.0, sectors).filter(|_| has_place);
         if let Some(range) = bad {
@@ -105,13 +106,13 @@ impl FaultState {
         }
     }
 
-    /// Sectors of whole blocks that are transferred before `command` meets `bad`.
+    /// Whole blocks, in sectors, that are transferred before `command` hits `bad`.
     fn good_part(&self, command: &Command, bad: BadRange) -> u32 {
         let good = bad.first.saturating_sub(command.sector.0) as u32;
         if self.bad.partial_io { good / self.block_sectors * self.block_sectors } else { 0 }
     }
 
-    /// The first effect of either sort that a rule has for `command`: how, and when.
+    /// First effect of either kind that a rule has for `command`: its outcome, and its timing.
     fn fire(&mut self, command: &Command) -> (Fired, Fired) {
         let (mut how, mut when) = (None, None);
         self.touched.clear();
@@ -123,7 +124,7 @@ impl FaultState {
             let place = if rule.effect.is_timing() { &mut when } else { &mut how };
             match (tally.fires(rule), &place) {
                 (true, None) => *place = Some((index, rule.effect)),
-                // Another rule came first: this one may yet have its turn.
+                // An earlier rule takes precedence, so this one keeps its turn.
                 (true, Some(_)) => tally.fired -= 1,
                 (false, _) => {}
             }
@@ -131,7 +132,7 @@ impl FaultState {
         (how, when)
     }
 
-    /// The command will come again: it has not been seen.
+    /// Undoes the accounting of a command that will be resubmitted.
     pub(super) fn undo(&mut self) {
         for (index, tally) in self.touched.drain(..) {
             self.rules[index].1 = tally;
@@ -148,7 +149,7 @@ impl FaultState {
     ) -> Happens {
         match effect {
             Effect::Busy => {
-                // For every other rule the command will come again.
+                // For all other rules, the command will be resubmitted.
                 self.touched.retain(|(index, _)| *index != rule);
                 self.undo();
                 Happens::Verdict(Verdict::Busy)
@@ -198,7 +199,7 @@ impl FaultState {
             }
             Effect::Degrade(to) => {
                 if let Some(zone) = scope(&self.geometry, command) {
-                    // A conventional zone stays what it is, an offline one too.
+                    // Conventional and offline zones remain unchanged.
                     let _ = self.degrade(zone, to);
                     self.go_on(now, 0);
                 }
@@ -212,7 +213,7 @@ impl FaultState {
         }
     }
 
-    /// Keeps a command that changes something, to be carried out after its time-out.
+    /// Keeps a copy of a command that modifies something, for execution after its time-out.
     fn keep_for_later(&mut self, queue: usize, command: &Command, when: Late) -> Option<u64> {
         if matches!(command.op, Op::Read | Op::Verify | Op::Report | Op::Flush) {
             return None;

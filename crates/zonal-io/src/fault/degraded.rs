@@ -1,32 +1,33 @@
-//! Zones that the wrapper has let fall to read-only or offline: what they answer, and how a report shows them.
+//! Zones that the wrapper has made read-only or offline: their answers, and their entries in
+//! reports.
 //!
-//! The wrapped device knows nothing of it but that it was told to finish the zone, which returns its resources; so the
-//! zone's data is there until it is offline, and a reset of all zones must not reach it.
+//! The wrapped device is only asked to finish the zone, which releases its resources. So it still
+//! has the zone's data after the zone is offline, and a reset of all zones must not reach the zone.
 
 use crate::device::Command;
 use hashbrown::HashMap;
 use zonal_core::{DeviceError, Geometry, Op, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex};
 
-/// How far a zone falls.
+/// Condition of a degraded zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Degraded {
-    /// Readable only.
+    /// Read-only.
     ReadOnly,
-    /// Neither readable nor writable; its data is gone.
+    /// Neither readable nor writable; its data is lost.
     Offline,
 }
 
-/// See the module.
+/// Degraded zones; see the module.
 #[derive(Default)]
 pub(super) struct DegradedZones {
     zones: HashMap<ZoneIndex, Degraded>,
 }
 
 impl DegradedZones {
-    /// Lets `zone` fall; whether it has not been this low before.
+    /// Degrades `zone`. Returns true if this changes its condition.
     ///
     /// # Errors
-    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
+    /// [`ZoneError`] if the zone is conventional, or if it is offline and should become read-only.
     pub(super) fn fall(
         &mut self,
         geometry: &Geometry,
@@ -42,12 +43,12 @@ impl DegradedZones {
         Ok(self.zones.insert(zone, to) != Some(to))
     }
 
-    /// Whether `zone` is degraded.
+    /// True if `zone` is degraded.
     pub(super) fn holds(&self, zone: ZoneIndex) -> bool {
         self.zones.contains_key(&zone)
     }
 
-    /// `zone` is what it is at the wrapped device again.
+    /// Makes `zone` follow the wrapped device again.
     pub(super) fn restore(&mut self, zone: ZoneIndex) {
         self.zones.remove(&zone);
     }
@@ -60,7 +61,7 @@ impl DegradedZones {
         self.zones.keys().copied()
     }
 
-    /// What the zone of `command` answers in the device's place, if it is degraded.
+    /// Error for `command` if its zone is degraded and refuses it.
     pub(super) fn refuses(&self, geometry: &Geometry, command: &Command) -> Option<DeviceError> {
         let has_zone = !matches!(command.op, Op::Flush | Op::ResetAll | Op::Report);
         if self.is_empty() || !has_zone || command.sector.0 >= geometry.sectors().0 {
@@ -68,7 +69,7 @@ impl DegradedZones {
         }
         let to = self.zones.get(&geometry.zone_of(command.sector))?;
         let error = match (command.op, to) {
-            // What only conventional zones take the wrapped device refuses.
+            // The wrapped device refuses operations that only conventional zones support.
             (Op::Discard, _) | (Op::Read | Op::Verify, Degraded::ReadOnly) => return None,
             (Op::Read | Op::Verify | Op::Write | Op::WriteZeroes | Op::Append, Degraded::Offline) => {
                 ZoneError::Offline
@@ -79,7 +80,7 @@ impl DegradedZones {
         Some(error.into())
     }
 
-    /// Shows degraded zones as what they are.
+    /// Sets the conditions of degraded zones in a report.
     pub(super) fn describe(&self, zones: &mut [ZoneDescriptor]) {
         for zone in zones.iter_mut().filter(|_| !self.is_empty()) {
             let Some(to) = self.zones.get(&zone.zone) else { continue };

@@ -1,4 +1,4 @@
-//! Commands between the host and the wrapped device: for whom they are, and the memory that they need of their own.
+//! Commands between the host and the wrapped device: their recipients, and memory that they own.
 
 use super::rule::Late;
 use crate::buffer::IoBuf;
@@ -7,28 +7,28 @@ use crate::device::{Command, CommandResult, Context, Landing};
 use crate::wrap::ResetWalk;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 
-/// Zone that a command is about, or `None` for a command about all of them.
+/// Zone of a command, or `None` for a command on all zones.
 pub(super) type Scope = Option<ZoneIndex>;
 
-/// The scope of `command`.
+/// Scope of `command`.
 pub(super) fn scope(geometry: &Geometry, command: &Command) -> Scope {
     let is_of_all =
         matches!(command.op, Op::Flush | Op::ResetAll) || command.sector.0 >= geometry.sectors().0;
     (!is_of_all).then(|| geometry.zone_of(command.sector))
 }
 
-/// What becomes of the answer of a command.
+/// Treatment of a command's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
-    /// Success is told as this.
+    /// Error that replaces success.
     pub(super) error: Option<DeviceError>,
-    /// Not told before.
+    /// Earliest time of the answer.
     pub(super) due: Nanos,
-    /// Its answer is reordered by the rule with this number.
+    /// Rule that reorders the answer.
     pub(super) reorder: Option<usize>,
-    /// Where its bytes go, unless it came with a fault of its own.
+    /// Landing of its bytes, unless the command already has a fault of its own.
     pub(super) landing: Landing,
-    /// Carried out, if at all, after it was told that time is over.
+    /// ID of the late command that is executed, if at all, after the time-out was reported.
     pub(super) late: Option<u64>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Host {
     pub(super) sectors: u32,
     pub(super) scope: Scope,
     pub(super) order: Order,
-    /// Power was cut meanwhile.
+    /// True if power was cut meanwhile.
     pub(super) is_cut: bool,
 }
 
-/// An answer that waits to be told.
+/// An answer that is ready to be returned.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) context: Context,
@@ -59,15 +59,15 @@ pub(super) struct Ready {
     pub(super) late: Option<u64>,
 }
 
-/// Whom the wrapped device's answer is for.
+/// Recipient of the wrapped device's answer.
 #[derive(Debug)]
 pub(super) enum Whom {
     Host(Host),
     /// A reset of all zones, zone by zone.
     ResetAll(Host, ResetWalk),
-    /// No receiver: the host was told long ago that time is over.
+    /// None: the time-out was reported long ago.
     Late(Scope),
-    /// No receiver: the wrapper's own doing.
+    /// None: issued by the wrapper itself.
     Nobody,
 }
 
@@ -86,12 +86,12 @@ impl Whom {
         }
     }
 
-    /// The queue on which a host waits for the answer.
+    /// Queue on which a host waits for the answer.
     pub(super) fn queue(&self) -> Option<usize> {
         self.host().map(|h| h.queue)
     }
 
-    /// What the host's command is about.
+    /// Scope of the host's command.
     pub(super) fn scope(&self) -> Scope {
         self.host().and_then(|h| h.scope)
     }
@@ -103,26 +103,27 @@ pub(super) struct InnerCommand {
     pub(super) queue: usize,
     pub(super) command: Command,
     pub(super) whom: Whom,
-    /// What the command's data points to, where it is not the host's: only kept here, not used.
+    /// Memory that the command's data refers to, if not the host's. Never accessed, only kept
+    /// alive.
     _pieces: Option<Box<[Segment]>>,
     _copy: Option<IoBuf>,
 }
 
 impl InnerCommand {
-    /// `command` as it is.
+    /// Passes `command` on unchanged.
     pub(super) fn new(queue: usize, command: Command, whom: Whom) -> InnerCommand {
         InnerCommand { queue, command, whom, _pieces: None, _copy: None }
     }
 
-    /// The first `sectors` of `command`, a host's.
+    /// Passes on the first `sectors` of a host's command.
     pub(super) fn torn(queue: usize, command: Command, sectors: u32, whom: Whom) -> InnerCommand {
         let bytes = sectors as usize * zonal_core::SECTOR_BYTES as usize;
         let pieces = command.data.first(bytes);
         let data = if pieces.is_empty() {
             Data::NONE
         } else {
-            // SAFETY: the pieces are part of the host's, which stay until the command completes; the list is on the heap
-            // and lives until the flight ends, with the command.
+            // SAFETY: the segments are part of the host's, which stay valid until the command
+            // completes. The list is on the heap and lives until the flight ends with the command.
             unsafe { Data::many(&raw const *pieces) }
         };
         let command = Command { sectors, data, ..command };
@@ -130,13 +131,13 @@ impl InnerCommand {
     }
 }
 
-/// A command that is carried out after its time-out was told.
+/// A command to be executed after its time-out was reported.
 #[derive(Debug)]
 pub(super) struct LateCommand {
     pub(super) id: u64,
     pub(super) when: Late,
     pub(super) scope: Scope,
-    /// When the time-out was told.
+    /// Time at which the time-out was reported.
     pub(super) told: Option<Nanos>,
     queue: usize,
     command: Command,
@@ -144,13 +145,14 @@ pub(super) struct LateCommand {
 }
 
 impl LateCommand {
-    /// `command` with bytes of its own: the host gets its back with the time-out.
+    /// Copies `command` with its bytes, because the host gets its own back with the time-out.
     pub(super) fn new(id: u64, queue: usize, command: &Command, scope: Scope, when: Late) -> LateCommand {
         let mut copy = IoBuf::zeroed(u32::try_from(command.data.len()).expect("a command is below 4 GiB"));
         command.data.for_each(|at, piece| copy[at..at + piece.len()].copy_from_slice(piece));
         let mut command = *command;
         if !copy.is_empty() {
-            // SAFETY: the copy is ours alone and goes with the command: into the flight, which ends with it.
+            // SAFETY: the copy is owned by this command and moves with it into the flight, which
+            // ends when the command completes.
             command.data = unsafe { Data::one(Segment::new(copy.as_ptr(), copy.len())) };
         }
         LateCommand { id, when, scope, told: None, queue, command, copy: Some(copy) }
@@ -160,7 +162,7 @@ impl LateCommand {
         &self.command
     }
 
-    /// The command, in flight.
+    /// Returns the command in flight.
     pub(super) fn flight(mut self) -> InnerCommand {
         let (command, copy) = (self.command, self.copy.take());
         InnerCommand { queue: self.queue, command, whom: Whom::Late(self.scope), _pieces: None, _copy: copy }

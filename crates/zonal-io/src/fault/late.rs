@@ -1,4 +1,4 @@
-//! Time-outs that are not the end: commands that are carried out later, and how a host makes sure that none will be.
+//! Late execution of timed-out commands, and how a host rules it out by settling.
 
 use super::flight::{LateCommand, Scope, Whom};
 use super::rule::Late;
@@ -6,12 +6,12 @@ use super::state::{FaultState, later};
 use crate::device::Settled;
 use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
-/// How long it takes until a zone's timed-out commands are settled.
+/// Time until a zone's timed-out commands are settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settling {
-    /// So long after the host has first asked.
+    /// This long after the host's first request.
     After(Nanos),
-    /// The device cannot tell.
+    /// Never: the device cannot tell.
     Never,
 }
 
@@ -22,7 +22,7 @@ impl Default for Settling {
 }
 
 impl FaultState {
-    /// Carries out the late commands that `is_time` picks, in the order in which they came.
+    /// Executes the late commands selected by `is_time`, in order of arrival.
     pub(super) fn run_late(&mut self, now: Nanos, is_time: impl Fn(&LateCommand) -> bool) {
         while let Some(at) = self.late.iter().position(&is_time) {
             let late = self.late.remove(at);
@@ -34,7 +34,7 @@ impl FaultState {
         }
     }
 
-    /// [`crate::device::Device::settle`].
+    /// Implements [`crate::device::Device::settle`].
     pub(super) fn settle(&mut self, now: Nanos, zone: ZoneIndex) -> Settled {
         if self.off.is_some() {
             return Settled::Never(DeviceError::Gone);

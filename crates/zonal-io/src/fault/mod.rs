@@ -1,21 +1,24 @@
-//! The `fault` wrapper: a device that misbehaves by plan and by seed.
+//! The `fault` wrapper: injects faults by plan and seed.
 //!
-//! Owns the rules, what they have counted, and every command and answer that is being held back. Owns no clock: time is
-//! the `now` of [`Device::submit`] and [`Device::poll`], so that a run can be repeated. The same seed and the same
-//! sequence of submissions give the same faults; every rule has a chance of its own.
+//! Owns the rules and their counters, and all commands and answers that are held back. Owns no
+//! clock: time is the `now` of [`Device::submit`] and [`Device::poll`], so runs can be repeated.
+//! The same seed and sequence of submissions produce the same faults; each rule has its own random
+//! generator.
 //!
-//! # How it stays out of the way
-//! While no rule can fire and nothing is held back, a volume's commands go straight through, at the cost of one load.
-//! Otherwise one lock orders everything; under it commands reach the wrapped device in the order of their decisions.
+//! # Fast path
+//! While no rule can fire and nothing is held back, a volume's commands are passed straight through
+//! at the cost of one load. Otherwise a single lock orders everything, and commands reach the
+//! wrapped device in the order in which they were decided.
 //!
 //! # Invariants
-//! - A command is answered once, unless power was cut and commands are to be lost.
-//! - A command that the wrapped device finds busy has not been seen: no rule has counted it.
-//! - The host's bytes are touched only until its command is answered. What is carried out late has a copy.
+//! - Each command is answered once, unless power was cut and commands are to be lost.
+//! - A command for which the wrapped device is busy is not counted by any rule.
+//! - The host's bytes are accessed only until its command is answered. Late execution uses a copy.
 //!
-//! # Why a time-out is three things
-//! A command that times out was never carried out, was carried out before, or will be. The host cannot tell, and the
-//! third kind makes every conclusion from a report wrong, until [`Device::settle`] says yes.
+//! # Why there are three kinds of time-out
+//! A command that times out was never executed, was already executed, or will be. The host cannot
+//! tell which, and the third kind invalidates every conclusion drawn from a report until
+//! [`Device::settle`] returns yes.
 
 mod bad;
 mod decide;
@@ -47,17 +50,17 @@ use std::io::Read;
 use std::path::Path;
 use zonal_core::{DeviceError, Nanos, ZoneError, ZoneIndex};
 
-/// A probability as a plan writes it, 0 to 1 or a fraction.
+/// Parses a probability as in plans: a number from 0 to 1, or a fraction.
 pub(crate) fn parse_rate(text: &str) -> Option<f64> {
     plan::parse_rate(text)
 }
 
-/// The kinds of faults that a plan or a device name may give a rate.
+/// Kinds of faults that may have a rate in a plan or device name.
 pub fn rate_kinds() -> impl Iterator<Item = &'static str> {
     RATES.iter().map(|kind| kind.name)
 }
 
-/// A device that misbehaves. See the module, and `docs/FAULT.md` for plans as text.
+/// A device that injects faults. See the module, and `docs/FAULT.md` for the text format of plans.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -78,32 +81,33 @@ pub struct Fault {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
     state: Mutex<FaultState>,
-    /// [`FaultState::is_needed`], as it was when the lock was last released.
+    /// [`FaultState::is_needed`] at the last release of the lock.
     is_needed: AtomicBool,
-    /// What the host has not heard of: moved here when the lock is released.
+    /// Changes not yet reported to the host; moved here when the lock is released.
     notices: Notices,
 }
 
-/// A rule of a [`Fault`]: the rules of its plan from 0 on, then the injected ones in their order.
+/// Index of a rule of a [`Fault`]: the rules of its plan from 0 on, then injected rules in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleId(pub usize);
 
 /// Reads a plan from a file.
 ///
 /// # Errors
-/// What is wrong, with the file and the place in it.
+/// The problem, with the file and its location there.
 pub fn read_plan(path: &Path) -> Result<Plan, Box<dyn Error + Send + Sync>> {
     let named = |error: &dyn Error| format!("fault plan {}: {error}", path.display());
     let mut text = String::new();
     let file = File::open(path).map_err(|e| named(&e))?;
-    // One byte more than there may be: the plan itself says that it is too long.
+    // One byte more than allowed, so that parsing reports that the plan is too long.
     file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text).map_err(|e| named(&e))?;
     Ok(Plan::parse(&text).map_err(|e| named(&e))?)
 }
 
 impl Fault {
-    /// Lets `inner` misbehave as `plan` says. Where [`Plan::check`] refuses the plan, or a rule is added that it would refuse, the
-    /// rule's commands end with [`DeviceError::Unsupported`].
+    /// Injects the faults of `plan` into `inner`. If [`Plan::check`] refuses the plan, or would
+    /// refuse a rule added later, commands that the rule applies to fail with
+    /// [`DeviceError::Unsupported`].
     pub fn new(inner: Arc<dyn Device>, plan: Plan) -> Fault {
         let mut info = inner.info().clone();
         plan.describe(&mut info);
@@ -112,59 +116,60 @@ impl Fault {
         Fault { info, inner, state: Mutex::new(state), is_needed, notices: Notices::default() }
     }
 
-    /// Calls the device `name` instead of what the inner one is called.
+    /// Sets the device name to `name` instead of the inner device's name.
     pub fn named(mut self, name: &str) -> Fault {
         name.clone_into(&mut self.info.name);
         self
     }
 
-    /// Adds a rule after the others.
+    /// Adds a rule behind all others.
     pub fn inject(&self, rule: Rule) -> RuleId {
         RuleId(self.change(|state| state.add_rule(rule)))
     }
 
-    /// How often a rule's effect has happened.
+    /// Number of times that a rule has fired.
     ///
     /// # Panics
-    /// If there is no such rule.
+    /// If the rule does not exist.
     pub fn fired(&self, RuleId(rule): RuleId) -> u64 {
         self.state.lock().rules[rule].1.fired
     }
 
-    /// As [`Self::fired`], of all rules in their order: those of the plan, its rates, and the injected ones.
+    /// Returns [`Self::fired`] for all rules in order: those of the plan, its rates, and injected
+    /// ones.
     pub fn fired_each(&self) -> Vec<u64> {
         self.state.lock().rules.iter().map(|(_, tally)| tally.fired).collect()
     }
 
-    /// Rules do nothing any more. Fallen zones, bad blocks and what is being held stay.
+    /// Disables all rules. Degraded zones, bad blocks and held commands remain.
     pub fn clear_rules(&self) {
         self.change(|state| state.rules.iter_mut().for_each(|(rule, _)| rule.count = 0));
     }
 
-    /// Lets a zone fall to read-only or offline, as a worn medium does.
+    /// Makes a zone read-only or offline, as a worn medium does.
     ///
     /// # Errors
-    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
+    /// [`ZoneError`] if the zone is conventional, or if it is offline and should become read-only.
     pub fn degrade(&self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
         self.change(|state| state.degrade(zone, to))
     }
 
-    /// Makes sectors bad, or good.
+    /// Makes sectors bad or good.
     pub fn change_bad_blocks(&self, range: BadRange) {
         self.change(|state| state.bad.change(range));
     }
 
-    /// Bad sectors, first and last of each range, ascending.
+    /// Bad sectors as first and last of each range, ascending.
     pub fn bad_blocks(&self) -> Vec<(u64, u64)> {
         self.state.lock().bad.ranges().to_vec()
     }
 
-    /// Cuts power. Nothing that is under way is confirmed any more.
+    /// Cuts power. Nothing in flight is acknowledged any more.
     pub fn power_cut(&self, in_flight: InFlight) {
         self.change(|state| state.cut(in_flight));
     }
 
-    /// Power is back.
+    /// Restores power.
     pub fn restore(&self) {
         self.change(|state| state.off = None);
     }
@@ -181,7 +186,7 @@ impl Fault {
         result
     }
 
-    /// Releases the lock, and lets commands through if nothing can happen to them.
+    /// Releases the lock, and enables the fast path if no fault can happen.
     fn leave(&self, mut state: MutexGuard<'_, FaultState>) {
         let changes = std::mem::take(&mut state.changes);
         let has_changed = changes != Changes::default();
@@ -190,7 +195,8 @@ impl Fault {
         }
         self.is_needed.store(state.is_needed(), Ordering::Release);
         let wakeups = self.inner.wakeups();
-        // A thread arms before it looks under this lock: it sees the news, or is seen here.
+        // A sleeping thread arms its wake-up before it checks under this lock, so it either sees
+        // the news or is woken here.
         let news: Vec<usize> = match wakeups.has_sleepers() {
             true => (0..state.queues.len()).filter(|&queue| state.queues[queue].has_news).collect(),
             false => Vec::new(),
@@ -207,7 +213,7 @@ impl Fault {
     }
 }
 
-/// What the wrapped device has handed out: ours by slot, the host's as they came.
+/// Completions from the wrapped device: the wrapper's by slot, the host's unchanged.
 #[derive(Default)]
 struct Reaped {
     ours: Vec<(u64, CommandResult)>,
@@ -247,7 +253,8 @@ impl crate::device::Wrapper for Fault {
         let is_transparent = self.is_transparent();
         let mut reaped = Reaped::default();
         let mut told = 0;
-        // Ours may be among them even now: another thread can have submitted since.
+        // There may be commands of the wrapper even now, because another thread can have submitted
+        // since.
         let inner_due = self.inner.poll(now, queue, budget, &mut |c| {
             if c.context.is_token() {
                 reaped.ours.push((c.context.into_token(), c.result));
@@ -303,8 +310,8 @@ impl crate::device::Wrapper for Fault {
 }
 
 impl FaultState {
-    /// The rest of a poll of `queue`: what the wrapped device handed out has its consequences, and what is due goes to
-    /// `out`. Returns when to look again.
+    /// Rest of a poll of `queue`: processes the completions from the wrapped device and adds due
+    /// answers to `out`. Returns the time of the next poll.
     fn reaped(
         &mut self,
         now: Nanos,
@@ -317,7 +324,7 @@ impl FaultState {
             if let Ok(Output::Zones(zones)) = &mut result {
                 self.degraded.describe(zones);
             }
-            // It went through before power was cut: the host must not hear that it succeeded.
+            // Passed through before power was cut: must not be acknowledged any more.
             match self.was_cut {
                 true => self.gone(queue, context),
                 false => out.push(Completed { context, result }),
@@ -331,7 +338,7 @@ impl FaultState {
         let left = budget.saturating_sub(out.len());
         let held = self.hand_out(now, queue, left, |context, result| out.push(Completed { context, result }));
         let window = self.next_window(queue);
-        // What has just been sent may be due before what the wrapped device said.
+        // Commands just issued may be due earlier than the wrapped device said before.
         let sent = self.has_sent.then_some(now);
         [held, window, sent].into_iter().flatten().min()
     }

@@ -1,7 +1,7 @@
-//! Power cuts: what becomes of everything that is under way.
+//! Power cuts, and the fate of everything in flight.
 //!
-//! The wrapped device keeps its power: what it has taken it carries out, and it forgets nothing. What the host sees is
-//! the difference: nothing that was under way is ever confirmed.
+//! The wrapped device keeps its power: it executes all commands it has accepted and loses nothing.
+//! Only the host sees the cut: nothing in flight is ever acknowledged.
 
 use super::flight::Whom;
 use super::rule::InFlight;
@@ -31,7 +31,8 @@ impl FaultState {
         }
         for flight in self.flights.iter_mut() {
             if let Whom::Host(host) | Whom::ResetAll(host, _) = &mut flight.whom {
-                // The wrapped device may still use its bytes: it ends with the device's answer.
+                // The wrapped device may still access its bytes, so it ends with the device's
+                // answer.
                 host.is_cut = true;
             }
         }
@@ -39,7 +40,7 @@ impl FaultState {
         ends.into_iter().for_each(|(queue, context)| self.gone(queue, context));
     }
 
-    /// Ends a command that was under way when power was cut.
+    /// Ends a command that was in flight when power was cut.
     pub(super) fn gone(&mut self, queue: usize, context: Context) {
         match self.cut_as {
             InFlight::Lose => self.lost.push(context),

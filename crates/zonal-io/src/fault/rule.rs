@@ -1,7 +1,7 @@
-//! Rules: which commands something happens to, how often, and what.
+//! Rules: which commands are affected, how often, and by which fault.
 //!
-//! Pure: no device, no lock, no time but as a length. What is drawn by chance comes from a generator of the rule's own,
-//! so that a rule decides the same whatever other rules stand beside it.
+//! Pure: no device, no lock, and time only as a duration. Each rule has its own random generator,
+//! so it decides independently of all other rules.
 
 use crate::device::Command;
 use crate::fault::Degraded;
@@ -15,7 +15,7 @@ use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 pub struct Ops(u16);
 
 impl Ops {
-    /// Every operation.
+    /// All operations.
     pub const ANY: Ops = Ops::of(&[
         Op::Read,
         Op::Write,
@@ -32,15 +32,15 @@ impl Ops {
         Op::ZoneOffline,
         Op::Discard,
     ]);
-    /// What moves a sequential zone's pointer by carrying data.
+    /// Operations that carry data and move a sequential zone's write pointer.
     pub const WRITES: Ops = Ops::of(&[Op::Write, Op::WriteZeroes, Op::Append]);
-    /// What reads or writes sectors of the medium.
+    /// Operations that read or write sectors of the medium.
     pub const DATA: Ops = Ops(Ops::WRITES.0 | Ops::of(&[Op::Read, Op::Verify]).0);
-    /// What names one zone and carries no data.
+    /// Operations on a single zone without data.
     pub const MANAGEMENT: Ops =
         Ops::of(&[Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline]);
 
-    /// These.
+    /// Set of these operations.
     pub const fn of(ops: &[Op]) -> Ops {
         let mut set = 0;
         let mut n = 0;
@@ -51,35 +51,35 @@ impl Ops {
         Ops(set)
     }
 
-    /// Whether `op` is one of them.
+    /// True if `op` is in the set.
     pub const fn contains(self, op: Op) -> bool {
         self.0 & (1 << op as u8) != 0
     }
 
-    /// Those of either.
+    /// Union.
     pub const fn or(self, other: Ops) -> Ops {
         Ops(self.0 | other.0)
     }
 
-    /// Those of both.
+    /// Intersection.
     pub const fn and(self, other: Ops) -> Ops {
         Ops(self.0 & other.0)
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// Where on the device.
+/// Location on the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// Anywhere, and commands without a place.
+    /// Anywhere, including commands without a location.
     Anywhere,
-    /// In one of these zones. A report is in all zones that it asks for.
+    /// In one of these zones. A report counts for all zones that it requests.
     Zones(RangeInclusive<u32>),
-    /// In one of these sectors. An append and a zone command are at their zone's start.
+    /// In one of these sectors. Appends and zone commands count as the start of their zone.
     Sectors(RangeInclusive<u64>),
 }
 
@@ -104,102 +104,106 @@ impl RulePlace {
     }
 }
 
-/// When a command that was given up is carried out after all.
+/// Time at which a timed-out command is executed after all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Late {
-    /// So long after its time-out was reported, unless it is settled before.
+    /// This long after its time-out was reported, unless it is settled before.
     After(Nanos),
-    /// Right after the next report of its zone has been answered: too late for the host to see, unless it settled first.
+    /// Right after the next report of its zone was answered. The host does not notice, unless it
+    /// settles first.
     AfterReport,
     /// While it is being settled.
     AtSettle,
 }
 
-/// Whether a command that times out is carried out.
+/// Execution of a command that times out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carried {
-    /// It never is.
+    /// Never executed.
     Never,
-    /// It was, and only its answer is lost.
+    /// Executed before the time-out; only the answer is lost.
     Before,
-    /// It is, after the time-out was reported. Commands that change nothing never are.
+    /// Executed after the time-out was reported. Commands that modify nothing are never executed
+    /// late.
     Late(Late),
 }
 
-/// What becomes of commands in flight when power is cut, and of those that come before it is back.
+/// Fate of commands in flight when power is cut, and of those submitted before it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InFlight {
     /// They end with [`DeviceError::Gone`].
     Fail,
-    /// They never end.
+    /// They never complete.
     Lose,
 }
 
-/// What is reordered.
+/// Subject of reordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reordered {
-    /// The commands, before they reach the device.
+    /// Commands, before they reach the device.
     Execution,
     /// Their answers.
     Completion,
 }
 
-/// What happens to a command.
+/// Fault injected into a command.
 ///
-/// Where the wrapped device refuses a command that would have been carried out, its refusal is the answer.
+/// If the wrapped device refuses a command that is to be executed, its error is the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Answered with this error, not carried out.
+    /// Fails with this error without being executed.
     Refuse(DeviceError),
-    /// Carried out, and then answered with this error.
+    /// Is executed, then fails with this error.
     Fail(DeviceError),
-    /// The first `blocks` blocks are carried out, or a number by chance if none is given, and then the answer is this
-    /// error.
+    /// Executes the first `blocks` blocks, or a random number if none is given, then fails with
+    /// this error.
     Torn {
-        /// Logical blocks.
+        /// Number of logical blocks.
         blocks: Option<u32>,
-        /// The answer.
+        /// Error.
         error: DeviceError,
     },
-    /// A write that is acknowledged and moves the pointer, with bytes that end up nowhere: its blocks keep what lay there before.
+    /// Acknowledges a write and moves the write pointer without storing the data: its blocks keep
+    /// their previous contents.
     Lost,
-    /// As [`Effect::Lost`], with bytes that overwrite as many other written blocks of the device, chosen by chance.
+    /// Like [`Effect::Lost`], but the data overwrites as many other written blocks of the device,
+    /// chosen at random.
     Misdirected,
-    /// The queue is full: nothing happens, and the host tries again.
+    /// Queue full: not executed, and resubmitted by the host.
     Busy,
-    /// Answered with [`DeviceError::TimedOut`] after this time.
+    /// Fails with [`DeviceError::TimedOut`] after this time.
     TimeOut {
-        /// From submission to the answer.
+        /// Time from submission to the answer.
         after: Nanos,
-        /// Whether it is carried out.
+        /// Whether and when it is executed.
         carried: Carried,
     },
-    /// This command and the next ones, `commands` in all, are answered with [`DeviceError::UnitAttention`] and not
-    /// carried out, whatever they are.
+    /// This and the next commands, `commands` in total, fail with [`DeviceError::UnitAttention`]
+    /// without being executed, whatever their operation.
     Attention {
         /// Number of commands, at least 1.
         commands: u32,
     },
-    /// The command's zone falls, then the command meets it as it is.
+    /// Degrades the command's zone before executing the command.
     Degrade(Degraded),
-    /// Power is cut before the command is carried out.
+    /// Power is cut before the command is executed.
     PowerCut(InFlight),
-    /// Not answered before this time has passed since submission.
+    /// Answered no earlier than this time after submission.
     Delay(Nanos),
-    /// Gathered until there are `window` of the rule's commands of a queue, or the first has waited for `hold`; then
-    /// all continue in an order by chance.
+    /// Held until there are `window` matching commands of a queue, or the first has waited for
+    /// `hold`; then all proceed in random order.
     Reorder {
-        /// What.
+        /// Commands or answers.
         what: Reordered,
         /// Number of commands, at least 2.
         window: u32,
-        /// Longest wait.
+        /// Maximum wait.
         hold: Nanos,
     },
 }
 
 impl Effect {
-    /// The operations that it can happen to.
+    /// Operations that it applies to.
     pub const fn ops(&self) -> Ops {
         match self {
             Effect::Torn { .. } => Ops::DATA,
@@ -209,7 +213,7 @@ impl Effect {
         }
     }
 
-    /// Word for one that only a device with [`crate::device::Insight::misplaces`] can be asked for.
+    /// Name of an effect that needs a device with [`crate::device::Insight::misplaces`].
     pub(super) const fn misplaces(&self) -> Option<&'static str> {
         match self {
             Effect::Lost => Some("lost"),
@@ -218,14 +222,14 @@ impl Effect {
         }
     }
 
-    /// Whether it is about when a command is carried out and answered, rather than how: a command can meet one effect of
-    /// either sort.
+    /// True for effects on the timing of a command or its answer, false for those on its outcome. A
+    /// command can have one effect of each kind.
     pub const fn is_timing(&self) -> bool {
         matches!(self, Effect::Delay(_) | Effect::Reorder { .. })
     }
 }
 
-/// What happens to which commands, and how often.
+/// A fault, the commands that it applies to, and its frequency.
 ///
 /// ```
 /// use zonal_core::{DeviceError, Op, ZoneIndex};
@@ -248,58 +252,58 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// `effect` happens to every command that it can happen to.
+    /// Applies `effect` to every command that it can affect.
     pub fn new(effect: Effect) -> Rule {
         let (ops, place) = (effect.ops(), RulePlace::Anywhere);
         Rule { ops, place, skip: 0, every: 1, count: u64::MAX, rate: 1.0, effect }
     }
 
-    /// Only to these, and of them to those that it can happen to.
+    /// Restricts the rule to these operations, as far as the effect applies to them.
     pub fn on(mut self, ops: Ops) -> Rule {
         self.ops = ops.and(self.effect.ops());
         self
     }
 
-    /// Only in this place.
+    /// Restricts the rule to this location.
     pub fn at(mut self, place: RulePlace) -> Rule {
         self.place = place;
         self
     }
 
-    /// Only in these zones.
+    /// Restricts the rule to these zones.
     pub fn zones(self, zones: RangeInclusive<ZoneIndex>) -> Rule {
         self.at(RulePlace::Zones(zones.start().0..=zones.end().0))
     }
 
-    /// Only in this zone.
+    /// Restricts the rule to this zone.
     pub fn zone(self, zone: ZoneIndex) -> Rule {
         self.zones(zone..=zone)
     }
 
-    /// Not to the first `skip` that the rule is about.
+    /// Skips the first `skip` matching commands.
     pub fn after(mut self, skip: u64) -> Rule {
         self.skip = skip;
         self
     }
 
-    /// To the `nth` that the rule is about, from 1, and to no other.
+    /// Applies only to the `nth` matching command, from 1.
     pub fn nth(self, nth: u64) -> Rule {
         self.after(nth.saturating_sub(1)).times(1)
     }
 
-    /// To every `n`th of them, at least 1.
+    /// Applies to every `n`th matching command; `n` is at least 1.
     pub fn every(mut self, n: u64) -> Rule {
         self.every = n.max(1);
         self
     }
 
-    /// At most `count` times.
+    /// Applies at most `count` times.
     pub fn times(mut self, count: u64) -> Rule {
         self.count = count;
         self
     }
 
-    /// To each with this probability.
+    /// Applies to each matching command with this probability.
     pub fn rate(mut self, rate: f64) -> Rule {
         self.rate = rate;
         self
@@ -310,7 +314,7 @@ impl Rule {
     }
 }
 
-/// What a rule has seen and done, and its chance.
+/// Counters and random generator of a rule.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     seen: u64,
@@ -321,53 +325,56 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// For the rule with number `index`, of a plan with this seed.
+    /// Tally of the rule with index `index`, in a plan with this seed.
     pub(super) fn new(seed: u64, index: u64) -> Tally {
-        // An odd multiplier keeps the rules of one plan apart; the generator's own seeding mixes.
+        // The odd multiplier gives the rules of a plan different seeds; the generator mixes them
+        // further.
         let seed = seed ^ index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Tally { seen: 0, fired: 0, seed, windows: 0, random: Pcg64Mcg::seed_from_u64(seed) }
     }
 
-    /// Counts a command that `rule` is about; whether its effect happens.
+    /// Counts a command that matches `rule`. Returns true if the rule fires.
     pub(super) fn fires(&mut self, rule: &Rule) -> bool {
         self.seen += 1;
         let is_in_turn = self.seen > rule.skip && (self.seen - rule.skip).is_multiple_of(rule.every);
-        // Chance is drawn only where it decides, so that a seed's course does not depend on what cannot happen.
+        // Random numbers are drawn only if they decide, so the course of a seed does not depend on
+        // impossible cases.
         let fires = is_in_turn && self.fired < rule.count && (rule.rate >= 1.0 || self.chance() < rule.rate);
         self.fired += u64::from(fires);
         fires
     }
 
-    /// A number from 0 up to, but not, 1.
+    /// Random number from 0 to 1, excluding 1.
     fn chance(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1u64 << 53) as f64;
         (self.draw() >> 11) as f64 * STEP
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     fn draw(&mut self) -> u64 {
         self.random.next_u64()
     }
 
-    /// A number up to, but not, `n`.
+    /// Random number below `n`.
     pub(super) fn below(&mut self, n: u32) -> u32 {
-        // The bias of a 64-bit product is 2^-32: nothing that a test could see.
+        // The bias of a 64-bit product is 2^-32, which no test can notice.
         ((u128::from(self.draw()) * u128::from(n)) >> 64) as u32
     }
 
-    /// A seed for the next window. Not drawn from what decides about commands: when a window opens may depend on time.
+    /// Seed of the next window. Separate from the draws that decide about commands, because the
+    /// opening of a window may depend on time.
     pub(super) fn window_seed(&mut self) -> u64 {
         self.windows += 1;
         self.seed.rotate_left(32) ^ self.windows
     }
 
-    /// Whether the rule can do nothing any more.
+    /// True if the rule cannot fire any more.
     pub(super) fn is_spent(&self, rule: &Rule) -> bool {
         self.fired >= rule.count
     }
 }
 
-/// Puts `things` into an order by chance that is not the one they have, if there are two.
+/// Shuffles `things` into a random order, different from the present one if there are at least two.
 pub(super) fn shuffle<T>(seed: u64, things: &mut [T]) {
     let mut random = Tally::new(seed, 0);
     let mut has_moved = false;

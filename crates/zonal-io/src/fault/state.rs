@@ -1,9 +1,10 @@
-//! Everything that a fault device remembers, under its one lock.
+//! State of a fault device, under its single lock.
 //!
-//! [`FaultState::submit`] decides what happens to a command and starts it, [`FaultState::answered`] takes what the wrapped device
-//! says, [`FaultState::hand_out`] is what the host gets. The wrapped device's `submit` runs under the lock, so that commands
-//! reach it in the order in which they were decided; it never calls back. Its `poll` does not: a device that holds a
-//! lock of its own there must not wait for ours.
+//! [`FaultState::submit`] decides about a command and starts it, [`FaultState::answered`] processes
+//! answers of the wrapped device, and [`FaultState::hand_out`] returns answers to the host. The
+//! wrapped device's `submit` runs under the lock, so that commands reach it in the order in which
+//! they were decided; it never calls back. Its `poll` does not, because a device that holds its own
+//! lock there must not wait for this one.
 
 use super::bad::BadBlocks;
 use super::decide::Verdict;
@@ -23,35 +24,35 @@ use std::collections::{BTreeMap, VecDeque};
 use zonal_core::device::ZoneAction;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneError, ZoneIndex};
 
-/// What one of the host's queues holds back.
+/// Commands and answers held back for one of the host's queues.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Answers by the time at which they may be told, and the order in which they came.
+    /// Answers by due time and order of arrival.
     pub(super) ready: BTreeMap<(Nanos, u64), Ready>,
-    /// Commands that met a full queue of the wrapped device.
+    /// Commands for which the wrapped device's queue was full.
     pub(super) outbox: VecDeque<InnerCommand>,
-    /// Something was added that no poll has seen.
+    /// True if something was added that no poll has seen.
     pub(super) has_news: bool,
 }
 
-/// See the module.
+/// State of a fault device; see the module.
 pub(super) struct FaultState {
     pub(super) inner: Arc<dyn Device>,
     pub(super) geometry: Geometry,
     pub(super) block_sectors: u32,
-    /// Operations that the device inside has and this one hides.
+    /// Operations of the wrapped device that this one hides.
     pub(super) hidden: Ops,
     seed: u64,
     pub(super) rules: Vec<(Rule, Tally)>,
-    /// The rules that the command being decided has passed, as they were.
+    /// Tallies of the rules that the present command has matched, as they were before.
     pub(super) touched: Vec<(usize, Tally)>,
-    /// Commands that are still to be answered with a unit attention.
+    /// Number of commands still to be answered with a unit attention.
     pub(super) attention: u32,
-    /// Power is off, and this is what becomes of commands.
+    /// Set while power is off: the fate of commands.
     pub(super) off: Option<InFlight>,
-    /// What became of commands at the last cut.
+    /// Fate of commands at the last cut.
     pub(super) cut_as: InFlight,
-    /// Power has been off: commands that went through without a slot are from before.
+    /// True if power was ever cut: commands passed through without a slot are from before the cut.
     pub(super) was_cut: bool,
     pub(super) degraded: DegradedZones,
     pub(super) bad: BadBlocks,
@@ -61,13 +62,13 @@ pub(super) struct FaultState {
     pub(super) queues: Box<[Queue]>,
     pub(super) windows: Vec<Window>,
     pub(super) late: Vec<LateCommand>,
-    /// Zones with timed-out commands, and since when their host asks about them.
+    /// Scopes with timed-out commands, and the time of the host's first request to settle them.
     pub(super) unsettled: HashMap<Scope, Option<Nanos>>,
-    /// Contexts of commands that never end.
+    /// Contexts of commands that never complete.
     pub(super) lost: Vec<Context>,
-    /// What the host has not heard of.
+    /// Changes not yet reported to the host.
     pub(super) changes: Changes,
-    /// A command has gone to the wrapped device since the last poll began.
+    /// A command was issued to the wrapped device since the start of the last poll.
     pub(super) has_sent: bool,
     next: u64,
 }
@@ -107,14 +108,15 @@ impl FaultState {
         state
     }
 
-    /// Adds a rule after the others and returns its number.
+    /// Adds a rule behind all others and returns its index.
     pub(super) fn add_rule(&mut self, rule: Rule) -> usize {
         let index = self.rules.len();
         self.rules.push((rule, Tally::new(self.seed, index as u64)));
         index
     }
 
-    /// Whether commands have to come here, because something may happen to them or something is being held.
+    /// True if commands cannot take the fast path, because a fault may happen to them or something
+    /// is held back.
     pub(super) fn is_needed(&self) -> bool {
         self.was_cut
             || self.attention > 0
@@ -129,7 +131,7 @@ impl FaultState {
             || self.queues.iter().any(|q| !q.ready.is_empty() || !q.outbox.is_empty())
     }
 
-    /// Whether nothing is held for `queue`, or sent by a poll of it.
+    /// True if nothing is held back for `queue` or would be sent by polling it.
     pub(super) fn is_idle(&self, queue: usize) -> bool {
         let Queue { ready, outbox, .. } = &self.queues[queue];
         ready.is_empty()
@@ -143,7 +145,7 @@ impl FaultState {
         self.next
     }
 
-    /// [`Device::submit`].
+    /// Implements [`Device::submit`].
     pub(super) fn submit(
         &mut self,
         now: Nanos,
@@ -181,7 +183,7 @@ impl FaultState {
         }
     }
 
-    /// Does with a host's command as was decided.
+    /// Starts a host's command according to the decision.
     fn start(&mut self, now: Nanos, command: &Command, verdict: Verdict, host: Host) -> Started {
         let answered = match verdict {
             Verdict::Busy => return Started::Busy(host.context),
@@ -219,7 +221,7 @@ impl FaultState {
         answered.map_or(Started::Held, |(context, result)| Started::Told(context, result))
     }
 
-    /// The first `sectors` of a command, in flight.
+    /// Creates a flight for the first `sectors` of a command.
     fn flight(&self, command: &Command, sectors: u32, host: Host) -> InnerCommand {
         let (queue, landing) = (host.queue, host.order.landing);
         let whom = Whom::Host(host);
@@ -234,18 +236,19 @@ impl FaultState {
         }
     }
 
-    /// Lets a zone fall.
+    /// Degrades a zone.
     pub(super) fn degrade(&mut self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
         if self.degraded.fall(&self.geometry, zone, to)? {
             self.changes.add_zone(zone);
-            // Its resources go back to the wrapped device, whose refusal does not matter.
+            // Releases its resources at the wrapped device, which may refuse.
             let command = Command::new(Op::ZoneFinish, self.geometry.start_of(zone), 0);
             self.queues[0].outbox.push_back(InnerCommand::new(0, command, Whom::Nobody));
         }
         Ok(())
     }
 
-    /// [`Device::set_zone`]: a zone that is degraded here, or that its device cannot degrade, is degraded and restored here.
+    /// Implements [`Device::set_zone`]. A zone that is degraded here, or that the wrapped device
+    /// cannot degrade, is handled here.
     pub(super) fn set_zone(&mut self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
         if !self.degraded.holds(zone) {
             match self.inner.set_zone(zone, to) {
@@ -268,7 +271,7 @@ impl FaultState {
         Ok(())
     }
 
-    /// What the zone of `command` answers in the device's place, if it is degraded.
+    /// Answer to `command` if its zone is degraded and does not pass it on.
     pub(super) fn answer_of_degraded(&mut self, command: &Command) -> Option<CommandResult> {
         let error = self.degraded.refuses(&self.geometry, command)?;
         if command.op != Op::ZoneOffline {
@@ -286,7 +289,7 @@ impl FaultState {
         )
     }
 
-    /// Sends a command to the wrapped device.
+    /// Issues a command to the wrapped device.
     fn issue(&mut self, now: Nanos, flight: InnerCommand) -> Issued {
         let (queue, command) = (flight.queue, flight.command);
         let slot = self.flights.put(flight);
@@ -300,7 +303,8 @@ impl FaultState {
         }
     }
 
-    /// Sends a command that waited here, in whose zone much may have happened since; gives it back if there is no room.
+    /// Issues a command that was held here, checking the zone's present state first. Returns it if
+    /// the wrapped device is busy.
     fn send(&mut self, now: Nanos, flight: InnerCommand) -> Option<InnerCommand> {
         if let Whom::Host(_) = flight.whom
             && let Some(result) = self.answer_of_degraded(&flight.command)
@@ -325,14 +329,15 @@ impl FaultState {
         }
     }
 
-    /// Sends a command that waited here, now or when there is room.
+    /// Issues a command that was held here, now or when the wrapped device has room.
     pub(super) fn send_on(&mut self, now: Nanos, flight: InnerCommand) {
         if let Some(flight) = self.send(now, flight) {
             self.queues[flight.queue].outbox.push_back(flight);
         }
     }
 
-    /// Sends what met a full queue, what is due late, and what has been held back for long enough.
+    /// Issues commands that met a full queue, late commands that are due, and those held long
+    /// enough.
     pub(super) fn go_on(&mut self, now: Nanos, queue: usize) {
         if self.off.is_some() {
             return;
@@ -351,13 +356,13 @@ impl FaultState {
         self.open_windows(now);
     }
 
-    /// The wrapped device has answered the command in `slot`.
+    /// Processes the wrapped device's answer to the command in `slot`.
     pub(super) fn answered(&mut self, now: Nanos, slot: u64, result: CommandResult) {
         let flight = self.flights.take(slot);
         self.ended(now, flight.whom, result);
     }
 
-    /// A command has ended; its answer, if a host waits for one, will be handed out.
+    /// Ends a command. Its answer, if a host waits for one, is queued.
     fn ended(&mut self, now: Nanos, whom: Whom, result: CommandResult) {
         let queue = whom.queue();
         let about = whom.scope();
@@ -367,7 +372,7 @@ impl FaultState {
         }
     }
 
-    /// What a host is told of its command's end, unless it has to wait for it.
+    /// Result of a command for the host, unless its answer is held back.
     fn finish(
         &mut self,
         now: Nanos,
@@ -409,18 +414,18 @@ impl FaultState {
         self.hold(now, host, result)
     }
 
-    /// Whether `command` as it is would change degraded zones.
+    /// True if `command`, passed on unchanged, would affect degraded zones.
     pub(super) fn reaches_degraded(&self, command: &Command) -> bool {
         command.op == Op::ResetAll && !self.degraded.is_empty()
     }
 
-    /// A reset of all zones that leaves the degraded ones alone.
+    /// Starts a reset of all zones except degraded ones.
     fn reset_around_degraded(&self) -> ResetWalk {
         let zones = self.geometry.conventional_zones()..self.geometry.zones();
         ResetWalk::new(zones, self.degraded.zones())
     }
 
-    /// The same for a host that has been told to wait.
+    /// Resets all zones except degraded ones, for a host that waits for completion.
     fn walk_and_tell(&mut self, now: Nanos, host: Host) {
         let (queue, about, walk) = (host.queue, host.scope, self.reset_around_degraded());
         if let Some((context, result)) = self.walk(now, host, walk) {
@@ -428,7 +433,7 @@ impl FaultState {
         }
     }
 
-    /// Resets zone after zone as far as the wrapped device answers at once.
+    /// Continues a reset walk as long as the wrapped device answers inline.
     fn walk(&mut self, now: Nanos, host: Host, mut walk: ResetWalk) -> Option<(Context, CommandResult)> {
         let (queue, mut host) = (host.queue, host);
         loop {
@@ -457,7 +462,7 @@ impl FaultState {
         }
     }
 
-    /// Keeps an answer back as its order says, or gives it to be told at once.
+    /// Holds an answer back as its order says, or returns it at once.
     fn hold(&mut self, now: Nanos, host: Host, result: CommandResult) -> Option<(Context, CommandResult)> {
         let Host { context, queue, scope, order, .. } = host;
         let ready = Ready { context, result, scope, late: order.late };
@@ -473,7 +478,7 @@ impl FaultState {
         Some((ready.context, ready.result))
     }
 
-    /// Has a plain answer told.
+    /// Queues a plain answer.
     pub(super) fn add_answer(&mut self, due: Nanos, queue: usize, context: Context, result: CommandResult) {
         self.add_ready(due, queue, Ready { context, result, scope: None, late: None });
     }
@@ -485,7 +490,7 @@ impl FaultState {
         queue.has_news = true;
     }
 
-    /// The answers of `queue` that are due, at most `budget`, and when the next one is.
+    /// Returns at most `budget` due answers of `queue`, and the time of the next one.
     pub(super) fn hand_out(
         &mut self,
         now: Nanos,
@@ -509,7 +514,7 @@ impl FaultState {
         None
     }
 
-    /// A host hears of an answer.
+    /// Records that an answer is reported to the host.
     fn told(&mut self, now: Nanos, ready: &Ready) {
         if ready.result == Err(DeviceError::TimedOut) {
             self.unsettled.entry(ready.scope).or_insert(None);
@@ -520,11 +525,11 @@ impl FaultState {
     }
 }
 
-/// What has become of a host's command.
+/// State of a host's command after starting it.
 enum Started {
     Told(Context, CommandResult),
     Held,
-    /// Nothing: the wrapped device has no room.
+    /// Not started: the wrapped device has no room.
     Busy(Context),
 }
 

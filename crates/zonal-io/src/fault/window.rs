@@ -1,15 +1,15 @@
-//! Windows: commands, or answers, of one rule and queue that are held back to continue in another order.
+//! Windows: commands or answers of one rule and queue, held back to proceed in another order.
 
 use super::flight::{InnerCommand, Ready};
 use super::rule::{Effect, shuffle};
 use super::state::{FaultState, later};
 use zonal_core::Nanos;
 
-/// See the module.
+/// A window; see the module.
 pub(super) struct Window {
     rule: usize,
     pub(super) queue: usize,
-    /// When it opens however full it is.
+    /// Time at which it opens even if it is not full.
     due: Nanos,
     size: u32,
     seed: u64,
@@ -24,21 +24,21 @@ impl Window {
 }
 
 impl FaultState {
-    /// Keeps a command until its window is full.
+    /// Holds a command until its window opens.
     pub(super) fn hold_command(&mut self, now: Nanos, rule: usize, flight: InnerCommand) {
         let at = self.window(now, rule, flight.queue);
         self.windows[at].commands.push(flight);
         self.open_if_full(now, at);
     }
 
-    /// Keeps an answer until its window is full.
+    /// Holds an answer until its window opens.
     pub(super) fn hold_answer(&mut self, now: Nanos, rule: usize, queue: usize, ready: Ready) {
         let at = self.window(now, rule, queue);
         self.windows[at].answers.push(ready);
         self.open_if_full(now, at);
     }
 
-    /// The window of a rule and queue, a new one if there is none.
+    /// Index of the window of a rule and queue, created if necessary.
     fn window(&mut self, now: Nanos, rule: usize, queue: usize) -> usize {
         if let Some(at) = self.windows.iter().position(|w| (w.rule, w.queue) == (rule, queue)) {
             return at;
@@ -60,7 +60,7 @@ impl FaultState {
         }
     }
 
-    /// Opens the windows whose time has come.
+    /// Opens all windows that are due.
     pub(super) fn open_windows(&mut self, now: Nanos) {
         while let Some(at) = self.windows.iter().position(|w| w.due <= now) {
             self.open(now, at);
@@ -79,7 +79,7 @@ impl FaultState {
         }
     }
 
-    /// When the next window of `queue` opens.
+    /// Time at which the next window of `queue` opens.
     pub(super) fn next_window(&self, queue: usize) -> Option<Nanos> {
         self.windows.iter().filter(|w| w.queue == queue).map(|w| w.due).min()
     }

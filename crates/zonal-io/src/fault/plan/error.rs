@@ -1,13 +1,13 @@
-//! What is wrong with a plan, and where.
+//! Errors in plans, with their location.
 
 use crate::fault::bad::BadRangeError;
 use std::fmt;
 use std::ops::Range;
 
-/// Longest piece of a plan that a message repeats.
+/// Maximum length of text quoted from a plan in messages.
 const QUOTE_MAX: usize = 40;
 
-/// A text that is no plan.
+/// Error of parsing a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanError {
     line: usize,
@@ -17,36 +17,36 @@ pub struct PlanError {
     problem: PlanProblem,
 }
 
-/// What is wrong at the place that [`PlanError::line`] and [`PlanError::column`] give.
+/// Problem at the location [`PlanError::line`] and [`PlanError::column`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanProblem {
     /// Not TOML.
     #[error("{0}")]
     Syntax(Box<str>),
-    /// No such key here.
+    /// Unknown key.
     #[error("no such key{}", suggestion(*nearest))]
     UnknownKey {
-        /// The known key that looks most like it.
+        /// The most similar known key.
         nearest: Option<&'static str>,
     },
-    /// Not one of the words that may stand here.
+    /// Not one of the words allowed here.
     #[error("has to be one of {}{}", choices.join(", "), suggestion(*nearest))]
     UnknownWord {
-        /// These may.
+        /// Allowed words.
         choices: Box<[&'static str]>,
-        /// The word that looks most like it.
+        /// The most similar one.
         nearest: Option<&'static str>,
     },
-    /// A value of another type.
+    /// A value of the wrong type.
     #[error("has to be {wanted}, not {found}")]
     WrongType {
-        /// What belongs here.
+        /// Expected type.
         wanted: &'static str,
-        /// What stands here.
+        /// Actual type.
         found: &'static str,
     },
-    /// A number outside its bounds.
+    /// A number out of range.
     #[error("has to lie between {min} and {max}")]
     OutOfBounds {
         /// Smallest value.
@@ -66,19 +66,19 @@ pub enum PlanProblem {
     /// Not a range of bad blocks.
     #[error(transparent)]
     BadRange(#[from] BadRangeError),
-    /// A rule without this key.
+    /// A required key of the rule is missing.
     #[error("a rule of this kind needs `{0}`")]
     Missing(&'static str),
-    /// Two keys that say the same or exclude each other.
+    /// Two keys that are equivalent or exclude each other.
     #[error("`{0}` and `{1}` do not go together")]
     Conflict(&'static str, &'static str),
-    /// A fault that cannot happen to any of the rule's operations.
+    /// A fault that applies to none of the rule's operations.
     #[error("this fault happens to other operations only: {0}")]
     CannotHappen(&'static str),
-    /// More rules, or a longer text, than a plan may have.
+    /// More rules or a longer text than allowed.
     #[error("{what}: at most {max}")]
     TooMany {
-        /// Of what.
+        /// Counted item.
         what: &'static str,
         /// Limit.
         max: usize,
@@ -90,7 +90,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 }
 
 impl PlanError {
-    /// A problem with the bytes `at` of `text`.
+    /// Creates an error for the bytes `at` of `text`.
     pub(super) fn new(text: &str, at: Range<usize>, problem: PlanProblem) -> PlanError {
         let start = text.floor_char_boundary(at.start.min(text.len()));
         let end = text.floor_char_boundary(at.end.clamp(start, text.len()));
@@ -117,12 +117,12 @@ impl PlanError {
         self.column
     }
 
-    /// Where in the text, in bytes.
+    /// Location in the text, as byte range.
     pub fn place(&self) -> Range<usize> {
         self.at.clone()
     }
 
-    /// What is wrong there.
+    /// Returns the problem at that location.
     pub fn problem(&self) -> &PlanProblem {
         &self.problem
     }
@@ -141,7 +141,7 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A plan with a fault that a device cannot have.
+/// Error of a plan with a fault that the device does not support.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{device}: cannot have the fault `{fault}` of rule {rule}: only devices that keep data can lose and misdirect \
@@ -150,8 +150,8 @@ impl std::error::Error for PlanError {}
 pub struct PlanMismatch {
     /// Device name.
     pub device: String,
-    /// Number of the rule, from 1; rates come after the rules of a plan.
+    /// Number of the rule, from 1; rates follow the rules of a plan.
     pub rule: usize,
-    /// Word for the fault.
+    /// Name of the fault.
     pub fault: &'static str,
 }

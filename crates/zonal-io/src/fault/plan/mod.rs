@@ -1,7 +1,7 @@
-//! Plans: what goes wrong on a device, as a value or as a text.
+//! Plans: the faults of a device, as a value or as text.
 //!
-//! A text is TOML: settings of the device, then rules. Everything in it is checked; what is wrong is named with its
-//! line and column.
+//! The text is TOML: settings of the device, then rules. All of it is checked, and problems are
+//! reported with line and column.
 //!
 //! ```
 //! use zonal_io::fault::Plan;
@@ -44,45 +44,45 @@ use table::{Table, Value};
 use toml::de::DeTable;
 use zonal_core::{Nanos, Op};
 
-/// Longest text of a plan, in bytes: more rules than a user writes.
+/// Maximum length of a plan in bytes: more than anybody writes by hand.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 
-/// Most rules of a plan: every command is held against all of them.
+/// Maximum number of rules in a plan, because every command is compared with all of them.
 const RULES_MAX: usize = 4096;
 
-/// Time-out where a rule names none.
+/// Default time-out of rules.
 pub(crate) const TIME_OUT: Nanos = Nanos(1_000_000_000);
 
-/// What goes wrong on a device.
+/// Faults of a device.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Plan {
-    /// Where chance begins.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// What happens to commands. Of rules that fire together, the first one of those about *how* and the first one of
-    /// those about *when* take effect.
+    /// Faults injected into commands. If several rules fire together, the first one about the
+    /// *outcome* and the first one about the *timing* take effect.
     pub rules: Vec<Rule>,
-    /// Sectors that fail.
+    /// Bad sectors.
     pub bad_blocks: BadBlocks,
-    /// How long it takes to settle timed-out commands.
+    /// Time to settle timed-out commands.
     pub settling: Settling,
-    /// The device does not know write-zeroes, and says so.
+    /// The device does not support write-zeroes, and reports so.
     pub without_write_zeroes: bool,
-    /// The device does not know zone append, and says so.
+    /// The device does not support zone append, and reports so.
     pub without_append: bool,
-    /// The device says that its queues keep order, or that they do not, whatever the wrapped one says.
+    /// Overrides whether the device reports that its queues preserve order.
     pub keeps_order: Option<bool>,
 }
 
 impl Plan {
-    /// A plan of these rules.
+    /// Plan of these rules.
     pub fn of(seed: u64, rules: impl IntoIterator<Item = Rule>) -> Plan {
         Plan { seed, rules: rules.into_iter().collect(), ..Plan::default() }
     }
 
-    /// Reads a plan.
+    /// Parses a plan.
     ///
     /// # Errors
-    /// [`PlanError`] with the first thing that is wrong.
+    /// [`PlanError`] with the first problem.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         if text.len() > TEXT_MAX {
             let problem = PlanProblem::TooMany { what: "bytes of a plan", max: TEXT_MAX };
@@ -95,7 +95,7 @@ impl Plan {
         read_plan(Table::new(text, table))
     }
 
-    /// Refuses a plan with writes that `device` cannot lose or misdirect.
+    /// Refuses a plan with lost or misdirected writes if `device` does not support them.
     ///
     /// # Errors
     /// [`PlanMismatch`] with the first such rule.
@@ -111,13 +111,13 @@ impl Plan {
         Ok(())
     }
 
-    /// What the device has to hide.
+    /// Operations hidden from the host.
     pub(super) fn hidden(&self) -> Ops {
         let only = |hides, op| if hides { Ops::of(&[op]) } else { Ops::of(&[]) };
         only(self.without_write_zeroes, Op::WriteZeroes).or(only(self.without_append, Op::Append))
     }
 
-    /// Says of the device what the plan says of it.
+    /// Applies the plan to the device's description.
     pub(super) fn describe(&self, info: &mut DeviceInfo) {
         if self.without_write_zeroes {
             info.write_zeroes_sectors_max = 0;

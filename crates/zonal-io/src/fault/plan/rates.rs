@@ -1,29 +1,29 @@
-//! Rates: for each kind of fault one number, how often it happens by chance.
+//! Rates: the probability of each kind of fault.
 
 use super::error::PlanError;
 use super::table::Table;
 use crate::fault::rule::{Carried, Effect, Late, Ops, Reordered, Rule};
 use zonal_core::{DeviceError, Nanos, Op, ZoneError};
 
-/// A kind of fault that may be given a rate.
+/// Kind of fault that may have a rate.
 pub(crate) struct RateKind {
-    /// Its key in a plan and its option in a device name.
+    /// Key in a plan and option in a device name.
     pub(crate) name: &'static str,
     ops: Ops,
     effect: fn(time_out: Nanos) -> Effect,
 }
 
 impl RateKind {
-    /// The rule that lets it happen at this rate.
+    /// Rule that injects it at this rate.
     pub(crate) fn rule(&self, rate: f64, time_out: Nanos) -> Rule {
         Rule::new((self.effect)(time_out)).on(self.ops).rate(rate)
     }
 }
 
-/// Changes something, so that it matters whether it was carried out.
+/// Operations that modify something, so that it matters whether they were executed.
 const CHANGES: Ops = Ops::WRITES.or(Ops::MANAGEMENT);
 
-/// Every kind. The order is that of the rules: the first that fires wins.
+/// All kinds, in the order of their rules: the first that fires takes precedence.
 pub(crate) const RATES: [RateKind; 14] = [
     RateKind { name: "busy", ops: Ops::ANY, effect: |_| Effect::Busy },
     RateKind { name: "attention", ops: Ops::ANY, effect: |_| Effect::Attention { commands: 1 } },
@@ -69,12 +69,12 @@ pub(crate) const RATES: [RateKind; 14] = [
     RateKind {
         name: "reorder",
         ops: Ops::WRITES,
-        // Four commands are enough to be out of order; a host that has fewer waits for 100 us.
+        // Four commands are enough to be out of order. A host with fewer waits for 100 us.
         effect: |_| Effect::Reorder { what: Reordered::Execution, window: 4, hold: Nanos(100_000) },
     },
 ];
 
-/// The rules of the table of rates.
+/// Reads the rules in the table of rates.
 pub(super) fn read_rates(mut table: Table<'_>, time_out: Nanos) -> Result<Vec<Rule>, PlanError> {
     let mut rules = Vec::new();
     for kind in &RATES {

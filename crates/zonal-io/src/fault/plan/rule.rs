@@ -1,4 +1,4 @@
-//! Rules as a plan writes them.
+//! Text format of rules.
 
 use super::error::{PlanError, PlanProblem};
 use super::table::{Table, Value};
@@ -6,10 +6,10 @@ use crate::fault::Degraded;
 use crate::fault::rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace};
 use zonal_core::{DeviceError, Nanos, Op};
 
-/// Largest window of commands that are reordered: as many as any queue holds.
+/// Maximum window for reordering commands: as many as any queue holds.
 const WINDOW_MAX: u64 = 1 << 16;
 
-/// Words for operations, one or several.
+/// Names of operations and groups of them.
 const OPS: [(&str, Ops); 18] = [
     ("any", Ops::ANY),
     ("data", Ops::DATA),
@@ -63,7 +63,7 @@ const KINDS: [(&str, EffectKind); 13] = [
     ("reorder", EffectKind::Reorder),
 ];
 
-/// The rule in `table`; a time-out without a time of its own has that of the plan.
+/// Reads the rule in `table`. A time-out without a time of its own takes the plan's.
 pub(super) fn read_rule(mut table: Table<'_>, time_out: Nanos) -> Result<Rule, PlanError> {
     let Some(fault) = table.take("fault") else {
         return Err(table.error(PlanProblem::Missing("fault")));
@@ -192,7 +192,8 @@ fn read_carried(table: &mut Table<'_>) -> Result<Carried, PlanError> {
     }))
 }
 
-/// `error`, a word or an error number of the operating system; a medium error if there is none.
+/// Reads `error`, a word, or `errno`, an error number of the operating system; a medium error if
+/// both are absent.
 fn read_error(table: &mut Table<'_>) -> Result<DeviceError, PlanError> {
     let words: Vec<_> = DeviceError::all().map(|e| (e.word(), e)).collect();
     let errno = table.read("errno", |v| v.number(1, 4095))?;

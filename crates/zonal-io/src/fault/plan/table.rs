@@ -1,4 +1,4 @@
-//! One table of a plan, whose keys are taken one by one; a key that was not taken is an error.
+//! A table of a plan. Its keys are taken one by one; keys that were not taken are errors.
 
 use super::error::{PlanError, PlanProblem};
 use crate::words::nearest;
@@ -8,10 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zonal_core::Nanos;
 
-/// See the module.
+/// Table of a plan; see the module.
 pub(super) struct Table<'t> {
     text: &'t str,
-    /// All of it.
+    /// Location of the whole table.
     at: Range<usize>,
     entries: Vec<Entry<'t>>,
     known: Vec<&'static str>,
@@ -23,7 +23,7 @@ struct Entry<'t> {
     value: Option<Value<'t>>,
 }
 
-/// A value and where it stands.
+/// A value and its location.
 pub(super) struct Value<'t> {
     text: &'t str,
     pub(super) at: Range<usize>,
@@ -41,7 +41,7 @@ impl<'t> Table<'t> {
         Table { text, at, entries: table.into_inner().into_iter().map(entry).collect(), known: Vec::new() }
     }
 
-    /// A problem with the table as a whole.
+    /// Creates an error that concerns the table as a whole.
     pub(super) fn error(&self, problem: PlanProblem) -> PlanError {
         PlanError::new(self.text, self.at.clone(), problem)
     }
@@ -51,7 +51,7 @@ impl<'t> Table<'t> {
         self.entries.iter_mut().find(|e| &*e.key == key).and_then(|e| e.value.take())
     }
 
-    /// Takes `key` and reads it with `read`.
+    /// Takes `key` and parses it with `read`.
     pub(super) fn read<T>(
         &mut self,
         key: &'static str,
@@ -60,7 +60,7 @@ impl<'t> Table<'t> {
         self.take(key).map(read).transpose()
     }
 
-    /// Nothing may be left.
+    /// Checks that all keys were taken.
     pub(super) fn finish(self) -> Result<(), PlanError> {
         match self.entries.iter().find(|e| e.value.is_some()) {
             Some(entry) => {
@@ -93,7 +93,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// The members of a list, or the one value that stands there without one.
+    /// Returns the elements of a list, or a single value as a list.
     pub(super) fn list(self) -> Vec<Value<'t>> {
         let text = self.text;
         match self.value {
@@ -110,7 +110,7 @@ impl<'t> Value<'t> {
         self.value.as_bool().ok_or_else(|| self.wrong("true or false"))
     }
 
-    /// A whole number from `min` to `max`.
+    /// Parses a whole number from `min` to `max`.
     pub(super) fn number(&self, min: u64, max: u64) -> Result<u64, PlanError> {
         let integer = self.value.as_integer().ok_or_else(|| self.wrong("a whole number"))?;
         u64::from_str_radix(integer.as_str(), integer.radix())
@@ -119,7 +119,7 @@ impl<'t> Value<'t> {
             .ok_or_else(|| self.error(PlanProblem::OutOfBounds { min, max }))
     }
 
-    /// One of several words.
+    /// Parses one of several words.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Result<T, PlanError> {
         let word = self.text()?;
         choices.iter().find(|c| c.0 == word).map(|c| c.1).ok_or_else(|| {
@@ -129,7 +129,7 @@ impl<'t> Value<'t> {
         })
     }
 
-    /// A length of time.
+    /// Parses a duration.
     pub(super) fn time(&self) -> Result<Nanos, PlanError> {
         match &self.value {
             DeValue::Integer(_) => self.number(0, u64::MAX).map(Nanos),
@@ -138,7 +138,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// A probability.
+    /// Parses a probability.
     pub(super) fn rate(&self) -> Result<f64, PlanError> {
         let rate = match &self.value {
             DeValue::Integer(number) => parse_rate(number.as_str()),
@@ -149,7 +149,7 @@ impl<'t> Value<'t> {
         rate.ok_or_else(|| self.error(PlanProblem::NotARate))
     }
 
-    /// A number, or a range with both ends or without a last one.
+    /// Parses a number, or a range with or without an end.
     pub(super) fn range(&self, max: u64) -> Result<RangeInclusive<u64>, PlanError> {
         if let DeValue::Integer(_) = self.value {
             return self.number(0, max).map(|n| n..=n);
@@ -173,7 +173,7 @@ impl<'t> Value<'t> {
     }
 }
 
-/// `5ms`, or nanoseconds.
+/// Parses a duration such as `5ms`, or a number of nanoseconds.
 fn parse_time(text: &str) -> Option<Nanos> {
     const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -185,7 +185,7 @@ fn parse_time(text: &str) -> Option<Nanos> {
     digits.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(unit).map(Nanos)
 }
 
-/// A number from 0 to 1, as one number or as a fraction of two whole ones.
+/// Parses a number from 0 to 1, or a fraction of two whole numbers.
 pub(in crate::fault) fn parse_rate(text: &str) -> Option<f64> {
     let rate = match text.split_once('/') {
         Some((part, whole)) => {
@@ -194,7 +194,7 @@ pub(in crate::fault) fn parse_rate(text: &str) -> Option<f64> {
         }
         None => text.parse().ok()?,
     };
-    // Neither 0/0 nor NaN lies in it.
+    // Excludes 0/0 and NaN, too.
     (0.0..=1.0).contains(&rate).then_some(rate)
 }
 

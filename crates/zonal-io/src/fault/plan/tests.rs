@@ -8,14 +8,14 @@ fn parse(text: &str) -> Plan {
     Plan::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// The one rule of `[[rule]]` and these lines.
+/// Parses `[[rule]]` with these lines as a single rule.
 fn rule(lines: &str) -> Rule {
     let mut plan = parse(&format!("[[rule]]\n{lines}"));
     assert_eq!(plan.rules.len(), 1);
     plan.rules.remove(0)
 }
 
-/// Line, column and message of what is wrong.
+/// Line, column and message of the error.
 fn wrong(text: &str) -> (usize, usize, String) {
     let error = Plan::parse(text).err().unwrap_or_else(|| panic!("is fine: {text}"));
     assert!(text.get(error.place()).is_some());
@@ -100,7 +100,7 @@ fn every_selector_is_read() {
     for (lines, expected) in cases {
         assert_eq!(rule(&format!("fault = 'busy'\n{lines}")), expected, "{lines}");
     }
-    // What a fault cannot happen to is left out of a wider word.
+    // Operations that a fault does not apply to are removed from a group.
     assert_eq!(rule("fault = 'torn'\non = 'any'").ops, Ops::DATA);
 }
 
@@ -118,7 +118,7 @@ fn settings_of_the_device_are_read() {
     assert_eq!(plan.keeps_order, Some(true));
     assert_eq!(parse("settle = 'never'").settling, Settling::Never);
     assert_eq!(parse(""), Plan::default());
-    // A time-out of the plan is that of its rules and rates.
+    // The plan's time-out applies to its rules and rates.
     let plan = parse("time_out = '2s'\n[rates]\ntime-out = 0.5\n[[rule]]\nfault = 'time-out'");
     let expected = Effect::TimeOut { after: Nanos(2_000_000_000), carried: Carried::Never };
     assert!(plan.rules.iter().all(|r| r.effect == expected));
@@ -171,7 +171,7 @@ fn what_is_wrong_is_named_with_its_place() {
     complains(&"[[rule]]\nfault='busy'\n".repeat(RULES_MAX + 1), 2 * RULES_MAX + 1, 1, "at most 4096");
 }
 
-/// The plans that come with the tests, and what they are called in the documentation.
+/// Example plans in the tests, and their names in the documentation.
 #[test]
 fn example_plans_are_plans() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fault");
@@ -201,7 +201,7 @@ fn plans_of_the_documentation_are_plans() {
     }
 }
 
-/// What a fuzzer calls: any text is a plan, or an error that points into it.
+/// Entry point of the fuzzer: any text is a plan, or an error with a location in it.
 fn answer(text: &str) {
     if let Err(error) = Plan::parse(text) {
         assert!(text.get(error.place()).is_some());

@@ -1,4 +1,4 @@
-//! Faults under a volume, over an image, over a trace, over faults, by name, and from many threads.
+//! Faults below a volume, above an image, a trace and other faults, by name, and with many threads.
 
 use super::*;
 use crate::buffer::IoBuf;
@@ -77,7 +77,7 @@ fn rules_end_and_the_device_is_itself_again() {
     assert!(device.is_transparent());
 }
 
-/// What a volume's requests end with, by token.
+/// Results of a volume's requests, by token.
 type Ends = Arc<Mutex<Vec<(u64, Result<Output, RequestError>)>>>;
 
 fn volume(device: Arc<dyn Device>, mode: WriteMode) -> (Arc<Volume>, Ends, crate::volume::Channel) {
@@ -169,7 +169,7 @@ fn volume_survives_power_that_comes_back() {
         let request = Request::append(Sector(START), 2, filled(2, token as u8));
         volume.submit(Nanos(0), &channel, request.token(token));
     };
-    // It went straight through: the device knows it, the wrapper does not.
+    // Passed straight through: the device has it, the wrapper does not.
     submit(1);
     device.power_cut(InFlight::Fail);
     for _ in 0..8 {

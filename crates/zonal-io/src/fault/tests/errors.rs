@@ -70,7 +70,8 @@ fn torn_command_of_several_pieces_is_torn_inside_one() {
     let pieces = bytes.each_mut().map(|b| Segment::new(b.as_mut_ptr(), b.len()));
     let split =
         [Segment::new(pieces[0].as_ptr(), 1024 + 512), Segment::new(bytes[1][512..].as_mut_ptr(), 1536)];
-    // SAFETY: the array lies in one piece, and it and the list outlive the command, which is waited for.
+    // SAFETY: the array is contiguous; it and the list outlive the command, because this waits for
+    // its completion.
     let data = unsafe { Data::many(&raw const split) };
     let result = run_alone(&device, &Command { data, ..command(Op::Write, START, 6) });
     assert_eq!(result, Err(DeviceError::Medium));
@@ -204,7 +205,7 @@ fn bad_blocks_fail_reads_and_writes_that_touch_them() {
 
 #[test]
 fn bad_blocks_with_partial_io_let_whole_blocks_before_them_through() {
-    // The block of the first bad sector begins one sector earlier.
+    // The block with the first bad sector starts one sector earlier.
     for device in bad(&["+69-70"], false, true) {
         assert_eq!(write(&device, START, 8, 1), Err(DeviceError::Medium));
         assert_eq!(shape(&device, 1).1, Some(4));

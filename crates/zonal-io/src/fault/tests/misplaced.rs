@@ -1,4 +1,4 @@
-//! Lost and misdirected writes, on devices in memory and on images.
+//! Lost and misdirected writes, in memory and on images.
 
 use super::*;
 use crate::device::Landing;
@@ -26,7 +26,7 @@ fn image(backing: &Arc<CutBacking>, threads: usize) -> Arc<dyn Device> {
     Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap())
 }
 
-/// Each device that keeps data.
+/// All devices that keep data.
 fn each() -> [(&'static str, Arc<dyn Device>); 4] {
     let in_threads = image(&backing(), 2);
     [
@@ -41,7 +41,7 @@ fn once(effect: Effect, nth: u64) -> Rule {
     Rule::new(effect).nth(nth)
 }
 
-/// The first byte of each sector of all zones.
+/// First byte of each sector of all zones.
 fn all(device: &dyn Device) -> Vec<u8> {
     (0..8).flat_map(|zone| fills(device, zone * 64, 64).unwrap()).collect()
 }
@@ -61,7 +61,7 @@ fn lost_write_is_acknowledged_and_stores_nothing() {
         assert_eq!(append(&device, START, 2, 4), Ok(START + 8), "{name}");
         assert_eq!(fills(&device, START, 12), Ok(vec![1, 1, 1, 1, 0, 0, 3, 3, 0, 0, 0, 0]), "{name}");
         assert_eq!(shape(&device, 1).1, Some(10), "{name}");
-        // A conventional zone keeps what it had.
+        // A conventional zone keeps its previous contents.
         assert_eq!(write(&device, 0, 4, 5), Ok(()));
         assert_eq!(write(&device, 0, 2, 6), Ok(()));
         assert_eq!(fills(&device, 0, 4), Ok(vec![5; 4]), "{name}");
@@ -72,7 +72,7 @@ fn lost_write_is_acknowledged_and_stores_nothing() {
     }
 }
 
-/// Memory forgets at a reset, and a file does not.
+/// Memory is cleared by a reset, a file is not.
 #[test]
 fn lost_write_of_a_used_zone_leaves_what_the_device_kept_of_it() {
     for (name, inner) in each() {
@@ -94,7 +94,7 @@ fn misdirected_write_overwrites_other_blocks_of_its_length() {
             assert_eq!(act(&*inner, Op::ResetAll, 0), Ok(()));
             assert_eq!(write(&*inner, 64, 8, 1), Ok(()));
             assert_eq!(append(&*inner, 128, 6, 2), Ok(128));
-            // Beside what is written in zones, the conventional zone may be hit.
+            // The conventional zone may be hit as well as the written parts of others.
             assert_eq!(write(&*inner, 0, 64, 3), Ok(()));
             let before = all(&*inner);
             let device = Fault::new(inner.clone(), Plan::of(4, [Rule::new(Effect::Misdirected)]));
@@ -122,7 +122,7 @@ fn every_place_that_is_written_can_be_hit_and_no_other() {
         assert_eq!(append(&device, 64, 2, 10 + n), Ok(64 + 2 * u64::from(n)));
         let all = all(&device);
         let hit: Vec<usize> = (0..places.len()).filter(|at| all[places[*at]] == 10 + n).collect();
-        // The zone itself has written places too, from the second write on.
+        // From the second write on, the zone itself has written places too.
         let own = (64..64 + 2 * usize::from(n)).step_by(2).filter(|at| all[*at] == 10 + n).count();
         assert_eq!(hit.len() + own, 1, "{n}");
         assert_eq!(all[64 + 2 * usize::from(n)], 0);
@@ -137,7 +137,7 @@ fn misdirected_write_is_lost_where_nothing_is_as_long() {
     for (name, inner) in each().into_iter().filter(|(name, _)| name.starts_with("ram")) {
         let device = Fault::new(inner, Plan::of(1, [once(Effect::Misdirected, 2)]));
         assert_eq!(write(&device, START, 2, 1), Ok(()));
-        // The conventional zone has 64 sectors, and this would need as many beside itself.
+        // The conventional zone has 64 sectors, and the write would need as many others.
         assert_eq!(write(&device, 0, 64, 2), Ok(()));
         assert_eq!(fills(&device, 0, 64), Ok(vec![0; 64]), "{name}");
         assert_eq!(fills(&device, START, 4), Ok(vec![1, 1, 0, 0]), "{name}");
@@ -172,7 +172,8 @@ fn seed_decides_where_misdirected_writes_go() {
     assert_ne!(course(5), course(6));
 }
 
-/// An image finds what a power cut has lost by sums of what its last flush made durable. It must not find what a drive misplaced.
+/// An image detects data lost in a power cut by checksums of what its last flush made durable. It
+/// must not detect what a drive misplaced.
 #[test]
 fn image_keeps_all_that_was_flushed_after_a_power_cut() {
     for effect in [Effect::Lost, Effect::Misdirected] {
@@ -182,12 +183,13 @@ fn image_keeps_all_that_was_flushed_after_a_power_cut() {
             let device = Fault::new(image(&backing, 0), Plan::of(seed, [once(effect, 3)]));
             write(&device, 64, 8, 1).unwrap();
             act(&device, Op::Flush, 0).unwrap();
-            // The first flush has no sums yet.
+            // The first flush has no checksums yet.
             write(&device, 128, 32, 2).unwrap();
             act(&device, Op::Flush, 0).unwrap();
             write(&device, 192, 8, 3).unwrap();
             hits += u32::from(all(&device).contains(&3));
-            // With a flush all of it is there after the cut, and without one some of what was written since then.
+            // With a flush, all of it survives the cut; without one, part of the data written since
+            // then.
             let is_flushed = seed % 2 == 0;
             if is_flushed {
                 act(&device, Op::Flush, 0).unwrap();
@@ -236,13 +238,13 @@ fn device_that_cannot_misplace_writes_says_so() {
     for name in ["fault:lost=0.1+fault+ram:size=1M,zone_size=64k", "fault:misdirected=1+ram:size=1M"] {
         assert!(Registry::default().open(name).is_ok(), "{name}");
     }
-    // A rule that comes later does not go unnoticed either.
+    // Rules added later are checked, too.
     let null = Fault::new(Registry::default().open("null:size=1M,zone_size=64k").unwrap(), Plan::default());
     null.inject(Rule::new(Effect::Lost));
     assert_eq!(write(&null, 0, 2, 1), Err(DeviceError::Unsupported));
 }
 
-/// The mark of an outer wrapper passes an inner one.
+/// The landing set by an outer wrapper passes an inner one.
 #[test]
 fn faults_over_faults_each_misplace_their_writes() {
     let inner = Fault::new(ram(&options()), Plan::of(1, [once(Effect::Lost, 1)]));
@@ -254,7 +256,7 @@ fn faults_over_faults_each_misplace_their_writes() {
     assert_eq!(fills(&device, START, 6), Ok(vec![0, 0, 0, 0, 3, 3]));
 }
 
-/// Blocks stay whole, and nothing comes up in a zone that was reset.
+/// Blocks are never torn, and no old data reappears in a zone that was reset.
 #[test]
 fn misdirected_writes_among_resets_and_reads_tear_nothing() {
     for (name, device) in each() {
@@ -274,7 +276,8 @@ fn misdirected_writes_among_resets_and_reads_tear_nothing() {
                 while !is_over.load(Ordering::Acquire) {
                     for zone in 2..8 {
                         let mut bytes = vec![200; 2048];
-                        // SAFETY: the bytes outlive the command, which is waited for.
+                        // SAFETY: the bytes outlive the command, because this waits for its
+                        // completion.
                         let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
                         let landing = Landing::Misdirected(zone as u8);
                         let write = Command { data, landing, ..command(Op::Append, zone * 64, 4) };
@@ -286,7 +289,7 @@ fn misdirected_writes_among_resets_and_reads_tear_nothing() {
             });
             while !is_over.load(Ordering::Acquire) {
                 let mut bytes = vec![0u8; 1024];
-                // SAFETY: the bytes outlive the command, which is waited for.
+                // SAFETY: the bytes outlive the command, because this waits for its completion.
                 let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
                 run_alone(&*device, &Command { data, ..command(Op::Read, 64, 2) }).unwrap();
                 assert!(bytes.iter().all(|byte| *byte == bytes[0]), "{name}");

@@ -1,4 +1,4 @@
-//! Each fault, shown on a `ram` device; then many threads, a volume, an image, and a wrapper around a wrapper.
+//! Each fault on a `ram` device; then many threads, a volume, an image, and nested wrappers.
 
 mod compose;
 mod errors;
@@ -39,12 +39,12 @@ fn ram(options: &EmulatedOptions) -> Arc<dyn Device> {
     Arc::new(Emulated::new("ram", options, Ram::new(&options.geometry().unwrap())).unwrap())
 }
 
-/// A ram device that does this.
+/// Fault device on `ram` with this rule.
 fn faulty(rule: Rule) -> Fault {
     Fault::new(ram(&options()), Plan::of(1, [rule]))
 }
 
-/// Both ways of completing.
+/// Fault devices in both completion modes.
 fn both(rule: Rule) -> [Fault; 2] {
     [options(), polled()].map(|o| Fault::new(ram(&o), Plan::of(1, [rule.clone()])))
 }
@@ -57,10 +57,10 @@ fn command(op: Op, sector: u64, sectors: u32) -> Command {
     Command::new(op, Sector(sector), sectors)
 }
 
-/// Runs a command to its end, as time needs it, on sectors filled with `fill`.
+/// Runs a command to completion, advancing time as needed, on sectors filled with `fill`.
 fn run(device: &dyn Device, op: Op, sector: u64, sectors: u32, fill: u8) -> CommandResult {
     let mut bytes = vec![fill; sectors as usize * 512];
-    // SAFETY: the bytes outlive the command, which is waited for.
+    // SAFETY: the bytes outlive the command, because this waits for its completion.
     let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
     run_alone(device, &Command { data, ..command(op, sector, sectors) })
 }
@@ -80,16 +80,16 @@ fn act(device: &dyn Device, op: Op, sector: u64) -> Result<(), DeviceError> {
     run_alone(device, &command(op, sector, u32::from(op == Op::Report))).map(drop)
 }
 
-/// The first byte of each sector.
+/// First byte of each sector.
 fn fills(device: &dyn Device, sector: u64, sectors: u32) -> Result<Vec<u8>, DeviceError> {
     let mut bytes = vec![0xEE; sectors as usize * 512];
-    // SAFETY: the bytes outlive the command, which is waited for.
+    // SAFETY: the bytes outlive the command, because this waits for its completion.
     let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
     run_alone(device, &Command { data, ..command(Op::Read, sector, sectors) })?;
     Ok(bytes.chunks_exact(512).map(|s| s[0]).collect())
 }
 
-/// Condition of a zone, and its pointer in sectors from its start.
+/// Condition of a zone, and its write pointer in sectors from its start.
 fn shape(device: &dyn Device, zone: u64) -> (ZoneCondition, Option<u64>) {
     match run_alone(device, &command(Op::Report, zone * 64, 1)) {
         Ok(Output::Zones(zones)) => {
@@ -99,7 +99,7 @@ fn shape(device: &dyn Device, zone: u64) -> (ZoneCondition, Option<u64>) {
     }
 }
 
-/// A host that has several commands in flight: their bytes live until it is dropped.
+/// Host with several commands in flight; their bytes live until it is dropped.
 struct Host<'d> {
     device: &'d dyn Device,
     bytes: Vec<Vec<u8>>,
@@ -113,7 +113,7 @@ impl<'d> Host<'d> {
     /// Submits a command on sectors filled with `token`.
     fn submit(&mut self, now: u64, token: u64, op: Op, sector: u64, sectors: u32) -> Submitted {
         let mut bytes = vec![token as u8; sectors as usize * 512];
-        // SAFETY: the bytes are kept below; what a vector holds stays in place.
+        // SAFETY: the bytes are stored below, and the heap memory of a vector does not move.
         let data = unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) };
         self.bytes.push(bytes);
         let mut context = Some(Context::token(token));
@@ -128,7 +128,7 @@ impl<'d> Host<'d> {
         assert!(matches!(self.submit(now, token, op, sector, sectors), Submitted::Accepted));
     }
 
-    /// Tokens and answers at this time, and when to look again.
+    /// Tokens and answers at this time, and the time of the next poll.
     fn poll(&self, now: u64) -> (Vec<(u64, CommandResult)>, Option<u64>) {
         let mut out = Vec::new();
         let due = self.device.poll(Nanos(now), 0, usize::MAX, &mut |c| {

@@ -124,7 +124,7 @@ fn window_larger_than_the_wrapped_queue_is_carried_out_all_the_same() {
     let device = Fault::new(inner, Plan::of(1, [reorder(Reordered::Execution, 6, 1000)]));
     let mut host = Host::new(&device);
     (1..7).for_each(|n| host.pends(0, n, Op::Append, START, 2));
-    // What met the full queue keeps the host's next command out.
+    // The command that met a full queue keeps the host's next command waiting.
     assert!(matches!(host.submit(0, 9, Op::Read, START, 2), Submitted::Busy));
     let mut tokens = Vec::new();
     while tokens.len() < 6 {
@@ -141,7 +141,7 @@ fn window_larger_than_the_wrapped_queue_is_carried_out_all_the_same() {
 fn wait_returns_when_something_was_put_back_for_later() {
     let device = faulty(Rule::new(Effect::Delay(Nanos(5))));
     Host::new(&device).pends(0, 1, Op::Read, START, 2);
-    // At once, because no poll has seen it.
+    // Returns at once, because no poll has seen it.
     device.wait(0, Duration::from_secs(3600));
     let due = device.poll(Nanos(0), 0, 1, &mut |_| panic!("not due"));
     assert_eq!(due, Some(Nanos(5)), "from here on its deadline is known");

@@ -1,4 +1,4 @@
-//! Time-outs: never executed, executed before, executed late, and how they are settled.
+//! Time-outs: never executed, executed before, executed late, and settled.
 
 use super::*;
 
@@ -13,13 +13,13 @@ fn late(when: Late) -> Rule {
     time_out(Carried::Late(when))
 }
 
-/// Submits an append that times out, and waits until the host knows.
+/// Submits an append that times out, and waits until the time-out is reported.
 fn timed_out_append(device: &Fault) {
     let mut host = Host::new(device);
     host.pends(0, 7, Op::Append, START, 2);
     assert_eq!(host.poll(99), (vec![], Some(100)));
     assert_eq!(host.poll(100), (vec![(7, TIMED_OUT)], None));
-    // The host has its bytes back and uses them for something else.
+    // The host has its bytes back and reuses them.
     host.bytes[0].fill(0xDD);
 }
 
@@ -64,7 +64,7 @@ fn late_command_waits_until_the_host_has_heard_of_the_time_out() {
     let device = faulty(late(Late::After(Nanos(0))));
     let mut host = Host::new(&device);
     host.pends(0, 7, Op::Append, START, 2);
-    // Another command passes long after the time-out, which the host has not polled.
+    // Another command passes long after the time-out, which has not been polled yet.
     assert!(matches!(host.submit(500, 8, Op::Read, START, 2), Submitted::Done(DONE)));
     assert_eq!(pointer(&device), 0);
     assert_eq!(host.tokens(500), [7]);

@@ -1,4 +1,4 @@
-//! Zones that fall to read-only or offline.
+//! Zones that become read-only or offline.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn refused(error: ZoneError) -> Result<(), DeviceError> {
     Err(error.into())
 }
 
-/// A device whose zone 1 holds four sectors of ones and falls.
+/// Devices on which zone 1, with four sectors of ones, is degraded.
 fn degraded(to: Degraded) -> [Fault; 2] {
     both(refuse(DeviceError::Medium).times(0)).map(|device| {
         write(&device, START, 4, 1).unwrap();
