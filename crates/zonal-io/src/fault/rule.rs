@@ -175,7 +175,7 @@ pub enum Effect {
     TimeOut {
         /// Time from submission to the answer.
         after: Nanos,
-        /// Whether and when it is executed.
+        /// Execution, if any.
         carried: Carried,
     },
     /// This and the next commands, `commands` in total, fail with [`DeviceError::UnitAttention`]

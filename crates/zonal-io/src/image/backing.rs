@@ -1,6 +1,6 @@
-//! Where an image's bytes live: a file, or in tests a twin that forgets what was not synced.
+//! Storage of an image's bytes: a file, or in tests a twin that forgets unsynced data.
 //!
-//! The image reaches storage through these calls and no others, so that a test can stand in their way.
+//! The image accesses storage only through this trait, so a test can intercept every call.
 
 mod cache;
 mod mapped;
@@ -17,31 +17,33 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::OnceLock;
 
-/// Bytes at fixed addresses under a volatile cache.
+/// Bytes at fixed addresses behind a volatile cache.
 ///
-/// Reads see every write that returned. Durable is only what a later successful [`sync`](Backing::sync) covers; until
-/// then any part of it may be lost, in any order, at the grain of 512 bytes. Calls may run concurrently.
+/// Reads return all completed writes. Writes become durable only with a later successful
+/// [`sync`](Backing::sync); until then any part of them may be lost, in any order, in units of 512
+/// bytes. Calls may be concurrent.
 #[expect(clippy::len_without_is_empty, reason = "the length of a file, not of a collection")]
 pub trait Backing: Send + Sync {
     /// Length in bytes.
     ///
     /// # Errors
-    /// As the operating system answers; so for every call below.
+    /// Those of the operating system, as for all calls below.
     fn len(&self) -> io::Result<u64>;
 
-    /// Cuts or extends to `len` bytes; what is new reads as zeroes.
+    /// Truncates or extends to `len` bytes; new bytes read as zeroes.
     ///
     /// # Errors
-    /// EFBIG where the file system's limit is lower.
+    /// EFBIG if the file system's limit is lower.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Fills `buf` from `at`.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the end comes first.
+    /// `UnexpectedEof` if the range exceeds the end.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()>;
 
-    /// Fills `buf` from `at` if that needs no wait for a medium. Whether it did; if not, `buf` holds anything.
+    /// Fills `buf` from `at` if this is possible without waiting for a medium. Returns false
+    /// otherwise, and `buf` is then undefined.
     fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
         let _ = (buf, at);
         false
@@ -50,13 +52,13 @@ pub trait Backing: Send + Sync {
     /// Writes all of `buf` at `at`.
     ///
     /// # Errors
-    /// After one, any part of the range may have been written.
+    /// After an error, any part of the range may have been written.
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()>;
 
-    /// Writes `pieces` one after the other from `at`.
+    /// Writes `pieces` consecutively from `at`.
     ///
     /// # Errors
-    /// As [`write_at`](Backing::write_at).
+    /// As for [`write_at`](Backing::write_at).
     fn write_vectored_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
         let mut at = at;
         for piece in pieces {
@@ -69,34 +71,35 @@ pub trait Backing: Send + Sync {
     /// Makes `len` bytes from `at` read as zeroes.
     ///
     /// # Errors
-    /// As [`write_at`](Backing::write_at).
+    /// As for [`write_at`](Backing::write_at).
     fn zero(&self, at: u64, len: u64) -> io::Result<()>;
 
-    /// Gives back the space of `len` bytes from `at`, whose content no reader will ask for. May do nothing.
+    /// Deallocates `len` bytes from `at`, which will not be read any more. May do nothing.
     fn discard(&self, at: u64, len: u64);
 
-    /// Bytes that it can have altogether, as things are; `None` if that is not known.
+    /// Total size that the file can presently reach; `None` if unknown.
     ///
     /// # Errors
-    /// As the operating system answers.
+    /// Those of the operating system.
     fn room(&self) -> io::Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Which cache holds what was written and not synced; `None` if that is not known.
+    /// Identity of the cache that holds unsynced writes; `None` if unknown.
     fn cache(&self) -> Option<CacheId> {
         None
     }
 
-    /// Makes [`store`](Backing::store) cheap in `range`, whose bytes have been written, where that can be done.
+    /// Prepares `range`, which has been written, for fast calls of [`store`](Backing::store), if
+    /// possible.
     fn map(&self, range: Range<u64>) {
         let _ = range;
     }
 
-    /// Writes one word, little endian, at `at`, a multiple of 8.
+    /// Writes one little-endian word at `at`, a multiple of 8.
     ///
     /// # Errors
-    /// After one, the word may have been written.
+    /// After an error, the word may have been written.
     fn store(&self, at: u64, word: u64) -> io::Result<()> {
         self.write_at(&word.to_le_bytes(), at)
     }
@@ -104,30 +107,30 @@ pub trait Backing: Send + Sync {
     /// Makes all writes and stores that returned before the call durable.
     ///
     /// # Errors
-    /// After one, nothing is known about any write since the last success.
+    /// After an error, any write since the last success may be lost.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file as it is.
+/// Backing by a file.
 #[derive(Debug)]
 pub struct FileBacking {
     file: File,
     mapped: OnceLock<Option<Mapped>>,
 }
 
-/// Largest number of pieces in one vectored write: the limit of Linux.
+/// Maximum number of pieces in one vectored write: the limit of Linux.
 const PIECES_MAX: usize = 1024;
 
-/// Zeroes written at once where the file system cannot punch holes.
+/// Source for writing zeroes where the file system cannot punch holes.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileBacking {
-    /// The bytes of `file`, which has to be open for reading and writing.
+    /// Uses `file`, which has to be open for reading and writing.
     pub const fn new(file: File) -> FileBacking {
         FileBacking { file, mapped: OnceLock::new() }
     }
 
-    /// The file.
+    /// Returns the file.
     pub const fn file(&self) -> &File {
         &self.file
     }
@@ -162,7 +165,7 @@ impl Backing for FileBacking {
 
     fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
         let len = buf.len();
-        // Anything else, an error too, is met again by the call that waits.
+        // All other cases, errors included, are left to the call that may wait.
         rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
@@ -203,13 +206,13 @@ impl Backing for FileBacking {
     }
 
     fn discard(&self, at: u64, len: u64) {
-        // No reader asks for these bytes: what the file system cannot give back costs space and nothing else.
+        // These bytes are not read any more, so a failure only costs space.
         let _ = self.punch(at, len);
     }
 
     fn room(&self) -> io::Result<Option<u64>> {
         let host = rustix::fs::fstatvfs(&self.file)?;
-        // What is in holes has no room yet.
+        // Holes have no space yet.
         let own = self.file.metadata()?.blocks() * 512;
         Ok(Some(host.f_bavail.saturating_mul(host.f_frsize).saturating_add(own)))
     }
@@ -299,7 +302,8 @@ mod tests {
         b.map(4096..12288);
         b.store(4096, 1).unwrap();
         b.set_len(4096).unwrap();
-        // The first of them is the access that finds no page. A file that has its length again does not have these stores.
+        // The first store is the access that faults. Extending the file again does not bring the
+        // stores back.
         for at in [8192, 4096] {
             let failed = b.store(at, 2).map_err(|error| error.raw_os_error());
             assert_eq!(failed, Err(Some(Errno::IO.raw_os_error())), "at {at}");

@@ -1,8 +1,8 @@
-//! Making an image: a file that appears whole or not at all.
+//! Creation of an image, as a complete file or none at all.
 //!
-//! The file is written under another name in the same directory, synced, and then given its name, which fails if the
-//! name is taken. Only the header is written: a ledger of zeroes says that every zone is empty, and data that was never
-//! written needs no space.
+//! The file is written under another name in the same directory, synced, and then renamed, which
+//! fails if the name exists. Only the header is written: a ledger of zeroes means that all zones
+//! are empty, and unwritten data takes no space.
 
 use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
@@ -16,14 +16,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
 
-/// Size of a zone in bytes, unless options or the profile say.
+/// Default zone size in bytes.
 pub const ZONE_SIZE_DEFAULT: u64 = 256 << 20;
 
-/// Logical block in bytes, unless options or the profile say.
+/// Default logical block size in bytes.
 pub const BLOCK_DEFAULT: u32 = 4096;
 
-/// What an image is made of. Names and units follow the Linux null block device: sizes in bytes, limits of 0 are none.
-/// What is not given comes from the profile, and without one from the defaults stated here.
+/// Parameters of an image. Names and units follow the Linux null block device: sizes in bytes, and
+/// 0 for no limit. Omitted values are taken from the profile, and without one from the defaults
+/// given here.
 ///
 /// ```
 /// use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions};
@@ -41,29 +42,30 @@ pub const BLOCK_DEFAULT: u32 = 4096;
 pub struct ImageOptions {
     /// Name of a [`Profile`].
     pub profile: Option<String>,
-    /// Size of the device. Needed without a profile.
+    /// Size of the device. Required without a profile.
     pub size: Option<u64>,
-    /// Size of a zone, a power of two; 256 MiB.
+    /// Zone size, a power of two. Default: 256 MiB.
     pub zone_size: Option<u64>,
-    /// Writable part of a sequential zone; all of it.
+    /// Writable part of a sequential zone. Default: all of it.
     pub zone_capacity: Option<u64>,
-    /// Number of conventional zones; none.
+    /// Number of conventional zones. Default: none.
     pub zone_nr_conv: Option<u32>,
-    /// Largest number of open zones; no limit.
+    /// Maximum number of open zones. Default: no limit.
     pub zone_max_open: Option<u32>,
-    /// Largest number of active zones; no limit.
+    /// Maximum number of active zones. Default: no limit.
     pub zone_max_active: Option<u32>,
-    /// Logical block, a power of two from 512 to 65536; 4096.
+    /// Logical block size, a power of two from 512 to 65536. Default: 4096.
     pub blocksize: Option<u32>,
-    /// Largest native zone append; 0 is none. Without a profile unlimited for ZNS, none for ZBC, which has no such command.
+    /// Largest native zone append; 0 means not supported. Default: unlimited for ZNS; none for ZBC,
+    /// which has no such command.
     pub zone_append_max_sectors: Option<u32>,
-    /// Whether to pass for a medium that turns; no.
+    /// True to report a rotational medium. Default: false.
     pub rotational: Option<bool>,
-    /// Which standard's rules to follow; ZNS.
+    /// Standard to follow. Default: ZNS.
     pub personality: Option<Personality>,
-    /// Random number that tells this image from others; drawn if not given.
+    /// Random number that distinguishes this image from others. Default: a random one.
     pub creation: Option<[u8; 16]>,
-    /// What the image keeps for life, under whatever name; drawn if not given.
+    /// Permanent identity, independent of the name. Default: a random one.
     pub identity: Option<Identity>,
 }
 
@@ -71,41 +73,41 @@ zonal_core::setters! {
     ImageOptions
     /// Name of a [`Profile`].
     with_profile profile: impl Into<Option<String>>;
-    /// Size of the device in bytes. Needed without a profile.
+    /// Size of the device in bytes. Required without a profile.
     with_size size: impl Into<Option<u64>>;
-    /// Size of a zone in bytes, a power of two.
+    /// Zone size in bytes, a power of two.
     with_zone_size zone_size: impl Into<Option<u64>>;
     /// Writable part of a sequential zone in bytes.
     with_zone_capacity zone_capacity: impl Into<Option<u64>>;
     /// Number of conventional zones.
     with_zone_nr_conv zone_nr_conv: impl Into<Option<u32>>;
-    /// Largest number of open zones.
+    /// Maximum number of open zones.
     with_zone_max_open zone_max_open: impl Into<Option<u32>>;
-    /// Largest number of active zones.
+    /// Maximum number of active zones.
     with_zone_max_active zone_max_active: impl Into<Option<u32>>;
-    /// Logical block in bytes, a power of two from 512 to 65536.
+    /// Logical block size in bytes, a power of two from 512 to 65536.
     with_blocksize blocksize: impl Into<Option<u32>>;
-    /// Largest native zone append in sectors; 0 is none.
+    /// Largest native zone append in sectors; 0 means not supported.
     with_zone_append_max_sectors zone_append_max_sectors: impl Into<Option<u32>>;
-    /// Whether to pass for a medium that turns.
+    /// True to report a rotational medium.
     with_rotational rotational: impl Into<Option<bool>>;
-    /// Which standard's rules to follow.
+    /// Standard to follow.
     with_personality personality: impl Into<Option<Personality>>;
-    /// Random number that tells this image from others.
+    /// Random number that distinguishes this image from others.
     with_creation creation: impl Into<Option<[u8; 16]>>;
-    /// What the image keeps for life, under whatever name.
+    /// Permanent identity, independent of the name.
     with_identity identity: impl Into<Option<Identity>>;
 }
 
 impl ImageOptions {
-    /// Creates the image at `path`, durably, and returns its header.
+    /// Creates the image at `path` durably, and returns its header.
     ///
     /// # Errors
-    /// [`ImageError`]; then no part of the image is left.
+    /// [`ImageError`]; nothing of the image is left.
     pub fn create(&self, path: &Path) -> Result<Header, ImageError> {
         let at = |fault| ImageError::Options { path: path.to_owned(), fault };
         let header = self.header().map_err(at)?;
-        // Told early, without the work. That nothing is replaced does not hang on it.
+        // Only an early check that saves work. The rename is what prevents replacing a file.
         if path.symlink_metadata().is_ok() {
             return Err(ImageError::Exists { path: path.to_owned() });
         }
@@ -118,14 +120,14 @@ impl ImageOptions {
     /// Writes a new image to an empty backing and syncs it.
     ///
     /// # Errors
-    /// As the backing answers; options that do not fit are `InvalidInput`.
+    /// Those of the backing; `InvalidInput` for invalid options.
     pub fn format(&self, backing: &dyn Backing) -> io::Result<Header> {
         let header = self.header().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         format(backing, &header)?;
         Ok(header)
     }
 
-    /// The header these options ask for.
+    /// Header for these options.
     ///
     /// # Errors
     /// [`OptionsError`].
@@ -184,7 +186,7 @@ impl ImageOptions {
     fn geometry(&self, profile: Option<&Profile>) -> Result<Geometry, OptionsError> {
         let size = self.size.or(profile.map(|p| p.size)).ok_or(OptionsError::NoSize)?;
         let zone_size = self.zone_size.or(profile.map(|p| p.zone_size)).unwrap_or(ZONE_SIZE_DEFAULT);
-        // A preset's capacity goes with its zone size.
+        // A profile's capacity applies only to its own zone size.
         let preset = profile.filter(|_| self.zone_size.is_none()).map(|p| p.zone_capacity);
         let capacity = self.zone_capacity.or(preset).unwrap_or(zone_size);
         let conventional = self.zone_nr_conv.or(profile.map(|p| p.zone_nr_conv)).unwrap_or(0);
@@ -219,8 +221,8 @@ fn sectors(option: &'static str, bytes: u64) -> Result<Sectors, OptionsError> {
 
 fn random_number() -> [u8; 16] {
     let mut bytes = [0; 16];
-    // Without randomness (a kernel that has no source yet) the number is zero: a page of another such image would then
-    // go unnoticed, which only a copy by hand can produce.
+    // If the kernel's random number generator is not ready yet, the number is zero. Then pages of
+    // another such image would not be recognised, but they can only get here by manual copying.
     let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     bytes
 }
@@ -234,7 +236,8 @@ fn format(backing: &dyn Backing, header: &Header) -> io::Result<()> {
 
 /// Sizes, allocates and writes `file`.
 fn write_new(file: &File, header: &Header) -> io::Result<()> {
-    // Ledger and current states are allocated now, so that a full file system fails a write of data and never a flush.
+    // Allocate the ledger and the current states now, so that on a full file system data writes may
+    // fail, but no flush.
     let ledger = header.layout().data_offset - LEDGER_OFFSET;
     match rustix::fs::fallocate(file, FallocateFlags::empty(), LEDGER_OFFSET, ledger) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}
@@ -255,14 +258,15 @@ fn describe(path: &Path, header: &Header, e: io::Error) -> ImageError {
     }
 }
 
-/// The file before it has its name; removed unless published.
+/// File that is removed unless it is published under its final name.
 struct Temporary {
     file: File,
     path: PathBuf,
     is_published: bool,
 }
 
-/// Names tried for the temporary file; only leftovers of a crashed process with our number can be in the way.
+/// Number of names tried for the temporary file. Only leftovers of a crashed process with the same
+/// process ID can be in the way.
 const NAMES_TRIED: u32 = 100;
 
 impl Temporary {
@@ -283,11 +287,12 @@ impl Temporary {
         Err(io(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Gives the file its name, unless the name is taken, and makes the name durable.
+    /// Gives the file its final name durably, unless the name exists.
     fn publish(&mut self, path: &Path) -> Result<(), ImageError> {
         let io = |source| ImageError::Io { path: path.to_owned(), doing: "naming the image", source };
         let renamed = match rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
-            // A file system that cannot rename so can link so; the other name goes when this is dropped.
+            // File systems without this kind of rename can link instead; the temporary name is
+            // removed on drop.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::hard_link(&self.path, path),
             Err(e) => Err(e.into()),
             Ok(()) => {

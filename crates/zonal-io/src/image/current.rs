@@ -1,15 +1,20 @@
-//! The current states of an image: what each zone has come to by its last acknowledged command, kept in the file's cache.
+//! Current states of an image: the state of each zone after its last acknowledged command, in the
+//! file's cache.
 //!
-//! The operating system's cache outlives a process that is killed. It holds the data of every acknowledged write, and
-//! here the state that belongs to it, so the next opener finds all of it. Nothing here is durable, and nothing rests on
-//! it after a power cut: the [ledger](super::ledger) does that.
+//! The operating system's cache survives a killed process. It holds the data of all acknowledged
+//! writes, and with the state stored here the next opener finds all of it. This is neither durable
+//! nor used after a power cut, which is the task of the [ledger](super::ledger).
 //!
-//! Owns the region of the file and the stamp that says of which cache it speaks. docs/IMAGE.md draws both.
+//! Owns a region of the file, and the stamp that identifies the cache in which the region is valid.
+//! docs/IMAGE.md draws both.
 //!
 //! # Invariants
-//! - A zone's state is noted after the data below its pointer is in the file, and before the command is answered.
-//! - No byte of a zone changes while the stamp says that another opener's states count, unless this opener has taken them over.
-//! - While a sync is under way the stamp says so. What a failed sync leaves in the cache counts no more.
+//! - A zone's state is stored after the data below its write pointer is in the file, and before the
+//!   command completes.
+//! - No byte of a zone changes while the stamp makes another opener's states valid, unless this
+//!   opener has taken them over.
+//! - The stamp records a sync in progress. After a failed sync the states in the cache are no
+//!   longer valid.
 
 use crate::image::backing::{Backing, CacheId};
 use crate::image::format::{Header, Layout, STAMP_BYTES, Stamp, StampState, current_state, current_word};
@@ -19,37 +24,38 @@ use std::sync::OnceLock;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, ZoneIndex};
 
-/// See the module.
+/// Current states of an image; see the module.
 pub(crate) struct Current {
     backing: Arc<dyn Backing>,
     layout: Layout,
     creation: [u8; 16],
-    /// The cache that this opener's states speak of; `None` if it keeps none.
+    /// Cache for which this opener's states are valid; `None` if it stores none.
     cache: Option<CacheId>,
-    /// What was found at opening.
+    /// Contents of the region when the image was opened.
     found: Found,
-    /// Every zone's word as it was at opening, until the region is taken.
+    /// Words of all zones at opening, until the region is taken.
     opened: Mutex<Vec<u64>>,
-    /// Whether the region is this opener's, once that is decided.
+    /// True if this opener stores states, once decided.
     is_kept: OnceLock<Result<bool, i32>>,
 }
 
-/// What the region said when the image was opened.
+/// State of the region when the image was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// Nothing, or there is no region.
+    /// Empty, or there is no region.
     Nothing,
-    /// States of another cache, or damaged ones.
+    /// States from another cache, or damaged ones.
     Foreign,
-    /// States of this cache, which were taken over.
+    /// States from this cache, which were taken over.
     Taken {
-        /// The last opener was in the midst of a sync, which may have failed.
+        /// The last opener ended during a sync, which may have failed.
         in_sync: bool,
     },
 }
 
 impl Current {
-    /// Reads the region of the image that `header` describes. Where it speaks of this cache, `states` become what it says.
+    /// Reads the region of the image described by `header`. If it is valid for this cache, `states`
+    /// are updated from it.
     pub(crate) fn read(
         backing: Arc<dyn Backing>,
         header: &Header,
@@ -75,20 +81,20 @@ impl Current {
         })
     }
 
-    /// Whether the states that were found took the place of the ledger's.
+    /// True if states from the region replaced those of the ledger.
     pub(crate) fn is_taken_over(&self) -> bool {
         matches!(self.found, Found::Taken { .. })
     }
 
-    /// Whether the last opener may have lost what it had in the cache: a sync was under way when it ended.
+    /// True if the last opener ended during a sync and may therefore have lost cached data.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.found == Found::Taken { in_sync: true }
     }
 
-    /// Makes the region this opener's. Call before anything that the states speak of changes.
+    /// Takes over the region. Has to be called before anything described by the states changes.
     ///
     /// # Errors
-    /// The number of the operating system's error, if another opener's states still count.
+    /// Error number of the operating system, if another opener's states are still valid.
     #[inline]
     pub(crate) fn take(&self) -> Result<(), i32> {
         match self.is_kept.get() {
@@ -107,7 +113,7 @@ impl Current {
         decided.map(|_| ())
     }
 
-    /// Whether this opener keeps states from now on.
+    /// Starts storing states. Returns false if this opener stores none.
     fn begin(&self) -> io::Result<bool> {
         let words = self.layout.current_words();
         if self.is_taken_over() {
@@ -119,7 +125,7 @@ impl Current {
         }
         let Some(cache) = self.cache else { return Ok(false) };
         let bytes: Vec<u8> = self.opened.lock().iter().flat_map(|word| word.to_le_bytes()).collect();
-        // This gives the words their blocks, where the file system has not.
+        // Allocates blocks for the words, if the file system has not done so.
         let written = self.backing.write_at(&bytes, words.start).and_then(|()| self.stamp(Some(cache)));
         if let Err(e) = written {
             eprintln!(
@@ -140,10 +146,11 @@ impl Current {
         self.backing.write_at(&Stamp::emit(stamp.as_ref()), self.layout.current_offset)
     }
 
-    /// Notes the state of `zone` after data was written to it. The caller has the zone for itself.
+    /// Stores the state of `zone` after data was written to it. The caller has exclusive access to
+    /// the zone.
     ///
     /// # Errors
-    /// As the operating system answers.
+    /// Those of the operating system.
     #[inline]
     pub(crate) fn wrote(&self, zone: ZoneIndex, state: ZoneState) -> io::Result<()> {
         match self.is_kept() {
@@ -152,10 +159,11 @@ impl Current {
         }
     }
 
-    /// As [`wrote`](Current::wrote), after another command. A failure of this write ends no mapping: later writes may succeed.
+    /// Like [`wrote`](Current::wrote), after other commands. Uses a write: unlike a store, its
+    /// failure does not end the mapping, so later writes may succeed.
     ///
     /// # Errors
-    /// As the operating system answers.
+    /// Those of the operating system.
     pub(crate) fn changed(&self, zone: ZoneIndex, state: ZoneState) -> io::Result<()> {
         match self.is_kept() {
             true => {
@@ -170,17 +178,18 @@ impl Current {
         current_word(&self.creation, zone, state)
     }
 
-    /// Syncs the backing. While it does, the stamp says so; after a failure the states count no more.
+    /// Syncs the backing, with the stamp recording the sync meanwhile. After a failure the states
+    /// are no longer valid.
     ///
     /// # Errors
-    /// As the operating system answers.
+    /// Those of the operating system.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let is_kept = self.is_kept();
         if is_kept {
             self.set_state(StampState::InSync)?;
         }
         if let Err(e) = self.backing.sync() {
-            // If this fails too, the stamp still says that a sync was under way.
+            // If this fails too, the stamp still records a sync in progress.
             let _ = self.close();
             return Err(e);
         }
@@ -191,16 +200,17 @@ impl Current {
         self.backing.write_at(&(state as u64).to_le_bytes(), self.layout.current_offset)
     }
 
-    /// Notes that the states count no more: the ledger says all, or what they speak of may be lost.
+    /// Invalidates the states, because the ledger is complete, or because the data they describe
+    /// may be lost.
     ///
     /// # Errors
-    /// As the operating system answers.
+    /// Those of the operating system.
     pub(crate) fn close(&self) -> io::Result<()> {
         if self.is_kept() { self.stamp(None) } else { Ok(()) }
     }
 }
 
-/// Reads the region, and takes `states` from it if they count for `cache`.
+/// Reads the region, and updates `states` from it if they are valid for `cache`.
 fn find(
     backing: &dyn Backing,
     layout: &Layout,
@@ -228,7 +238,7 @@ fn find(
             states.copy_from_slice(&current);
             Ok(Found::Taken { in_sync: stamp.state == StampState::InSync })
         }
-        // Damage of the medium: what the ledger has is sound.
+        // Damaged on the medium: the ledger's states are sound.
         None => Ok(Found::Foreign),
     }
 }

@@ -1,4 +1,5 @@
-//! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
+//! The image as a device: opening, closing, and its description. Commands are executed by the
+//! [engine](super::engine).
 
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
@@ -15,47 +16,49 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
 
-/// How an image is opened. Names follow the Linux null block device where it has them.
+/// Options for opening an image. Names follow the Linux null block device where possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// For reading, the file is opened without the right to write, and shared with other readers.
+    /// For reading, the file is opened read-only and shared with other readers.
     pub mode: OpenMode,
-    /// Helper threads for file I/O; 0 executes in `submit`, which then blocks.
+    /// Number of helper threads for file I/O; with 0, `submit` executes commands and blocks.
     pub threads: usize,
     /// Number of queues, at least 1.
     pub submit_queues: usize,
-    /// Commands in flight on a queue beyond which it is busy, at least 1.
+    /// Commands in flight on a queue before it is busy, at least 1.
     pub hw_queue_depth: u32,
-    /// Largest read or write, in sectors.
+    /// Largest read or write in sectors.
     pub max_sectors: u32,
-    /// Whether to keep the order of each queue, so that several positional writes of a zone may be in flight.
+    /// True to preserve the order of each queue, so that several positional writes of a zone may be
+    /// in flight.
     pub preserves_write_order: bool,
-    /// Bytes of the file that reset zones keep at most while the image is open, so that the writes after a reset find their
-    /// blocks allocated. Closing gives them back, and so does a write that finds the host's file system full.
+    /// Maximum number of bytes that reset zones keep allocated in the file while the image is open,
+    /// so that rewriting them needs no allocation. They are freed when the image is closed, and
+    /// when a write finds the host's file system full.
     pub kept_max: u64,
 }
 
 zonal_core::setters! {
     OpenOptions
-    /// For reading or for all.
+    /// Mode of opening: reading or writing.
     with_mode mode: OpenMode;
-    /// Helper threads for file I/O; 0 executes in `submit`, which then blocks.
+    /// Number of helper threads for file I/O; with 0, `submit` executes commands and blocks.
     with_threads threads: usize;
     /// Number of queues, at least 1.
     with_submit_queues submit_queues: usize;
-    /// Commands in flight on a queue beyond which it is busy, at least 1.
+    /// Commands in flight on a queue before it is busy, at least 1.
     with_hw_queue_depth hw_queue_depth: u32;
     /// Largest read or write in sectors.
     with_max_sectors max_sectors: u32;
-    /// Whether to keep the order of each queue.
+    /// True to preserve the order of each queue.
     with_preserves_write_order preserves_write_order: bool;
-    /// Bytes of the file that reset zones keep at most while the image is open.
+    /// Maximum number of bytes that reset zones keep allocated while the image is open.
     with_kept_max kept_max: u64;
 }
 
-/// Two zones of the largest profile: a writer that resets a zone before it writes it needs one. More would hold space that the
-/// data does not explain.
+/// Two zones of the largest profile; a writer that resets a zone before rewriting it needs one.
+/// More would keep space that the amount of data does not justify.
 const KEPT_MAX: u64 = 4 << 30;
 
 impl Default for OpenOptions {
@@ -65,7 +68,7 @@ impl Default for OpenOptions {
             threads: 1,
             submit_queues: 1,
             hw_queue_depth: 64,
-            // 1 MiB, what host adapters commonly take.
+            // 1 MiB, the usual limit of host adapters.
             max_sectors: 2048,
             preserves_write_order: false,
             kept_max: KEPT_MAX,
@@ -73,30 +76,30 @@ impl Default for OpenOptions {
     }
 }
 
-/// An open image. Dropping it closes it as [`close`](ImageDevice::close) does, but cannot say what went wrong.
+/// An open image. Dropping it is like [`close`](ImageDevice::close), but cannot return an error.
 pub struct ImageDevice {
     engine: Arc<Engine>,
     workers: Vec<JoinHandle<()>>,
     path: PathBuf,
     header: Header,
-    /// Neither closed nor abandoned.
+    /// False once closed or abandoned.
     is_open: bool,
 }
 
 impl ImageDevice {
-    /// Opens and locks the image at `path`. An image that this process may only read is opened for reading, whatever
-    /// `options` say: see [`DeviceInfo::read_only`].
+    /// Opens and locks the image at `path`. If this process has no write permission, the image is
+    /// opened for reading whatever `options` say: see [`DeviceInfo::read_only`].
     ///
     /// # Errors
-    /// [`ImageError`], naming what is wrong; then the file is as it was.
+    /// [`ImageError`] with the problem; the file is unchanged.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
         ImageDevice::start(open::open(path, options.mode, options.kept_max)?, options)
     }
 
-    /// Opens the image that `backing` holds; `name` stands for a path in messages. For tests: nothing is locked.
+    /// Opens the image in `backing`; messages use `name` as its path. For tests: nothing is locked.
     ///
     /// # Errors
-    /// As [`ImageDevice::open`].
+    /// As for [`ImageDevice::open`].
     pub fn open_backing(
         name: &Path,
         backing: Arc<dyn Backing>,
@@ -128,24 +131,24 @@ impl ImageDevice {
         Ok(device)
     }
 
-    /// What the image is.
+    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The zones, for inspection.
+    /// Returns the zones, for inspection.
     pub fn zones(&self) -> &Zones {
         self.engine.zones()
     }
 
-    /// Why the image takes no more changes, if a flush has failed.
+    /// Failure of a flush after which the image accepts no more changes.
     pub fn failure(&self) -> Option<ImageError> {
         let failure = self.engine.failure()?;
         Some(ImageError::Failed { path: self.path.clone(), failure })
     }
 
-    /// Carries out what was submitted, makes everything durable and notes that the image was closed in order. Completions
-    /// that were not polled are gone.
+    /// Executes submitted commands, makes everything durable, and marks the image as cleanly
+    /// closed. Completions that were not polled are dropped.
     ///
     /// # Errors
     /// [`ImageError::Failed`].
@@ -153,8 +156,8 @@ impl ImageDevice {
         self.close_once().map_err(|failure| ImageError::Failed { path: self.path.clone(), failure })
     }
 
-    /// Lets go of the image as a killed process would: what was submitted may or may not happen, and nothing is made
-    /// durable.
+    /// Abandons the image like a killed process: submitted commands may or may not be executed, and
+    /// nothing is made durable.
     pub fn abandon(mut self) {
         self.is_open = false;
         self.engine.discard_jobs();
@@ -172,7 +175,7 @@ impl ImageDevice {
     fn join(&mut self) {
         self.engine.end_work();
         for worker in self.workers.drain(..) {
-            // A worker dies only of a bug, whose message is out already.
+            // A worker can only end by a panic, which has printed its message.
             let _ = worker.join();
         }
     }
@@ -184,16 +187,16 @@ impl Drop for ImageDevice {
         if let Err(failure) = self.close_once()
             && !was_known
         {
-            // No caller is left to be told.
+            // No caller is left to return the error to.
             eprintln!("zonal: {}", ImageError::Failed { path: self.path.clone(), failure });
         }
     }
 }
 
-/// The name that opens the image at `path`.
+/// Device name for the image at `path`.
 fn name_of(path: &Path) -> String {
     let path = path.display().to_string();
-    // After a comma come options, unless the path stands in brackets.
+    // Options follow a comma unless the path is in brackets.
     let needs_brackets = path.contains(',') || path.starts_with('[');
     if needs_brackets { format!("image:[{path}]") } else { format!("image:{path}") }
 }
@@ -245,7 +248,7 @@ impl Device for ImageDevice {
         if self.info().read_only {
             match command.op {
                 Op::Read | Op::Verify | Op::Report => {}
-                // There is nothing to make durable.
+                // Nothing to make durable.
                 Op::Flush => return Submitted::Done(Ok(Output::Done)),
                 _ => return Submitted::Done(Err(DeviceError::OpenedForReading)),
             }

@@ -1,20 +1,24 @@
-//! What an image does with commands: checks and places them in the submitting thread, moves bytes in helper threads.
+//! Execution of an image's commands: checked and placed in the submitting thread, transferred in
+//! helper threads.
 //!
-//! Zone rules are [`Zones`]', the same that every emulated device goes by. A command is checked, and a write gets its
-//! place in its zone, when it is submitted; what needs the file then waits in one queue for the helper threads. Zone
-//! management and reports need no file and are answered at once: a reset becomes durable by a flush, or by the first
-//! write to the zone.
+//! The zone rules are those of [`Zones`], as for all emulated devices. When a command is submitted
+//! it is checked, and a write gets its place in its zone. Commands that need the file then wait in
+//! a single queue for the helper threads. Zone management and reports need no file and complete
+//! inline: a reset becomes durable with a flush, or with the first write to the zone.
 //!
 //! # Invariants
-//! - A write's data is in the file before anything that a flush makes durable includes it ([`WritesInFlight`]).
-//! - After a failed flush nothing can be changed until the image is opened again; reads continue.
+//! - A write's data is in the file before anything that a flush makes durable includes it
+//!   ([`WritesInFlight`]).
+//! - After a failed flush nothing can be changed until the image is reopened; reads continue to
+//!   work.
 //!
-//! # What `submit` reads
-//! A short read of what is in the host's memory is answered in `submit`, which does not block for it. All else that needs the
-//! file is for the helper threads.
+//! # Reads in `submit`
+//! A short read of data in the host's page cache completes in `submit`, without blocking. All other
+//! file accesses are left to the helper threads.
 //!
-//! # With no helper threads
-//! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
+//! # Without helper threads
+//! Commands are executed in `submit`: those of one thread are executed in a fixed order, which
+//! crash tests rely on.
 
 use crate::changes::{Notices, ZoneSetting};
 use crate::device::{
@@ -33,7 +37,7 @@ use std::io;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
-/// See the module.
+/// Engine of an image; see the module.
 pub(super) struct Engine {
     info: DeviceInfo,
     zones: Zones,
@@ -48,14 +52,14 @@ pub(super) struct Engine {
     notices: Notices,
 }
 
-/// Bytes that a verify reads at a time.
+/// Bytes per read of a verify.
 const VERIFY_BYTES: usize = 16 << 10;
 
-/// Longest read that the submitting thread makes although there are helper threads: 32 KiB, which take a few microseconds to
-/// copy, about what it takes to wake a thread.
+/// Longest read executed by the submitting thread although there are helper threads: 32 KiB.
+/// Copying that takes a few microseconds, about as long as waking a thread.
 const AT_ONCE_SECTORS_MAX: u32 = 64;
 
-/// Whether `submit` executes.
+/// Place of execution: in `submit`, or in helper threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inline {
     Yes,
@@ -65,7 +69,7 @@ pub(super) enum Inline {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    /// No more will come.
+    /// No more jobs will be added.
     is_ending: bool,
 }
 
@@ -84,13 +88,13 @@ enum Work {
     Flush,
 }
 
-/// What a command comes to before the file is needed.
+/// Outcome of checking a command.
 enum Checked {
     Answered(CommandResult),
     Needs(Work),
 }
 
-/// A command that is over.
+/// A completed command.
 struct Ended {
     ticket: u64,
     queue: usize,
@@ -99,7 +103,7 @@ struct Ended {
 }
 
 impl Engine {
-    /// `states` are the zones' as the ledger has them.
+    /// Creates an engine; `states` are the zone states of the ledger.
     pub(super) fn new(
         info: DeviceInfo,
         header: &Header,
@@ -140,12 +144,12 @@ impl Engine {
         &self.info.geometry
     }
 
-    /// What the ledger is to keep of `zone`.
+    /// State of `zone` to be stored in the ledger.
     fn durable_state(&self, zone: ZoneIndex) -> ZoneState {
         self.restarted(zone, self.flights.state(&self.zones, zone))
     }
 
-    /// `state` of `zone` as a restart finds it.
+    /// Converts the `state` of `zone` to its state after a restart.
     fn restarted(&self, zone: ZoneIndex, state: ZoneState) -> ZoneState {
         flight::restarted(self.info.personality, self.geometry().capacity_of(zone), state)
     }
@@ -154,7 +158,7 @@ impl Engine {
         note.map_err(|e| DeviceError::Os(self.ledger.not_noted(&e).errno))
     }
 
-    /// Makes everything durable and notes that the image was closed in order. All work has ended.
+    /// Makes everything durable and marks the image as cleanly closed. No work is in progress.
     pub(super) fn close(&self) -> Result<(), Failure> {
         self.ledger.close(&|zone| self.durable_state(zone))
     }
@@ -169,7 +173,7 @@ impl Engine {
         context: &mut Option<Context>,
         inline: Inline,
     ) -> Submitted {
-        // Taken before anything happens: a write that got its place has to be able to wait.
+        // Reserved first, because a write that got its place must be able to wait.
         if !self.queues.reserve(queue) {
             return Submitted::Busy;
         }
@@ -216,12 +220,13 @@ impl Engine {
                 *context = Some(ended.context);
                 Submitted::Done(ended.result)
             }
-            // A write of another thread lies before it; the thread that ends it completes this one too.
+            // Another thread's write precedes it in the zone; the thread that ends that write
+            // completes this one as well.
             None => Submitted::Accepted,
         }
     }
 
-    /// Does what needs no file, and gives a write its place.
+    /// Executes commands that need no file, and assigns writes their place.
     fn check(&self, command: &Command) -> Checked {
         let checked = match command.op {
             Op::Report => Err(self.report(command)),
@@ -295,7 +300,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets `event` happen to `zone`, and says whether that changes it.
+    /// Applies `event` to `zone`. Returns true if the zone has changed.
     fn change_zone(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<bool, DeviceError> {
         self.ledger.begin_change().map_err(|f| DeviceError::Os(f.errno))?;
         let losing = |written| self.ledger.resetting(zone, written);
@@ -305,7 +310,7 @@ impl Engine {
         Ok(has_changed)
     }
 
-    /// [`crate::device::Device::set_zone`].
+    /// Implements [`crate::device::Device::set_zone`].
     pub(super) fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
         if zone.0 >= self.geometry().zones() {
             return Err(DeviceError::OutOfRange);
@@ -327,7 +332,7 @@ impl Engine {
         for zone in (self.geometry().conventional_zones()..self.geometry().zones()).map(ZoneIndex) {
             if ZoneAction::Reset.selects(self.zones.state(zone).condition) {
                 match self.change_zone(zone, ZoneEvent::Reset) {
-                    // It fell to read-only or offline meanwhile: such zones are left alone.
+                    // It became read-only or offline meanwhile; such zones are skipped.
                     Ok(_) | Err(DeviceError::Zone(_)) => {}
                     Err(e) => return Err(e),
                 }
@@ -343,7 +348,7 @@ impl Engine {
 
 /// Execution.
 impl Engine {
-    /// Executes jobs until none will come.
+    /// Executes jobs until the end of work.
     pub(super) fn work(&self) {
         while let Some(job) = self.next_job() {
             self.execute(job, |ended| self.complete(ended));
@@ -363,13 +368,13 @@ impl Engine {
         }
     }
 
-    /// Lets `work` return once nothing waits.
+    /// Makes `work` return once no jobs wait.
     pub(super) fn end_work(&self) {
         self.jobs.lock().is_ending = true;
         self.job_added.notify_all();
     }
 
-    /// Drops what waits. For letting go without closing.
+    /// Drops waiting jobs, for abandoning the image.
     pub(super) fn discard_jobs(&self) {
         self.jobs.lock().waiting.clear();
     }
@@ -404,7 +409,7 @@ impl Engine {
     ) {
         let result = match self.flights.start(&placed) {
             Start::Transfer => self.transfer_placed(&placed, command),
-            // As if it had been written and reset after that.
+            // As if written before the reset.
             Start::Stale => Ok(()),
         };
         let note =
@@ -447,16 +452,16 @@ impl Engine {
         }
         let at = self.layout.data(to);
         let mut result = self.move_in(command, at);
-        // The space that reset zones keep is the host's before it is theirs.
+        // Free the blocks kept by reset zones, then try again.
         if is_full(&result) && self.ledger.give_back(&|zone| self.zones.state(zone).written) {
             result = self.move_in(command, at);
         }
-        // Also after a failure: what of it can be read must not change any more once a flush is over.
+        // Also after a failure: the readable part must not change once a flush has completed.
         self.ledger.wrote_data();
         result.map_err(|e| DeviceError::Os(errno(&e)))
     }
 
-    /// Puts the bytes of a write to `own` over other data.
+    /// Writes the payload of the write `own` over other data.
     #[cold]
     fn misdirect(&self, command: &Command, own: Sector, draw: u8) -> Result<(), DeviceError> {
         let (geometry, sectors) = (self.geometry(), command.sectors);
@@ -470,7 +475,7 @@ impl Engine {
         let write = || {
             self.flights.with_state(&self.zones, zone, |state| match state.readable(offset, sectors) {
                 Ok(found) if found == sectors => self.backing.write_at(&bytes, at),
-                // Reset since then.
+                // Reset meanwhile.
                 _ => Ok(()),
             })
         };
@@ -493,7 +498,7 @@ impl Engine {
         }
     }
 
-    /// How many bytes of what `command` reads come from the file; the rest reads as zeroes.
+    /// Number of bytes that `command` reads from the file; the rest reads as zeroes.
     fn bytes_in_file(&self, command: &Command) -> Result<usize, DeviceError> {
         let (zone, offset) =
             (self.geometry().zone_of(command.sector), self.geometry().offset_of(command.sector));
@@ -521,8 +526,9 @@ impl Engine {
         result.map_err(|e| DeviceError::Os(errno(&e)))
     }
 
-    /// Reads in the submitting thread what is in the host's memory: to wake a helper thread costs more than to copy a few pages.
-    /// `None` if that is not so, or if the read is long: the copy would keep the submitter from its other work.
+    /// Reads data from the host's page cache in the submitting thread, because waking a helper
+    /// thread costs more than copying a few pages. Returns `None` if the data is not cached, or if
+    /// the read is long and would keep the submitter from other work.
     fn read_at_once(&self, command: &Command) -> Option<CommandResult> {
         if command.sectors > AT_ONCE_SECTORS_MAX {
             return None;
@@ -534,7 +540,7 @@ impl Engine {
         }
     }
 
-    /// Reads with `read`, piece by piece of the command's memory, until one fails. Whether none did.
+    /// Fills the command's segments with `read` until it fails. Returns true if it never failed.
     fn read_pieces(
         &self,
         command: &Command,
@@ -552,7 +558,7 @@ impl Engine {
     }
 }
 
-/// Whether the host's file system, or this user's share of it, is full.
+/// True if the host's file system is full or this user's quota is exhausted.
 fn is_full(result: &io::Result<()>) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     result.as_ref().is_err_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded))

@@ -1,4 +1,4 @@
-//! What can be wrong with an image, with the path and the facts.
+//! Errors of images, with path and facts.
 
 use crate::image::format::{HeaderError, PageError};
 use crate::lock::Held;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zonal_core::GeometryError;
 
-/// What a path leads to that is no image.
+/// Reason that a path is not an image file.
 fn no_file(path: &Path) -> &'static str {
     if path.is_dir() {
         "it is a directory, and no device"
@@ -15,156 +15,157 @@ fn no_file(path: &Path) -> &'static str {
     }
 }
 
-/// Why an image cannot be created, opened or closed.
+/// Error of creating, opening or closing an image.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The file exists; an image never replaces one.
+    /// The file exists; an image never replaces a file.
     #[error("{}: exists already; an image is never created over a file", .path.display())]
     Exists {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The options do not describe a device.
+    /// The options are not valid for a device.
     #[error("{}: cannot create the image: {fault}", .path.display())]
     Options {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// What does not fit.
+        /// Invalid option.
         fault: OptionsError,
     },
-    /// The file system cannot hold a file of this length.
+    /// The file system does not support a file of this length.
     #[error(
         "{}: this file system cannot hold a file of {bytes} bytes (ext4 ends at 16 TiB): give a smaller size, or use XFS or \
          btrfs",
         .path.display()
     )]
     TooLarge {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// Length of the image file.
+        /// Length of the image file in bytes.
         bytes: u64,
     },
     /// The file system is full.
     #[error("{}: no space left to create the image", .path.display())]
     NoSpace {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The image is open elsewhere: for writing, or it was to be opened for writing.
+    /// Another process has the image open, and one of the two for writing.
     #[error("{}: {held}", .path.display())]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The processes that have it open.
+        /// Processes that have it open.
         held: Held,
     },
-    /// The path leads to a directory, a device or something else that is no plain file.
+    /// The path leads to a directory, a device or another file that is not regular.
     #[error("{}: {}", .path.display(), no_file(.path))]
     NotAFile {
-        /// What was given.
+        /// The path.
         path: PathBuf,
     },
-    /// The header is not one of an image that this version reads.
+    /// The header is not that of an image supported by this version.
     #[error("{}: {fault}", .path.display())]
     Header {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Problem with the header.
         fault: HeaderError,
     },
-    /// The file has another length than its header says.
+    /// The length of the file does not match its header.
     #[error("{}: the file has {found} bytes but its header asks for {expected}: truncated or grown", .path.display())]
     Length {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Length of the file.
+        /// Actual length.
         found: u64,
-        /// Length by the header.
+        /// Length according to the header.
         expected: u64,
     },
     /// The zone states are damaged.
     #[error("{}: zone state page {page}: {fault}; nothing repairs an image, go back to a copy", .path.display())]
     Page {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The page, from 0; page 0 is the session page.
+        /// Page index; page 0 is the session page.
         page: u32,
-        /// What is wrong.
+        /// Problem with the page.
         fault: PageError,
     },
-    /// The operating system refused.
+    /// An operating system call failed.
     #[error("{}: {doing}: {source}", .path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was tried.
+        /// Action that failed.
         doing: &'static str,
-        /// The refusal.
+        /// Cause.
         source: io::Error,
     },
-    /// An earlier write of states or sync failed: what is durable is known only up to the flush before it.
+    /// An earlier write of states or sync failed, so only the flush before it is certain to be
+    /// durable.
     #[error(
         "{}: {failure}; nothing after the last successful flush is certain, and the image takes no more changes until \
          it is opened again",
         .path.display()
     )]
     Failed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The first failure.
         failure: Failure,
     },
 }
 
-/// Options that do not describe a device.
+/// Error of invalid options.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Neither a size nor a profile that has one.
+    /// No size is given, and no profile that has one.
     #[error("no size and no profile given")]
     NoSize,
-    /// No preset has this name.
+    /// Unknown profile.
     #[error("no profile is called {name:?}; there are {}", .known.join(", "))]
     UnknownProfile {
-        /// The name given.
+        /// Name given.
         name: String,
-        /// The names there are.
+        /// Known names.
         known: Vec<&'static str>,
     },
-    /// A byte count that is not a multiple of the unit.
+    /// A size is not a multiple of its unit.
     #[error("{option} of {bytes} bytes is not a multiple of {unit}")]
     Unit {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
         /// Its value.
         bytes: u64,
-        /// The unit, in bytes.
+        /// Unit in bytes.
         unit: u64,
     },
-    /// A value that is outside its range.
+    /// A value is out of range.
     #[error("{option} of {value} is not {range}")]
     Range {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// Valid values.
         range: &'static str,
     },
-    /// The geometry is impossible.
+    /// The geometry is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }
 
-/// The failure after which an image takes no more changes.
+/// Failure after which an image accepts no more changes.
 ///
-/// After a failed sync the operating system may have forgotten which bytes it owes the medium, so that a later sync
-/// that succeeds proves nothing. Hence the first failure stands until the image is opened again.
+/// After a failed sync the operating system may have marked lost pages as clean, so a later
+/// successful sync proves nothing. Therefore the first failure stands until the image is reopened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{doing} failed: {}", io::Error::from_raw_os_error(*.errno))]
 pub struct Failure {
-    /// What was tried.
+    /// Action that failed.
     pub doing: &'static str,
     /// The operating system's error number.
     pub errno: i32,
@@ -176,7 +177,7 @@ impl Failure {
     }
 }
 
-/// The error number of `e`; an error that has none counts as EIO.
+/// Error number of `e`, or EIO if it has none.
 pub(crate) fn errno(e: &io::Error) -> i32 {
     e.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error())
 }

@@ -1,18 +1,20 @@
-//! Writes in flight to the file: which there are in each zone, and how far the zone's data is known to be there.
+//! Writes in flight to the file: those of each zone, and how much of the zone's data has arrived
+//! there.
 //!
-//! [`Zones`] moves a zone's pointer when a write gets its place. The image may promise, and a read may look for, only
-//! data that has arrived: the *arrived* pointer, which this module knows.
+//! [`Zones`] advances a zone's write pointer when a write gets its place. The image may promise,
+//! and a read may return, only data that has arrived. This module tracks the *arrived* pointer.
 //!
 //! # Invariants
-//! - The writes of a zone are kept in the order of their places. A write has arrived when its transfer has ended and every
-//!   write before it has arrived; only then is it answered. So what was answered lies below the arrived pointer, and a
-//!   flush need not ask who else is still writing.
-//! - A reset makes the writes in flight *stale*. A stale write whose transfer has not begun is answered without one
-//!   (it was written and then reset); one in the midst of it is waited for by the first transfer of the new generation,
-//!   so that it never ends up on newer bytes.
+//! - The writes of a zone are kept in order of their places. A write has arrived when its transfer
+//!   and those of all writes before it have ended; only then does it complete. So completed writes
+//!   are below the arrived pointer, and a flush need not consider writes in flight.
+//! - A reset makes the writes in flight *stale*. A stale write that has not started its transfer
+//!   completes without one (it was written and then reset). The first transfer of the new
+//!   generation waits for stale transfers in progress, so they never overwrite newer data.
 //!
-//! # Who waits
-//! Only [`WritesInFlight::start`], and only for transfers that other threads are in the midst of: no cycle is possible.
+//! # Waiting
+//! Only [`WritesInFlight::start`] waits, and only for transfers in progress in other threads, so
+//! there are no cycles.
 
 use crate::device::Context;
 use crate::emulated::{Happened, Placed, WriteKind, Zones};
@@ -22,20 +24,20 @@ use std::collections::VecDeque;
 use zonal_core::device::{ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Personality, ZoneError, ZoneIndex};
 
-/// Locks over all zones: more than there are threads at any time, so that two rarely meet.
+/// Number of locks for all zones: more than there are threads at any time, so contention is rare.
 const SHARDS: usize = 64;
 
-/// Whom to tell of a finished command, and how.
+/// Recipient of a command's completion.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) ticket: u64,
     pub(super) queue: usize,
     pub(super) context: Context,
-    /// Only once it is durable.
+    /// Complete only once the write is durable.
     pub(super) fua: bool,
 }
 
-/// A write that has arrived, or failed, and can be answered.
+/// A write that has arrived or failed, and can be completed.
 #[derive(Debug)]
 pub(super) struct EndedWrite {
     pub(super) placed: Placed,
@@ -43,14 +45,14 @@ pub(super) struct EndedWrite {
     pub(super) result: Result<(), DeviceError>,
 }
 
-/// Whether a write still has to move its data.
+/// Outcome of starting a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
     Transfer,
     Stale,
 }
 
-/// See the module.
+/// Writes in flight; see the module.
 pub(super) struct WritesInFlight {
     shards: Box<[CachePadded<Shard>]>,
 }
@@ -58,13 +60,13 @@ pub(super) struct WritesInFlight {
 #[derive(Default)]
 struct Shard {
     zones: Mutex<HashMap<ZoneIndex, Zone>>,
-    /// Some stale transfer ended.
+    /// Notified when a stale transfer ends.
     stale_ended: Condvar,
 }
 
 #[derive(Default)]
 struct Zone {
-    /// In the order of their places.
+    /// In order of their places.
     writes: VecDeque<WriteInFlight>,
 }
 
@@ -103,7 +105,8 @@ impl WritesInFlight {
         self.shard(zone).zones.lock()
     }
 
-    /// Gives a write its place. It has to be followed by `start`, unless it is given up, and by `end`.
+    /// Assigns a write its place. Has to be followed by `start`, unless it is dropped, and by
+    /// `end`.
     pub(super) fn begin(
         &self,
         zones: &Zones,
@@ -118,7 +121,7 @@ impl WritesInFlight {
         Ok(placed)
     }
 
-    /// Begins the transfer of `placed`, once no transfer to what the zone was before a reset is under way.
+    /// Starts the transfer of `placed`, after waiting for stale transfers of the zone.
     pub(super) fn start(&self, placed: &Placed) -> Start {
         let shard = self.shard(placed.zone);
         let mut zones = shard.zones.lock();
@@ -135,8 +138,8 @@ impl WritesInFlight {
         }
     }
 
-    /// The transfer of `placed` has ended. Returns every write that has arrived by it, in the order of their places. Before that, `note`
-    /// is told what the zone has come to; if it fails, so do they.
+    /// Ends the transfer of `placed`. Returns all writes that have thereby arrived, in order of
+    /// their places, after passing the zone's new state to `note`. If `note` fails, they fail too.
     pub(super) fn end(
         &self,
         zones: &Zones,
@@ -176,8 +179,8 @@ impl WritesInFlight {
         ended
     }
 
-    /// Lets `event` happen to a zone, and says whether that changes it. `losing` is told, before anything changes, how much
-    /// data goes with it, and `note`, after that, what the zone has come to.
+    /// Applies `event` to a zone. Returns true if the zone has changed. `losing` receives the
+    /// amount of data lost, before any change; `note` receives the new state after it.
     pub(super) fn happen(
         &self,
         zones: &Zones,
@@ -202,12 +205,13 @@ impl WritesInFlight {
         Ok(has_changed)
     }
 
-    /// State of `zone`, counting only data that has arrived.
+    /// State of `zone`, including only data that has arrived.
     pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
         self.with_state(zones, zone, |state| state)
     }
 
-    /// Calls `look` with that state. Until it returns, the zone is not reset and no write of it ends.
+    /// Calls `look` with the state of `zone`. Until it returns, the zone is not reset and none of
+    /// its writes ends.
     pub(super) fn with_state<R>(
         &self,
         zones: &Zones,
@@ -219,14 +223,14 @@ impl WritesInFlight {
     }
 }
 
-/// `state`, of a zone of `capacity` sectors, as a restart finds it.
+/// State of a zone of `capacity` sectors after a restart.
 pub(super) fn restarted(personality: Personality, capacity: u32, state: ZoneState) -> ZoneState {
     zonal_core::device::step(personality, capacity, state, ZoneEvent::Restart)
         .expect("a restart is never refused")
         .state
 }
 
-/// State of `zone`, whose writes in flight are `listed`, counting only data that has arrived.
+/// State of `zone` with the writes in flight `listed`, including only data that has arrived.
 fn arrived_state(zones: &Zones, listed: Option<&Zone>, zone: ZoneIndex) -> ZoneState {
     let state = zones.state(zone);
     let first = listed.and_then(|z| z.writes.iter().find(|f| !f.is_stale));

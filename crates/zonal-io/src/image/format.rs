@@ -1,7 +1,8 @@
-//! The bytes of an image file: header and ledger pages, and nothing that does I/O.
+//! Byte format of an image file: header and ledger pages, without I/O.
 //!
-//! docs/IMAGE.md draws the file. Numbers are little endian. Two levels: raw structures that are a view over any bytes,
-//! and values ([`Header`], [`Page`]) that are known to be valid. Parsing takes any bytes and never panics.
+//! docs/IMAGE.md draws the file. Numbers are little endian. There are two levels: raw structures,
+//! which are views of arbitrary bytes, and values ([`Header`], [`Page`]), which are valid. Parsing
+//! accepts arbitrary bytes and never panics.
 
 mod current;
 mod page;
@@ -16,34 +17,36 @@ use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sector, Sec
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"ZONALIMG";
-/// Version of new images, and the newest this code reads.
+/// Version of new images, and the newest supported.
 pub const VERSION: u32 = 4;
-/// Version of the images of Zonal 0.1.0, which are read as well: without identity, current states and tails. No release wrote versions 2
-/// and 3.
+/// Version of the images of Zonal 0.1.0, also supported: without identity, current states and
+/// tails. Versions 2 and 3 were never released.
 const FIRST: u32 = 1;
-/// Incompatible features this code knows: none yet. An image with any other is refused.
+/// Known incompatible features: none yet. Images with any other are refused.
 pub const INCOMPAT_KNOWN: u32 = 0;
-/// Bytes of one copy of the header, of one ledger page, and of the tails beside it.
+/// Size of one copy of the header, of a ledger page, and of the tails beside it.
 pub const PAGE_BYTES: usize = 4096;
-/// Where the second copy of the header begins.
+/// Offset of the second copy of the header.
 pub const HEADER_COPY_OFFSET: u64 = PAGE_BYTES as u64;
-/// Where the ledger begins: two slots for the session page, then two for each page of zones.
+/// Offset of the ledger: two slots for the session page, then two for each page of zones.
 pub const LEDGER_OFFSET: u64 = 2 * PAGE_BYTES as u64;
-/// The data area begins at a multiple of this: a large extent, and a huge page of a memory file system divides it.
+/// Alignment of the data area, a multiple of large extents and of the huge pages of a memory file
+/// system.
 pub const DATA_ALIGN: u64 = 1 << 20;
-/// Zones that one ledger page describes.
+/// Zones per ledger page.
 pub const ZONES_PER_PAGE: usize = 508;
-/// Most zones of an image: bounds what opening one reads (541 MB of ledger) and keeps (two words a zone, 270 MB). 4 EiB in zones of 256 MiB.
+/// Maximum number of zones of an image: bounds the data read when opening one (541 MB of ledger)
+/// and the memory used (two words per zone, 270 MB). 4 EiB in zones of 256 MiB.
 pub const ZONES_MAX: u32 = 1 << 24;
-/// Longest profile name, in bytes.
+/// Maximum length of a profile name in bytes.
 pub const PROFILE_NAME_MAX: usize = 32;
-/// Largest logical block, in sectors (64 KiB).
+/// Largest logical block in sectors (64 KiB).
 pub const BLOCK_SECTORS_MAX: u32 = 128;
 
-/// Bytes of the header that its checksum covers.
+/// Number of header bytes covered by its checksum.
 const HEADER_BYTES: usize = 512;
 
-/// Header as it lies on disk.
+/// Header in its format on disk.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
 #[repr(C)]
 struct RawHeader {
@@ -83,96 +86,97 @@ const _: () = assert!(std::mem::offset_of!(RawHeader, identity) == 136);
 
 const _: () = assert!(LEDGER_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 
-/// Why bytes are not the header of an image.
+/// Error of parsing a header.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Shorter than the two copies of a header.
+    /// The file is shorter than two copies of a header.
     #[error("not an image: {0} bytes are too few for a header")]
     Short(u64),
-    /// Neither copy begins with the magic.
+    /// Neither copy begins with the magic number.
     #[error("not an image: the file does not begin with \"ZONALIMG\"")]
     Foreign,
-    /// Written by a later version.
+    /// Written by a newer version.
     #[error("the image has format version {0}; this program reads versions {FIRST} and {VERSION}")]
     Newer(u32),
-    /// Written between two releases.
+    /// Written by an unreleased version.
     #[error(
         "the image has format version {0}, which was never released; read it with the program that wrote it, and copy its data to a \
          new image"
     )]
     Unreleased(u32),
-    /// No version has this number.
+    /// No version has the number 0.
     #[error("damaged header: format version 0")]
     VersionZero,
-    /// Needs features that this code does not know.
+    /// Requires unknown features.
     #[error("the image needs features that this program does not know (bits {0:#x})")]
     UnknownFeatures(u32),
-    /// The checksum of neither copy is right.
+    /// The checksums of both copies are wrong.
     #[error("damaged header: checksum {found:#010x}, computed {computed:#010x}")]
     Checksum {
-        /// Checksum stored.
+        /// Stored checksum.
         found: u32,
-        /// Checksum of the bytes.
+        /// Computed checksum.
         computed: u32,
     },
     /// A field has a value that no version writes.
     #[error("damaged header: {field} is {value}")]
     Field {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// Its value.
         value: u64,
     },
-    /// The geometry is impossible.
+    /// The geometry is invalid.
     #[error("damaged header: {0}")]
     Geometry(#[from] GeometryError),
-    /// Both copies are sound and say different things.
+    /// Both copies are sound, but differ.
     #[error("damaged header: its two copies differ")]
     CopiesDiffer,
 }
 
-/// What an image is: fixed when it is created.
+/// Properties of an image, fixed when it is created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Random number of this image, so that a page of another image is recognised.
+    /// Random number of this image, which identifies its pages.
     pub creation: [u8; 16],
-    /// How its sectors divide into zones.
+    /// Geometry of the device.
     pub geometry: Geometry,
-    /// Largest number of open zones; 0 is no limit.
+    /// Maximum number of open zones; 0 means no limit.
     pub open_max: u32,
-    /// Largest number of active zones; 0 is no limit.
+    /// Maximum number of active zones; 0 means no limit.
     pub active_max: u32,
-    /// Logical block, in sectors.
+    /// Logical block size in sectors.
     pub block_sectors: u32,
-    /// Largest native zone append, in sectors; 0: none.
+    /// Largest native zone append in sectors; 0 means not supported.
     pub append_sectors_max: u32,
-    /// Which standard decides where ZNS and ZBC differ.
+    /// Standard that applies where ZNS and ZBC differ.
     pub personality: Personality,
-    /// Whether the drive it stands for turns.
+    /// True if the emulated drive is rotational.
     pub rotational: bool,
-    /// Name of the profile it was created from; empty if none.
+    /// Name of its profile; empty if none.
     pub profile: String,
-    /// What it keeps for life, under whatever name; none in images of version 1.
+    /// Permanent identity, independent of the name; none in images of version 1.
     pub identity: Option<Identity>,
     /// Format version of the file.
     pub version: u32,
 }
 
 impl Header {
-    /// Reads the two copies from the file's first [`LEDGER_OFFSET`] bytes.
+    /// Parses both copies in the first [`LEDGER_OFFSET`] bytes of the file.
     ///
-    /// One sound copy is enough; two sound ones have to agree.
+    /// One sound copy is sufficient; two sound copies have to agree.
     ///
     /// # Errors
-    /// What is wrong with the first copy, if neither is sound.
+    /// The problem of the first copy, if neither is sound.
     pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
         let copy = |at: u64| bytes.get(at as usize..).unwrap_or(&[]);
         match (Header::parse_copy(copy(0)), Header::parse_copy(copy(HEADER_COPY_OFFSET))) {
             (Ok(a), Ok(b)) if a == b => Ok(a),
             (Ok(_), Ok(_)) => Err(HeaderError::CopiesDiffer),
             (Ok(h), Err(_)) | (Err(_), Ok(h)) => Ok(h),
-            // A file whose second copy alone shows the magic is a damaged image, not a foreign file.
+            // If only the second copy has the magic number, the file is a damaged image rather than
+            // a foreign file.
             (Err(HeaderError::Foreign), Err(e)) | (Err(e), Err(_)) => Err(e),
         }
     }
@@ -183,7 +187,8 @@ impl Header {
         if raw.magic != MAGIC {
             return Err(HeaderError::Foreign);
         }
-        // The version comes before the checksum: a later version may compute that differently.
+        // The version is checked before the checksum, which a newer version may compute
+        // differently.
         match raw.version.get() {
             0 => return Err(HeaderError::VersionZero),
             FIRST | VERSION => {}
@@ -201,7 +206,7 @@ impl Header {
         raw.to_header()
     }
 
-    /// The bytes from the file's start to [`LEDGER_OFFSET`]: both copies.
+    /// Emits the file's first [`LEDGER_OFFSET`] bytes: both copies.
     pub fn emit(&self) -> Vec<u8> {
         let mut profile = [0; PROFILE_NAME_MAX];
         let name = &self.profile.as_bytes()[..self.profile.len().min(PROFILE_NAME_MAX)];
@@ -241,12 +246,12 @@ impl Header {
         bytes
     }
 
-    /// Where things lie in this image's file.
+    /// Layout of this image's file.
     pub const fn layout(&self) -> Layout {
         Layout::of(&self.geometry, self.version)
     }
 
-    /// True if the file has a place for the zones' current states; not in images of version 1.
+    /// True if the file has space for the zones' current states; not in images of version 1.
     pub const fn has_current(&self) -> bool {
         self.version != FIRST
     }
@@ -304,14 +309,14 @@ impl RawHeader {
             profile: std::str::from_utf8(name)
                 .map_err(|e| field("the profile name's first bad byte", e.valid_up_to() as u64))?
                 .to_owned(),
-            // Of version 1 these bytes are not a field.
+            // In version 1 these bytes are not a field.
             identity: if version == FIRST { None } else { Identity::from_bytes(self.identity) },
             version,
         })
     }
 }
 
-/// Whether `block` sectors can be the logical block of `geometry`.
+/// True if `block` sectors are a valid logical block size for `geometry`.
 pub(crate) fn is_block(geometry: &Geometry, block: u32) -> bool {
     block.is_power_of_two()
         && block <= BLOCK_SECTORS_MAX
@@ -320,29 +325,31 @@ pub(crate) fn is_block(geometry: &Geometry, block: u32) -> bool {
             .all(|n| n.0.is_multiple_of(block.into()))
 }
 
-/// Parses any bytes as the head of an image; for fuzzers. What parses has to survive emit and parse unchanged.
+/// Parses arbitrary bytes as the start of an image; for fuzzers. A parsed header has to survive
+/// emitting and parsing unchanged.
 ///
 /// # Errors
-/// As [`Header::parse`].
+/// As for [`Header::parse`].
 ///
 /// # Panics
-/// If a header does not survive: a bug.
+/// If a header does not survive, which is a bug.
 pub fn fuzz_header(bytes: &[u8]) -> Result<Header, HeaderError> {
     let header = Header::parse(bytes)?;
     assert_eq!(Header::parse(&header.emit()).as_ref(), Ok(&header), "emit and parse");
     Ok(header)
 }
 
-/// Where things lie in an image's file, in bytes.
+/// Layout of an image's file, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Ledger pages that describe zones; the session page comes on top.
+    /// Number of ledger pages for zones, without the session page.
     pub zone_pages: u32,
-    /// Where the current states begin: their stamp, then a word a zone. Where there are none, the data begins.
+    /// Offset of the current states: their stamp, then one word per zone. Equals the start of the
+    /// data if there are none.
     pub current_offset: u64,
-    /// Where the data begins. Sector s of the device lies at `data_offset + 512 s`.
+    /// Offset of the data. Sector s of the device is at `data_offset + 512 s`.
     pub data_offset: u64,
-    /// Bytes of one slot of the ledger.
+    /// Size of one slot of the ledger.
     pub slot_bytes: usize,
     zones: u32,
     data_bytes: u64,
@@ -366,12 +373,12 @@ impl Layout {
         }
     }
 
-    /// True if a slot has room for tails; not in images of version 1.
+    /// True if slots have space for tails; not in images of version 1.
     pub const fn has_tails(&self) -> bool {
         self.slot_bytes > PAGE_BYTES
     }
 
-    /// Length of the file, or `None` beyond 2^63, where no file ends.
+    /// Length of the file, or `None` if it exceeds 2^63, the limit of all file systems.
     pub const fn file_len(&self) -> Option<u64> {
         match self.data_offset.checked_add(self.data_bytes) {
             Some(n) if n <= i64::MAX as u64 => Some(n),
@@ -379,12 +386,12 @@ impl Layout {
         }
     }
 
-    /// Where `side` of ledger page `index` begins.
+    /// Offset of slot `side` of ledger page `index`.
     pub const fn slot(&self, index: u32, side: Side) -> u64 {
         LEDGER_OFFSET + (index as u64 * 2 + side as u64) * self.slot_bytes as u64
     }
 
-    /// Where `sector` of the device lies.
+    /// Offset of `sector` of the device.
     pub const fn data(&self, sector: Sector) -> u64 {
         self.data_offset + sector.0 * SECTOR_BYTES
     }
@@ -394,9 +401,9 @@ impl Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Side {
-    /// The first.
+    /// First slot.
     A = 0,
-    /// The second.
+    /// Second slot.
     B = 1,
 }
 

@@ -1,31 +1,37 @@
-//! The ledger of an image: which zone states are durable, and how they become so.
+//! Ledger of an image: the durable zone states, and how they become durable.
 //!
-//! Owns the pages of zone states and the order of syncs around them. Owns no zone rule: the states themselves are asked
-//! for through a function, so that any table of zones can stand above. Knows nothing of commands.
+//! Owns the pages of zone states, and the order of syncs around them. Owns no zone rules: states
+//! are read through a function, so any table of zones can be used. Independent of commands.
 //!
 //! # A commit
-//! 1. Sample the zones that changed. A zone's pointer never includes bytes that are not yet in the file.
-//! 2. Before the first one, note in the session page that slots may tear, and sync. Write once more what counts on pages
-//!    that this opener has not written yet, and sync.
-//! 3. If what is to become durable is more than [tails] can hold, sync: now the data below the sampled pointers is durable.
-//! 4. Write each changed page, with the tails of its zones, to the slot that does not count, under the next sequence number. Sync.
-//! 5. Keep the blocks of zones whose reset became durable, up to a bound, and give back the rest.
+//! 1. Sample the zones that changed. A zone's write pointer never includes bytes that are not in
+//!    the file yet.
+//! 2. Before the first commit, mark the session page as open, because slots may tear from now on,
+//!    and sync. Rewrite the active slots of pages that this opener has not written yet, and sync.
+//! 3. If there is more new data than [tails] can cover, sync, so that the data below the sampled
+//!    pointers is durable.
+//! 4. Write each changed page, with the tails of its zones, to the inactive slot, with the next
+//!    sequence number. Sync.
+//! 5. Keep the blocks of zones whose reset became durable, up to a limit, and free the rest.
 //!
-//! A power cut in between finds each page either new or old; old slots are never touched before the new ones are durable.
-//! A new page whose data did not arrive says so by its tails.
+//! After a power cut each page is either new or old, because old slots are not touched before the
+//! new ones are durable. If the data of a new page has not arrived, its tails reveal that.
 //!
 //! # Invariants
-//! - Every byte below a pointer that a power cut can bring back is durable and was written for that pointer: no data is
-//!   written below a zone's `bound` ([`Ledger::before_write`]).
-//! - Nothing builds on the bytes of an opener that did not close before they are written and synced once more: they may
-//!   lie only in the operating system's cache, for good if that opener met a failed sync.
-//! - A failure of any step stands until reopen: after a failed sync, a later success proves nothing.
+//! - Every byte below a write pointer that may reappear after a power cut is durable, and was
+//!   written for that pointer: no data is written below a zone's `bound`
+//!   ([`Ledger::before_write`]).
+//! - Nothing relies on data of an opener that did not close before it is rewritten and synced. It
+//!   may be only in the operating system's cache, permanently if a sync had failed.
+//! - A failure of any step stands until the image is reopened: after a failed sync, a later success
+//!   proves nothing.
 //!
 //! # Why a bound, and not a flag "reset since the last commit"
-//! A flag set by reset and cleared by a commit needs the two ordered against each other and against the first write. The
-//! bound is compared with the write itself: below it, the ledger (or a commit under way) may still promise the old bytes.
-//! A commit publishes the bound before it reads the pointer, a writer moves the zone's state before it reads the bound,
-//! both with a fence: one of the two sees the other.
+//! A flag set by a reset and cleared by a commit would have to be ordered against both and against
+//! the first write. The bound is compared with the write itself: below it, the ledger (or a commit
+//! in progress) may still promise the old bytes. A commit publishes the bound before it reads the
+//! write pointer, a writer updates the zone's state before it reads the bound, and both use a
+//! fence, so at least one sees the other.
 
 mod kept;
 mod tails;
@@ -46,74 +52,75 @@ use std::sync::OnceLock;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, SECTOR_BYTES, ZoneIndex};
 
-/// Asks for the present state of a zone as a restart would find it, counting only data that is in the file.
+/// Returns the state of a zone as after a restart, including only data that is in the file.
 pub(crate) type Sample<'a> = &'a (dyn Fn(ZoneIndex) -> ZoneState + 'a);
 
-/// Asks up to which offset of a zone writes have their places.
+/// Returns the offset in a zone up to which writes have their places.
 pub(crate) type Reach<'a> = &'a (dyn Fn(ZoneIndex) -> u32 + 'a);
 
-/// See the module.
+/// Ledger of an image; see the module.
 pub(crate) struct Ledger {
     backing: Arc<dyn Backing>,
     current: Current,
     geometry: Geometry,
     layout: Layout,
     creation: [u8; 16],
-    /// A zone: offset, in sectors, below which nothing may be written before the ledger was asked.
+    /// By zone: offset in sectors below which data may be written only after consulting the ledger.
     bound: Box<[AtomicU32]>,
-    /// A page of zones: some zone of it changed since it was last sampled.
+    /// By page of zones: a zone has changed since the last sample.
     dirty: Box<[AtomicBool]>,
     /// Data was written since the last sync.
     unsynced: AtomicBool,
     failure: OnceLock<Failure>,
-    /// Flushes that arrived so far.
+    /// Number of flushes so far.
     tickets: AtomicU64,
-    /// Taken last, also by a commit.
+    /// Locked last, also by a commit.
     kept: Mutex<Kept>,
     committer: Mutex<Committer>,
 }
 
-/// What only one commit at a time may touch.
+/// State of the one commit that may run at a time.
 struct Committer {
-    /// Every flush with a ticket up to this one is done.
+    /// All flushes with a ticket up to this one have completed.
     served: u64,
-    /// The session page has been written by this opener and says open.
+    /// This opener has marked the session page as open.
     session_open: bool,
-    /// The last opener did not close. The pages it left may be only in the operating system's cache, and if a sync failed
-    /// under it no later sync will write them: nothing may build on them before they are written again.
+    /// The last opener did not close. Its pages may be only in the operating system's cache, and if
+    /// one of its syncs failed, no later sync writes them. Nothing may rely on them before they are
+    /// rewritten.
     is_unproven: bool,
     /// Slots of the session page, then of the pages of zones.
     pages: Box<[PageState]>,
     /// Durable word of each zone.
     words: Box<[u64]>,
-    /// Pages with tails, as they were read, until this opener writes them. Of a zone whose tail is missing, `words` has what it was
-    /// before.
+    /// Pages with tails as read, until this opener rewrites them. If the data of a tail is missing,
+    /// `words` has the zone's earlier state.
     found: BTreeMap<u32, Box<Page>>,
 }
 
 #[derive(Clone, Copy)]
 struct PageState {
-    /// The slot that counts and its sequence number.
+    /// Active slot and its sequence number.
     live: Option<(Side, u64)>,
-    /// This opener has written the page. Until then its live slot may be only in the operating system's cache, and the
-    /// other slot the only one on the medium.
+    /// This opener has written the page. Until then its active slot may be only in the operating
+    /// system's cache, and the other slot the only one on the medium.
     anchored: bool,
-    /// The other slot is torn and has to be replaced before the image counts as closed in order.
+    /// The other slot is torn, and has to be rewritten before the image is cleanly closed.
     torn: bool,
 }
 
 /// Bound of every zone while the pages that were read may not be on the medium: above any offset.
 const UNPROVEN: u32 = u32::MAX;
 
-/// Bytes that are written again at a time, and of the ledger that are read at a time.
+/// Unit of rewriting data and of reading the ledger, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a commit has to cover.
+/// Scope of a commit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Everything.
     All,
-    /// Only that zones are empty again: needs no data, so one sync less.
+    /// Only resets: involves no data, which saves a sync.
     Resets,
 }
 
@@ -124,9 +131,9 @@ struct Edit {
 }
 
 impl Ledger {
-    /// Reads the ledger of the image that `header` describes, and the state of every zone: the current one, if the opener before
-    /// left it in the cache. Reset zones will keep `kept_max`
-    /// bytes of the file at most.
+    /// Reads the ledger of the image described by `header` and the states of all zones: the current
+    /// ones, if the previous opener left them in the cache. Reset zones keep at most `kept_max`
+    /// bytes of the file allocated.
     pub(crate) fn read(
         backing: Arc<dyn Backing>,
         header: &Header,
@@ -170,7 +177,7 @@ impl Ledger {
                 zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
             }
             tails::check(&geometry, &page, &zone_states).map_err(page_error)?;
-            // Closed in order, all of it is durable.
+            // If cleanly closed, all of it is durable.
             if session == Session::Open {
                 tails::judge(&*backing, &geometry, &layout, &page.tails, &mut zone_states);
             }
@@ -196,7 +203,8 @@ impl Ledger {
                 .map(|s| AtomicU32::new(if is_unproven { UNPROVEN } else { s.written }))
                 .collect(),
             dirty,
-            // The last opener may have died between a write and its first flush, which leaves no trace here.
+            // The last opener may have died between a write and its first flush, which leaves no
+            // trace here.
             unsynced: AtomicBool::new(true),
             failure: OnceLock::new(),
             tickets: AtomicU64::new(0),
@@ -213,7 +221,7 @@ impl Ledger {
         Ok((ledger, zone_states))
     }
 
-    /// The first failure, after which nothing can be changed any more.
+    /// First failure, after which no more changes are possible.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure.get().copied()
     }
@@ -222,12 +230,13 @@ impl Ledger {
         self.failure.get().map_or(Ok(()), |f| Err(*f))
     }
 
-    /// The zones' current states.
+    /// Returns the zones' current states.
     pub(crate) fn current(&self) -> &Current {
         &self.current
     }
 
-    /// Takes what was found in the cache for this opener's. Call before the state or the data of any zone changes.
+    /// Takes over the states found in the cache. Has to be called before the state or the data of
+    /// any zone changes.
     #[inline]
     pub(crate) fn begin_change(&self) -> Result<(), Failure> {
         self.current
@@ -235,8 +244,9 @@ impl Ledger {
             .map_err(|errno| self.fail("noting the zones' states", &io::Error::from_raw_os_error(errno)))
     }
 
-    /// Overwrites data below the pointer of `zone`, by `write`, as a misdirected write does. A tail that has its sum would say after a
-    /// power cut that the data was lost: the zone's page is written without tails before. No commit sums up data meanwhile.
+    /// Overwrites data below the write pointer of `zone` using `write`, as a misdirected write
+    /// does. A tail with a checksum of the old data would make it look lost after a power cut, so
+    /// the zone's page is first rewritten without tails. No commit computes checksums meanwhile.
     #[cold]
     pub(crate) fn overwrite(
         &self,
@@ -258,14 +268,15 @@ impl Ledger {
         write().map_err(|e| Failure::new("overwriting data", &e))
     }
 
-    /// Notes that the state of a zone could not be noted.
+    /// Records a failure to store the state of a zone.
     pub(crate) fn not_noted(&self, e: &io::Error) -> Failure {
         self.fail("noting the zones' states", e)
     }
 
-    /// Clears the way for data at `offset` of `zone`, whose state has already moved to being written.
+    /// Prepares for writing data at `offset` of `zone`. The zone's state already includes the
+    /// write.
     ///
-    /// If the ledger may still promise what was there before a reset, the reset is made durable first.
+    /// If the ledger may still promise data from before a reset, the reset is made durable first.
     #[inline]
     pub(crate) fn before_write(
         &self,
@@ -282,7 +293,7 @@ impl Ledger {
         }
         let mut c = self.committer.lock();
         self.prove(&mut c, sample)?;
-        // A commit that was under way may have done it, or there was nothing but doubt.
+        // A commit in progress may have lowered the bound, or it was a placeholder until `prove`.
         if bound.load(Ordering::SeqCst) <= offset {
             return Ok(());
         }
@@ -292,31 +303,37 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that data was written to the file. Call before the write is acknowledged.
+    /// Records that data was written to the file. Has to be called before the write is
+    /// acknowledged.
     #[inline]
     pub(crate) fn wrote_data(&self) {
         self.unsynced.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that the state of `zone` has changed. Call after the change and before it is acknowledged.
+    /// Records that the state of `zone` has changed. Has to be called after the change and before
+    /// it is acknowledged.
     #[inline]
     pub(crate) fn changed(&self, zone: ZoneIndex) {
         self.dirty[page_of(zone) - 1].store(true, Ordering::SeqCst);
     }
 
-    /// Notes that `zone` is about to be reset with `written` sectors of data in the file. Call before the change.
+    /// Records that `zone` is about to be reset with `written` sectors of data in the file. Has to
+    /// be called before the change.
     pub(crate) fn resetting(&self, zone: ZoneIndex, written: u32) {
         if written > 0 {
-            // With the blocks that it kept from an earlier reset: the commit may give back all below the bound.
+            // Including blocks kept from an earlier reset: the commit may free everything below the
+            // bound.
             let end = self.kept.lock().end(zone).max(written);
             self.bound[zone.0 as usize].fetch_max(end, Ordering::SeqCst);
         }
     }
 
-    /// Gives back what reset zones keep, because the host's file system is full. Whether they kept anything.
+    /// Frees the blocks kept by reset zones, because the host's file system is full. Returns true
+    /// if there were any.
     ///
-    /// Writes may be in flight. A writer moves its zone's state before it looks at the bound, and this raises the bound before it
-    /// looks at the state: a write has its place below what is given back, or waits for the lock that is held here.
+    /// Writes may be in flight. A writer updates its zone's state before it reads the bound, and
+    /// this raises the bound before it reads the state. So a write either has its place below the
+    /// freed range, or waits for the lock held here.
     pub(crate) fn give_back(&self, reach: Reach<'_>) -> bool {
         let _committer = self.committer.lock();
         let kept = self.kept.lock().take();
@@ -324,7 +341,8 @@ impl Ledger {
             let bound = &self.bound[zone.0 as usize];
             let promised = bound.fetch_max(end, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // Where a reset is not durable yet, the bound is at the end already, and its commit decides about the blocks.
+            // If a reset is not durable yet, the bound is already at the end, and its commit
+            // decides about the blocks.
             self.discard(self.bytes_of(zone, reach(zone).max(promised).min(end)..end));
             // Unless a reset has raised it meanwhile.
             let _ = bound.compare_exchange(end, promised, Ordering::SeqCst, Ordering::SeqCst);
@@ -332,7 +350,8 @@ impl Ledger {
         !kept.is_empty()
     }
 
-    /// Makes everything durable that was acknowledged before the call. Concurrent callers share a commit.
+    /// Makes everything durable that was acknowledged before the call. Concurrent callers share a
+    /// commit.
     pub(crate) fn flush(&self, sample: Sample<'_>) -> Result<(), Failure> {
         let ticket = self.tickets.fetch_add(1, Ordering::SeqCst) + 1;
         let mut c = self.committer.lock();
@@ -340,15 +359,15 @@ impl Ledger {
         if c.served >= ticket {
             return Ok(());
         }
-        // Each command that a ticket given out by now covers was acknowledged, and so marked its page, before the pages
-        // are sampled.
+        // Every command covered by the tickets so far was acknowledged, and therefore marked its
+        // page, before the pages are sampled.
         let covers = self.tickets.load(Ordering::SeqCst);
         self.commit(&mut c, Scope::All, sample)?;
         c.served = covers;
         Ok(())
     }
 
-    /// Flushes, and notes that the image was closed in order. The caller sees to it that nothing comes after.
+    /// Flushes, and marks the image as cleanly closed. The caller ensures that nothing follows.
     pub(crate) fn close(&self, sample: Sample<'_>) -> Result<(), Failure> {
         self.flush(sample)?;
         self.give_back(&|zone| sample(zone).written);
@@ -368,7 +387,7 @@ impl Ledger {
         let pages = self.pages_to_write(c, scope, &edits);
         let is_guarded = self.write_guards(c, &pages)?;
         let has_data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
-        // Slots that count are durable before others are written over.
+        // Active slots are durable before others are overwritten.
         let joins = self.layout.has_tails() && has_data && !is_guarded && !pages.is_empty();
         let tails = if joins { self.tails(c, &edits) } else { None };
         if tails.is_none() && (is_guarded || has_data) {
@@ -389,12 +408,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// The zones whose durable state has to change, or whose space can be given back, in ascending order.
+    /// Zones with a changed durable state or with space to free, in ascending order.
     fn sample(&self, c: &Committer, scope: Scope, sample: Sample<'_>) -> Vec<Edit> {
         let mut edits = Vec::new();
         for (page, dirty) in self.dirty.iter().enumerate() {
             let is_dirty = match scope {
-                // A swap, not a store: what was changed before the mark is seen after it.
+                // A swap rather than a store, to see all changes made before the mark.
                 Scope::All => dirty.load(Ordering::SeqCst) && dirty.swap(false, Ordering::SeqCst),
                 Scope::Resets => dirty.load(Ordering::SeqCst),
             };
@@ -413,8 +432,8 @@ impl Ledger {
         if scope == Scope::Resets && !is_reset(state) {
             return None;
         }
-        // Publish how far the commit will promise, then make sure that the zone is still where it was seen: from then on
-        // a writer that comes below it waits for this commit.
+        // Publish how far the commit will promise, then check that the zone has not moved: from
+        // then on, a writer below the bound waits for this commit.
         while state.written > bound.load(Ordering::SeqCst) {
             bound.store(state.written, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -424,7 +443,7 @@ impl Ledger {
         (is_changed || is_reset(state)).then_some(Edit { zone, state })
     }
 
-    /// The pages that hold a changed word, and for a full commit those with a torn slot, in ascending order.
+    /// Pages with a changed word, and for a full commit those with a torn slot, in ascending order.
     fn pages_to_write(&self, c: &Committer, scope: Scope, edits: &[Edit]) -> Vec<u32> {
         let changed = edits.iter().filter(|e| c.words[e.zone.0 as usize] != e.state.to_bits());
         let mut pages: Vec<u32> = changed.map(|e| page_of(e.zone) as u32).collect();
@@ -436,13 +455,13 @@ impl Ledger {
         pages
     }
 
-    /// Makes durable what the last opener left, if it did not close.
+    /// Makes the state left by the last opener durable, if it did not close.
     fn prove(&self, c: &mut Committer, sample: Sample<'_>) -> Result<(), Failure> {
         if !c.is_unproven {
             return Ok(());
         }
-        // Up to where a zone has data: the ledger's promise, and what was acknowledged after it. No write of this opener has
-        // begun, because every one waits while nothing is proven.
+        // End of each zone's data: promised by the ledger, or acknowledged later. No write of this
+        // opener has started, because all of them wait until this is done.
         let ends: Vec<u32> = (0..)
             .zip(&c.words)
             .map(|(zone, word)| ZoneState::from_word(*word).written.max(sample(ZoneIndex(zone)).written))
@@ -467,14 +486,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// The pages that were found with data of theirs missing.
+    /// Pages as found of which some data is missing.
     fn pages_with_lost_tails(&self, c: &Committer) -> Vec<u32> {
         let is_lost = |page: &Page| self.page(c, page.index, page.sequence, Vec::new()).words != page.words;
         c.found.values().filter(|page| is_lost(page)).map(|page| page.index).collect()
     }
 
-    /// Writes once more what a sync that failed under the last opener may have left in the cache, where no other sync would write
-    /// it: the tails of its pages, and if it was killed in a sync, the data above the ledger's pointers.
+    /// Rewrites data that a failed sync of the last opener may have left in the cache, where no
+    /// other sync would write it: the tails of its pages, and if it was killed during a sync, the
+    /// data above the ledger's pointers.
     fn write_again(&self, c: &Committer, ends: &[u32]) -> Result<(), Failure> {
         let promised: Vec<u32> = c.words.iter().map(|word| ZoneState::from_word(*word).written).collect();
         let mut starts = promised.clone();
@@ -499,7 +519,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives back all above `ends`: the last opener's kept blocks, and its writes that were lost.
+    /// Frees everything above `ends`: blocks kept by the last opener, and its lost writes.
     fn clear_above(&self, ends: &[u32]) {
         let sequential = self.geometry.conventional_zones()..self.geometry.zones();
         self.discard_runs(
@@ -509,8 +529,8 @@ impl Ledger {
         );
     }
 
-    /// Writes what has to be durable before a slot of `pages` that does not count may tear: that tears are to be
-    /// expected, and the slots that count. Whether a sync is owed.
+    /// Writes everything that has to be durable before an inactive slot of `pages` may tear: the
+    /// open session, and the active slots. Returns true if a sync is required.
     fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
         if !pages.is_empty() && !c.session_open {
             self.write_session(c, Session::Open)?;
@@ -524,7 +544,8 @@ impl Ledger {
         Ok(wrote)
     }
 
-    /// Writes what page `index` says once more, or for the first time, unless this opener has. Whether it was written.
+    /// Writes page `index` in its present state, unless this opener has already written it. Returns
+    /// true if it was written.
     fn anchor(&self, c: &mut Committer, index: u32) -> Result<bool, Failure> {
         let state = c.pages[index as usize];
         if state.anchored {
@@ -576,7 +597,8 @@ impl Ledger {
         *self.failure.get_or_init(|| Failure::new(doing, e))
     }
 
-    /// Keeps or gives back what resets freed, and lets writers pass again. The new words are durable.
+    /// Keeps or frees the blocks of reset zones, and lets writers proceed. The new words are
+    /// durable.
     fn settle(&self, edits: &[Edit]) {
         let mut freed = Vec::new();
         let mut kept = self.kept.lock();
@@ -585,7 +607,7 @@ impl Ledger {
                 kept.written(edit.zone, edit.state.written);
                 continue;
             }
-            // What lies below the bound and no more: a write above it does not wait, it may be there already.
+            // Only up to the bound: a write above it does not wait and may already be there.
             let bound = self.bound[edit.zone.0 as usize].load(Ordering::SeqCst);
             let end = bound.min(self.geometry.size_of(edit.zone));
             if end > 0 {
@@ -594,18 +616,19 @@ impl Ledger {
         }
         drop(kept);
         self.discard_runs(freed.into_iter());
-        // Only now: a writer that passes the bound must find neither the old promise nor a discard that has not ended.
+        // Only now: a writer that passes the bound must find neither the old promise nor a discard
+        // in progress.
         for edit in edits {
             self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
         }
     }
 
-    /// Where the file has these sectors of `zone`.
+    /// Location of these sectors of `zone` in the file.
     fn bytes_of(&self, zone: ZoneIndex, sectors: Range<u32>) -> Range<u64> {
         bytes_of(&self.geometry, &self.layout, zone, sectors)
     }
 
-    /// Gives back `ranges`, which ascend, in one call for those that touch.
+    /// Frees `ranges`, which are ascending, with one call for adjacent ones.
     fn discard_runs(&self, ranges: impl Iterator<Item = Range<u64>>) {
         let mut run = 0..0;
         for range in ranges.filter(|range| !range.is_empty()) {
@@ -626,30 +649,30 @@ impl Ledger {
     }
 }
 
-/// Why a ledger cannot be read.
+/// Error of reading a ledger.
 pub(crate) enum ReadError {
     Io(io::Error),
     Page { page: u32, fault: PageError },
 }
 
-/// The ledger page that describes `zone`.
+/// Index of the ledger page that describes `zone`.
 const fn page_of(zone: ZoneIndex) -> usize {
     1 + zone.0 as usize / ZONES_PER_PAGE
 }
 
-/// The zones that ledger page `index`, not the session page, describes.
+/// Zones described by ledger page `index`, which is not the session page.
 fn zones_of(geometry: &Geometry, index: u32) -> Range<u32> {
     let first = (index - 1) * ZONES_PER_PAGE as u32;
     first..geometry.zones().min(first + ZONES_PER_PAGE as u32)
 }
 
-/// Where the file has these sectors of `zone`.
+/// Location of these sectors of `zone` in the file.
 fn bytes_of(geometry: &Geometry, layout: &Layout, zone: ZoneIndex, sectors: Range<u32>) -> Range<u64> {
     let start = layout.data(geometry.start_of(zone));
     start + u64::from(sectors.start) * SECTOR_BYTES..start + u64::from(sectors.end) * SECTOR_BYTES
 }
 
-/// The slot that does not count, and the next sequence number.
+/// The inactive slot and the next sequence number.
 fn next_slot(live: Option<(Side, u64)>) -> (Side, u64) {
     live.map_or((Side::A, 1), |(side, sequence)| (side.other(), sequence + 1))
 }

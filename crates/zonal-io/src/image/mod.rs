@@ -1,15 +1,17 @@
-//! The persistent emulator: a zoned drive in one sparse file.
+//! Persistent emulator: a zoned drive in one sparse file.
 //!
-//! An image keeps exactly the promises of a drive with a volatile write cache: what was flushed is there after a power
-//! cut, what was acknowledged may be, nothing else is. docs/IMAGE.md draws the file and says why a flush is atomic.
+//! An image keeps exactly the promises of a drive with a volatile write cache: after a power cut,
+//! flushed data is there, acknowledged data may be, and nothing else is. docs/IMAGE.md draws the
+//! file and explains why a flush is atomic.
 //!
-//! - [`ImageOptions::create`] makes one; it never replaces a file.
+//! - [`ImageOptions::create`] creates one; it never replaces a file.
 //! - [`ImageDevice::open`] locks and checks one, without changing a byte of it.
-//! - [`backing`] is where the bytes go; its test twin forgets what was not synced.
-//! - [`mod@format`] is the bytes themselves.
+//! - [`backing`] stores the bytes; its test twin forgets unsynced data.
+//! - [`mod@format`] is the byte format.
 //!
-//! Dropping a device closes it, and says nothing of a failure. To learn of it, keep the `Arc` of the [`ImageDevice`], drop the volume,
-//! then take the device out of the `Arc` and [close](ImageDevice::close) it.
+//! Dropping a device closes it without reporting failures. To get them, keep the `Arc` of the
+//! [`ImageDevice`], drop the volume, then take the device out of the `Arc` and
+//! [close](ImageDevice::close) it.
 
 pub mod backing;
 mod create;

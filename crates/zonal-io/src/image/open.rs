@@ -1,8 +1,9 @@
-//! Opening an image: lock, check, read; never change.
+//! Opening an image: lock, check and read, without changing it.
 //!
-//! The [lock](crate::lock) comes first, so that no writer changes the file while it is read. A reader shares it with other
-//! readers, and its file is open without the right to write. Whatever is found wrong, the file stays as it was: even a torn
-//! slot is repaired only by the first commit of a device that was opened for writing.
+//! The [lock](crate::lock) is taken first, so that no writer changes the file while it is read. A
+//! reader shares the lock with other readers, and opens the file read-only. The file stays
+//! unchanged whatever is found: even a torn slot is repaired only by the first commit of a device
+//! opened for writing.
 
 use crate::device::OpenMode;
 use crate::image::backing::{Backing, FileBacking};
@@ -26,17 +27,17 @@ pub(crate) struct Opened {
     pub(crate) mode: OpenMode,
 }
 
-/// Reads the header of the image at `path`, which may be open elsewhere.
+/// Reads the header of the image at `path`, which another process may have open.
 ///
 /// # Errors
-/// [`ImageError`], if there is no image.
+/// [`ImageError`] if there is no image.
 pub fn inspect(path: &Path) -> Result<Header, ImageError> {
     let file = plain_file(path, OpenOptions::new().read(true))?;
     header(path, &FileBacking::new(file))
 }
 
-/// Whether there is a file at `path` that begins as an image does, sound or not: it is not to be written over. Either copy
-/// of the header tells.
+/// True if the file at `path` begins like an image, sound or not, and so must not be overwritten.
+/// Either copy of the header is sufficient.
 pub fn is_image(path: &Path) -> bool {
     use std::os::unix::fs::FileExt;
     let file = path.metadata().is_ok_and(|found| found.is_file()).then(|| File::open(path));
@@ -45,7 +46,7 @@ pub fn is_image(path: &Path) -> bool {
     [0, HEADER_COPY_OFFSET].into_iter().any(|at| file.read_exact_at(&mut begin, at).is_ok() && begin == MAGIC)
 }
 
-/// Opens and locks the image at `path`. For reading, too, if this process may not write it.
+/// Opens and locks the image at `path`; for reading if this process has no write permission.
 pub(crate) fn open(path: &Path, mode: OpenMode, kept_max: u64) -> Result<Opened, ImageError> {
     if mode == OpenMode::Reading {
         return open_to_read(path);
@@ -64,7 +65,7 @@ fn open_to_read(path: &Path) -> Result<Opened, ImageError> {
     open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Reading, 0)
 }
 
-/// Whether a file that cannot be opened for writing may be one to read.
+/// True if a file that cannot be opened for writing may still be readable.
 fn may_be_read(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
@@ -76,7 +77,8 @@ fn lock(path: &Path, file: &File, mode: OpenMode) -> Result<(), ImageError> {
     })
 }
 
-/// Reads the image in `backing`; `path` is its name in messages. Reset zones will keep `kept_max` bytes at most.
+/// Reads the image in `backing`; messages use `path` as its name. Reset zones keep at most
+/// `kept_max` bytes allocated.
 pub(crate) fn open_backing(
     path: &Path,
     backing: Arc<dyn Backing>,
@@ -95,7 +97,7 @@ pub(crate) fn open_backing(
 
 fn plain_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError> {
     let io = |source| ImageError::Io { path: path.to_owned(), doing: "opening", source };
-    // Asked before opening: to open a FIFO or a device can block or act.
+    // Checked before opening, because opening a FIFO or a device may block or have side effects.
     if !path.metadata().map_err(io)?.is_file() {
         return Err(ImageError::NotAFile { path: path.to_owned() });
     }

@@ -1,14 +1,15 @@
-//! Kinds of drives by name: what the profiles of the simulated drives say of the drive itself.
+//! Drive profiles by name: the drive's own part of the profiles of simulated drives.
 //!
-//! One file a drive, `profiles/NAME.toml`, serves both: an image takes its section `[drive]`, a simulated drive
-//! (`sim:NAME`, crate zonal-sim) that and the timing. So the two cannot be divided differently. Each value has its source
-//! there, assumptions are marked so, and every one can be overridden when an image is created.
+//! The file `profiles/NAME.toml` serves both: an image uses its section `[drive]`, a simulated
+//! drive (`sim:NAME`, crate zonal-sim) that and the timing. So their geometries cannot differ. The
+//! file gives a source for each value, or marks it as an assumption, and all values can be
+//! overridden when an image is created.
 
 use std::sync::LazyLock;
 use toml::de::{DeTable, DeValue};
 use zonal_core::{Personality, SECTOR_BYTES};
 
-/// The profiles that come with the program, by name, each as the text of its file.
+/// Built-in profiles: name, and text of the file.
 pub const PROFILES: [(&str, &str); 4] = [
     ("smr-hdd-26t", include_str!("../../../../profiles/smr-hdd-26t.toml")),
     ("smr-hdd-30t", include_str!("../../../../profiles/smr-hdd-30t.toml")),
@@ -16,42 +17,42 @@ pub const PROFILES: [(&str, &str); 4] = [
     ("zns-1t", include_str!("../../../../profiles/zns-1t.toml")),
 ];
 
-/// What a profile says of a drive itself. Sizes are in bytes, limits of 0 are none.
+/// Properties of a drive. Sizes are in bytes; a limit of 0 means none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// Name it is asked for by.
+    /// Name of the profile.
     pub name: &'static str,
-    /// One line on what it stands for.
+    /// One-line description.
     pub title: String,
-    /// Size, a whole number of zones: what is less than a zone at the end is left out.
+    /// Size, a whole number of zones; a partial zone at the end is omitted.
     pub size: u64,
-    /// Size of a zone.
+    /// Zone size.
     pub zone_size: u64,
     /// Writable part of a zone.
     pub zone_capacity: u64,
     /// Number of conventional zones.
     pub zone_nr_conv: u32,
-    /// Largest number of open zones.
+    /// Maximum number of open zones.
     pub zone_max_open: u32,
-    /// Largest number of active zones.
+    /// Maximum number of active zones.
     pub zone_max_active: u32,
-    /// Largest native zone append, in sectors.
+    /// Largest native zone append in sectors.
     pub zone_append_max_sectors: u32,
-    /// Logical block.
+    /// Logical block size.
     pub blocksize: u32,
-    /// Which standard's rules.
+    /// Standard that the drive follows.
     pub personality: Personality,
-    /// Whether the medium turns.
+    /// True for a rotational drive.
     pub rotational: bool,
 }
 
 impl Profile {
-    /// The profile called `name`.
+    /// Returns the profile `name`.
     pub fn named(name: &str) -> Option<&'static Profile> {
         Profile::all().iter().find(|p| p.name == name)
     }
 
-    /// Every profile that comes with the program.
+    /// Returns all built-in profiles.
     pub fn all() -> &'static [Profile] {
         static ALL: LazyLock<Vec<Profile>> = LazyLock::new(|| {
             let read = |(name, text): (&'static str, &str)| {
@@ -63,7 +64,7 @@ impl Profile {
         &ALL
     }
 
-    /// The drive that `text` describes; `None` if a value is missing or no drive has it.
+    /// Parses the drive in `text`; `None` if a value is missing or invalid.
     fn read(name: &'static str, text: &str) -> Option<Profile> {
         let file = DeTable::parse(text).ok()?;
         let drive = file.get_ref().get("drive")?.get_ref().as_table()?;
@@ -79,7 +80,7 @@ impl Profile {
             title: file.get_ref().get("title")?.get_ref().as_str()?.to_owned(),
             size: number("size")? / zone_size * zone_size,
             zone_size,
-            // In the file 0 is all of it, as in names of emulated devices.
+            // In the file 0 means the zone size, as in names of emulated devices.
             zone_capacity: number("zone_capacity").map(|n| if n == 0 { zone_size } else { n })?,
             zone_nr_conv: count("zone_nr_conv")?,
             zone_max_open: count("zone_max_open")?,

@@ -1,12 +1,13 @@
-//! A backing that forgets: keeps in memory what was written but not synced, and loses it when the power is cut.
+//! In-memory backing that loses unsynced writes when its power is cut.
 //!
-//! For tests of whatever stands on a [`Backing`]. Reads see a cache; a sync moves what is pending to the medium; a cut
-//! keeps the medium and an arbitrary part of what is pending: operations lost, reordered, torn at 512 bytes. Cuts and
-//! failures are placed by number: the n-th call that changes or syncs anything. Everything random follows from a seed.
-//! A process can be killed as well: then the cache stays, and only that process can do nothing more.
+//! For tests of everything above a [`Backing`]. Reads see a cache, and a sync moves pending
+//! operations to the medium. A power cut keeps the medium and an arbitrary part of the pending
+//! operations, which may be lost, reordered, or torn at 512 bytes. Cuts and failures are placed by
+//! call number, counting calls that modify or sync. All random decisions follow from a seed. A
+//! process can be killed as well: the cache survives, and only that process can do nothing more.
 //!
-//! A failed sync does what Linux does: some of what is pending reaches the medium, the rest never will although reads
-//! still see it, and nothing is pending any more.
+//! A failed sync behaves as on Linux: some pending data reaches the medium, and the rest never will
+//! although reads still return it. Nothing is pending any more.
 
 use super::{Backing, CacheId};
 use crate::sync::{Arc, Mutex};
@@ -15,11 +16,11 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
-/// Bytes that are written or lost together.
+/// Unit of bytes written or lost together.
 const TEAR: usize = 512;
 const PAGE: usize = 4096;
 
-/// See the module.
+/// Twin of a file; see the module.
 pub struct CutBacking {
     state: Mutex<TwinState>,
 }
@@ -36,7 +37,7 @@ struct TwinState {
     is_on: bool,
     kill_at: Option<u64>,
     is_killed: bool,
-    /// A sync failed in the midst of which the process was killed.
+    /// True if a sync failed in which the process was killed.
     is_doubtful: bool,
     boot: u64,
     unsyncable: Range<u64>,
@@ -48,46 +49,47 @@ enum Unsynced {
     Zero { at: u64, len: u64 },
 }
 
-/// What becomes of a call.
+/// Outcome of a call.
 enum Verdict {
     Proceed,
     Fail,
     PowerOff,
-    /// The process ends in this call, which is carried out or not.
+    /// The process is killed in this call, which may or may not be executed.
     Killed,
 }
 
 impl CutBacking {
-    /// An empty backing whose chance follows from `seed`.
+    /// Empty backing with random decisions from `seed`.
     pub fn new(seed: u64) -> CutBacking {
         CutBacking { state: Mutex::new(TwinState::new(0, Sparse::default(), seed)) }
     }
 
-    /// A backing that holds `bytes`, all of them durable.
+    /// Backing with the durable contents `bytes`.
     pub fn with_bytes(bytes: &[u8], seed: u64) -> CutBacking {
         let mut medium = Sparse::default();
         medium.write(0, bytes);
         CutBacking { state: Mutex::new(TwinState::new(bytes.len() as u64, medium, seed)) }
     }
 
-    /// Calls so far that changed or synced anything.
+    /// Number of calls so far that modified or synced anything.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
     }
 
-    /// Whether the power is on, and the process has not been killed.
+    /// True if the power is on and the process was not killed.
     pub fn is_on(&self) -> bool {
         let state = self.state.lock();
         state.is_on && !state.is_killed
     }
 
-    /// Whether the process was killed.
+    /// True if the process was killed.
     pub fn is_killed(&self) -> bool {
         self.state.lock().is_killed
     }
 
-    /// Kills the process in the midst of call number `call`, counted from 0: that call is carried out or not, and a sync can fail
-    /// as well. It returns an error, and later calls do nothing, until [`revive`](CutBacking::revive).
+    /// Kills the process during call number `call`, counted from 0. That call may or may not be
+    /// executed, and a sync may also fail. It returns an error, and later calls do nothing until
+    /// [`revive`](CutBacking::revive).
     pub fn kill_at(&self, call: u64) {
         self.state.lock().kill_at = Some(call);
     }
@@ -97,15 +99,15 @@ impl CutBacking {
         self.state.lock().is_killed = true;
     }
 
-    /// Lets another process begin, with the cache as it is. Whether a sync failed that the process before it did not live to
-    /// hear of.
+    /// Starts another process with the present cache. Returns true if a sync failed without the
+    /// killed process noticing.
     pub fn revive(&self) -> bool {
         let mut state = self.state.lock();
         (state.is_killed, state.kill_at) = (false, None);
         std::mem::take(&mut state.is_doubtful)
     }
 
-    /// Cuts the power in the midst of call number `call`, counted from 0: that call and all later ones fail.
+    /// Cuts the power during call number `call`, counted from 0: that call and all later ones fail.
     pub fn cut_at(&self, call: u64) {
         self.state.lock().cut_at = Some(call);
     }
@@ -115,25 +117,26 @@ impl CutBacking {
         self.state.lock().is_on = false;
     }
 
-    /// Lets call number `call`, counted from 0, fail with EIO. It does not stop later calls.
+    /// Makes call number `call`, counted from 0, fail with EIO. Later calls are not affected.
     pub fn fail_at(&self, call: u64) {
         self.state.lock().fail_at.push(call);
     }
 
-    /// Takes back every cut, kill and failure that has not come.
+    /// Cancels all cuts, kills and failures that have not happened.
     pub fn spare(&self) {
         let mut state = self.state.lock();
         (state.cut_at, state.kill_at) = (None, None);
         state.fail_at.clear();
     }
 
-    /// Makes syncs lie: operations that begin in `range` stay pending. For canaries, which a checker has to catch.
+    /// Makes syncs lie: operations that begin in `range` stay pending. For canaries that a checker
+    /// has to detect.
     pub fn ignore_syncs_of(&self, range: Range<u64>) {
         self.state.lock().unsyncable = range;
     }
 
-    /// What power finds when it returns: the medium, and an arbitrary part of what was pending. Everything in it is
-    /// durable.
+    /// Contents after power returns: the medium and an arbitrary part of the pending operations,
+    /// all of it durable.
     pub fn restart(&self, seed: u64) -> CutBacking {
         let state = self.state.lock();
         let mut random = Random(seed);
@@ -142,7 +145,7 @@ impl CutBacking {
         if random.one_in(2) {
             random.shuffle(&mut pending);
         }
-        // Some cuts lose nearly everything, some nearly nothing: both ends are where mistakes show.
+        // Some cuts lose almost everything, some almost nothing: bugs show at both extremes.
         let keep = random.below(5);
         for operation in pending {
             medium.apply_part(operation, Fate::draw(&mut random, keep), &mut random);
@@ -152,7 +155,7 @@ impl CutBacking {
         CutBacking { state: Mutex::new(next) }
     }
 
-    /// All bytes as a reader sees them.
+    /// All bytes as seen by a reader.
     pub fn bytes(&self) -> Vec<u8> {
         let state = self.state.lock();
         let mut bytes = vec![0; state.len as usize];
@@ -216,14 +219,14 @@ impl TwinState {
                 Err(Errno::IO.into())
             }
             Verdict::Fail => {
-                // Part of it happened.
+                // Execute part of it.
                 if let Some(part) = operation.head(self.random.below(len / TEAR as u64 + 1) * TEAR as u64) {
                     self.apply(part);
                 }
                 Err(Errno::IO.into())
             }
             Verdict::PowerOff => {
-                // The call that the cut falls into may have come any part of its way.
+                // The call during which power is cut may be executed to any extent.
                 if was_on {
                     self.pending.push(operation);
                 }
@@ -237,7 +240,7 @@ impl TwinState {
         self.pending.push(operation);
     }
 
-    /// Stores are no calls: no cut, failure or kill falls into one.
+    /// Stores do not count as calls: no cut, failure or kill is placed in them.
     fn store(&mut self, at: u64, word: u64) -> io::Result<()> {
         if !self.is_on || self.is_killed {
             return Err(Errno::IO.into());
@@ -318,7 +321,7 @@ impl Backing for CutBacking {
     }
 
     fn discard(&self, at: u64, len: u64) {
-        // What was discarded may read as zeroes or as before; no reader may depend on it.
+        // Discarded data may read as zeroes or unchanged; readers must not depend on either.
         let mut state = self.state.lock();
         if !state.random.one_in(3) {
             let _ = state.change(Unsynced::Zero { at, len });
@@ -338,25 +341,26 @@ impl Backing for CutBacking {
     }
 }
 
-/// A call that changes or syncs something, as [`Watched`] sees it.
+/// A call that modifies or syncs, as reported by [`Watched`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// A write at this offset, or zeroes.
+    /// Write or zeroing at this offset.
     Write(u64),
-    /// Space given back.
+    /// Discard.
     Discard,
     /// A sync.
     Sync,
 }
 
-/// A twin that calls a function before each [`Call`], in the calling thread: to wait, to act in its midst, to count.
+/// Twin that calls a function in the calling thread before each [`Call`]: to wait, to intervene, or
+/// to count.
 pub struct Watched<F> {
     twin: Arc<CutBacking>,
     before: F,
 }
 
 impl<F: Fn(Call) + Send + Sync> Watched<F> {
-    /// `twin`, watched by `before`.
+    /// Wraps `twin`, calling `before` before each call.
     pub const fn new(twin: Arc<CutBacking>, before: F) -> Watched<F> {
         Watched { twin, before }
     }
@@ -412,7 +416,7 @@ impl Unsynced {
         }
     }
 
-    /// The first `len` bytes of it, if any.
+    /// First `len` bytes of the operation, if any.
     fn head(&self, len: u64) -> Option<Unsynced> {
         let len = len.min(self.range().1);
         (len > 0).then(|| match self {
@@ -424,7 +428,7 @@ impl Unsynced {
     }
 }
 
-/// What a cut leaves of one operation.
+/// Effect of a cut on one operation.
 #[derive(Clone, Copy)]
 enum Fate {
     Lost,
@@ -435,7 +439,8 @@ enum Fate {
 }
 
 impl Fate {
-    /// `keep` out of 4 are kept whole; the rest meets the other fates alike.
+    /// Keeps `keep` of 4 operations whole; the others meet each of the other fates with equal
+    /// probability.
     fn draw(random: &mut Random, keep: u64) -> Fate {
         if random.below(4) < keep {
             return Fate::Kept;
@@ -449,7 +454,7 @@ impl Fate {
     }
 }
 
-/// Bytes, zero where none were written.
+/// Sparse bytes, zero where nothing was written.
 #[derive(Clone, Default)]
 struct Sparse(BTreeMap<u64, Box<[u8; PAGE]>>);
 
@@ -487,7 +492,7 @@ impl Sparse {
 
     fn apply_part(&mut self, operation: &Unsynced, fate: Fate, random: &mut Random) {
         let (at, len) = operation.range();
-        // A tear falls on multiples of 512 of the file, wherever the operation begins.
+        // Operations tear at multiples of 512 in the file, wherever they begin.
         let first = at / TEAR as u64;
         let sectors = (at + len).div_ceil(TEAR as u64) - first;
         let split = random.below(sectors + 1);
@@ -514,7 +519,8 @@ impl Sparse {
     }
 }
 
-/// Calls `each` with page, offset in the page, bytes before it, bytes in it for every page of a range.
+/// Calls `each` for every page of a range with the page, the offset in the page, the bytes before
+/// it, and the bytes in it.
 fn for_pages(at: u64, len: u64, mut each: impl FnMut(u64, usize, usize, usize)) {
     let mut done = 0;
     while done < len {
@@ -525,7 +531,7 @@ fn for_pages(at: u64, len: u64, mut each: impl FnMut(u64, usize, usize, usize)) 
     }
 }
 
-/// SplitMix64: small, seeded by any number, and good enough to place faults.
+/// SplitMix64: small, accepts any seed, and good enough for placing faults.
 struct Random(u64);
 
 impl Random {
@@ -537,7 +543,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which is small against 2^64.
+    /// Random number below `n`, which has to be small compared with 2^64.
     fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }

@@ -54,7 +54,7 @@ fn create_race_has_one_winner() {
 fn create_beyond_the_file_system_says_so_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("huge");
-    // 4 EiB in zones of 1 TiB: more than ext4 and tmpfs hold in a file.
+    // 4 EiB in zones of 1 TiB: more than ext4 and tmpfs support in a file.
     match options(1 << 62, 1 << 40).create(&path) {
         Err(e @ ImageError::TooLarge { .. }) => {
             let message = e.to_string();
@@ -64,7 +64,7 @@ fn create_beyond_the_file_system_says_so_and_leaves_nothing() {
             );
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         }
-        // XFS and btrfs can.
+        // XFS and btrfs support it.
         Ok(_) => println!("skipped: this file system holds files of 4 EiB"),
         other => panic!("{other:?}"),
     }

@@ -39,7 +39,7 @@ fn open(backing: &Arc<CutBacking>) -> ImageDevice {
     open_with(backing, &OpenOptions { threads: 0, ..Default::default() })
 }
 
-/// Submits a command and waits for its answer.
+/// Runs a command to completion.
 fn run(device: &ImageDevice, command: &Command) -> CommandResult {
     let mut context = Some(Context::token(1));
     match device.submit(Nanos(0), 0, command, &mut context) {
@@ -62,7 +62,7 @@ fn command(op: Op, sector: u64, sectors: u32) -> Command {
 }
 
 fn data(buffer: &mut IoBuf) -> Data {
-    // SAFETY: every caller keeps the buffer until its command has completed.
+    // SAFETY: every caller keeps the buffer until its command completes.
     unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) }
 }
 
@@ -136,7 +136,8 @@ fn flushed_data_and_states_survive_a_reopen() {
 fn h59_finished_zone_keeps_where_its_data_ends() {
     let backing = backing();
     let device = open(&backing);
-    // Several zones, because the twin drops some discards: there the bytes of the life before are still in the file.
+    // Several zones, because the twin ignores some discards, so their previous data is still in the
+    // file.
     for index in 2..12 {
         assert_eq!(write(&device, index * ZONE, 8, 1), DONE);
         assert_eq!(manage(&device, Op::ZoneFinish, index), DONE);
@@ -174,7 +175,7 @@ fn failed_sync_stands_until_reopen() {
     assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
     assert_eq!(flush(&device), DONE);
     assert_eq!(write(&device, 2 * ZONE + 8, 8, 2), DONE);
-    // A flush of one page, which was anchored before: the page, a note of the sync, the sync.
+    // Flush of one page that is already anchored: the page, the stamp, the sync.
     backing.fail_at(backing.calls() + 2);
     let failed = Err(DeviceError::Os(5));
     assert_eq!(flush(&device), failed);
@@ -191,7 +192,7 @@ fn failed_sync_stands_until_reopen() {
         "{message}"
     );
     assert!(device.close().is_err());
-    // The cache has the data and the page. No sync writes them any more, unless they are written again.
+    // The cache has the data and the page, but no sync writes them unless they are written again.
     let device = open(&backing);
     assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(16)));
     assert_eq!(write(&device, 2 * ZONE + 16, 8, 3), DONE);
@@ -208,7 +209,8 @@ fn data_whose_sync_failed_is_not_there_for_the_next_opener() {
     let backing = backing();
     let device = open(&backing);
     assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
-    // The first flush: the session and its sync, with a note before and after; an anchor, a note, the sync of data.
+    // First flush: session and its sync, with a stamp before and after; an anchor, a stamp, the
+    // sync of data.
     backing.fail_at(backing.calls() + 6);
     assert_eq!(flush(&device), Err(DeviceError::Os(5)));
     let message = device.failure().unwrap().to_string();
@@ -217,7 +219,7 @@ fn data_whose_sync_failed_is_not_there_for_the_next_opener() {
     assert_eq!(zone(&open(&backing), 2), (ZoneCondition::Empty, Some(0)));
 }
 
-/// Holds back writes of data until told to continue.
+/// Holds writes of data until it is opened.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -237,7 +239,7 @@ impl Gate {
     }
 }
 
-/// Commands in flight, with the buffers they borrow.
+/// Commands in flight and their buffers.
 #[derive(Default)]
 struct CommandsInFlight(Vec<IoBuf>);
 
@@ -250,7 +252,7 @@ impl CommandsInFlight {
         device.submit(Nanos(0), 0, &command, &mut Some(Context::token(self.0.len() as u64 - 1)))
     }
 
-    /// Waits for `n` answers; `(token, answer)` in the order of submission.
+    /// Waits for `n` answers; returns `(token, answer)` in order of submission.
     fn drain(&mut self, device: &ImageDevice, n: usize) -> Vec<(u64, CommandResult)> {
         let mut answers = Vec::new();
         while answers.len() < n {
@@ -308,7 +310,7 @@ fn appends_in_flight_overlap_and_keep_their_places() {
 fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
     let (gate, _, device) = gated(2);
     let mut flight = CommandsInFlight::default();
-    // The first two are in the midst of their transfers, the third waits.
+    // The first two are being transferred, the third waits.
     for byte in 1..=3 {
         flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
     }
@@ -329,7 +331,7 @@ fn flush_includes_nothing_that_has_not_arrived() {
     let (gate, twin, device) = gated(2);
     let mut flight = CommandsInFlight::default();
     flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 1);
-    // Fills the zone: full as soon as it is placed, and not yet for the ledger.
+    // Fills the zone, which is full at once in memory, but not yet in the ledger.
     flight.submit(&device, &command(Op::Append, 3 * ZONE, 48), 2);
     let mut flush_only = CommandsInFlight::default();
     assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Accepted));
@@ -346,7 +348,7 @@ fn flush_includes_nothing_that_has_not_arrived() {
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Full, None));
 }
 
-/// A backing that gives back space only after data was written at `awaited`, or after a while.
+/// Backing that executes a discard only after data was written at `awaited`, or after a time-out.
 struct Reluctant {
     inner: Arc<CutBacking>,
     awaited: u64,
@@ -400,7 +402,8 @@ fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
     });
     let open = OpenOptions { threads: 2, kept_max: 0, ..Default::default() };
     let device = ImageDevice::open_backing(Path::new("twin"), backing, &open).unwrap();
-    // The old data ends where the second of the new appends begins, which so need not wait for the reset's commit.
+    // The old data ends where the second new append begins, so that append need not wait for the
+    // commit of the reset.
     assert_eq!(append(&device, 2, 8, 1), Ok(Output::Appended(Sector(2 * ZONE))));
     assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
     let mut buffers = [2, 3].map(|byte| {
@@ -434,7 +437,7 @@ fn set_zones_stay_so_after_a_restart_and_are_restored_with_what_they_keep() {
     for (index, sectors) in [(2, 8), (3, 48), (4, 8)] {
         assert_eq!(write(&device, index * ZONE, sectors, 1), DONE);
     }
-    // So that nothing but the setting has to become durable.
+    // Now only the setting has to become durable.
     assert_eq!(flush(&device), DONE);
     for (index, to) in [(2, ZoneSetting::ReadOnly), (3, ZoneSetting::ReadOnly), (4, ZoneSetting::Offline)] {
         assert_eq!(device.set_zone(ZoneIndex(index), to), Ok(()));

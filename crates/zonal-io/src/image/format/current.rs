@@ -1,4 +1,4 @@
-//! The bytes of the current states: the stamp, and the word of a zone.
+//! Byte format of the current states: the stamp, and the word of each zone.
 
 use super::{Layout, PAGE_BYTES, state_from_word};
 use crate::image::backing::CacheId;
@@ -6,32 +6,32 @@ use std::ops::Range;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, ZoneIndex};
 
-/// Bytes of the stamp. The words begin a page after it.
+/// Size of the stamp. The words begin one page after it.
 pub const STAMP_BYTES: usize = 64;
 
-/// Whether the current states count.
+/// Validity of the current states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum StampState {
-    /// They do, in the cache that the stamp names.
+    /// Valid in the cache that the stamp identifies.
     Counts = 1,
-    /// They do, and a sync was under way, which may have failed.
+    /// Valid, but with a sync in progress, which may have failed.
     InSync = 2,
 }
 
-/// Says of which cache the current states speak.
+/// Identifies the cache in which the current states are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// Whether they count there.
+    /// Their validity there.
     pub state: StampState,
-    /// The cache.
+    /// Identity of the cache.
     pub cache: CacheId,
     /// Creation number of the image.
     pub creation: [u8; 16],
 }
 
 impl Stamp {
-    /// The bytes of a stamp, or of none.
+    /// Bytes of a stamp, or of an empty one.
     pub fn emit(stamp: Option<&Stamp>) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
         if let Some(stamp) = stamp {
@@ -44,7 +44,7 @@ impl Stamp {
         bytes
     }
 
-    /// Reads a stamp; `None` if there is none.
+    /// Parses a stamp; `None` if it is empty.
     ///
     /// # Errors
     /// The first word, if no version writes it.
@@ -62,27 +62,28 @@ impl Stamp {
 }
 
 impl Layout {
-    /// Where the words of the current states lie.
+    /// Range of the words of the current states.
     pub const fn current_words(&self) -> Range<u64> {
         let start = self.current_offset + PAGE_BYTES as u64;
         start..start + self.zones as u64 * 8
     }
 
-    /// Where the word of `zone` lies.
+    /// Offset of the word of `zone`.
     #[inline]
     pub const fn current_word(&self, zone: ZoneIndex) -> u64 {
         self.current_offset + PAGE_BYTES as u64 + zone.0 as u64 * 8
     }
 }
 
-/// The word of `zone` in `state`: what the ledger has of it, and a check of 28 bits above that.
+/// Word of `zone` in `state`: the ledger's word, with a check of 28 bits above it.
 #[inline]
 pub fn current_word(creation: &[u8; 16], zone: ZoneIndex, state: ZoneState) -> u64 {
     let bits = state.to_bits();
     bits | check(creation, zone, bits) << ZoneState::BITS
 }
 
-/// The state in `word`; `None` if it is not the word of `zone`, or no zone of this geometry can be so.
+/// State in `word`; `None` if it is not a word of `zone`, or if the state is impossible for this
+/// geometry.
 pub fn current_state(
     geometry: &Geometry,
     creation: &[u8; 16],
@@ -94,8 +95,8 @@ pub fn current_state(
     if is_sound { state_from_word(geometry, zone, bits).ok() } else { None }
 }
 
-/// Finds a word that was damaged, or is another zone's or image's. Odd multipliers and shifts: each bit of the result depends on
-/// each of what it is made of.
+/// Check that detects a damaged word, or one of another zone or image. Odd multipliers and shifts
+/// make each bit of the result depend on every bit of the input.
 #[inline]
 fn check(creation: &[u8; 16], zone: ZoneIndex, bits: u64) -> u64 {
     let image = u64::from_le_bytes(creation.as_chunks::<8>().0[0]);

@@ -1,4 +1,4 @@
-//! The bytes of the ledger: pages in their slots, the words of zones, and the tails of a commit.
+//! Byte format of the ledger: pages in slots, the words of zones, and the tails of a commit.
 
 use super::{PAGE_BYTES, Side, ZONES_PER_PAGE, crc};
 use std::fmt;
@@ -7,26 +7,26 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, ZoneCondition, ZoneIndex};
 
-/// Most tails of one slot.
+/// Maximum number of tails per slot.
 pub const TAILS_MAX: usize = 255;
 
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"ZLPG");
 
-/// Ledger page as it lies on disk.
+/// Ledger page in its format on disk.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
 #[repr(C)]
 struct RawPage {
     magic: U32,
     crc: U32,
     index: U32,
-    /// Of the tails beside it; 0 if it has none.
+    /// Checksum of the tails beside it; 0 if it has none.
     tails: U32,
     sequence: U64,
     creation: [u8; 8],
     words: [U64; ZONES_PER_PAGE],
 }
 
-/// The tails beside a ledger page, as they lie on disk.
+/// Tails beside a ledger page in their format on disk.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
 #[repr(C)]
 struct RawTails {
@@ -47,75 +47,75 @@ const _: () = assert!(size_of::<RawPage>() == PAGE_BYTES);
 const _: () = assert!(std::mem::offset_of!(RawPage, words) == 32);
 const _: () = assert!(size_of::<RawTails>() == PAGE_BYTES);
 
-/// Why a ledger page is refused.
+/// Error of parsing a ledger page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
     /// Neither slot is sound.
     #[error("both slots are damaged")]
     BothDamaged,
-    /// A slot is damaged although the image was closed in order, so that no power cut can have torn it.
+    /// A slot is damaged although the image was cleanly closed, so this is not a torn write.
     #[error("slot {side:?} is damaged although the image was closed in order")]
     DamagedAtRest {
-        /// The slot.
+        /// Damaged slot.
         side: Side,
     },
-    /// A sound page of another place or another image.
+    /// A sound page from another location or another image.
     #[error("slot {side:?} holds page {found} of image {creation:02x?}: copied from elsewhere")]
     Misplaced {
-        /// The slot.
+        /// Slot.
         side: Side,
-        /// Index stored.
+        /// Stored index.
         found: u32,
-        /// First bytes of the creation number stored.
+        /// First bytes of the stored creation number.
         creation: [u8; 8],
     },
-    /// Both slots claim to be the same commit.
+    /// Both slots have the same sequence number.
     #[error("both slots carry sequence number {0}")]
     SameSequence(u64),
-    /// A sound page with a zone state that no version writes.
+    /// A sound page with an impossible zone state.
     #[error("zone {zone} has the impossible state {word:#018x}")]
     Zone {
-        /// The zone.
+        /// Zone.
         zone: ZoneIndex,
-        /// Its word.
+        /// Word of the zone.
         word: u64,
     },
-    /// A sound page with a tail that no version writes.
+    /// A sound page with an impossible tail.
     #[error("a tail of zone {zone} from sector {from} on, which the page cannot have")]
     Tail {
-        /// The zone.
+        /// Zone.
         zone: ZoneIndex,
-        /// Where it begins, in sectors from the zone's start.
+        /// Start of the tail in sectors from the zone's start.
         from: u32,
     },
-    /// A session page with a state that no version writes.
+    /// A session page with an unknown state.
     #[error("impossible session state {0:#x}")]
     Session(u64),
 }
 
-/// Data that became durable with the page that promises it, and not before: what lies between `from` and the zone's pointer.
-/// After a power cut the page counts for the zone only if the data is there.
+/// Data that becomes durable together with the page that promises it: from `from` to the zone's
+/// write pointer. After a power cut the page is valid for the zone only if the data is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tail {
-    /// The zone, one of the page's.
+    /// Zone, one of the page's.
     pub zone: ZoneIndex,
-    /// Where the tail begins, in sectors from the zone's start: below it, data was durable already.
+    /// Start of the tail in sectors from the zone's start; the data below it was durable before.
     pub from: u32,
-    /// CRC-64 (NVMe) of its bytes.
+    /// CRC-64 (NVMe) of the data.
     pub sum: u64,
 }
 
 /// A sound ledger page.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Place in the ledger: 0 is the session page.
+    /// Index in the ledger: 0 is the session page.
     pub index: u32,
-    /// Number of the commit; of two sound slots the one with the larger number counts.
+    /// Number of the commit; of two sound slots the one with the larger number is active.
     pub sequence: u64,
-    /// One word a zone, or in word 0 the session state.
+    /// One word per zone, or the session state in word 0.
     pub words: [u64; ZONES_PER_PAGE],
-    /// What it promises that was not durable before it, at most [`TAILS_MAX`].
+    /// Promised data that was not durable before, at most [`TAILS_MAX`] tails.
     pub tails: Vec<Tail>,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// The bytes of its slot: the page, followed by its tails, if it has any.
+    /// Bytes of its slot: the page, followed by its tails if any.
     pub fn emit(&self, creation: &[u8; 16]) -> Vec<u8> {
         let tails = (!self.tails.is_empty()).then(|| RawTails::of(&self.tails));
         let mut raw = RawPage {
@@ -153,12 +153,12 @@ impl RawTails {
         raw
     }
 
-    /// What a commit of any version can have written.
+    /// True if a commit of any version can have written this.
     fn is_possible(&self) -> bool {
         (1..=TAILS_MAX).contains(&(self.count.get() as usize))
     }
 
-    /// What the page has of them. Never 0, which stands for none.
+    /// Checksum stored in the page. Never 0, which means no tails.
     fn sum(&self) -> u32 {
         crc(self.as_bytes()).max(1)
     }
@@ -173,7 +173,7 @@ impl RawTails {
     }
 }
 
-/// What one slot of a ledger page holds.
+/// Contents of one slot of a ledger page.
 #[derive(Debug)]
 enum PageSlot {
     Zero,
@@ -183,7 +183,7 @@ enum PageSlot {
 
 fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Result<PageSlot, PageError> {
     let Ok((raw, rest)) = RawPage::read_from_prefix(bytes) else { return Ok(PageSlot::Damaged) };
-    // Tails may have come before their page.
+    // Tails may have been written before their page.
     if raw.magic.get() == 0 && raw.as_bytes().iter().all(|&b| b == 0) {
         return Ok(PageSlot::Zero);
     }
@@ -196,7 +196,7 @@ fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Resu
     if copy.index.get() != index || copy.creation != short(creation) {
         return Err(PageError::Misplaced { side, found: copy.index.get(), creation: copy.creation });
     }
-    // A slot without room for tails has none, whatever its page says.
+    // A slot without space for tails has none, whatever its page says.
     let tails = match (copy.tails.get(), RawTails::ref_from_bytes(rest)) {
         (0, _) | (_, Err(_)) => Vec::new(),
         (sum, Ok(tails)) if tails.sum() == sum && tails.is_possible() => tails.list(),
@@ -206,20 +206,20 @@ fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Resu
     Ok(PageSlot::Sound(Box::new(Page { index, sequence: copy.sequence.get(), words, tails })))
 }
 
-/// What the two slots of a ledger page say together.
+/// Combined contents of the two slots of a ledger page.
 #[derive(Debug)]
 pub struct Slots {
-    /// The page that counts and where it lies; `None`: never written, all zones are empty.
+    /// Active page and its slot; `None` if never written, so all zones are empty.
     pub live: Option<(Side, Box<Page>)>,
-    /// A slot that is neither sound nor zero: what a power cut leaves of a commit under way.
+    /// Slot that is neither sound nor zero: torn by a power cut during a commit.
     pub damaged: Option<Side>,
 }
 
 impl Slots {
-    /// Reads page `index` from `bytes`, its two slots of the same length.
+    /// Parses page `index` from `bytes`, which are its two slots, of equal length.
     ///
     /// # Errors
-    /// [`PageError`], if what they hold cannot come from a commit under way.
+    /// [`PageError`] if the contents cannot result from an interrupted commit.
     pub fn parse(bytes: &[u8], index: u32, creation: &[u8; 16]) -> Result<Slots, PageError> {
         let (a, b) = bytes.split_at(bytes.len() / 2);
         let a = parse_slot(a, index, Side::A, creation)?;
@@ -238,7 +238,7 @@ impl Slots {
             (PageSlot::Damaged, PageSlot::Sound(b)) => {
                 Slots { live: Some((Side::B, b)), damaged: Some(Side::A) }
             }
-            // The first commit of a page goes to slot A, so that only A can be torn while B is zero.
+            // The first commit of a page writes slot A, so only A can be torn while B is zero.
             (PageSlot::Damaged, PageSlot::Zero) => Slots { live: None, damaged: Some(Side::A) },
             (PageSlot::Zero | PageSlot::Damaged, PageSlot::Damaged) => return Err(PageError::BothDamaged),
         })
@@ -249,18 +249,18 @@ impl Slots {
     }
 }
 
-/// Whether the image was closed in order.
+/// Session state: shows if the image was cleanly closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Session {
-    /// Closed in order, or never changed: a damaged slot is damage.
+    /// Cleanly closed or never changed: a damaged slot is an error.
     Closed = 0,
-    /// Changed since it was opened: one slot a page may be torn.
+    /// Changed since it was opened: one slot per page may be torn.
     Open = 1,
 }
 
 impl Session {
-    /// The state in the words of a session page.
+    /// Session state in the first word of a session page.
     ///
     /// # Errors
     /// [`PageError::Session`].
@@ -273,23 +273,23 @@ impl Session {
     }
 }
 
-/// The part of the creation number that every page repeats.
+/// Part of the creation number that is stored in every page.
 fn short(creation: &[u8; 16]) -> [u8; 8] {
     std::array::from_fn(|i| creation[i])
 }
 
-/// State of `zone` before anything was written to it.
+/// State of `zone` before anything is written to it.
 pub const fn initial_state(geometry: &Geometry, zone: ZoneIndex) -> ZoneState {
     if geometry.is_conventional(zone) { ZoneState::CONVENTIONAL } else { ZoneState::EMPTY }
 }
 
-/// The state of `zone` in a ledger word.
+/// State of `zone` in a ledger word.
 ///
-/// Open states do not survive a reopen, so the ledger has none: a zone is empty, closed, full, read-only, offline or
-/// conventional.
+/// Open states do not survive a reopen, so the ledger has none: a zone is empty, closed, full,
+/// read-only, offline or conventional.
 ///
 /// # Errors
-/// [`PageError::Zone`], if no zone of this geometry can be so.
+/// [`PageError::Zone`] if the state is impossible for this geometry.
 pub fn state_from_word(geometry: &Geometry, zone: ZoneIndex, word: u64) -> Result<ZoneState, PageError> {
     let wrong = PageError::Zone { zone, word };
     let state = ZoneState::from_bits(word, geometry.capacity_of(zone)).map_err(|_| wrong)?;

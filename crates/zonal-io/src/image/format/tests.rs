@@ -42,7 +42,7 @@ fn header_any_byte_flipped_is_refused_or_means_the_same() {
         for bit in 0..8 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
-            // The other copy is sound, so it stands in.
+            // The other copy is sound and is used instead.
             assert_eq!(fuzz_header(&flipped).as_ref(), Ok(&whole), "byte {at}, bit {bit}");
         }
     }
@@ -73,7 +73,7 @@ fn header_copies_that_differ_are_refused() {
     assert_eq!(Header::parse(&bytes), Err(HeaderError::CopiesDiffer));
 }
 
-/// The bytes of a header after `change`, with a right checksum, in both copies.
+/// Bytes of a header after `change`, with correct checksums, in both copies.
 fn changed(change: impl FnOnce(&mut RawHeader)) -> Vec<u8> {
     let mut bytes = header().emit();
     let (raw, _) = RawHeader::mut_from_prefix(&mut bytes).unwrap();
@@ -207,7 +207,7 @@ fn slots_torn_commit_leaves_the_other() {
         let found = slots(&torn, &old).unwrap();
         assert_eq!(found.damaged, Some(Side::A));
         assert_eq!(found.live.unwrap().1.sequence, 6);
-        // The first commit of all: the rest is zero.
+        // The very first commit: the rest is zero.
         let torn = [&new[..torn_at], &[0; PAGE_BYTES][torn_at..]].concat();
         let found = slots(&torn, &[0; PAGE_BYTES]).unwrap();
         assert!(found.live.is_none() && found.damaged == Some(Side::A));
@@ -240,7 +240,7 @@ fn page_any_bit_flipped_is_damaged() {
     }
 }
 
-/// A page with tails.
+/// Page with tails.
 fn with_tails(sequence: u64, tails: usize) -> Page {
     let tail = |n: u32| Tail { zone: ZoneIndex(n), from: n * 3, sum: u64::from(n) << 40 | 7 };
     Page { tails: (0..tails as u32).map(tail).collect(), ..page(1, sequence, 2) }
@@ -252,7 +252,7 @@ fn page_with_tails_emit_then_parse_is_the_same() {
         let page = with_tails(6, count);
         let mut bytes = page.emit(&CREATION);
         assert_eq!(bytes.len(), if count == 0 { PAGE_BYTES } else { 2 * PAGE_BYTES });
-        // What an earlier commit left beside a page without tails means nothing.
+        // Leftovers of an earlier commit beside a page without tails are ignored.
         bytes.resize(2 * PAGE_BYTES, 7);
         let found = slots(&bytes, &[0; 2 * PAGE_BYTES]).unwrap();
         assert_eq!(found.live, Some((Side::A, Box::new(page))));
@@ -286,7 +286,7 @@ fn page_with_an_impossible_number_of_tails_is_damaged() {
         let mut bytes = with_tails(7, 3).emit(&CREATION);
         let (page, tails) = bytes.split_at_mut(PAGE_BYTES);
         tails[..4].copy_from_slice(&count.to_le_bytes());
-        // Both sums are right.
+        // Both checksums are correct.
         page[12..16].copy_from_slice(&crc(tails).to_le_bytes());
         page[4..8].fill(0);
         let sum = crc(page);

@@ -1,43 +1,44 @@
-//! Blocks of the file that reset zones keep, so that the writes after a reset find them allocated.
+//! Blocks of the file that reset zones keep, so that rewriting them needs no allocation.
 //!
-//! Owns the account: which zones keep blocks above their data, up to where, and how much that is together. Gives no block
-//! back and knows no order of syncs: that is the [ledger](super)'s. No state of a zone speaks of these blocks, so no read
-//! reaches what they hold.
+//! Owns the accounting: the zones that keep blocks above their data, the end of these blocks, and
+//! their total. Does not free blocks and is independent of the order of syncs; both belong to the
+//! [ledger](super). No zone state includes these blocks, so no read returns their contents.
 //!
-//! # Which zones keep theirs
-//! The first that are reset, until the bound is reached; the blocks of later ones are given back. Drives that are written
-//! round take the zones that were reset first, so these are the ones that profit.
+//! # Which zones keep their blocks
+//! The first ones to be reset, up to the limit; the blocks of later ones are freed. Drives that are
+//! written cyclically reuse the zones that were reset first, so these benefit.
 
 use hashbrown::HashMap;
 use zonal_core::ZoneIndex;
 
-/// See the module. Lengths are in sectors.
+/// Accounting of kept blocks; see the module. Lengths are in sectors.
 pub(super) struct Kept {
     max: u64,
     zones: HashMap<ZoneIndex, Blocks>,
-    /// Of all zones, the idle sectors.
+    /// Total of all zones' idle sectors.
     idle: u64,
 }
 
 struct Blocks {
-    /// The file may have blocks up to this offset of the zone.
+    /// End of the blocks that the file may have for the zone.
     end: u32,
-    /// How much of that lay above the zone's data at the last commit.
+    /// Sectors of these above the zone's data at the last commit.
     idle: u32,
 }
 
 impl Kept {
-    /// Nothing yet, and never more than `max` sectors.
+    /// Empty accounting with a limit of `max` sectors.
     pub(super) fn new(max: u64) -> Kept {
         Kept { max, zones: HashMap::new(), idle: 0 }
     }
 
-    /// Up to where `zone` may have blocks above its data; 0 if it keeps none.
+    /// End of the blocks that `zone` may have above its data; 0 if it keeps none.
     pub(super) fn end(&self, zone: ZoneIndex) -> u32 {
         self.zones.get(&zone).map_or(0, |blocks| blocks.end)
     }
 
-    /// The reset of `zone` is durable, and the file may have its blocks up to `end`. Up to where they stay.
+    /// Records that the reset of `zone` is durable and the file may have its blocks up to `end`.
+    /// Returns the end of those to keep.
     pub(super) fn reset(&mut self, zone: ZoneIndex, end: u32) -> u32 {
         self.written(zone, u32::MAX);
         let stays = (self.max - self.idle).min(u64::from(end)) as u32;
@@ -48,7 +49,7 @@ impl Kept {
         stays
     }
 
-    /// `zone` holds data up to `written`, which needs the blocks that it lies in.
+    /// Records that `zone` has data up to `written`; the blocks below are in use.
     pub(super) fn written(&mut self, zone: ZoneIndex, written: u32) {
         let Some(blocks) = self.zones.get_mut(&zone) else { return };
         let idle = blocks.end.saturating_sub(written);
@@ -59,7 +60,7 @@ impl Kept {
         }
     }
 
-    /// Takes every zone that keeps blocks, and up to where.
+    /// Removes and returns all zones that keep blocks, with the end of these.
     pub(super) fn take(&mut self) -> Vec<(ZoneIndex, u32)> {
         self.idle = 0;
         let mut all: Vec<_> = self.zones.drain().map(|(zone, blocks)| (zone, blocks.end)).collect();
@@ -77,10 +78,10 @@ mod tests {
         let mut kept = Kept::new(100);
         assert_eq!([0, 1, 2].map(|zone| kept.reset(ZoneIndex(zone), 60)), [60, 40, 0]);
         assert_eq!([0, 1, 2].map(|zone| kept.end(ZoneIndex(zone))), [60, 40, 0]);
-        // A zone that is written again makes room, block by block.
+        // Rewriting a zone makes room, block by block.
         kept.written(ZoneIndex(0), 50);
         assert_eq!((kept.reset(ZoneIndex(2), 60), kept.idle), (50, 100));
-        // Reset once more it has the same blocks, and counts with all of them.
+        // Reset again, it has the same blocks, and all of them count.
         assert_eq!((kept.reset(ZoneIndex(0), 60), kept.idle), (10, 100));
     }
 

@@ -1,11 +1,12 @@
-//! Tails: data that one sync makes durable together with the page that promises it.
+//! Tails: data that becomes durable with the same sync as the page that promises it.
 //!
-//! A commit reads back what it adds to each zone and writes the sums beside the page. So a single sync is enough: the opener
-//! after a power cut sees whether the data arrived with the page. Where data is missing, the zone ends where it ended before
-//! that commit. The flush had not been acknowledged.
+//! A commit reads back the data it adds to each zone, and stores checksums of it beside the page.
+//! So a single sync is sufficient: after a power cut, the opener can tell whether the data arrived
+//! with the page. If it is missing, the zone ends where it did before that commit. The flush had
+//! not been acknowledged.
 //!
-//! A tail is true while its page counts. Its bytes are below the zone's bound: a writer overwrites them only after a later page has
-//! said that the zone was reset.
+//! A tail is valid while its page is active. Its bytes are below the zone's bound: a writer
+//! overwrites them only after a later page has recorded the zone's reset.
 
 use super::{Committer, Edit, Ledger, bytes_of, page_of, zones_of};
 use crate::image::backing::Backing;
@@ -16,18 +17,20 @@ use std::ops::Range;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, ZoneCondition};
 
-/// More data than this, of all zones together, has a sync of its own: that takes longer than a second sync adds.
+/// Total data of all zones above which a separate sync is used, because reading it back would take
+/// longer than a second sync.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes that are read at a time: they stay in the processor's cache.
+/// Unit of reading in bytes: fits the processor's cache.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The tails of each page of a commit that has any.
+/// Tails of each page of a commit that has any.
 pub(super) type Tails = BTreeMap<u32, Vec<Tail>>;
 
 impl Ledger {
-    /// What `edits` add to zones; `None` if their data needs a sync of its own. All of it is in the file and stays there: `edits` were
-    /// sampled, and the committer is held.
+    /// Tails for the data that `edits` add to zones; `None` if their data needs a separate sync.
+    /// All of it is in the file and does not change: `edits` were sampled, and the committer is
+    /// locked.
     pub(super) fn tails(&self, c: &Committer, edits: &[Edit]) -> Option<Tails> {
         let mut tails = Tails::new();
         let mut left = BYTES_MAX;
@@ -42,14 +45,15 @@ impl Ledger {
             if tails.len() == TAILS_MAX {
                 return None;
             }
-            // What cannot be read back is synced first.
+            // Data that cannot be read back is synced separately.
             tails.push(Tail { zone: edit.zone, from, sum: sum(&*self.backing, range).ok()? });
         }
         Some(tails)
     }
 }
 
-/// Checks that the tails of `page` are of its zones, one a zone in their order, and of data that these have in `states`.
+/// Checks that the tails of `page` belong to its zones, at most one per zone in ascending order,
+/// and describe data that these have in `states`.
 pub(super) fn check(geometry: &Geometry, page: &Page, states: &[ZoneState]) -> Result<(), PageError> {
     let mut zones = zones_of(geometry, page.index);
     for &Tail { zone, from, .. } in &page.tails {
@@ -62,7 +66,8 @@ pub(super) fn check(geometry: &Geometry, page: &Page, states: &[ZoneState]) -> R
     Ok(())
 }
 
-/// Compares `tails`, which were checked, with the data in the file. Zones whose data is missing become what they were before it.
+/// Compares the checked `tails` with the data in the file. Zones with missing data return to their
+/// state before it.
 pub(super) fn judge(
     backing: &dyn Backing,
     geometry: &Geometry,
@@ -72,7 +77,7 @@ pub(super) fn judge(
 ) {
     for &Tail { zone, from, sum: expected } in tails {
         let state = &mut states[zone.0 as usize];
-        // A sector that a power cut left unreadable is missing too.
+        // A sector that a power cut made unreadable counts as missing.
         if sum(backing, bytes_of(geometry, layout, zone, from..state.written)).ok() != Some(expected) {
             *state = match from {
                 0 => ZoneState::EMPTY,

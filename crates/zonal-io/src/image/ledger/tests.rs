@@ -5,10 +5,10 @@ use crate::image::ImageOptions;
 use crate::image::backing::twin::{Call, CutBacking, Watched};
 use zonal_core::ZoneCondition;
 
-/// What to do in the midst of the next sync.
+/// Action during the next sync.
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// Zones of a ledger without a device: states set by hand.
+/// Zones of a ledger without a device, with states set by the test.
 struct Zones {
     backing: Arc<CutBacking>,
     in_sync: Arc<Mutex<Option<Hook>>>,
@@ -31,7 +31,7 @@ fn zones() -> Zones {
     keeping(0)
 }
 
-/// Reset zones keep at most `kept_max` bytes of the file.
+/// Zones that keep at most `kept_max` bytes of the file allocated after a reset.
 fn keeping(kept_max: u64) -> Zones {
     let backing = Arc::new(CutBacking::new(1));
     options().format(&*backing).unwrap();
@@ -61,7 +61,7 @@ impl Zones {
         |zone| *self.states[zone.0 as usize].lock()
     }
 
-    /// Sets the state of a zone as a command that carries data would.
+    /// Sets the state of a zone like a command with data.
     fn set(&self, zone: u32, condition: ZoneCondition, written: u32) {
         *self.states[zone as usize].lock() = ZoneState { condition, written };
         self.ledger.wrote_data();
@@ -81,14 +81,14 @@ impl Zones {
         self.ledger.before_write(ZoneIndex(zone), offset, &self.sample())
     }
 
-    /// Calls to the backing that `action` makes.
+    /// Number of calls to the backing during `action`.
     fn calls<R>(&self, action: impl FnOnce() -> R) -> u64 {
         let before = self.backing.calls();
         action();
         self.backing.calls() - before
     }
 
-    /// Conditions and pointers that a power cut leaves of some zones.
+    /// States of some zones after a power cut.
     fn after_cut<const N: usize>(&self, zones: [usize; N]) -> [ZoneState; N] {
         let after = read(Arc::new(self.backing.restart(7)));
         zones.map(|z| *after.states[z].lock())
@@ -140,7 +140,7 @@ fn first_write_after_a_reset_makes_the_reset_durable() {
     z.reset(4);
     z.set(5, Closed, 4);
     assert_eq!(z.after_cut([3, 4]), [state(Closed, 2); 2], "a reset may be lost until then");
-    // One page and a sync; the twin may drop either discard.
+    // One page and a sync; the twin may ignore either discard.
     assert!((2..=4).contains(&z.calls(|| z.before_write(3, 0).unwrap())));
     let after = z.after_cut([3, 4, 5]);
     assert_eq!(after, [ZoneState::EMPTY, ZoneState::EMPTY, state(Closed, 2)], "all resets, no data");
@@ -180,7 +180,8 @@ fn unclean_opener_is_not_believed_before_its_pages_are_written_again() {
     z.set(3, Closed, 2);
     z.flush().unwrap();
     let z = read(z.backing.clone());
-    // Session and sync, the page that counts and sync; the twin may drop the discards below and above the zone's data.
+    // Session and sync, the active page and sync; the twin may ignore the discards below and above
+    // the zone's data.
     assert!((4..=6).contains(&z.calls(|| z.before_write(3, 2).unwrap())));
     assert_eq!(z.calls(|| z.before_write(9, 0).unwrap()), 0);
 }
@@ -197,7 +198,7 @@ fn closed_image_is_believed() {
 #[test]
 fn torn_slot_is_repaired_before_the_image_counts_as_closed() {
     let z = zones();
-    // Its word lies in another sector of the page than the head.
+    // Its word is in another sector of the page than the header.
     z.set(100, Closed, 2);
     z.set(700, Closed, 1);
     z.flush().unwrap();
@@ -244,7 +245,7 @@ fn write_after_a_reset_waits_for_a_flush_that_may_still_promise_the_old_bytes() 
     z.set(3, Closed, 4);
     let writer = Arc::new(Mutex::new(None));
     let (z2, writer2) = (z.clone(), writer.clone());
-    // The zone has been sampled with 4 sectors, its page is not written yet.
+    // The zone was sampled with 4 sectors; its page is not written yet.
     *z.in_sync.lock() = Some(Box::new(move || {
         z2.reset(3);
         let z3 = z2.clone();
@@ -264,14 +265,14 @@ fn write_after_a_reset_waits_for_a_flush_that_may_still_promise_the_old_bytes() 
 #[test]
 fn discard_spares_what_was_written_above_the_bound() {
     let z = zones();
-    // Several zones, because the twin drops some discards.
+    // Several zones, because the twin ignores some discards.
     let zones = 3..30;
     for zone in zones.clone() {
         z.set(zone, Closed, 1);
     }
     z.flush().unwrap();
     zones.clone().for_each(|zone| z.reset(zone));
-    // Two writes in flight after the reset: the second one's place is above the bound, so it does not wait.
+    // Two writes in flight after the reset: the second one is above the bound, so it does not wait.
     let at = |zone: u32| (1 << 20) + u64::from(zone) * 4096 + 512;
     for zone in zones.clone() {
         assert_eq!(z.calls(|| z.before_write(zone, 1).unwrap()), 0);
@@ -305,7 +306,7 @@ fn reset_zones_keep_their_blocks_until_the_image_is_closed() {
 /// Offset and length of each discard.
 type Discards = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// Notes what is discarded: the twin drops some.
+/// Records discards, some of which the twin ignores.
 struct Noting {
     twin: Arc<CutBacking>,
     discards: Discards,
@@ -379,7 +380,7 @@ fn blocks_kept_above_a_rewrite_go_with_its_reset() {
         "two sectors are in use again, and two of another zone are kept for them"
     );
     z.reset(3);
-    // The second of two writes in flight: the commit may give back the blocks above the old data.
+    // The second of two writes in flight: the commit may free the blocks above the old data.
     assert_eq!(z.calls(|| z.before_write(3, 4).unwrap()), 2, "it waits for the reset to be durable");
     assert_eq!(*discards.lock(), [((1 << 20) + 3 * 4096 + 6 * 512, 2 * 512)]);
 }

@@ -1,13 +1,13 @@
-//! What becomes of the blocks that reset zones keep, and what of the file is read in `submit`.
+//! Blocks kept by reset zones, and reads executed in `submit`.
 
 use super::*;
 use crate::sync::{AtomicBool, Ordering};
 
-/// A file system that is full until something is given back, or has all at hand.
+/// File system that is full until blocks are freed, or that has all data in memory.
 struct Host {
     inner: Arc<CutBacking>,
     is_full: AtomicBool,
-    /// All bytes are in memory.
+    /// True if all bytes are in memory.
     is_at_hand: bool,
 }
 
@@ -59,7 +59,7 @@ fn write_to_a_full_file_system_takes_the_space_that_reset_zones_keep() {
     backing.is_full.store(true, Ordering::Relaxed);
     assert_eq!(write(&device, 3 * ZONE + 8, 8, 2), DONE);
     assert_eq!(read(&device, 3 * ZONE, 16), [[1; 8], [2; 8]].concat());
-    // Nothing is kept any more.
+    // No blocks are kept any more.
     backing.is_full.store(true, Ordering::Relaxed);
     assert!(write(&device, 3 * ZONE + 16, 8, 3).is_err());
     backing.is_full.store(false, Ordering::Relaxed);
@@ -79,7 +79,7 @@ fn blocks_kept_by_a_reset_show_nothing_stale_after_any_cut() {
             assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
             assert_eq!(flush(&device), DONE);
             backing.cut_at(backing.calls() + cut);
-            // Until the power fails; all that may be seen of the zone is a beginning of this.
+            // Until power is cut; the zone may only contain a prefix of these writes.
             for sector in 0..3 {
                 let _ = (write(&device, 2 * ZONE + 8 * sector, 8, 2), flush(&device));
             }
@@ -89,7 +89,8 @@ fn blocks_kept_by_a_reset_show_nothing_stale_after_any_cut() {
             let written = zone(&device, 2).1.unwrap() as usize;
             let found = read(&device, 2 * ZONE, 48);
             assert_eq!(found, [vec![2; written], vec![0; 48 - written]].concat(), "cut {cut}, seed {seed}");
-            // Nor after more writes and a reset by the next opener, who does not know of the blocks.
+            // Also after more writes and a reset by the next opener, which has no record of the
+            // blocks.
             assert_eq!(write(&device, 2 * ZONE + written as u64, 1, 3), DONE);
             assert_eq!(read(&device, 2 * ZONE, 48)[written..], [vec![3], vec![0; 47 - written]].concat());
             device.abandon();

@@ -1,15 +1,15 @@
-//! One sync for data and the page that promises it, and what a cut in its midst leaves.
+//! One sync for data and the page that promises it, and the outcomes of a power cut during it.
 
 use super::*;
 use crate::image::format::TAILS_MAX;
 
-/// Where the file has this sector of a zone.
+/// Location of this sector of a zone in the file.
 fn at(zone: u32, sector: u32) -> u64 {
     (1 << 20) + u64::from(zone) * 4096 + u64::from(sector) * 512
 }
 
 impl Zones {
-    /// Writes sectors of `byte` to `zone` up to `end`.
+    /// Fills sectors of `zone` up to `end` with `byte`.
     fn write(&self, zone: u32, end: u32, byte: u8) {
         let from = self.states[zone as usize].lock().written;
         self.before_write(zone, from).unwrap();
@@ -17,7 +17,8 @@ impl Zones {
         self.set(zone, Closed, end);
     }
 
-    /// Whether the data of `zone` below its pointer is in the file: each sector has the byte that `expected` gives.
+    /// True if the file has the data of `zone` below its write pointer: each sector has the byte in
+    /// `expected`.
     fn has(&self, zone: u32, expected: &[u8]) -> bool {
         let written = self.states[zone as usize].lock().written as usize;
         let mut bytes = vec![0; written * 512];
@@ -30,7 +31,7 @@ impl Zones {
     }
 }
 
-/// Zones 3 and 4 with a durable sector each, and pages that this opener has written.
+/// Zones 3 and 4 with one durable sector each, and with pages written by this opener.
 fn begun() -> Zones {
     let z = zones();
     z.write(3, 1, 1);
@@ -39,7 +40,7 @@ fn begun() -> Zones {
     z
 }
 
-/// What cuts leave of a flush of two zones, its data and page written and its sync under way.
+/// Outcomes of power cuts during the sync of a flush of two zones, with data and page written.
 fn cut_in_the_sync() -> impl Iterator<Item = Zones> {
     let z = begun();
     z.write(3, 3, 2);
@@ -75,7 +76,7 @@ fn cut_leaves_each_zone_old_or_with_all_its_data() {
     );
 }
 
-/// A cut has left the page, and the data of zone 4 alone.
+/// Outcome of a power cut that has left the page, but only the data of zone 4.
 fn lost() -> Zones {
     cut_in_the_sync().find(|z| (z.written(3), z.written(4)) == (1, 2)).expect("some cut leaves this")
 }
@@ -83,11 +84,11 @@ fn lost() -> Zones {
 #[test]
 fn zone_with_lost_data_is_noted_before_anything_is_written_there() {
     let z = lost();
-    // Session and its sync, the page as it was and a sync, the page as it is and a sync; discards.
+    // Session and its sync, the old page and a sync, the new page and a sync; discards.
     let calls = z.calls(|| z.before_write(3, 1).unwrap());
     assert!((6..=12).contains(&calls), "{calls} calls");
     assert_eq!(z.after_cut([3, 4]), [state(Closed, 1), state(Closed, 2)]);
-    // The same bytes as the ones that were lost: no page may speak of them any more.
+    // Rewrites the lost bytes unchanged: no page may refer to them any more.
     z.backing.write_at(&[2; 1024], at(3, 1)).unwrap();
     z.backing.sync().unwrap();
     assert_eq!(z.after_cut([3, 4]), [state(Closed, 1), state(Closed, 2)]);
@@ -147,7 +148,7 @@ fn more_than_tails_can_hold_has_a_sync_of_its_own() {
         z.write(zone, 5, 3);
     }
     assert_eq!(z.calls(|| z.flush().unwrap()), 3, "sync, page, sync");
-    // Full zones of 4 KiB, on two pages: 256 are what is summed at most.
+    // Full zones of 4 KiB on two pages; the checksums cover at most 256 of them.
     z.write(700, 1, 1);
     z.flush().unwrap();
     let fill = |zones: Range<u32>| zones.for_each(|zone| z.write(zone, 8, 4));
@@ -160,7 +161,8 @@ fn more_than_tails_can_hold_has_a_sync_of_its_own() {
     assert_eq!(z.calls(|| z.flush().unwrap()), 4, "a sector more, and a sync");
 }
 
-/// What an opener says of a page that has zone 3 with four sectors, and these tails; the session is open or closed.
+/// Result of opening an image with a page that has zone 3 with four sectors and these tails, in an
+/// open or closed session.
 fn read_with(tails: &[Tail], session: Session) -> Result<Ledger, ReadError> {
     let backing = Arc::new(CutBacking::new(1));
     let options = ImageOptions { zone_nr_conv: Some(1), ..options() };
