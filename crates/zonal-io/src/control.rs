@@ -176,7 +176,7 @@ pub enum Answer {
 #[non_exhaustive]
 pub enum ControlError {
     /// The directory for sockets is not private to the caller.
-    #[error("{}: not a directory for control sockets: {what}", .path.display())]
+    #[error("{}: cannot be used for control sockets: {what}", .path.display())]
     Directory {
         /// Directory.
         path: PathBuf,
@@ -184,7 +184,7 @@ pub enum ControlError {
         what: String,
     },
     /// The path is used by a running server, or is not a socket.
-    #[error("{}: is in use", .path.display())]
+    #[error("{}: in use", .path.display())]
     InUse {
         /// Path.
         path: PathBuf,
@@ -222,7 +222,7 @@ pub enum ControlError {
         what: String,
     },
     /// The server rejected the query.
-    #[error("{}: the process answers: {what}", .path.display())]
+    #[error("{}: request refused: {what}", .path.display())]
     Refused {
         /// Socket.
         path: PathBuf,

@@ -172,14 +172,14 @@ pub fn zones(path: &Path, first: u32, count: u32) -> Result<Vec<ZoneFacts>, Cont
 fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
     let what = match answer {
         Answer::Error(what) => return ControlError::Refused { path: path.to_owned(), what: what.clone() },
-        Answer::Plugs(_) => "it lists plugs, which was not the question",
-        Answer::Stat(_) => "it lists counters, which was not the question",
-        Answer::Info(_) => "it describes a device, which was not the question",
-        Answer::Zones(_) => "it lists zones, which was not the question",
-        Answer::Zone(_) => "it has set zones, which was not the question",
-        Answer::Files(_) => "it describes a file system, which was not the question",
-        Answer::Connections(_) => "it lists connections, which was not the question",
-        Answer::Scrub(_) => "it tells of a scrub, which was not the question",
+        Answer::Plugs(_) => "unexpected answer: plugs",
+        Answer::Stat(_) => "unexpected answer: counters",
+        Answer::Info(_) => "unexpected answer: a device",
+        Answer::Zones(_) => "unexpected answer: zones",
+        Answer::Zone(_) => "unexpected answer: zones set",
+        Answer::Files(_) => "unexpected answer: a file system",
+        Answer::Connections(_) => "unexpected answer: connections",
+        Answer::Scrub(_) => "unexpected answer: a scrub",
     };
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
 }
@@ -227,10 +227,10 @@ fn exchange(path: &Path, query: Query, deadline: Instant) -> Result<Vec<u8>, Con
         }
         let malformed = |what: &str| ControlError::Malformed { path: path.to_owned(), what: what.to_owned() };
         if n == 0 {
-            return Err(malformed("it ends before its line does"));
+            return Err(malformed("incomplete line"));
         }
         if answer.len() > ANSWER_BYTES_MAX {
-            return Err(malformed("it is too long"));
+            return Err(malformed("line too long"));
         }
         if Instant::now() >= deadline {
             return Err(ControlError::TimedOut { path: path.to_owned() });

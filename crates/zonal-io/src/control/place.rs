@@ -73,19 +73,19 @@ pub(super) fn directories() -> Vec<PathBuf> {
 pub(super) fn private_directory(path: &Path) -> Result<(), ControlError> {
     match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(ControlError::io(path, "cannot make the directory", e)),
+        Err(e) => return Err(ControlError::io(path, "cannot create the directory", e)),
     }
     // Does not follow a link, which may belong to others if they can write the parent directory.
-    let meta = path.symlink_metadata().map_err(|e| ControlError::io(path, "cannot look at it", e))?;
+    let meta = path.symlink_metadata().map_err(|e| ControlError::io(path, "cannot stat it", e))?;
     let wrong = |what: String| Err(ControlError::Directory { path: path.to_owned(), what });
     if !meta.is_dir() {
-        return wrong("it is no directory".to_owned());
+        return wrong("not a directory".to_owned());
     }
     if !is_own(&meta) {
-        return wrong(format!("it belongs to user {}", meta.uid()));
+        return wrong(format!("belongs to user {}", meta.uid()));
     }
     if meta.mode() & OTHERS != 0 {
-        return wrong(format!("its mode {:04o} lets others in", meta.mode() & 0o7777));
+        return wrong(format!("mode {:04o} gives other users access", meta.mode() & 0o7777));
     }
     Ok(())
 }

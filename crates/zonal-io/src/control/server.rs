@@ -150,7 +150,7 @@ impl ControlServer {
                 ControlError::io(path, doing, source)
             }
         };
-        let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
+        let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot create a socket pair"))?;
         let service = Service { stopped, volume, tellers, errands };
         let thread = threads::spawn("zonal-control", move || service.serve(&listener)).map_err(|source| {
             let _ = std::fs::remove_file(path);
@@ -187,17 +187,17 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
         return Err(ControlError::InUse { path: path.to_owned() });
     }
     place::remove_stale(path);
-    let fd = place::socket().map_err(fail("cannot make a socket"))?;
+    let fd = place::socket().map_err(fail("cannot create a socket"))?;
     // On Linux the file inherits the socket's mode, so others can never connect.
-    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(fail("cannot close it to others"))?;
-    let address = SocketAddrUnix::new(path).map_err(fail("not a path for a socket"))?;
+    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(fail("cannot restrict access to the socket"))?;
+    let address = SocketAddrUnix::new(path).map_err(fail("not a valid socket path"))?;
     rustix::net::bind(&fd, &address).map_err(|e| match e {
         Errno::ADDRINUSE => ControlError::InUse { path: path.to_owned() },
-        e => fail("cannot make the socket")(e),
+        e => fail("cannot bind the socket")(e),
     })?;
     rustix::net::listen(&fd, BACKLOG).map_err(fail("cannot listen"))?;
     let listener = UnixListener::from(fd);
-    listener.set_nonblocking(true).map_err(|e| ControlError::io(path, "cannot set it up", e))?;
+    listener.set_nonblocking(true).map_err(|e| ControlError::io(path, "cannot set non-blocking mode", e))?;
     Ok(listener)
 }
 
@@ -397,7 +397,7 @@ impl Service {
             }
         }
         self.errands.withdraw();
-        Err("the run does not look at its errands".to_owned())
+        Err("the run does not respond".to_owned())
     }
 
     /// Changes options and waits for them, for as long as one client may delay others. Returns the

@@ -115,7 +115,7 @@ fn directory_is_made_closed_and_refused_when_open() {
 
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let error = private_directory(&path).unwrap_err().to_string();
-    assert!(error.ends_with("its mode 0755 lets others in"), "{error}");
+    assert!(error.ends_with("mode 0755 gives other users access"), "{error}");
 
     let link = base.path().join("link");
     std::os::unix::fs::symlink(base.path(), &link).unwrap();
@@ -284,11 +284,11 @@ fn start_at_replaces_a_stale_socket_only() {
 fn answers_that_are_none_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     for (answer, expected) in [
-        (&b""[..], "it ends before its line does"),
+        (&b""[..], "cannot read the answer: incomplete line"),
         (b"hello\n", "cannot read the answer: expected value"),
         (b"{\"stat\":{}}\n", "cannot read the answer: missing field"),
-        (b"{\"plugs\":[]}\n", "which was not the question"),
-        (b"{\"error\":\"no\"}\n", "the process answers: no"),
+        (b"{\"plugs\":[]}\n", "unexpected answer: plugs"),
+        (b"{\"error\":\"no\"}\n", "request refused: no"),
     ] {
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -438,7 +438,7 @@ fn run_that_does_not_look_is_told_of() {
         ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), errands.clone()).unwrap();
     let attendance = errands.attend();
     let error = set_options(server.path(), &"merge=no".parse().unwrap()).unwrap_err();
-    assert!(error.to_string().contains("does not look"), "{error}");
+    assert!(error.to_string().contains("does not respond"), "{error}");
     attendance.look();
     assert!(volume.options().merge, "what was refused is not done later");
 }
